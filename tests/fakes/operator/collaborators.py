@@ -1,7 +1,9 @@
 """Collaborators of the operator's features that record what they are given, or decide nothing."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
@@ -10,6 +12,18 @@ from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.workqueue import WorkQueue
+
+
+@asynccontextmanager
+async def running(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
+    """All of these at work, until the block ends."""
+    tasks = [asyncio.create_task(each) for each in work]
+    yield
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def open_fence() -> WriteFence:

@@ -1,7 +1,6 @@
 """Which nodes are reconciled, how often, and what happens when a reconcile fails."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -9,6 +8,8 @@ from nodedevice_operator import workqueue as module
 from nodedevice_operator.errors import Unavailable
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.workqueue import WorkQueue
+
+from tests.fakes.operator.collaborators import running
 
 
 class Reconciles:
@@ -47,12 +48,8 @@ async def reconciles() -> Reconciles:
 @pytest.fixture
 async def queue(reconciles: Reconciles) -> AsyncIterator[WorkQueue]:
     made = WorkQueue(Metrics())
-    workers = [asyncio.create_task(made.work(reconciles)) for _ in range(3)]
-    yield made
-    for worker in workers:
-        worker.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await worker
+    async with running(*(made.work(reconciles) for _ in range(3))):
+        yield made
 
 
 async def test_several_enqueues_are_one_reconcile(reconciles: Reconciles, queue: WorkQueue) -> None:
@@ -95,11 +92,10 @@ async def test_a_failed_reconcile_is_retried_and_counted(reconciles: Reconciles,
         return None
 
     reconciles.answer = fail_twice
-    worker = asyncio.create_task(queue.work(reconciles))
-    queue.enqueue("a")
-    await reconciles.until(3)
-    assert metrics.registry.get_sample_value("nodedevice_operator_reconcile_failures_total") == 2
-    worker.cancel()
+    async with running(queue.work(reconciles)):
+        queue.enqueue("a")
+        await reconciles.until(3)
+        assert metrics.registry.get_sample_value("nodedevice_operator_reconcile_failures_total") == 2
 
 
 async def test_retry_after_is_honoured(

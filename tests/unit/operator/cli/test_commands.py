@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 from nodedevice_operator import __version__
 from nodedevice_operator.__main__ import main
 from nodedevice_operator.cli.crds import NAMES, shipped
 
 from charts import generate_crds
+from tests.unit.operator.kube.api_server import kubeconfig
 
 COMMANDS = (("crds", "apply"), ("cleanup",), ("check",))
 
@@ -45,32 +45,24 @@ def test_a_kubeconfig_that_is_not_there(command: tuple[str, ...], tmp_path: Path
 
 
 @pytest.fixture
-def nobody_there(tmp_path: Path) -> Path:
+def nobody_there(tmp_path: Path) -> str:
     """A kubeconfig for an API server that is not there."""
-    kubeconfig = tmp_path / "kubeconfig"
-    content = {
-        "current-context": "a",
-        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-        "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "users": [{"name": "a", "user": {"token": "a"}}],
-    }
-    kubeconfig.write_text(yaml.safe_dump(content))
-    return kubeconfig
+    return kubeconfig(tmp_path, "http://127.0.0.1:1", token="a")
 
 
 @pytest.mark.parametrize("command", [("crds", "apply"), ("cleanup",)])
-def test_an_api_server_that_is_not_there(command: tuple[str, ...], nobody_there: Path) -> None:
-    done = CliRunner().invoke(main, [*command, "--kubeconfig", str(nobody_there), "--timeout-seconds", "1"])
+def test_an_api_server_that_is_not_there(command: tuple[str, ...], nobody_there: str) -> None:
+    done = CliRunner().invoke(main, [*command, "--kubeconfig", nobody_there, "--timeout-seconds", "1"])
     assert done.exit_code == 1
     assert done.output.startswith("Error: not done after 1 s, while ")
     assert "Connection refused" in done.output
 
 
 def test_a_check_reports_at_once_that_it_waits_for_the_api_server(
-    nobody_there: Path, monkeypatch: pytest.MonkeyPatch
+    nobody_there: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nodedevice_operator.cli.check._SERVER_SECONDS", 1.5)
-    done = CliRunner().invoke(main, ["check", "--kubeconfig", str(nobody_there), "--wait-seconds", "0"])
+    done = CliRunner().invoke(main, ["check", "--kubeconfig", nobody_there, "--wait-seconds", "0"])
     assert done.exit_code == 1
     assert done.stdout == ""
     waits, error = done.stderr.splitlines()

@@ -1,8 +1,5 @@
 """Lists: no node is reconciled before all of them are complete, and what is gone is found by the next one."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,30 +11,14 @@ from nodedevice_operator.kube.lists import KINDS, NODE_DEVICES, Kind, Listed
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.operator.collaborators import RecordingQueue
 from tests.fakes.operator.operator_model import NIC, node_device
 
 
-class Touched:
-    """Nodes about which a change is notified, in order."""
-
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
-
-    def __call__(self, node: str) -> None:
-        self._queue.put_nowait(node)
-
-    async def next(self) -> str:
-        async with asyncio.timeout(10):
-            return await self._queue.get()
-
-    @property
-    def is_empty(self) -> bool:
-        return self._queue.empty()
-
-
 @pytest.fixture
-async def touched() -> Touched:
-    return Touched()
+async def touched() -> RecordingQueue:
+    """Nodes about which a change is notified, in order."""
+    return RecordingQueue()
 
 
 @pytest.fixture
@@ -65,22 +46,13 @@ class Lists:
 
 
 @pytest.fixture
-async def lists(cache: Cache, cluster: ClusterModel, touched: Touched) -> Lists:
-    cache.on_list = touched
+async def lists(cache: Cache, cluster: ClusterModel, touched: RecordingQueue) -> Lists:
+    cache.on_list = touched.enqueue
     return Lists(cache, cluster)
 
 
-@contextlib.asynccontextmanager
-async def running(work: object) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(work)  # type: ignore[call-overload]
-    yield
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
 async def test_no_node_is_enqueued_before_all_lists_are_complete_and_every_node_then(
-    lists: Lists, cache: Cache, touched: Touched, cluster: ClusterModel
+    lists: Lists, cache: Cache, touched: RecordingQueue, cluster: ClusterModel
 ) -> None:
     cluster.failures["list poddevices"] = [Unavailable("get", "poddevices", "later", 503)]
     await lists.list(*KINDS)
@@ -90,7 +62,7 @@ async def test_no_node_is_enqueued_before_all_lists_are_complete_and_every_node_
 
 
 async def test_a_later_list_finds_what_is_gone(
-    lists: Lists, cache: Cache, touched: Touched, cluster: ClusterModel
+    lists: Lists, cache: Cache, touched: RecordingQueue, cluster: ClusterModel
 ) -> None:
     await lists.list(*KINDS)
     await touched.next()
@@ -104,7 +76,7 @@ async def test_a_later_list_finds_what_is_gone(
 
 
 async def test_an_object_in_a_list_that_cannot_be_decoded_is_not_gone(
-    lists: Lists, cache: Cache, touched: Touched, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
+    lists: Lists, cache: Cache, touched: RecordingQueue, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await lists.list(*KINDS)
     await touched.next()

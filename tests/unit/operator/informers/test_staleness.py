@@ -11,8 +11,8 @@ from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster, Kind
 
+from tests.fakes.operator.collaborators import running
 from tests.fakes.operator.operator_model import node_device
-from tests.unit.operator.informers.test_lists import running
 
 
 @dataclass

@@ -1,12 +1,19 @@
-"""A server on loopback that answers requests as set, and a kubeconfig for it."""
+"""Servers on loopback that answer requests as set, a kubeconfig for them, and a client."""
 
+import asyncio
 import json
 import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import yaml
+from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.observability.metrics import Metrics
 
 
 class Server:
@@ -46,16 +53,42 @@ class Server:
         self._http.server_close()
 
 
-def kubeconfig(folder: Path, url: str, **user: Any) -> str:
-    """A kubeconfig for that server; its path."""
+@asynccontextmanager
+async def listening(
+    respond: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], scheme: str = "http"
+) -> AsyncIterator[str]:
+    """A server that does just that with each connection; its URL."""
+    server = await asyncio.start_server(respond, "127.0.0.1", 0)
+    yield f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+
+
+def kubeconfig_text(cluster: dict[str, Any], user: dict[str, Any], **others: Any) -> str:
+    """A kubeconfig of one context; `others` takes the place of its parts."""
     content = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "here",
-        "clusters": [{"name": "here", "cluster": {"server": url}}],
+        "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:1", **cluster}}],
         "users": [{"name": "me", "user": user}],
-        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "there"}}],
     }
+    return yaml.safe_dump(content | others)
+
+
+def kubeconfig(folder: Path, url: str, **user: Any) -> str:
+    """A kubeconfig for that server; its path."""
     file = folder / "kubeconfig"
-    file.write_text(yaml.safe_dump(content))
+    file.write_text(kubeconfig_text({"server": url}, user))
     return str(file)
+
+
+@asynccontextmanager
+async def client_of(
+    folder: Path, url: str, user: Mapping[str, Any] | None = None, **options: Any
+) -> AsyncIterator[Client]:
+    """A client of that server; options: as a Client takes them."""
+    login = credentials.load(kubeconfig(folder, url, **(user or {})))
+    made = Client(login, **{"health": ApiHealth(url), "writes": Metrics().writes, **options})
+    yield made
+    await made.close()

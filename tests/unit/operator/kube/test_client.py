@@ -30,7 +30,7 @@ from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODES, Cluster
 from nodedevice_operator.observability.metrics import Metrics
 
-from tests.unit.operator.kube.api_server import Server, kubeconfig
+from tests.unit.operator.kube.api_server import Server, client_of, kubeconfig, listening
 
 
 @pytest.fixture
@@ -41,10 +41,8 @@ def health(server: Server) -> ApiHealth:
 @pytest.fixture
 async def client(server: Server, health: ApiHealth, tmp_path: Path) -> AsyncIterator[Client]:
     (tmp_path / "token").write_text("first\n")
-    login = credentials.load(kubeconfig(tmp_path, server.url, tokenFile="token"))
-    made = Client(login, health, Metrics().writes)
-    yield made
-    await made.close()
+    async with client_of(tmp_path, server.url, {"tokenFile": "token"}, health=health) as made:
+        yield made
 
 
 async def test_an_apply_is_sent_as_such(server: Server, client: Client) -> None:
@@ -110,11 +108,10 @@ async def test_an_unreachable_api_server_is_logged_and_so_is_its_return(
     server: Server, client: Client, health: ApiHealth, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    lost = Client(credentials.load(kubeconfig(tmp_path, f"http://127.0.0.1:{port}")), health, Metrics().writes)
-    with pytest.raises(Unreachable, match="Connection refused"):
-        await lost.request("GET", "nodes", "/x")
-    await lost.close()
+        nowhere = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    async with client_of(tmp_path, nowhere, health=health) as lost:
+        with pytest.raises(Unreachable, match="Connection refused"):
+            await lost.request("GET", "nodes", "/x")
     (problem,) = health.problems()
     assert "is unreachable" in problem
     server.answers = [(404, {})]
@@ -182,13 +179,9 @@ async def test_a_tls_connection_that_ends_in_the_middle_is_an_outage(tmp_path: P
         await reader.read(1)
         writer.close()
 
-    listening = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-    url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    client = Client(credentials.load(kubeconfig(tmp_path, url)), ApiHealth(url), Metrics().writes)
-    with pytest.raises(Unreachable):
-        await client.request("PUT", "leases", "/", body={})
-    await client.close()
-    listening.close()
+    async with listening(hang_up, "https") as url, client_of(tmp_path, url) as client:
+        with pytest.raises(Unreachable):
+            await client.request("PUT", "leases", "/", body={})
 
 
 async def test_a_disruption_budget_is_no_outage(server: Server, client: Client, health: ApiHealth) -> None:
@@ -250,11 +243,10 @@ async def test_writes_are_counted_by_how_they_ended_and_reads_are_not(
 ) -> None:
     server.answers = [(status, {}), (status, {})]
     metrics = Metrics()
-    client = Client(credentials.load(kubeconfig(tmp_path, server.url)), health, metrics.writes)
-    for verb in ("PATCH", "GET"):
-        with contextlib.suppress(ApiError):
-            await client.request(verb, "nodes/status", "/api/v1/nodes/a/status")
-    await client.close()
+    async with client_of(tmp_path, server.url, health=health, writes=metrics.writes) as client:
+        for verb in ("PATCH", "GET"):
+            with contextlib.suppress(ApiError):
+                await client.request(verb, "nodes/status", "/api/v1/nodes/a/status")
     counted = [s for family in metrics.writes.collect() for s in family.samples]
     assert [(s.labels, s.value) for s in counted] == [
         ({"kind": "nodes/status", "verb": "patch", "outcome": outcome}, 1)
@@ -312,11 +304,6 @@ async def test_no_more_requests_run_side_by_side_than_there_are_places(tmp_path:
             running.pop()
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
-    listening = await asyncio.start_server(respond, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    login = credentials.load(kubeconfig(tmp_path, url))
-    made = Client(login, ApiHealth(url), Metrics().writes, concurrent=2)
-    await asyncio.gather(*(made.request("GET", "nodes", "/x") for _ in range(6)))
+    async with listening(respond) as url, client_of(tmp_path, url, concurrent=2) as made:
+        await asyncio.gather(*(made.request("GET", "nodes", "/x") for _ in range(6)))
     assert most == 2
-    await made.close()
-    listening.close()

@@ -2,10 +2,8 @@
 
 import base64
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 from kubernetes import config
 from nodedevice_common import observability
@@ -13,18 +11,7 @@ from nodedevice_operator.__main__ import main
 from nodedevice_operator.errors import CredentialsError
 from nodedevice_operator.kube import credentials
 
-
-def kubeconfig(cluster: dict[str, Any], user: dict[str, Any], **others: Any) -> str:
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:1", **cluster}}],
-        "users": [{"name": "me", "user": user}],
-        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "there"}}],
-    }
-    return yaml.safe_dump(content | others)
-
+from tests.unit.operator.kube.api_server import kubeconfig_text as kubeconfig
 
 NO_CERTIFICATE = base64.b64encode(b"no certificate").decode()
 

@@ -7,28 +7,24 @@ from typing import Any
 import pytest
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.errors import InvalidResponse, NotFound
-from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client, Requests
-from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Cluster, Kind
 from nodedevice_operator.leases.agent_monitor import AgentsApi
 from nodedevice_operator.leases.elector import LeaderLeases
 from nodedevice_operator.leases.leader_election import LeaderLease
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import StoredCondition
-from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
 from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
 
 from tests.fakes.operator.operator_model import node_device
-from tests.unit.operator.kube.api_server import Server, kubeconfig
+from tests.unit.operator.kube.api_server import Server, client_of
 
 
 @pytest.fixture
 async def client(server: Server, tmp_path: Path) -> AsyncIterator[Client]:
-    made = Client(credentials.load(kubeconfig(tmp_path, server.url)), ApiHealth(server.url), Metrics().writes)
-    yield made
-    await made.close()
+    async with client_of(tmp_path, server.url) as made:
+        yield made
 
 
 async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, client: Client) -> None:

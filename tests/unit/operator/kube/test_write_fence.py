@@ -8,13 +8,10 @@ from typing import Any
 import aiohttp
 import pytest
 from nodedevice_operator.errors import NotLeading
-from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.observability.metrics import Metrics
 
-from tests.unit.operator.kube.api_server import Server, kubeconfig
+from tests.fakes.operator.collaborators import open_fence
+from tests.unit.operator.kube.api_server import Server, client_of, listening
 
 
 class LateFence(WriteFence):
@@ -28,10 +25,6 @@ class LateFence(WriteFence):
     def is_open(self) -> bool:
         self._questions -= 1
         return self._questions >= 0
-
-
-def client(server: Server, folder: Path, fence: WriteFence) -> Client:
-    return Client(credentials.load(kubeconfig(folder, server.url)), ApiHealth(server.url), Metrics().writes, fence)
 
 
 def test_it_is_closed_at_first_and_opens_until_a_moment() -> None:
@@ -54,15 +47,14 @@ def test_it_is_closed_at_first_and_opens_until_a_moment() -> None:
 async def test_no_write_is_sent_through_a_closed_fence(
     server: Server, tmp_path: Path, verb: str, questions: int
 ) -> None:
-    made = client(server, tmp_path, LateFence(questions))
-    with pytest.raises(NotLeading) as refused:
-        await made.request(verb, "nodes/status", "/x", body={})
-    assert (refused.value.verb, refused.value.what) == (verb, "nodes/status")
-    assert server.asked == []
-    # the connection is as good as new for what may be sent
-    server.answers = [(200, {})]
-    await made.request("GET", "nodes", "/y")
-    await made.close()
+    async with client_of(tmp_path, server.url, fence=LateFence(questions)) as made:
+        with pytest.raises(NotLeading) as refused:
+            await made.request(verb, "nodes/status", "/x", body={})
+        assert (refused.value.verb, refused.value.what) == (verb, "nodes/status")
+        assert server.asked == []
+        # the connection is as good as new for what may be sent
+        server.answers = [(200, {})]
+        await made.request("GET", "nodes", "/y")
 
 
 @pytest.mark.parametrize("questions", [1, 2])
@@ -78,29 +70,23 @@ async def test_a_connection_that_is_there_carries_no_byte_and_is_given_up(
         writer.close()
         ended.set()
 
-    listening = await asyncio.start_server(receive, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     # without a body there is no second part
     fence = LateFence(questions if body is not None else 1)
-    made = Client(credentials.load(kubeconfig(tmp_path, url)), ApiHealth(url), Metrics().writes, fence)
-    with pytest.raises(NotLeading):
-        await made.request("DELETE", "pods", "/x", body=body)
-    async with asyncio.timeout(10):
-        await ended.wait()
-    assert received == [b""]
-    assert made._opened is not None
-    assert made._opened.connector is not None
-    assert not made._opened.connector._acquired
-    await made.close()
-    listening.close()
+    async with listening(receive) as url, client_of(tmp_path, url, fence=fence) as made:
+        with pytest.raises(NotLeading):
+            await made.request("DELETE", "pods", "/x", body=body)
+        async with asyncio.timeout(10):
+            await ended.wait()
+        assert received == [b""]
+        assert made._opened is not None
+        assert made._opened.connector is not None
+        assert not made._opened.connector._acquired
 
 
 async def test_a_write_that_waits_for_its_connection_meets_a_fence_that_closed_meanwhile(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fence = WriteFence()
-    fence.open_for_good()
-    made = client(server, tmp_path, fence)
+    fence = open_fence()
     connect = aiohttp.TCPConnector.connect
 
     async def slow(self: aiohttp.TCPConnector, *request: Any, **options: Any) -> Any:
@@ -109,38 +95,36 @@ async def test_a_write_that_waits_for_its_connection_meets_a_fence_that_closed_m
         return connection
 
     monkeypatch.setattr(aiohttp.TCPConnector, "connect", slow)
-    with pytest.raises(NotLeading):
-        await made.request("PATCH", "nodes/status", "/x", body={})
+    async with client_of(tmp_path, server.url, fence=fence) as made:
+        with pytest.raises(NotLeading):
+            await made.request("PATCH", "nodes/status", "/x", body={})
     assert server.asked == []
-    await made.close()
 
 
 async def test_all_is_sent_through_an_open_one(server: Server, tmp_path: Path) -> None:
-    made = client(server, tmp_path, LateFence(math.inf))
     server.answers = [(200, {}), (200, {})]
-    await made.request("PATCH", "nodes/status", "/x", body={})
-    await made.request("GET", "nodes", "/y")
+    async with client_of(tmp_path, server.url, fence=LateFence(math.inf)) as made:
+        await made.request("PATCH", "nodes/status", "/x", body={})
+        await made.request("GET", "nodes", "/y")
     assert [verb for verb, *_ in server.asked] == ["PATCH", "GET"]
-    await made.close()
 
 
 async def test_settled_is_when_no_write_is_out(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = client(server, tmp_path, LateFence(math.inf))
-    assert await made.settle(0)
     may_go, is_there = asyncio.Event(), asyncio.Event()
-    send = made._send
-
-    async def slow(*request: Any) -> bytes:
-        is_there.set()
-        await may_go.wait()
-        return await send(*request)
-
-    monkeypatch.setattr(made, "_send", slow)
     server.answers = [(200, {})]
-    writing = asyncio.create_task(made.request("PATCH", "nodes/status", "/x", body={}))
-    await is_there.wait()
-    assert not await made.settle(0)
-    may_go.set()
-    assert await made.settle(10)
-    await writing
-    await made.close()
+    async with client_of(tmp_path, server.url, fence=open_fence()) as made:
+        assert await made.settle(0)
+        send = made._send
+
+        async def slow(*request: Any) -> bytes:
+            is_there.set()
+            await may_go.wait()
+            return await send(*request)
+
+        monkeypatch.setattr(made, "_send", slow)
+        writing = asyncio.create_task(made.request("PATCH", "nodes/status", "/x", body={}))
+        await is_there.wait()
+        assert not await made.settle(0)
+        may_go.set()
+        assert await made.settle(10)
+        await writing

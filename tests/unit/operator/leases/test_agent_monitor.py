@@ -17,9 +17,8 @@ from nodedevice_operator.observability.events import Event
 from nodedevice_operator.observability.metrics import Metrics
 
 from tests.fakes.operator.cluster_model import ClusterModel
-from tests.fakes.operator.collaborators import RecordingQueue, RecordingRecorder
+from tests.fakes.operator.collaborators import RecordingQueue, RecordingRecorder, running
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
-from tests.unit.operator.informers.test_lists import running
 
 
 @dataclass

@@ -1,8 +1,7 @@
 """Events are posted, or lost and counted; never in the way."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from itertools import count
 
@@ -15,7 +14,7 @@ from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 
 from tests.fakes.operator.cluster_model import ClusterModel
-from tests.fakes.operator.collaborators import open_fence
+from tests.fakes.operator.collaborators import open_fence, running
 
 
 def event(message: str, on_node: str | None = None) -> Event:
@@ -35,23 +34,24 @@ def cluster() -> ClusterModel:
 @pytest.fixture
 async def recorder(cluster: ClusterModel, metrics: Metrics) -> AsyncIterator[EventRecorder]:
     made = EventRecorder(cluster, metrics, open_fence())
-    task = asyncio.create_task(made.work())
-    yield made
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    async with running(made.work()):
+        yield made
 
 
 _numbers = count()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():
+            await asyncio.sleep(0)
 
 
 async def posted(recorder: EventRecorder, cluster: ClusterModel) -> list[str]:
     """Messages posted before a last one, for which is waited."""
     last = f"last {next(_numbers)}"
     recorder.post(event(last))
-    async with asyncio.timeout(20):
-        while not cluster.events or cluster.events[-1].message != last:
-            await asyncio.sleep(0)
+    await until(lambda: bool(cluster.events) and cluster.events[-1].message == last)
     return [found.message for found in cluster.events[:-1]]
 
 
@@ -115,11 +115,10 @@ async def test_the_newest_are_kept_when_there_are_too_many(
         waiting.post(event(str(number)))
     assert lost(metrics) == 3
     assert [record.message for record in caplog.records] == ["Event queue is full; dropping the oldest"]
-    task = asyncio.create_task(waiting.work())
-    waiting.post(event("one more"))
-    messages = await posted(waiting, cluster)
+    async with running(waiting.work()):
+        waiting.post(event("one more"))
+        messages = await posted(waiting, cluster)
     assert messages[0] == "5"  # three, then one each for the two that came since
-    task.cancel()
 
 
 async def test_names_keep_the_order_in_which_it_was_reported(recorder: EventRecorder, cluster: ClusterModel) -> None:
@@ -148,12 +147,11 @@ async def test_what_goes_on_is_named_after_what_it_reports_and_reported_once(
     cluster.events.clear()
     # another process
     after = EventRecorder(cluster, metrics, open_fence())
-    task = asyncio.create_task(after.work())
-    after.post(standing[0])
-    after.post(event("c"))
-    assert await posted(after, cluster) == ["c"]
+    async with running(after.work()):
+        after.post(standing[0])
+        after.post(event("c"))
+        assert await posted(after, cluster) == ["c"]
     assert cluster.writes == []
-    task.cancel()
 
 
 async def test_one_that_is_no_longer_there_is_posted_again(recorder: EventRecorder, cluster: ClusterModel) -> None:
@@ -173,9 +171,7 @@ async def test_a_hundred_devices_are_one_event_for_each_node(
             tally = DeviceAggregate("example.com/gpu", node, frozenset({f"gpu-{number:02}"}), frozenset({"Overheated"}))
             about = About("nodedevice.io/v1alpha1", "NodeDevice", "", f"{node}.example.com.gpu", node)
             recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), aggregate=tally))
-    async with asyncio.timeout(20):
-        while len(cluster.events) < 2:
-            await asyncio.sleep(0)
+    await until(lambda: len(cluster.events) == 2)
     named = "100 devices (gpu-00, gpu-01, gpu-02, gpu-03, gpu-04 and 95 more) of example.com/gpu"
     wanted = [f"{named} on {node} unhealthy (Overheated)" for node in ("node-a", "node-b")]
     assert [found.message for found in cluster.events] == wanted
@@ -226,9 +222,7 @@ async def test_what_is_reported_last_of_a_device_is_what_became_of_it_last(
     monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
     for reason, which in news:
         recorder.post(tallied(reason, which) if isinstance(which, str) else tallied(reason, unnamed=which))
-    async with asyncio.timeout(20):
-        while len(cluster.events) + len(cluster.writes) < len(wanted):
-            await asyncio.sleep(0)
+    await until(lambda: len(cluster.events) + len(cluster.writes) >= len(wanted))
     repeated = [write.removeprefix("again ").removesuffix(" 2") for write in cluster.writes]
     reported = [found.message for found in cluster.events] + repeated
     assert reported == [sentence.format("of example.com/gpu on node-a") for sentence in wanted]
@@ -242,9 +236,7 @@ async def test_resources_of_one_pod_are_reported_apart(
         tally = DeviceAggregate(resource, "node-a", frozenset({"0"}), frozenset({"Overheated"}), of_pod=True)
         about = about_pod("default", "pod-a", "uid-a")
         recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), aggregate=tally))
-    async with asyncio.timeout(20):
-        while len(cluster.events) < 2:
-            await asyncio.sleep(0)
+    await until(lambda: len(cluster.events) == 2)
     assert [found.aggregate.resource for found in cluster.events if found.aggregate] == [
         "example.com/gpu",
         "example.com/nic",
@@ -265,12 +257,8 @@ async def test_a_flood_waits_and_is_not_lost(
     flooded = EventRecorder(cluster, metrics, open_fence(), clock=lambda: 1000.0)
     for number in range(150):
         flooded.post(event(str(number)))
-    task = asyncio.create_task(flooded.work())
-    async with asyncio.timeout(20):
+    async with running(flooded.work()), asyncio.timeout(20):
         while len(cluster.events) < 150:
             await really_sleep(0)
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
     assert len([seconds for seconds in pauses if seconds > 0]) == 50
     assert pauses[-1] == pytest.approx(50 / 20)

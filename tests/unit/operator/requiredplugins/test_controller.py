@@ -1,10 +1,8 @@
 """What is waited for before capacity is written: the policy where it can be kept, and nothing where it cannot be had at all."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 from nodedevice_api import names
@@ -27,7 +25,7 @@ from nodedevice_operator.requiredplugins.policy import (
 from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 from nodedevice_operator.workqueue import WorkQueue
 
-from tests.fakes.operator.collaborators import open_fence
+from tests.fakes.operator.collaborators import open_fence, running
 from tests.fakes.operator.operator_model import GPU, node_device
 
 RECORD = node_device(runtime="nri")
@@ -134,15 +132,21 @@ class Bench:
     def unguarded(self) -> frozenset[str]:
         return self.keeper.unguarded([RECORD])
 
+    async def until_written(self) -> None:
+        """Wait until both objects are there."""
+        await until(lambda: self.objects.specs.keys() == {POLICIES, BINDINGS})
 
-@contextlib.asynccontextmanager
-async def running(bench: Bench) -> AsyncIterator[None]:
-    work: list[Any] = [bench.keeper.work(), *(bench.keeper.watch(kind) for kind in (POLICIES, BINDINGS))]
-    tasks = [asyncio.create_task(each) for each in work]
-    yield
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    def settle(self) -> None:
+        """Let the policy be in force."""
+        self.now += SETTLE_SECONDS
+        self.keeper.wake()
+
+    async def __aenter__(self) -> None:
+        self._running = running(self.keeper.work(), self.keeper.watch(POLICIES), self.keeper.watch(BINDINGS))
+        await self._running.__aenter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._running.__aexit__(None, None, None)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -151,26 +155,32 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+def reported(caplog: pytest.LogCaptureFixture, begin: str) -> list[logging.LogRecord]:
+    """What was logged that begins so."""
+    return [record for record in caplog.records if record.message.startswith(begin)]
+
+
+CANNOT_READ, CAN_READ = "policy cannot be read", "policy can be read again"
+
+
 async def test_a_name_waits_until_the_policy_has_settled() -> None:
     bench = Bench(Objects())
     assert bench.unguarded == {GPU}
-    async with running(bench):
-        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+    async with bench:
+        await bench.until_written()
         assert bench.unguarded == {GPU}
-        bench.now += SETTLE_SECONDS
-        bench.keeper.wake()
+        bench.settle()
         await until(lambda: bench.enqueued == {"node-a"})
         assert bench.unguarded == frozenset()
 
 
 async def test_a_name_waits_until_pods_that_ask_for_it_already_are_marked() -> None:
     bench = Bench(Objects(), marks=True)
-    async with running(bench):
-        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+    async with bench:
+        await bench.until_written()
         # not before the policy is in force: what is admitted again by then would not be marked
         assert bench.waiting.checked_for == []
-        bench.now += SETTLE_SECONDS
-        bench.keeper.wake()
+        bench.settle()
         await until(lambda: bench.waiting.checked_for == [{GPU}])
         assert bench.unguarded == {GPU}
         bench.waiting.may_end.set()
@@ -188,10 +198,9 @@ async def test_only_nodes_that_waited_for_the_policy_are_checked_at() -> None:
     }
     records = [advertised_as(status, reason, node) for node, (status, reason) in conditions.items()]
     bench = Bench(Objects(), records=(*records, node_device(node="new", runtime="nri")))
-    async with running(bench):
-        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
-        bench.now += SETTLE_SECONDS
-        bench.keeper.wake()
+    async with bench:
+        await bench.until_written()
+        bench.settle()
         # the last one that a check comes to
         await until(lambda: "new" in bench.enqueued)
     assert bench.enqueued == {"waits", "new"}
@@ -206,11 +215,10 @@ async def test_after_a_restart_pods_are_checked_for_only_where_the_policy_was_br
         objects.specs = {POLICIES: policy_spec((GPU,)), BINDINGS: binding_spec()}
     bench = Bench(objects, marks=True, records=(ADVERTISED,))
     bench.waiting.may_end.set()
-    async with running(bench):
+    async with bench:
 
         def is_guarded() -> bool:
-            bench.now += SETTLE_SECONDS
-            bench.keeper.wake()
+            bench.settle()
             return bench.unguarded == frozenset()
 
         await until(is_guarded)
@@ -228,39 +236,31 @@ async def test_nothing_is_waited_for_where_there_is_no_policy_and_the_log_report
     is_served: bool, is_on: bool, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-
-    def reported() -> list[logging.LogRecord]:
-        return [record for record in caplog.records if record.message.startswith(why)]
-
     bench = Bench(Objects(is_served=is_served), is_on=is_on)
-    async with running(bench):
-        await until(lambda: bench.unguarded == frozenset() and bool(reported()))
+    async with bench:
+        await until(lambda: bench.unguarded == frozenset() and bool(reported(caplog, why)))
         for _ in range(3):
             bench.keeper.wake()
             await asyncio.sleep(0)
         assert bench.keeper.lacks_policies is not is_served
         assert ("node-a" in bench.enqueued) is not is_served
     assert bench.objects.specs == {}
-    assert ["docs/install.md" in str(record.__dict__["remedy"]) for record in reported()] == [True]
+    assert ["docs/install.md" in str(record.__dict__["remedy"]) for record in reported(caplog, why)] == [True]
 
 
 async def test_refused_is_reported_once_and_the_name_goes_on_waiting(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(Objects(refuses=True))
-
-    def reported() -> list[str]:
-        return [record.message for record in caplog.records if "cannot be written" in record.message]
-
-    async with running(bench):
-        await until(lambda: bool(reported()))
+    async with bench:
+        await until(lambda: bool(reported(caplog, "policy cannot be written")))
         for _ in range(3):
             bench.keeper.wake()
             await asyncio.sleep(0)
         bench.now += 1000
         assert bench.unguarded == {GPU}
-        assert len(reported()) == 1
+        assert len(reported(caplog, "policy cannot be written")) == 1
         bench.objects.refuses = False
         bench.keeper.wake()
-        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+        await bench.until_written()
 
 
 @pytest.fixture
@@ -283,24 +283,20 @@ async def test_what_cannot_be_read_is_reported_once_and_the_name_goes_on_waiting
 ) -> None:
     caplog.set_level(logging.INFO)
     bench = Bench(Objects(hides=why))
-    async with running(bench):
+    async with bench:
         await until(lambda: bench.objects.reads >= 6)
         assert bench.unguarded == {GPU}
-        reported = [record for record in caplog.records if record.message.startswith("policy cannot be read")]
-        assert {record.__dict__["kind"]: record.levelname for record in reported} == {
-            POLICIES: "ERROR",
-            BINDINGS: "ERROR",
-        }
-        assert len(reported) == 2
-        assert all(why.problem in record.__dict__["error"] for record in reported)
-        assert all("docs/security.md" in record.__dict__["remedy"] for record in reported)
+        lines = [line.__dict__ for line in reported(caplog, CANNOT_READ)]
+        assert sorted((line["kind"], line["levelname"]) for line in lines) == [(POLICIES, "ERROR"), (BINDINGS, "ERROR")]
+        assert all(why.problem in line["error"] for line in lines)
+        assert all("docs/security.md" in line["remedy"] for line in lines)
         bench.objects.hides = None
-        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
-        assert [record.message for record in caplog.records].count("policy can be read again") == 2
+        await bench.until_written()
+        assert len(reported(caplog, CAN_READ)) == 2
         # what works and fails again is reported again
         bench.objects.hides = why
         bench.objects.cut.set()
-        await until(lambda: sum(record.message.startswith("policy cannot be read") for record in caplog.records) == 4)
+        await until(lambda: len(reported(caplog, CANNOT_READ)) == 4)
 
 
 @pytest.mark.usefixtures("no_pause")
@@ -311,31 +307,32 @@ async def test_whether_there_are_policies_is_reported_where_it_cannot_be_found_o
     why = Forbidden("GET", "apis", "no such role", 403)
     objects = Objects(hides_all=why)
     bench = Bench(objects)
-    async with running(bench):
+    async with bench:
         await until(lambda: any(record.levelname == "ERROR" for record in caplog.records))
         assert bench.unguarded == {GPU}
         objects.hides_all = None
-        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
-    (reported,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert (reported.message.partition(";")[0], reported.__dict__["kind"]) == ("policy cannot be read", "apis")
-    assert [record.message for record in caplog.records].count("policy can be read again") == 1
+        await bench.until_written()
+    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert (line.message.partition(";")[0], line.__dict__["kind"]) == (CANNOT_READ, "apis")
+    assert len(reported(caplog, CAN_READ)) == 1
 
 
 @pytest.mark.usefixtures("no_pause")
 async def test_what_can_no_longer_be_read_is_a_warning_and_names_stay(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(Objects())
-    async with running(bench):
-        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+    async with bench:
+        await bench.until_written()
         bench.now += SETTLE_SECONDS
         bench.objects.hides = Forbidden("GET", POLICIES, "no such role any more", 403)
         bench.objects.cut.set()
         before = bench.objects.reads
         await until(lambda: bench.objects.reads >= before + 4)
         assert bench.unguarded == frozenset()
-    reported = [
-        (r.levelname, r.__dict__["kind"]) for r in caplog.records if r.message.startswith("policy cannot be read")
+    lines = reported(caplog, CANNOT_READ)
+    assert sorted((line.levelname, line.__dict__["kind"]) for line in lines) == [
+        ("WARNING", POLICIES),
+        ("WARNING", BINDINGS),
     ]
-    assert sorted(reported) == [("WARNING", POLICIES), ("WARNING", BINDINGS)]
 
 
 @pytest.mark.usefixtures("no_pause")
@@ -351,13 +348,13 @@ async def test_an_api_server_that_is_away_is_left_to_whoever_watches_over_it(
     why: ApiError, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench(Objects(hides=why))
-    async with running(bench):
+    async with bench:
         await until(lambda: bench.objects.reads >= 6)
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_a_standby_writes_nothing() -> None:
     bench = Bench(Objects(), leads=False)
-    async with running(bench):
+    async with bench:
         await until(lambda: bench.keeper._desired == (GPU,))
     assert bench.objects.specs == {}

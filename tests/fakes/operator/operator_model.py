@@ -94,6 +94,11 @@ class OperatorModel:
             if event.about.kind == "Node" or (event.reason, event.message) not in on_node
         ]
 
+    def shown(self, resource: str = GPU) -> tuple[int | None, int | None]:
+        """Capacity and allocatable that the Node shows."""
+        seen = self.node.seen(resource)
+        return seen.capacity, seen.allocatable
+
     def condition(self, kind: str, resource: str = GPU) -> StoredCondition:
         """A stored condition."""
         return self.node_devices[names.node_device_name(self.node.name, resource)].conditions[kind]

@@ -19,68 +19,46 @@ def kept(*ids: str, health: str = "Healthy") -> dict[str, DeviceRecord]:
     return {device_id: DeviceRecord(health, "", False, ()) for device_id in ids}
 
 
+LIST: dict[str, Any] = {"listed": LISTED}
+ONE_HELD: dict[str, Any] = {**LIST, "devices": kept("gpu-0"), "allocations": (held("gpu-0"),)}
+HELD_TWICE = (held("gpu-0"), held("gpu-0", uid="uid-b"))
+
+
 @pytest.mark.parametrize(
     ("fields", "available", "reported"),
     [
-        pytest.param({"available": 4, "listed": LISTED}, 4, "", id="all free"),
-        pytest.param({"available": 2, "listed": LISTED}, 2, "", id="fewer, as cordoned"),
+        pytest.param({**LIST, "available": 4}, 4, "", id="all free"),
+        pytest.param({**LIST, "available": 2}, 2, "", id="fewer, as cordoned"),
+        pytest.param({**ONE_HELD, "available": 3, "allocated": 1}, 3, "", id="one held"),
         pytest.param(
-            {
-                "available": 3,
-                "allocated": 1,
-                "listed": LISTED,
-                "devices": kept("gpu-0"),
-                "allocations": (held("gpu-0"),),
-            },
-            3,
-            "",
-            id="one held",
-        ),
-        pytest.param(
-            {"available": 4, "listed": LISTED, "devices": kept("gpu-0", health="Unhealthy")},
+            {**LIST, "available": 4, "devices": kept("gpu-0", health="Unhealthy")},
             3,
             "available is 4, but 3 of the devices listed are healthy and not allocated",
             id="one broken",
         ),
-        pytest.param({"available": 40, "listed": LISTED, "devices_omitted": 96}, 40, "", id="a list that is cut"),
+        pytest.param({**LIST, "available": 40, "devices_omitted": 96}, 40, "", id="a list that is cut"),
         pytest.param({"available": 4}, 4, "", id="no list"),
         pytest.param(
-            {"allocated": 2, "listed": LISTED, "devices": kept("gpu-0"), "allocations": (held("gpu-0"),)},
+            {**ONE_HELD, "allocated": 2},
             0,
             "allocated is 2, but 1 devices are listed as allocated",
             id="more held than listed",
         ),
+        pytest.param({**ONE_HELD, "allocated": 2, "allocations_omitted": 1}, 0, "", id="allocations that are cut"),
         pytest.param(
-            {
-                "allocated": 2,
-                "listed": LISTED,
-                "devices": kept("gpu-0"),
-                "allocations": (held("gpu-0"),),
-                "allocations_omitted": 1,
-            },
-            0,
-            "",
-            id="allocations that are cut",
-        ),
-        pytest.param(
-            {"allocated": 2, "listed": LISTED, "devices": kept("gpu-0"), "allocations": (held("gpu-0", omitted=1),)},
+            {**ONE_HELD, "allocated": 2, "allocations": (held("gpu-0", omitted=1),)},
             0,
             "",
             id="an allocation that is cut",
         ),
         pytest.param(
-            {"allocated": 1, "listed": LISTED, "allocations": (held("gpu-9"),)},
+            {**LIST, "allocated": 1, "allocations": (held("gpu-9"),)},
             0,
             "gpu-9 is allocated, but is not among the devices",
             id="not listed",
         ),
         pytest.param(
-            {
-                "allocated": 1,
-                "listed": LISTED,
-                "devices": kept("gpu-0"),
-                "allocations": (held("gpu-0"), held("gpu-0", uid="uid-b")),
-            },
+            {**ONE_HELD, "allocated": 1, "allocations": HELD_TWICE},
             0,
             "gpu-0 is allocated to two pods, uid-a and uid-b",
             id="held twice",

@@ -37,8 +37,7 @@ from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, adverti
 def test_number_shown(fields: dict[str, Any], shown: int | None) -> None:
     model = OperatorModel()
     settle(model, [node_device(**fields)])
-    seen = model.node.seen(GPU)
-    assert (seen.capacity, seen.allocatable) == (shown, shown)
+    assert model.shown() == (shown, shown)
 
 
 def test_all_names_are_in_one_apply_and_none_is_sent_twice() -> None:
@@ -75,7 +74,7 @@ def test_a_copy_that_a_kubelet_keeps_of_a_gone_resource_is_no_conflict() -> None
     settle(model, [node_device(endpoint="Gone")])
     model.node.update("kubelet", GPU, 4, (ALLOCATABLE,))
     settle(model, [node_device(available=2)])
-    assert (model.node.seen(GPU).capacity, model.node.seen(GPU).allocatable) == (2, 2)
+    assert model.shown() == (2, 2)
     assert model.reported() == []
 
 
@@ -120,8 +119,7 @@ class TestLost:
         if drifted:
             model.node.update("kubelet", GPU, 2, (ALLOCATABLE,))
         settle(model, [node_device(NIC, available=1)])
-        seen = model.node.seen(GPU)
-        assert (seen.capacity, seen.allocatable) == (4, 4)
+        assert model.shown() == (4, 4)
         assert model.node.seen(NIC).capacity == 1
 
     def test_a_part_that_somebody_took_takes_nothing_else_along(self) -> None:
@@ -131,7 +129,7 @@ class TestLost:
         assert (model.node.seen(GPU).allocatable, model.applies) == (4, [])
         model.now += LOST_GRACE_SECONDS
         model.reconcile()
-        assert (model.node.seen(GPU).capacity, model.node.seen(GPU).allocatable) == (9, None)
+        assert model.shown() == (9, None)
 
     @pytest.mark.parametrize(("seconds", "shown"), [(1.0, 4), (LOST_GRACE_SECONDS, 9)])
     def test_what_somebody_wrote_meanwhile_is_his_once_it_is_given_up(self, seconds: float, shown: int) -> None:
@@ -175,9 +173,8 @@ def test_drift_is_repaired_and_reported_once(
     model.node.update("kubelet", GPU, found, maps)
     model.reconcile()
     model.reconcile()
-    seen = model.node.seen(GPU)
-    assert (seen.capacity, seen.allocatable) == (4, 4)
-    assert seen.is_capacity_ours
+    assert model.shown() == (4, 4)
+    assert model.node.seen(GPU).is_capacity_ours
     assert len(model.applies) == 1
     assert model.repairs == [cause]
     message = f"{GPU}: {before}, restored to 4"

@@ -37,8 +37,7 @@ def test_number_shown(status: str, fields: dict[str, int], shown: int | None, wa
     if was_advertised:
         settle(model, [reports("True", available=4)])
     settle(model, [reports(status, **fields)])
-    seen = model.node.seen(GPU)
-    assert (seen.capacity, seen.allocatable) == (shown, shown)
+    assert model.shown() == (shown, shown)
 
 
 def test_the_condition_reports_why_and_all_comes_back() -> None:

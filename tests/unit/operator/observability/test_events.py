@@ -1,5 +1,6 @@
 """Which changes of a NodeDevice are reported, and that each is reported once."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -68,9 +69,10 @@ def test_recovered_is_what_is_listed_as_healthy_or_left_out_as_such() -> None:
     assert reported(one_broken, record(listed=(), total=308, healthy=308, devices_omitted=308)) == [recovered]
 
 
-def many(total: int, broken: range, names: int = 1551) -> NodeDeviceRecord:
+def many(total: int, broken: Iterable[int], names: int = 1551) -> NodeDeviceRecord:
     """A resource of so many devices that its NodeDevice names just the first of the broken ones, and leaves out the rest."""
-    named = [f"d{number:06d}" for number in broken][:names]
+    broken = sorted(broken)
+    named = [f"d{number:06d}" for number in broken[:names]]
     devices = {device_id: DeviceRecord("Unhealthy", "Xid", False, ()) for device_id in named}
     healthy, omitted = total - len(broken), total - len(named)
     return node_device(
@@ -140,26 +142,13 @@ def test_of_many_devices_the_totals_count_and_not_what_the_list_has_room_for(
 )
 def test_no_more_is_reported_than_what_happened(total: int, room: int, before: set[int], after: set[int]) -> None:
     """Whichever of the same devices are broken, before and after, and however few of them the list has room for."""
-
-    def seen(broken: set[int]) -> NodeDeviceRecord:
-        here = {number for number in broken if number < total}
-        named = {f"d{number:02d}": DeviceRecord("Unhealthy", "Xid", False, ()) for number in sorted(here)[:room]}
-        return node_device(
-            devices=named,
-            listed=tuple(named),
-            total=total,
-            healthy=total - len(here),
-            devices_omitted=total - len(named),
-        )
-
-    all_broken, all_repaired = (
-        {number for number in found if number < total} for found in (after - before, before - after)
-    )
+    before, after = ({number for number in found if number < total} for found in (before, after))
+    all_broken, all_repaired = after - before, before - after
     counted = {"DeviceUnhealthy": 0, "DeviceRecovered": 0}
-    for event in transitions(seen(before), seen(after)):
+    for event in transitions(many(total, before, room), many(total, after, room)):
         assert event.aggregate is not None
         truly = all_broken if event.reason == "DeviceUnhealthy" else all_repaired
-        assert event.aggregate.device_ids <= {f"d{number:02d}" for number in truly}
+        assert event.aggregate.device_ids <= {f"d{number:06d}" for number in truly}
         counted[event.reason] = len(event.aggregate.device_ids) + event.aggregate.unnamed
     assert counted["DeviceUnhealthy"] <= len(all_broken)
     assert counted["DeviceRecovered"] <= len(all_repaired)
@@ -242,12 +231,8 @@ def test_a_container_that_not_injected_its_devices_is_reported_of_on_its_pod(
     events = [event for event in transitions(before, record(**not_injected(kind))) if event.reason != "DevicesWaiting"]
     (event,) = events
     assert (event.reason, event.type) == ("DevicesNotInjected", "Warning")
-    assert (event.about.kind, event.about.name, event.about.uid, event.on_node) == (
-        "Pod",
-        "pod-a",
-        "uid-pod-a",
-        "node-a",
-    )
+    assert (event.about.kind, event.about.name) == ("Pod", "pod-a")
+    assert (event.about.uid, event.on_node) == ("uid-pod-a", "node-a")
     assert event.message == (
         f"container main runs without the {GPU} that it requested on node-a; delete the pod so that a new one gets it"
     )

@@ -5,7 +5,6 @@ An agent is played by server-side apply as its field manager; a kubelet by updat
 
 import base64
 import json
-import re
 import signal
 import subprocess
 import time
@@ -20,6 +19,7 @@ from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Event, Node
 from nodedevice_api import names
 
+from hack.bench.operator import counts
 from hack.cluster import agent_objects
 from hack.cluster.agent_objects import now_text
 from hack.cluster.chart import SYSTEM_NAMESPACE
@@ -96,16 +96,12 @@ class OperatorProcess(ProductProcess):
         return fetch(f"http://{self.address}{path}", timeout_seconds=5)
 
     def metric(self, line: str) -> float:
-        """Value of a metric, given as it stands in the exposition: with its labels."""
-        found = [text for text in self.get("/metrics")[1].splitlines() if text.startswith(f"{line} ")]
-        return float(found[0].rpartition(" ")[2]) if found else 0.0
+        """Value of a metric, given as it stands in the exposition: with its labels; 0 where it does not have it."""
+        return counts.metric(self.address, line)
 
     def rss_mib(self) -> float:
         """Memory that it has in RAM."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        match = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert match
-        return int(match[1]) / 1024
+        return counts.rss_mib(self.pid)
 
     def logged(self, *levels: str) -> list[str]:
         """Events of these levels that it logged since its start."""

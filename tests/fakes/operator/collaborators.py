@@ -14,6 +14,15 @@ from nodedevice_operator.requiredplugins.controller import RequiredPluginsContro
 from nodedevice_operator.workqueue import WorkQueue
 
 
+class Clock:
+    """Stands still until it is set."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @asynccontextmanager
 async def running(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
     """All of these at work, until the block ends."""

@@ -159,7 +159,6 @@ async def test_deferred_nodes_leave_workers_to_urgent_ones(reconciles: Reconcile
 
 async def test_few_deferred_nodes_are_reconciled_beside_urgent_ones(reconciles: Reconciles) -> None:
     queue = WorkQueue(Metrics())
-    workers = [asyncio.create_task(queue.work(reconciles)) for _ in range(12)]
     ends = {kind: asyncio.Event() for kind in ("urgent", "patient")}
 
     async def wait(node: str) -> float | None:
@@ -167,24 +166,23 @@ async def test_few_deferred_nodes_are_reconciled_beside_urgent_ones(reconciles: 
         return None
 
     reconciles.answer = wait
-    queue.enqueue("urgent-1")
-    await reconciles.until(1)
-    assert not queue.is_crowded
-    queue.enqueue("urgent-2")
-    await reconciles.until(2)
-    assert queue.is_crowded
-    for number in range(6):
-        queue._defer(f"patient-{number}")
-    await reconciles.until(4)
-    queue.enqueue("urgent-3")
-    await reconciles.until(5)
-    assert sorted(reconciles.running) == ["patient-0", "patient-1", "urgent-1", "urgent-2", "urgent-3"]
-    ends["urgent"].set()
-    await reconciles.until(9)
-    assert sorted(reconciles.running) == [f"patient-{number}" for number in range(6)]
-    ends["patient"].set()
-    for worker in workers:
-        worker.cancel()
+    async with running(*(queue.work(reconciles) for _ in range(12))):
+        queue.enqueue("urgent-1")
+        await reconciles.until(1)
+        assert not queue.is_crowded
+        queue.enqueue("urgent-2")
+        await reconciles.until(2)
+        assert queue.is_crowded
+        for number in range(6):
+            queue._defer(f"patient-{number}")
+        await reconciles.until(4)
+        queue.enqueue("urgent-3")
+        await reconciles.until(5)
+        assert sorted(reconciles.running) == ["patient-0", "patient-1", "urgent-1", "urgent-2", "urgent-3"]
+        ends["urgent"].set()
+        await reconciles.until(9)
+        assert sorted(reconciles.running) == [f"patient-{number}" for number in range(6)]
+        ends["patient"].set()
 
 
 async def test_a_deferred_node_gets_its_turn_while_urgent_ones_keep_coming(reconciles: Reconciles) -> None:
@@ -200,9 +198,8 @@ async def test_a_deferred_node_gets_its_turn_while_urgent_ones_keep_coming(recon
     reconciles.answer = rush
     queue.enqueue("patient")
     queue.enqueue("busy")
-    worker = asyncio.create_task(queue.work(reconciles))
-    await reconciles.until(30)
-    worker.cancel()
+    async with running(queue.work(reconciles)):
+        await reconciles.until(30)
     assert reconciles.seen.count("patient") == 2
 
 
@@ -212,9 +209,8 @@ async def test_a_deferred_node_that_is_enqueued_is_reconciled_once_and_soon(reco
         queue._defer(node)
     queue.enqueue("b")
     assert queue.is_crowded
-    worker = asyncio.create_task(queue.work(reconciles))
-    await reconciles.until(2)
-    worker.cancel()
+    async with running(queue.work(reconciles)):
+        await reconciles.until(2)
     assert reconciles.seen == ["b", "a"]
     assert not queue.is_crowded
 
@@ -235,9 +231,8 @@ async def test_a_changed_node_goes_before_a_resync_of_all(reconciles: Reconciles
         return None
 
     reconciles.answer = change_meanwhile
-    worker = asyncio.create_task(queue.work(reconciles))
-    await reconciles.until(6)
-    worker.cancel()
+    async with running(queue.work(reconciles)):
+        await reconciles.until(6)
     assert reconciles.seen == ["y", "c", "a", "b", "z", "a"]
     assert not queue.is_crowded, "each node is in one queue"
 

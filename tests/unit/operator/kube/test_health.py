@@ -19,31 +19,25 @@ from nodedevice_operator.errors import (
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.observability.metrics import Metrics
 
+from tests.fakes.operator.collaborators import Clock
+
 FORBIDDEN = Forbidden("GET", "pods", "no role", 403)
 BUSY = Unavailable("POST", "events", "slow down", 429, 1.0)
 
 
-class _Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
-def clock() -> _Clock:
-    return _Clock()
-
-
-@pytest.fixture
-def health(clock: _Clock) -> ApiHealth:
+def health(clock: Clock) -> ApiHealth:
     return ApiHealth("https://api", clock)
 
 
 @pytest.mark.parametrize("refusal", [FORBIDDEN, BUSY], ids=["forbidden", "busy"])
 def test_a_refusal_that_nobody_repeats_is_no_problem_for_ever(
-    health: ApiHealth, clock: _Clock, refusal: ApiError
+    health: ApiHealth, clock: Clock, refusal: ApiError
 ) -> None:
     health.failed(refusal)
     clock.now += 60
@@ -54,7 +48,7 @@ def test_a_refusal_that_nobody_repeats_is_no_problem_for_ever(
 
 
 @pytest.mark.parametrize("refusal", [FORBIDDEN, BUSY], ids=["forbidden", "busy"])
-def test_one_that_is_repeated_stays_until_it_is_answered(health: ApiHealth, clock: _Clock, refusal: ApiError) -> None:
+def test_one_that_is_repeated_stays_until_it_is_answered(health: ApiHealth, clock: Clock, refusal: ApiError) -> None:
     for _ in range(10):
         health.failed(refusal)
         clock.now += 36
@@ -64,7 +58,7 @@ def test_one_that_is_repeated_stays_until_it_is_answered(health: ApiHealth, cloc
 
 
 def test_what_is_forbidden_is_logged_once_until_it_is_allowed(
-    health: ApiHealth, clock: _Clock, caplog: pytest.LogCaptureFixture
+    health: ApiHealth, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
         health.failed(FORBIDDEN)
@@ -76,7 +70,7 @@ def test_what_is_forbidden_is_logged_once_until_it_is_allowed(
 
 
 def test_credentials_that_are_not_accepted_are_one_trouble_whatever_was_asked(
-    health: ApiHealth, clock: _Clock, caplog: pytest.LogCaptureFixture
+    health: ApiHealth, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     for what in ("nodes", "nodedevices", "leases"):

@@ -18,6 +18,7 @@ from nodedevice_operator.errors import (
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
 
+from tests.fakes.operator.collaborators import Clock
 from tests.fakes.operator.operator_model import GPU, NIC
 
 
@@ -60,13 +61,6 @@ class Pods(UnboundPodsApi):
         if pod.name in self.refuses:
             raise self.refuses[pod.name]
         return self.marks
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def reported(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:

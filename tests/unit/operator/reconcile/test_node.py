@@ -226,10 +226,10 @@ class TestATakeover:
     """Nodes that changed while nobody led are reconciled first."""
 
     @pytest.fixture
-    def now(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    def now(self, bench: Bench) -> list[float]:
         now = [0.0]
         bench.fence.close()
-        monkeypatch.setattr(bench.fence, "_clock", lambda: now[0])
+        bench.fence.clock = lambda: now[0]
         return now
 
     async def first(self, bench: Bench, since: float) -> list[str]:

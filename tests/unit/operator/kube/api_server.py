@@ -63,6 +63,11 @@ async def listening(
     server.close()
 
 
+def page(*items: Any, more: str = "", version: str = "9") -> tuple[int, dict[str, Any]]:
+    """An answer: a page of a list, after which `more` goes on."""
+    return 200, {"metadata": {"resourceVersion": version, "continue": more}, "items": list(items)}
+
+
 def kubeconfig_text(cluster: dict[str, Any], user: dict[str, Any], **others: Any) -> str:
     """A kubeconfig of one context; `others` takes the place of its parts."""
     content = {

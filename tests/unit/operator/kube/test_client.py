@@ -30,7 +30,7 @@ from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODES, Cluster
 from nodedevice_operator.observability.metrics import Metrics
 
-from tests.unit.operator.kube.api_server import Server, client_of, kubeconfig, listening
+from tests.unit.operator.kube.api_server import Server, client_of, kubeconfig, listening, page
 
 
 @pytest.fixture
@@ -142,11 +142,8 @@ async def test_a_token_that_is_not_accepted_is_read_again(server: Server, client
 
 
 async def test_a_list_is_read_page_by_page(server: Server, client: Client) -> None:
-    def page(name: str, more: str) -> dict[str, Any]:
-        item = {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "status": {}}
-        return {"metadata": {"resourceVersion": "9", "continue": more}, "items": [item]}
-
-    server.answers = [(200, page("a", "next&")), (200, page("b", ""))]
+    a, b = ({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "status": {}} for name in "ab")
+    server.answers = [page(a, more="next&"), page(b)]
     listed = await Cluster(client).list_all(NODES)
     assert [node.name for node in listed.records] == ["a", "b"]
     assert listed.version == 9

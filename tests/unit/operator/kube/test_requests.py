@@ -18,7 +18,7 @@ from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
 from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
 
 from tests.fakes.operator.operator_model import node_device
-from tests.unit.operator.kube.api_server import Server, client_of
+from tests.unit.operator.kube.api_server import Server, client_of, page
 
 
 @pytest.fixture
@@ -40,23 +40,22 @@ async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, cl
 
 async def versions(client: Client, kind: Kind[Any]) -> dict[Any, tuple[str, int]]:
     found: dict[Any, tuple[str, int]] = {}
-    async for page in Cluster(client).list_versions(kind):
-        found.update(page)
+    async for each in Cluster(client).list_versions(kind):
+        found.update(each)
     return found
 
 
 async def test_versions_are_asked_for_without_the_objects(server: Server, client: Client) -> None:
-    def page(more: str, **metadata: str) -> dict[str, Any]:
-        item = {"metadata": {"uid": "u", "resourceVersion": "3", **metadata}}
-        return {"metadata": {"resourceVersion": "9", "continue": more}, "items": [item]}
+    def item(**metadata: str) -> dict[str, Any]:
+        return {"metadata": {"uid": "u", "resourceVersion": "3", **metadata}}
 
-    server.answers = [(200, page("next", name="a")), (200, page("", name="b", namespace="default"))]
+    server.answers = [page(item(name="a"), more="next"), page(item(name="b", namespace="default"))]
     assert await versions(client, POD_DEVICES) == {"a": ("u", 3), ("default", "b"): ("u", 3)}
     assert {headers["Accept"] for _, _, headers, _ in server.asked} == {
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     }
     # the list of the objects themselves leaves that one alone
-    server.answers = [(200, page("", name="c") | {"items": [{"metadata": {"name": "c", "resourceVersion": "three"}}]})]
+    server.answers = [page({"metadata": {"name": "c", "resourceVersion": "three"}})]
     assert await versions(client, POD_DEVICES) == {}
     # so it is for an empty list in this form
     server.answers = [(200, {"metadata": {"resourceVersion": "9"}, "items": None})]
@@ -96,11 +95,8 @@ async def test_a_node_of_which_no_record_can_be_made_holds_up_no_other(
     def node(name: str, version: str = "3") -> dict[str, Any]:
         return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": version}}
 
-    pages: list[list[Any]] = [[node("a"), node("odd", "three")], [{"metadata": {"name": "odder", "uid": 1}}, node("b")]]
-    server.answers = [
-        (200, {"metadata": {"resourceVersion": "9", "continue": more}, "items": items})
-        for more, items in zip(("next", ""), pages, strict=True)
-    ]
+    odder = {"metadata": {"name": "odder", "uid": 1}}
+    server.answers = [page(node("a"), node("odd", "three"), more="next"), page(odder, node("b"))]
     listed = await Cluster(client).list_all(NODES)
     assert [record.name for record in listed.records] == ["a", "b"]
     assert listed.version == 9
@@ -110,7 +106,7 @@ async def test_a_node_of_which_no_record_can_be_made_holds_up_no_other(
 
 
 async def test_a_list_without_a_version_is_none(server: Server, client: Client) -> None:
-    server.answers = [(200, {"metadata": {"resourceVersion": "nine"}, "items": []})]
+    server.answers = [page(version="nine")]
     with pytest.raises(InvalidResponse, match="the list has the resource version 'nine'"):
         await Cluster(client).list_all(NODES)
 
@@ -199,10 +195,8 @@ async def test_what_no_pod_can_be_called_is_not_asked_for(
 
 
 async def test_leases_are_listed_in_pages_as_of_one_moment(server: Server, client: Client) -> None:
-    def page(name: str, more: str) -> dict[str, Any]:
-        return {"metadata": {"continue": more}, "items": [{"metadata": {"name": name}, "spec": {"renewTime": "r"}}]}
-
-    server.answers = [(200, page("node-a", "next")), (200, page("node-b", ""))]
+    a, b = ({"metadata": {"name": name}, "spec": {"renewTime": "r"}} for name in ("node-a", "node-b"))
+    server.answers = [page(a, more="next"), page(b)]
     assert set(await AgentsApi(client, "agents").list_leases()) == {"node-a", "node-b"}
     asked = [path.partition("?")[2] for _, path, _, _ in server.asked]
     assert asked == ["limit=250&resourceVersion=0", "limit=250&continue=next"]

@@ -162,29 +162,27 @@ async def test_one_that_is_no_longer_there_is_posted_again(recorder: EventRecord
     assert cluster.writes == ["again a 2"]
 
 
+def tallied(reason: str, *device_ids: str, unnamed: int = 0, node: str = "node-a") -> Event:
+    is_recovery = reason == "DeviceRecovered"
+    why = frozenset[str]() if is_recovery else frozenset({"Xid"})
+    ids = frozenset(device_ids)
+    tally = DeviceAggregate("example.com/gpu", node, ids, why, unnamed=unnamed, is_recovery=is_recovery)
+    about = About("nodedevice.io/v1alpha1", "NodeDevice", "", f"{node}.example.com.gpu", node)
+    return Event(about, NORMAL if is_recovery else WARNING, reason, tally.sentence(), aggregate=tally)
+
+
 async def test_a_hundred_devices_are_one_event_for_each_node(
     recorder: EventRecorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
     for number in range(100):
         for node in ("node-a", "node-b"):
-            tally = DeviceAggregate("example.com/gpu", node, frozenset({f"gpu-{number:02}"}), frozenset({"Overheated"}))
-            about = About("nodedevice.io/v1alpha1", "NodeDevice", "", f"{node}.example.com.gpu", node)
-            recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), aggregate=tally))
+            recorder.post(tallied("DeviceUnhealthy", f"gpu-{number:02}", node=node))
     await until(lambda: len(cluster.events) == 2)
     named = "100 devices (gpu-00, gpu-01, gpu-02, gpu-03, gpu-04 and 95 more) of example.com/gpu"
-    wanted = [f"{named} on {node} unhealthy (Overheated)" for node in ("node-a", "node-b")]
+    wanted = [f"{named} on {node} unhealthy (Xid)" for node in ("node-a", "node-b")]
     assert [found.message for found in cluster.events] == wanted
     assert await posted(recorder, cluster) == wanted
-
-
-def tallied(reason: str, *device_ids: str, unnamed: int = 0) -> Event:
-    is_recovery = reason == "DeviceRecovered"
-    why = frozenset[str]() if is_recovery else frozenset({"Xid"})
-    ids = frozenset(device_ids)
-    tally = DeviceAggregate("example.com/gpu", "node-a", ids, why, unnamed=unnamed, is_recovery=is_recovery)
-    about = About("nodedevice.io/v1alpha1", "NodeDevice", "", "node-a.example.com.gpu", "node-a")
-    return Event(about, NORMAL if is_recovery else WARNING, reason, tally.sentence(), aggregate=tally)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from nodedevice_api.names import OPERATOR_CONDITIONS, Reason
@@ -30,61 +31,38 @@ def reports(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
     return replace(record, conditions={kind: value for kind, value in merged.items() if value is not None})
 
 
+def row(name: str, *ready: str, verdict: ResourceStatus = GOOD, agent: AgentState = ALIVE, **reported: Any) -> Any:
+    """ready: status and reason that follow where the agent reports these conditions of its own."""
+    return pytest.param(reports(**reported), verdict, agent, ready, id=name)
+
+
+STOPPED = ("False", "EndpointStopped")
+
+
 @pytest.mark.parametrize(
     ("record", "verdict", "agent", "ready"),
     [
-        pytest.param(reports(), GOOD, ALIVE, ("True", "Ready"), id="all is there"),
-        pytest.param(
-            reports(Healthy=("False", "SomeDevicesUnhealthy")),
-            GOOD,
-            ALIVE,
-            ("True", "SomeDevicesUnhealthy"),
-            id="some broken",
+        row("all is there", "True", "Ready"),
+        row("some broken", "True", "SomeDevicesUnhealthy", Healthy=("False", "SomeDevicesUnhealthy")),
+        row("all broken", "False", "NoHealthyDevices", Healthy=("False", "NoHealthyDevices")),
+        row("a list in part", "True", "DevicesRefused", Registered=("True", "DevicesRefused")),
+        row(
+            "broken devices before what else is to be repaired",
+            *("True", "SomeDevicesUnhealthy"),
+            Registered=("True", "CheckpointUnreadable"),
+            Healthy=("False", "SomeDevicesUnhealthy"),
         ),
-        pytest.param(
-            reports(Healthy=("False", "NoHealthyDevices")), GOOD, ALIVE, ("False", "NoHealthyDevices"), id="all broken"
-        ),
-        pytest.param(
-            reports(Registered=("True", "DevicesRefused")), GOOD, ALIVE, ("True", "DevicesRefused"), id="a list in part"
-        ),
-        pytest.param(
-            reports(Registered=("True", "CheckpointUnreadable"), Healthy=("False", "SomeDevicesUnhealthy")),
-            GOOD,
-            ALIVE,
-            ("True", "SomeDevicesUnhealthy"),
-            id="broken devices before what else is to be repaired",
-        ),
-        pytest.param(reports(Healthy=("False", "NoDevices")), GOOD, ALIVE, ("False", "NoDevices"), id="none"),
-        pytest.param(
-            reports(Injectable=("Unknown", "RuntimeNone")), GOOD, ALIVE, ("True", "Ready"), id="nobody injects"
-        ),
-        pytest.param(
-            reports(Injectable=("False", "NriDisabled")), GOOD, ALIVE, ("False", "NriDisabled"), id="cannot inject"
-        ),
-        pytest.param(
-            reports(Registered=("False", "EndpointStopped")), GOOD, ALIVE, ("False", "EndpointStopped"), id="stopped"
-        ),
-        pytest.param(reports(Registered=None), GOOD, ALIVE, ("False", "DeviceListPending"), id="nothing reported"),
-        pytest.param(reports(), TAKEN, ALIVE, ("False", "ForeignOwner"), id="conflict"),
-        pytest.param(reports(), GONE, ALIVE, ("False", "EndpointGone"), id="not advertised"),
-        pytest.param(reports(), GOOD, MISSING, ("False", "LeaseMissing"), id="no agent"),
-        pytest.param(
-            reports(Registered=("False", "EndpointStopped")),
-            TAKEN,
-            expired(60),
-            ("False", "LeaseExpired"),
-            id="a dead agent first",
-        ),
-        pytest.param(
-            reports(Registered=None), NODELESS, MISSING, ("False", "NodeMissing"), id="a Node that is not there"
-        ),
-        pytest.param(
-            reports(Registered=("False", "EndpointStopped")),
-            TAKEN,
-            ALIVE,
-            ("False", "EndpointStopped"),
-            id="the agent's own before ours",
-        ),
+        row("none", "False", "NoDevices", Healthy=("False", "NoDevices")),
+        row("nobody injects", "True", "Ready", Injectable=("Unknown", "RuntimeNone")),
+        row("cannot inject", "False", "NriDisabled", Injectable=("False", "NriDisabled")),
+        row("stopped", *STOPPED, Registered=STOPPED),
+        row("nothing reported", "False", "DeviceListPending", Registered=None),
+        row("conflict", "False", "ForeignOwner", verdict=TAKEN),
+        row("not advertised", "False", "EndpointGone", verdict=GONE),
+        row("no agent", "False", "LeaseMissing", agent=MISSING),
+        row("a dead agent first", "False", "LeaseExpired", verdict=TAKEN, agent=expired(60), Registered=STOPPED),
+        row("a Node that is not there", "False", "NodeMissing", verdict=NODELESS, agent=MISSING, Registered=None),
+        row("the agent's own before ours", *STOPPED, verdict=TAKEN, Registered=STOPPED),
     ],
 )
 def test_ready(record: NodeDeviceRecord, verdict: ResourceStatus, agent: AgentState, ready: tuple[str, str]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.node import NodeRecord, TaintAndLabels
 from nodedevice_operator.objects.nodedevice import DeviceRecord
 from nodedevice_operator.remediation.node_label_controller import NodeLabelController, NodeLabelsApi
 
@@ -28,26 +28,22 @@ class Nodes(NodeLabelsApi):
     async def label_node(self, node: NodeRecord, labels: Mapping[str, str | None]) -> NodeRecord:
         self._ask(node.name)
         there = {**node.taint_and_labels.labels, **{key: value for key, value in labels.items() if value is not None}}
-        return replace(
-            node,
-            resource_version=node.resource_version + 1,
-            taint_and_labels=replace(node.taint_and_labels, labels=there),
-        )
+        return _written(node, replace(node.taint_and_labels, labels=there))
 
     async def taint_node(self, name: str, uid: str, *, is_tainted: bool) -> NodeRecord:
         self._ask(name)
         node = self._cache.nodes.get(name)
         assert node is not None
-        return replace(
-            node,
-            resource_version=node.resource_version + 1,
-            taint_and_labels=replace(node.taint_and_labels, is_tainted=is_tainted),
-        )
+        return _written(node, replace(node.taint_and_labels, is_tainted=is_tainted))
 
     def _ask(self, name: str) -> None:
         self.asked.append(name)
         if name in self.refusals:
             raise self.refusals[name]
+
+
+def _written(node: NodeRecord, marks: TaintAndLabels) -> NodeRecord:
+    return replace(node, resource_version=node.resource_version + 1, taint_and_labels=marks)
 
 
 class Bench:

@@ -6,8 +6,10 @@ It registers again when its own socket vanishes, as many plugins in use do, and 
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -15,6 +17,23 @@ import grpc.aio
 from inotify_simple import INotify, flags
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
+
+
+@contextlib.asynccontextmanager
+async def plugin_process(plugin_dir: Path, resource_name: str, count: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The process, until the block ends: it lives apart from the agent and the test."""
+    options = ["--plugin-dir", str(plugin_dir), "--resource", resource_name, "--count", str(count)]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.fakes.plugin_process", *options),
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "GRPC_VERBOSITY": "NONE"},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
 
 
 async def run_until_stopped(plugin: FakePlugin, plugin_dir: Path) -> None:

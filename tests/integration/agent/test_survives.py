@@ -4,10 +4,8 @@ twice, and no unchanged status is written.
 
 import asyncio
 import contextlib
-import os
 import random
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,29 +13,11 @@ import pytest
 
 from hack.cluster.errors import CommandError
 from tests.fakes.plugin import FakePlugin
-from tests.integration.agent_process import AgentNode, condition, holdings
+from tests.fakes.plugin_process import plugin_process
+from tests.integration.agent_process import GPU, AgentNode, condition, holdings
 from tests.integration.product_process import Json
 
-ROOT = Path(__file__).parents[3]
 CHECKPOINT = "checkpoint.json"
-
-
-@contextlib.asynccontextmanager
-async def plugin_process(node: AgentNode, count: int) -> AsyncIterator[None]:
-    """A plugin that lives apart from the agent and the test, and registers again whenever its socket vanishes."""
-    options = ["--plugin-dir", str(node.plugin_dir), "--resource", "example.com/gpu", "--count", str(count)]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.fakes.plugin_process", *options),
-        cwd=ROOT,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, "GRPC_VERBOSITY": "NONE"},
-    )
-    try:
-        yield
-    finally:
-        process.kill()
-        await process.wait()
 
 
 @contextlib.asynccontextmanager
@@ -72,7 +52,7 @@ async def settled(node: AgentNode) -> None:
 
 async def test_a_restart_writes_nothing_when_nothing_changed(node: AgentNode) -> None:
     await node.agent.until_logged("serving device plugins")
-    async with plugin_process(node, 3):
+    async with plugin_process(node.plugin_dir, GPU, 3):
         await node.pod("one", limits=[2])
         await node.pod("greedy", limits=[7])
         before = await node.until(lambda seen: seen["allocated"] == 2 and bool(seen["waiting"]))
@@ -91,7 +71,7 @@ async def test_a_restart_writes_nothing_when_nothing_changed(node: AgentNode) ->
 async def test_kill_9_at_any_moment_loses_and_doubles_nothing(node: AgentNode) -> None:
     chance = random.Random(20_260_101)
     await node.agent.until_logged("serving device plugins")
-    async with plugin_process(node, 8):
+    async with plugin_process(node.plugin_dir, GPU, 8):
         await node.until_numbers(total=8, allocated=0, available=8)
         held: dict[str, list[str]] = {}
         alive: list[str] = []
@@ -118,7 +98,7 @@ async def test_kill_9_at_any_moment_loses_and_doubles_nothing(node: AgentNode) -
 
 async def test_pods_that_finish_while_the_agent_is_down_are_released(node: AgentNode) -> None:
     await node.agent.until_logged("serving device plugins")
-    async with plugin_process(node, 3):
+    async with plugin_process(node.plugin_dir, GPU, 3):
         await asyncio.gather(*(node.pod(name) for name in ("stays", "deleted", "completed")))
         before = await node.until_numbers(total=3, allocated=3, available=0)
         node.agent.kill()

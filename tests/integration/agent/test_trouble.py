@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,20 +9,13 @@ import pytest
 from nodedevice_api.names import node_device_name
 
 from tests.fakes.plugin import FakeDevice
+from tests.fakes.sockets import listening
 from tests.integration.agent_process import GPU, AgentNode, until
 
 
 def logged(node: AgentNode, *levels: str) -> list[str]:
     """Events logged at these levels."""
     return [line["event"] for line in node.agent.lines() if line["level"] in levels]
-
-
-def listening(path: Path) -> socket.socket:
-    """As a kubelet serves there."""
-    kubelet = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    kubelet.bind(str(path))
-    kubelet.listen()
-    return kubelet
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,10 +1,7 @@
 """The fake third-party plugin, as tests of the agent rely on it: in process with its knobs, and as a process to kill."""
 
 import asyncio
-import contextlib
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,29 +12,21 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.device_manager import Manager
 from tests.fakes.plugin import Call, FakeDevice, FakePlugin, Knobs, RpcFailure, StreamEnd, default_answer
+from tests.fakes.plugin_process import plugin_process
 
-ROOT = Path(__file__).parents[3]
 RESOURCE = "example.com/fake"
 
 
-@contextlib.asynccontextmanager
-async def fake_process(plugin_dir: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    options = ["--plugin-dir", str(plugin_dir), "--resource", RESOURCE, "--count", "2"]
-    command = ["-m", "tests.fakes.plugin_process", *options]
-    environment = {**os.environ, "GRPC_VERBOSITY": "ERROR"}
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, cwd=ROOT, env=environment)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-async def test_registers_again_after_a_wipe_and_leaves_its_socket_when_killed(tmp_path: Path) -> None:
+@pytest.fixture
+async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
     manager = Manager(tmp_path)
-    async with fake_process(tmp_path) as process:
-        await manager.start()
+    await manager.start()
+    yield manager
+    await manager.stop()
+
+
+async def test_registers_again_after_a_wipe_and_leaves_its_socket_when_killed(manager: Manager, tmp_path: Path) -> None:
+    async with plugin_process(tmp_path, RESOURCE, 2) as process:
         await manager.until_listed(RESOURCE, ["dev-0", "dev-1"])
         await manager.stop()
         manager.wipe()
@@ -47,26 +36,14 @@ async def test_registers_again_after_a_wipe_and_leaves_its_socket_when_killed(tm
         process.send_signal(signal.SIGKILL)
         await process.wait()
         assert (tmp_path / manager.registrations[-1].endpoint).is_socket()
-    await manager.stop()
 
 
-async def test_ends_cleanly_when_asked(tmp_path: Path) -> None:
-    manager = Manager(tmp_path)
-    await manager.start()
-    async with fake_process(tmp_path) as process:
+async def test_ends_cleanly_when_asked(manager: Manager, tmp_path: Path) -> None:
+    async with plugin_process(tmp_path, RESOURCE, 2) as process:
         await manager.until_listed(RESOURCE, ["dev-0", "dev-1"])
         process.terminate()
         assert await process.wait() == 0
         assert not (tmp_path / manager.registrations[-1].endpoint).exists()
-    await manager.stop()
-
-
-@pytest.fixture
-async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
-    manager = Manager(tmp_path)
-    await manager.start()
-    yield manager
-    await manager.stop()
 
 
 @pytest.fixture

@@ -3,32 +3,14 @@
 import errno
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 
-
-@pytest.fixture
-def sockets() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-def listening(stack: ExitStack, path: Path, backlog: int = 1) -> socket.socket:
-    listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-    listener.bind(str(path))
-    listener.listen(backlog)
-    return listener
-
-
-def left_behind(path: Path) -> None:
-    """A socket without a process."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as owner:
-        owner.bind(str(path))
+from tests.fakes.sockets import left_behind, listening
 
 
 @pytest.mark.kubelet("scenario 1")
@@ -80,9 +62,8 @@ def test_clearing_while_a_plugin_removes_its_own_socket(tmp_path: Path, monkeypa
     assert [entry.name for entry in tmp_path.iterdir() if entry.is_socket()] == []
 
 
-def test_a_second_name_finds_the_socket_after_its_first_is_gone(tmp_path: Path, sockets: ExitStack) -> None:
-    listening(sockets, tmp_path / "plugin.sock")
-    with closing(PluginDirectory.take(tmp_path)) as taken:
+def test_a_second_name_finds_the_socket_after_its_first_is_gone(tmp_path: Path) -> None:
+    with listening(tmp_path / "plugin.sock"), closing(PluginDirectory.take(tmp_path)) as taken:
         kept = taken.keep("plugin.sock")
         taken.clear(but=[kept])
         assert not (tmp_path / "plugin.sock").exists()
@@ -117,25 +98,23 @@ def test_closing_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.kubelet("behaviour 3")
-def test_a_directory_that_another_manager_serves_is_refused(tmp_path: Path, sockets: ExitStack) -> None:
-    listening(sockets, tmp_path / "kubelet.sock")
+def test_a_directory_that_another_manager_serves_is_refused(tmp_path: Path) -> None:
     left_behind(tmp_path / "plugin.sock")
-    for _ in range(2):
-        with pytest.raises(DirectoryServed, match=r"answers on kubelet\.sock"):
-            PluginDirectory.take(tmp_path)
+    with listening(tmp_path / "kubelet.sock"):
+        for _ in range(2):
+            with pytest.raises(DirectoryServed, match=r"answers on kubelet\.sock"):
+                PluginDirectory.take(tmp_path)
     assert (tmp_path / "kubelet.sock").is_socket()
     assert (tmp_path / "plugin.sock").is_socket()
     # the failed attempt leaves no lock behind
-    sockets.close()
     PluginDirectory.take(tmp_path).close()
 
 
-def test_a_manager_that_is_too_busy_to_accept_counts(tmp_path: Path, sockets: ExitStack) -> None:
-    listening(sockets, tmp_path / "kubelet.sock", backlog=0)
-    waiting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sockets.enter_context(waiting).connect(str(tmp_path / "kubelet.sock"))
-    with pytest.raises(DirectoryServed):
-        PluginDirectory.take(tmp_path)
+def test_a_manager_that_is_too_busy_to_accept_counts(tmp_path: Path) -> None:
+    with listening(tmp_path / "kubelet.sock", backlog=0), socket.socket(socket.AF_UNIX) as waiting:
+        waiting.connect(str(tmp_path / "kubelet.sock"))
+        with pytest.raises(DirectoryServed):
+            PluginDirectory.take(tmp_path)
 
 
 @pytest.mark.kubelet("behaviour 1")

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import shutil
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -21,6 +20,7 @@ from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 
 from tests.fakes.background import background
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.sockets import left_behind, listening
 
 REFUSED = grpc.StatusCode.INVALID_ARGUMENT
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
@@ -155,8 +155,7 @@ async def test_a_socket_without_a_process(
     manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin_connection, "DIAL_SECONDS", 0.2)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as owner:
-        owner.bind(str(manager.folder / "dead.sock"))
+    left_behind(manager.folder / "dead.sock")
     code, details = await refusal(plugin, endpoint="dead.sock")
     assert code is NOT_REACHED
     assert "no response on dead.sock" in details
@@ -212,7 +211,7 @@ class TestSocketPath:
     async def test_the_socket_of_another_process_is_never_replaced(
         self, tmp_path: Path, server: RegistrationServer
     ) -> None:
-        with serving(tmp_path / "kubelet.sock"):
+        with listening(tmp_path / "kubelet.sock"):
             with pytest.raises(DirectoryServed, match=r"it answers on kubelet\.sock"):
                 await server.start()
             await server.stop()
@@ -239,14 +238,6 @@ class TestSocketPath:
         assert os.listdir(tmp_path) == ["kubelet.sock"]
         await server.stop()
         assert os.listdir(tmp_path) == []
-
-
-def serving(path: Path) -> socket.socket:
-    """Another process's socket; its file stays when it ends."""
-    other = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    other.bind(str(path))
-    other.listen()
-    return other
 
 
 class CheckedDirectory(PluginDirectory):
@@ -328,7 +319,7 @@ class TestKeepServing:
         self, kept: Kept, caplog: pytest.LogCaptureFixture
     ) -> None:
         kept.socket.unlink()
-        with serving(kept.socket):
+        with listening(kept.socket):
             taken = kept.socket.stat().st_ino
             await kept.until(lambda: len(kept.problems) == 1)
             assert "it answers on kubelet.sock" in kept.problems[0]
@@ -350,7 +341,7 @@ class TestKeepServing:
 
     async def test_stopping_keeps_the_socket_of_another_process(self, kept: Kept) -> None:
         kept.socket.unlink()
-        with serving(kept.socket):
+        with listening(kept.socket):
             await kept.server.stop()
             assert kept.socket.is_socket()
 

@@ -11,7 +11,7 @@ from google.protobuf.message import Message as Protobuf
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
-from nodedevice_agent.nri.codec import adjustment
+from nodedevice_agent.nri.adjustment import adjustment
 from nodedevice_agent.nri.host_devices import HostDevice, HostDeviceStat
 from nodedevice_agent.nri.mux import frames
 from nodedevice_agent.nri.session import PLUGIN_SERVICE, PLUGIN_STREAM, RUNTIME_STREAM, Session, SessionEnded

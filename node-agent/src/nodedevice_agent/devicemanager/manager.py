@@ -19,8 +19,9 @@ from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllo
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resource import EndpointState, FlapDampingLimits, PluginOptions, Resource
+from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 
 # After a restart, how long the last published numbers stay while plugins have not listed their devices yet.

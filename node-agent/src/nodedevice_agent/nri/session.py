@@ -29,6 +29,7 @@ from nodedevice_agent.devicemanager.runtime import (
     Validator,
 )
 from nodedevice_agent.nri import codec
+from nodedevice_agent.nri.adjustment import adjustment
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.mux import Mux
 from nodedevice_agent.nri.ttrpc import CallFailed, Code, Handler, TtrpcClient, TtrpcServer
@@ -247,7 +248,7 @@ class Session:
             return None
         check_cdi(edits, *self._runtime)
         found = await self._host_devices.stat_devices(device.host_path for device in edits.devices)
-        return api_pb2.CreateContainerResponse(adjust=codec.adjustment(edits, found))
+        return api_pb2.CreateContainerResponse(adjust=adjustment(edits, found))
 
     def _validate(
         self, request: api_pb2.ValidateContainerAdjustmentRequest

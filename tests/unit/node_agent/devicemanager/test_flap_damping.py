@@ -2,7 +2,7 @@
 
 import pytest
 from nodedevice_agent.devicemanager.devices import NO_DEVICES, Device, accept
-from nodedevice_agent.devicemanager.resource import FlapDamping, FlapDampingLimits
+from nodedevice_agent.devicemanager.flap_damping import FlapDamping, FlapDampingLimits
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, pod, published
 

@@ -7,7 +7,7 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.runtime import ContainerState, InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.nri import codec
-from nodedevice_agent.nri.codec import adjustment
+from nodedevice_agent.nri.adjustment import adjustment
 from nodedevice_agent.nri.host_devices import HostDevice
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 

@@ -91,13 +91,13 @@ class Publisher:
         self._runtime = runtime
         self._notes = notes
         self._objects: dict[str, NodeDeviceSync] = {}
-        self.host: PluginHost
+        self._host: PluginHost
         self._backend: Backend
         self._tasks: asyncio.TaskGroup
 
     def start(self, tasks: asyncio.TaskGroup, host: PluginHost, backend: Backend) -> None:
         """From here on resources can be published; the objects are kept by tasks of that group."""
-        self._tasks, self.host, self._backend = tasks, host, backend
+        self._tasks, self._host, self._backend = tasks, host, backend
 
     def publish(self, resource_name: str) -> None:
         """The effect Publish: the resource's snapshot may have changed."""
@@ -120,9 +120,13 @@ class Publisher:
 
     # -- for each NodeDevice --------------------------------------------------------------------------------------------
 
+    async def saved(self) -> None:
+        """Wait until every allocation so far is on disk: before that none may be published."""
+        await self._host.saved()
+
     def desired_status(self, resource_name: str, observed: Json, wall_time: str) -> Json | None:
         """The status to be written over the observed one; None while the last published one stays."""
-        manager, backend = self.host.manager, self._backend
+        manager, backend = self._host.manager, self._backend
         if is_settling(manager, resource_name) or not self.are_pods_known or not backend.is_settled:
             return None
         now = snapshot(manager, resource_name, backend.not_injected)
@@ -136,6 +140,10 @@ class Publisher:
             notes=self._notes or backend.notes,
             injectable=backend.injectable(now),
         )
+
+    def cordoned(self, resource_name: str, device_ids: frozenset[str]) -> None:
+        """The administrator's cordons, all of them."""
+        self._host.do(self._host.manager.cordoned(resource_name, device_ids, self._host.now()))
 
 
 class Contention:
@@ -236,8 +244,7 @@ class NodeDeviceSync:
         self._is_owned = found is None or _has_owner(found, self._node_name)
         self._observed = found.status if found is not None else None
         cordoned = cordoned_ids(found.spec) if found is not None else frozenset()
-        host = self._publisher.host
-        host.do(host.manager.cordoned(self._resource_name, cordoned, host.now()))
+        self._publisher.cordoned(self._resource_name, cordoned)
         self.touch()
 
     def _is_edited(self, status: Json) -> bool:
@@ -291,7 +298,7 @@ class NodeDeviceSync:
 
     async def _publish(self) -> bool:
         """Write the status if it differs from the observed one. Returns whether it was written."""
-        await self._publisher.host.saved()
+        await self._publisher.saved()
         observed = self._observed
         before = well_formed(observed or {})
         wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

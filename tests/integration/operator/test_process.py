@@ -78,7 +78,7 @@ def test_a_taken_address_is_one_line(installed: ControlPlane, operator: Operator
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(operator: OperatorProcess, number: signal.Signals) -> None:
     operator.start()
-    assert operator.stop(number) == 0
+    assert operator.stop(number) == 0, operator.lines()[-10:]
     assert [line["event"] for line in operator.lines()][-1] == "stopped"
     assert operator.logged("error", "warning") == []
 

@@ -10,7 +10,6 @@ import signal
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
-import aiohttp
 import kopf
 from nodedevice_api import names
 
@@ -109,16 +108,16 @@ class Operator:
         self._stop = asyncio.Event()
         self._kopf: asyncio.Task[None] | None = None
         self._is_cleaned_up = False
+        # by a signal or a failed task, when the clean-up began; kopf cleans up after a failure of its own, too
+        self._is_to_stop = False
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT, which kopf takes.
+        """Work until SIGTERM or SIGINT, which stop kopf.
 
         Raises OperatorSettingsError when the HTTP address cannot be had, StaleWatch for a watch that
         does not deliver what the API server has, and TaskEnded for what can only be a bug.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            # until kopf takes them
-            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        self._take_signals()
         host, port = self._health.serve(self._settings.http_endpoint, self._metrics.registry)
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
         life = kopf.operator(
@@ -131,23 +130,24 @@ class Operator:
         )
         self._kopf = asyncio.create_task(life, name="kopf")
         try:
-            await self._kopf
-        except (asyncio.CancelledError, aiohttp.ClientError):
-            # its own requests, which it retries without end, can only fail at the end, when it closes its session
-            if not self._is_cleaned_up:
-                raise
-        except Exception as exc:
-            log.error("background task ended unexpectedly", extra={"task": "kopf"}, exc_info=exc)
-            raise TaskEnded("kopf", f"{type(exc).__name__}: {exc}") from exc
+            await asyncio.wait([self._kopf])
         finally:
             # again, for a signal that came before kopf had started everything
             await self._clean_up()
             # not sooner: a request of kopf that is still running would fail, and that would look like a failure of kopf
             for client in self._clients:
                 await client.close()
+        error_of_kopf = None if self._kopf.cancelled() else self._kopf.exception()
+        # asked to stop, it may well end with one: its own requests, retried without end, fail when it closes its session
+        if error_of_kopf is not None and not self._is_to_stop:
+            self._failed = self._kopf
         if self._failed is not None:
             _raise_failure(self._failed)
         log.info("stopped")
+
+    def _take_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -158,6 +158,8 @@ class Operator:
         return registry
 
     async def _start(self, **_: Any) -> None:
+        # back from kopf, which would stop as well, but tell nobody whether a signal or its own failure was the cause
+        self._take_signals()
         for name, work in self._tasks().items():
             task = asyncio.create_task(work, name=name)
             task.add_done_callback(self._task_ended)
@@ -175,7 +177,7 @@ class Operator:
     async def _clean_up(self, **_: Any) -> None:
         if self._is_cleaned_up:
             return
-        self._is_cleaned_up = True
+        self._is_cleaned_up, self._is_to_stop = True, self._stop.is_set()
         if self._election is not None:
             # first of all: another operator waits for it
             await self._election.end(lambda: self._client.settle(_SETTLE_SECONDS))
@@ -184,7 +186,7 @@ class Operator:
         await asyncio.gather(*self._running, return_exceptions=True)
         # kopf would wait 5 s for its own task that waits for this, and as long for requests with which it is not done
         self._stop.set()
-        if self._kopf is not None:
+        if self._kopf is not None and self._is_to_stop:
             asyncio.get_running_loop().call_later(_KOPF_END_SECONDS, self._kopf.cancel)
 
     def _candidacy(self, login: credentials.Credentials) -> Election | None:

@@ -2,11 +2,18 @@
 
 import asyncio
 import itertools
-from typing import Any
+import os
+import signal
+from pathlib import Path
+from typing import Any, cast
 
+import kopf
 import pytest
+from nodedevice_operator import settings
 from nodedevice_operator.errors import StaleWatch, TaskEnded
-from nodedevice_operator.operator import _raise_failure, kopf_settings
+from nodedevice_operator.operator import Operator, _raise_failure, kopf_settings
+
+from tests.unit.operator.kube.api_server import kubeconfig
 
 
 async def _ended(failure: Exception | None) -> asyncio.Task[None]:
@@ -40,9 +47,44 @@ async def test_what_was_raised_on_purpose_is_passed_on() -> None:
 
 
 def test_kopf_is_set_to_write_nothing_and_to_retry_without_end() -> None:
-    settings = kopf_settings()
-    assert not settings.posting.enabled
-    assert settings.scanning.disabled
-    backoffs: Any = settings.networking.error_backoffs
+    of_kopf = kopf_settings()
+    assert not of_kopf.posting.enabled
+    assert of_kopf.scanning.disabled
+    backoffs: Any = of_kopf.networking.error_backoffs
     delays = list(itertools.islice(backoffs, 1000))
     assert max(delays) <= 1.0
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    """Of a cluster that is not there."""
+    file = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    return Operator(settings.load(None, {"kubeconfig": file, "http_address": "127.0.0.1:0", "leader_elect": False}))
+
+
+def _kopf_that_fails(monkeypatch: pytest.MonkeyPatch, *, after_a_signal: bool) -> None:
+    """kopf.operator with the same hooks, and an error at its end."""
+
+    async def run(registry: kopf.OperatorRegistry, stop_flag: asyncio.Event, **_: Any) -> None:
+        start, _log_in, clean_up = registry._activities.get_all_handlers()
+        await cast(Any, start.fn)()
+        if after_a_signal:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await stop_flag.wait()
+        await cast(Any, clean_up.fn)()
+        raise RuntimeError("Session is closed")
+
+    monkeypatch.setattr(kopf, "operator", run)
+
+
+async def test_an_error_of_kopf_after_a_signal_is_no_failure(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _kopf_that_fails(monkeypatch, after_a_signal=True)
+    await operator.run()
+
+
+async def test_an_error_of_kopf_by_itself_is_a_failure(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    _kopf_that_fails(monkeypatch, after_a_signal=False)
+    with pytest.raises(TaskEnded, match=r"kopf has ended \(RuntimeError: Session is closed\)"):
+        await operator.run()

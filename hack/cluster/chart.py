@@ -36,6 +36,8 @@ def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = Non
         name = yaml.safe_load(kind.read_text())["metadata"]["name"]
         assert name.endswith(GROUP), f"{kind} is not of the group {GROUP}"
         control_plane.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+        # established, its storage may still be initializing: kubectl retries, where a watch would log a refusal
+        control_plane.kubectl("get", name, "--all-namespaces", "--request-timeout=30s")
 
 
 def installed_manifests(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

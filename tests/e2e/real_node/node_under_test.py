@@ -153,17 +153,36 @@ class NodeUnderTest(PodsOnNode):
     @contextmanager
     def rebooted_without_plugins(self) -> Iterator[None]:
         """Everything gone at once; for the length of the block all is up again but the plugins, then they come, too."""
-        self.node.power_off()
-        self.agent.kill()
-        self.plugins.stop()
-        self.node.power_on()
-        self.write_cdi()
-        self.start_agent()
-        try:
-            yield
-        finally:
-            self.plugins.start()
+        with self.kubelet_restarting():
+            self.node.power_off()
+            self.agent.kill()
+            self.plugins.stop()
+            self.node.power_on()
+            self.write_cdi()
+            self.start_agent()
+            try:
+                yield
+            finally:
+                self.plugins.start()
         self.wait_advertised()
+
+    @contextmanager
+    def kubelet_restarting(self) -> Iterator[None]:
+        """The block restarts it; afterwards, where it allocates, every resource has been listed there since.
+
+        A pod that the scheduler sends it sooner, by the allocatable of before, it rejects for good.
+        """
+        log = self.node.kubelet.log
+        before = log.stat().st_size
+        yield
+
+        def are_listed() -> bool:
+            found = log.read_bytes()[before:].decode()
+            processed = '"Processed device updates for resource" resourceName='
+            return all(f'{processed}"{kind.resource}"' in found for kind in self.kinds.values())
+
+        if self.runtime != NRI:
+            wait_until(are_listed, f"the kubelet of {self.node.name} has every resource again", PATIENCE_SECONDS)
 
     def write_cdi(self) -> None:
         """Put the plugins' CDI specification where the runtime looks; a reboot removes it."""

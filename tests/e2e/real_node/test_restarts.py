@@ -29,18 +29,20 @@ def _containerd(of: NodeUnderTest) -> None:
 
 
 def _kubelet(of: NodeUnderTest) -> None:
-    of.node.kubelet.kill()
-    of.node.start_kubelet()
+    with of.kubelet_restarting():
+        of.node.kubelet.kill()
+        of.node.start_kubelet()
 
 
 def _all_three(of: NodeUnderTest) -> None:
-    for process in (of.agent, of.node.kubelet, of.node.containerd):
-        process.kill()
-    # the agent first: what it needs is not there yet
-    of.agent.start()
-    of.node.start_containerd()
-    of.node.start_kubelet()
-    of.wait_agent()
+    with of.kubelet_restarting():
+        for process in (of.agent, of.node.kubelet, of.node.containerd):
+            process.kill()
+        # the agent first: what it needs is not there yet
+        of.agent.start()
+        of.node.start_containerd()
+        of.node.start_kubelet()
+        of.wait_agent()
 
 
 @pytest.mark.kubelet("behaviour 41", "scenario 86", "scenario 89", "scenario 90")

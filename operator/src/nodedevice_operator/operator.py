@@ -1,4 +1,4 @@
-"""The operator put together. kopf runs its life: start-up, log-in, signals, and a shut-down that gives up the lead first.
+"""The operator put together. kopf runs its life: start-up, log-in, and a shut-down, at a signal, that gives up the lead first.
 
 kopf watches no kind: see docs/decisions/0009. It is given connections of ours, and makes no write.
 """

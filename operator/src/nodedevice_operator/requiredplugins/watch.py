@@ -16,7 +16,7 @@ from nodedevice_api import names
 from nodedevice_common.pacing import Backoff
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable, WatchInterrupted
 from nodedevice_operator.kube.client import APPLY, Requests
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ListSchema, RawWatchEvent, ResourceList, Schema
@@ -143,9 +143,10 @@ class PolicyWatch:
             seconds = _FIRST_DELAY_SECONDS
             try:
                 version = await self._read(kind)
-                async for spec in self._api.follow(kind, version):
-                    backoff.reset()
-                    self._take(kind, spec)
+                with contextlib.suppress(WatchInterrupted):  # it was open, as one that ends
+                    async for spec in self._api.follow(kind, version):
+                        self._take(kind, spec)
+                backoff.reset()
             except ApiError as error:
                 seconds = backoff.next()
                 log.debug("policy watch failed", extra={"kind": kind, "error": str(error)})

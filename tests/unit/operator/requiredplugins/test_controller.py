@@ -6,7 +6,16 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable, Unreachable
+from nodedevice_operator import errors
+from nodedevice_operator.errors import (
+    ApiError,
+    Forbidden,
+    Invalid,
+    Unauthorized,
+    Unavailable,
+    Unreachable,
+    WatchInterrupted,
+)
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.observability.metrics import Metrics
@@ -351,6 +360,21 @@ async def test_an_api_server_that_is_away_is_left_to_whoever_watches_over_it(
     async with bench:
         await until(lambda: bench.objects.reads >= 6)
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_watch_that_is_cut_again_and_again_is_reopened_as_soon_as_the_first_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Cut(Objects):
+        async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
+            raise errors.WatchInterrupted("watch", kind, "the load balancer has closed it")
+            yield None
+
+    monkeypatch.setattr(policy_watch, "_FIRST_DELAY_SECONDS", 0.001)
+    monkeypatch.setattr(policy_watch, "_LONGEST_DELAY_SECONDS", 60.0)
+    bench = Bench(Cut())
+    async with bench:
+        await until(lambda: bench.objects.reads >= 32)
 
 
 async def test_a_standby_writes_nothing() -> None:

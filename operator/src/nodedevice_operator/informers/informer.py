@@ -19,7 +19,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.decode import VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
+from nodedevice_operator.kube.decode import DECODE_ERRORS, VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
 from nodedevice_operator.kube.lists import NODES, Cluster, Kind
 from nodedevice_operator.objects.meta import ObjectMetadata, RawWatchEvent, Versioned
 
@@ -132,7 +132,7 @@ class Informer:
         """Store what a line of the watch says; its version. Raises InvalidResponse, or ApiError where a list is due."""
         try:
             event = self._kind.events.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except DECODE_ERRORS:
             return self._take_odd(line)
         version = self._checked_version(event.type, event.object.metadata.resource_version)
         if event.type != "BOOKMARK":
@@ -151,7 +151,7 @@ class Informer:
         elif self._kind.needs_status:
             try:
                 self._store_object(msgspec.json.decode(event.object, type=self._kind.schema), is_end=False)
-            except msgspec.ValidationError as exc:
+            except DECODE_ERRORS as exc:
                 self._mark_invalid(metadata, exc)
         else:
             form = decode_object(self._kind.name, event.object, self._kind.schema, needs_status=False)

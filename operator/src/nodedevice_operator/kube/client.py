@@ -37,7 +37,7 @@ from nodedevice_operator.errors import (
     WatchInterrupted,
 )
 from nodedevice_operator.kube.credentials import Credentials
-from nodedevice_operator.kube.decode import decode, decode_record
+from nodedevice_operator.kube.decode import DECODE_ERRORS, decode, decode_record
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence, fenced_requests
 from nodedevice_operator.objects.meta import ListSchema, Status
@@ -344,7 +344,7 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -> ApiError:
     """The error that an answer other than 2xx stands for. header: its Retry-After."""
     status = Status()
-    with contextlib.suppress(msgspec.DecodeError):
+    with contextlib.suppress(*DECODE_ERRORS):
         status = msgspec.json.decode(data, type=Status)
     problem = status.message or f"HTTP {code}"
     # an API server that sheds load says it in the header alone

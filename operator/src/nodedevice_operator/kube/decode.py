@@ -15,6 +15,8 @@ from nodedevice_operator.objects.meta import ListMetadata, Schema
 
 log = logging.getLogger(__name__)
 
+# What the decoder raises: JSON of another form, and text that is not UTF-8.
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError)
 # What a record's constructor raises for an invalid value in an object, such as a resource version that is no number.
 VALUE_ERRORS: Final = (ValueError, ArithmeticError)
 # An object among those of its kind: its name, or namespace and name; None if not even that can be decoded.
@@ -49,7 +51,7 @@ def decode(verb: str, what: str, data: bytes | msgspec.Raw, form: type[T]) -> T:
     """`data` in that schema. Raises InvalidResponse."""
     try:
         return msgspec.json.decode(data, type=form)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except DECODE_ERRORS as exc:
         raise InvalidResponse(verb, what, f"the response is not what an API server sends ({exc})") from exc
 
 
@@ -70,7 +72,7 @@ def decode_page(
     """
     try:
         return msgspec.json.decode(data, type=page), frozenset()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except DECODE_ERRORS:
         whole = decode("GET", what, data, _AnyList)
     found = [(raw, decode_object(what, raw, schema, needs_status=needs_status)) for raw in whole.items]
     items = [item for _, item in found if item is not None]
@@ -81,7 +83,7 @@ def decode_object(what: str, data: msgspec.Raw, schema: type[T], *, needs_status
     """An object; without its status if that cannot be decoded and is not needed. None if that does not help. Either is logged."""
     try:
         return msgspec.json.decode(data, type=schema)
-    except msgspec.ValidationError as exc:
+    except DECODE_ERRORS as exc:
         key = _key(data)
         log_undecodable(what, key[1] if isinstance(key, tuple) else key or "", exc)
     if needs_status:
@@ -90,7 +92,7 @@ def decode_object(what: str, data: msgspec.Raw, schema: type[T], *, needs_status
         parts = msgspec.json.decode(data, type=_Parts)
         bare = msgspec.json.encode({"metadata": parts.metadata, "spec": parts.spec})
         return msgspec.json.decode(bare, type=schema)
-    except msgspec.ValidationError:
+    except DECODE_ERRORS:
         return None
 
 
@@ -102,7 +104,7 @@ def log_undecodable(kind: str, name: Any, problem: Exception) -> None:
 def _key(raw: msgspec.Raw) -> Key:
     try:
         metadata = msgspec.json.decode(raw, type=_Named).metadata
-    except msgspec.ValidationError:
+    except DECODE_ERRORS:
         return None
     return key_of(metadata.name, metadata.namespace)
 

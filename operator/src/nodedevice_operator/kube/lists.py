@@ -10,7 +10,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.errors import InvalidResponse
 from nodedevice_operator.kube.client import CORE, JSON, OWN, PAGE, Requests, path_segment
-from nodedevice_operator.kube.decode import VALUE_ERRORS, Key, decode_page, key_of, log_undecodable
+from nodedevice_operator.kube.decode import DECODE_ERRORS, VALUE_ERRORS, Key, decode_page, key_of, log_undecodable
 from nodedevice_operator.objects.meta import ListSchema, PartialObject, PartialObjectList, WatchEvent
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeDeviceSchema, node_device_record
@@ -99,7 +99,7 @@ class Cluster(Requests):
         data = await self._client.request("GET", kind.name, path, query={"fieldSelector": f"metadata.name={name}"})
         try:
             return frozenset(kind.record(item).uid for item in msgspec.json.decode(data, type=kind.page).items)
-        except (msgspec.DecodeError, *VALUE_ERRORS):
+        except (*DECODE_ERRORS, *VALUE_ERRORS):
             return frozenset()
 
     async def _kind_pages(self, kind: Kind[Any], accept: str = JSON) -> AsyncIterator[tuple[Any, frozenset[Key]]]:

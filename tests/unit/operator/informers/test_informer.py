@@ -311,6 +311,13 @@ async def test_a_node_is_notified_of_when_what_matters_of_it_changed(watched: Wa
             {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "2"}, "status": {"capacity": {"a.b/c": 1}}},
             id="a number",
         ),
+        pytest.param(
+            {
+                "metadata": {"name": "node-a", "uid": "u", "resourceVersion": "2"},
+                "status": {"capacity": {"a.b/c": "TEXT"}},
+            },
+            id="no UTF-8",
+        ),
     ],
 )
 async def test_a_node_that_cannot_be_decoded_is_logged_once_until_it_can(
@@ -319,7 +326,7 @@ async def test_a_node_that_cannot_be_decoded_is_logged_once_until_it_can(
     informer = informer_of(watched, NODES)
     informer._take(a_line("ADDED", {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}}))
     for _ in range(3):
-        informer._take(a_line("MODIFIED", body))
+        informer._take(a_line("MODIFIED", body).replace(b"TEXT", b"\xff"))
     assert watched.cache.nodes.get("node-a") is not None
     assert watched.cache.nodes.is_invalid("node-a")
     assert watched.touched == ["node-a"]

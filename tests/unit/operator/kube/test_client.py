@@ -75,7 +75,10 @@ async def test_an_apply_is_sent_as_such(server: Server, client: Client) -> None:
         (503, Unavailable),
     ],
 )
-@pytest.mark.parametrize("content", [{"message": "so it is", "details": None}, {"message": "so it is"}, b"<html>", b""])
+@pytest.mark.parametrize(
+    "content",
+    [{"message": "so it is", "details": None}, {"message": "so it is"}, b"<html>", b'{"message":"\xff"}', b""],
+)
 async def test_every_refusal_is_an_error_of_ours(
     server: Server, client: Client, status: int, kind: type[ApiError], content: Any
 ) -> None:

@@ -55,6 +55,13 @@ def test_one_of_which_not_even_that_is_known_is_undecoded(caplog: pytest.LogCapt
     assert decode_object("nodedevices", msgspec.Raw(b"[]"), NodeDeviceSchema, needs_status=False) is None
 
 
+def test_an_object_with_a_text_that_is_not_utf_8_keeps_no_other_out() -> None:
+    odd, nameless = node_device("odd", status={"endpoint": {"state": "TEXT"}}), node_device("TEXT")
+    page, undecoded = page_of(NODE_DEVICES, a_list(odd, nameless, node_device("a")).replace(b"TEXT", b"\xff"))
+    assert [(one.metadata.name, one.status.total) for one in page.items] == [("odd", None), ("a", 1)]
+    assert undecoded == {None}
+
+
 def test_a_node_without_a_status_is_none() -> None:
     odd = {"metadata": {"name": "odd"}, "status": {"capacity": []}}
     page, undecoded = page_of(NODES, a_list(odd, {"metadata": {"name": "a"}}))

@@ -7,15 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from nodedevice_api import names
 from nodedevice_operator import errors
-from nodedevice_operator.errors import (
-    ApiError,
-    Forbidden,
-    Invalid,
-    Unauthorized,
-    Unavailable,
-    Unreachable,
-    WatchInterrupted,
-)
+from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable, Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.observability.metrics import Metrics

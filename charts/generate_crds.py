@@ -1,6 +1,6 @@
 """Copies crds/ to where they are shipped: the chart, for the first install, and the operator, which brings them up to date.
 
-Each copy says of which release it is, so that an older one never replaces a newer one unasked. Part of `make generate`.
+Each copy names its release, so that an older one never replaces a newer one unasked. Part of `make generate`.
 """
 
 from pathlib import Path

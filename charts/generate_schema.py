@@ -1,8 +1,8 @@
 """Makes charts/nodedevice/values.schema.json: the chart's own values by hand, the settings of both programs from their code.
 
 So a setting that a program does not know, or would refuse, is refused by `helm install` already, by its name. What a schema cannot
-say in words that help is in templates/_checks.tpl; what is nowhere (two groups of the same path) is left to the program, which says
-so at its start. Part of `make generate`.
+reject with a helpful message is in templates/_checks.tpl; the rest (two groups of the same path) is left to the program, which
+rejects it at its start. Part of `make generate`.
 """
 
 import itertools
@@ -25,7 +25,7 @@ SOURCE = _HERE / "values.schema.yaml"
 SCHEMA = _HERE / "nodedevice" / "values.schema.json"
 
 PROGRAMS: dict[str, type[msgspec.Struct]] = {"agent": AgentSettings, "operator": OperatorSettings}
-# The chart says these itself: where the pod runs, where its ports are, and what must agree with the rights it hands out.
+# The chart sets these itself: where the pod runs, where its ports are, and what must agree with the rights it hands out.
 DECIDED = {
     "agent": frozenset({"nodeName", "kubeconfig", "httpAddress", "leasesNamespace"}),
     "operator": frozenset(
@@ -48,7 +48,7 @@ _ABSOLUTE = {"pattern": "^/"}
 _PART = "([^/]|[^/][^/.]|[^/.][^/]|[^/]{3,})"
 _PLAIN_PATH = {"pattern": f"^/({_PART}(/{_PART})*/?)?$", "maxLength": MAX_PATH}
 _PLAIN_PATH_OR_NONE = {"pattern": f"^(/({_PART}(/{_PART})*/?)?)?$", "maxLength": MAX_PATH}
-# The kernel has no more than 1024; which of two comes first is looked at in templates/_checks.tpl.
+# The kernel has no more than 1024; which of two comes first is checked in templates/_checks.tpl.
 _NUMA_NODE = "(0?[0-9]{1,3}|10[01][0-9]|102[0-3])"
 _NUMA_NODES = f"{_NUMA_NODE}(-{_NUMA_NODE})?"
 _NO_DOUBLE_STAR = {"pattern": r"^([^*]|\*[^*])*\*?$"}

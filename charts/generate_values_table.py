@@ -48,10 +48,10 @@ def comments(text: str) -> dict[str, str]:
 
 def rows(text: str) -> list[str]:
     """The table's rows, in the order of the file. Raises SystemExit for a value that nobody has explained."""
-    said = comments(text)
+    comment_of = comments(text)
     found = []
-    for path, default in _leaves(yaml.safe_load(text), said):
-        explained = said[path] or said.get(path.rpartition(".")[0], "")
+    for path, default in _leaves(yaml.safe_load(text), comment_of):
+        explained = comment_of[path] or comment_of.get(path.rpartition(".")[0], "")
         if not explained:
             raise SystemExit(f"values.yaml: {path} has no comment, nor has what it is in")
         shown = json.dumps(default, ensure_ascii=False)
@@ -59,13 +59,13 @@ def rows(text: str) -> list[str]:
     return found
 
 
-def _leaves(values: dict[str, Any], said: dict[str, str], before: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(values: dict[str, Any], comment_of: dict[str, str], before: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         path = f"{before}{key}"
         # a mapping on one line is one value, and so is one that begins empty
-        is_open = isinstance(value, dict) and any(each.startswith(f"{path}.") for each in said)
+        is_open = isinstance(value, dict) and any(each.startswith(f"{path}.") for each in comment_of)
         if is_open:
-            yield from _leaves(value, said, f"{path}.")
+            yield from _leaves(value, comment_of, f"{path}.")
         else:
             yield path, value
 

@@ -110,7 +110,7 @@ def _devices(board: dashboard.Dashboard) -> None:
     board.with_panel(
         listing(
             "Available by node",
-            "As each node's agent tells; the nodes with most available devices first.",
+            "As reported by each node's agent; the nodes with most available devices first.",
             f"topk(100, {per_node % 'available'})",
             {"node": "Node", "resource_name": "Resource", "Value": "Available"},
             links={"Node": _HOLDERS_LINK},

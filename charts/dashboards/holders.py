@@ -86,7 +86,7 @@ def _pods(board: dashboard.Dashboard) -> None:
     board.with_panel(
         listing(
             "Who holds how many",
-            "As each node's agent tells; `kubectl get poddevices -A` names the devices. The 200 largest.",
+            "As reported by each node's agent; `kubectl get poddevices -A` names the devices. The 200 largest.",
             f"topk(200, {_BY_POD})",
             {"namespace": "Namespace", "pod": "Pod", "node": "Node", "resource_name": "Resource", "Value": "Devices"},
             links={"Node": f"/d/{FLEET_UID}?{KEPT}&var-node=${{__value.text}}"},

@@ -1,6 +1,6 @@
-"""The kinds of panel that both dashboards are made of; a title, a sentence that says what is seen, and what is asked.
+"""The kinds of panel that both dashboards are made of; each has a title, a sentence about it, and a query.
 
-What all panels share (data source, legend, how a table shows labels) is said here once. Knows no metric.
+What all panels share (data source, legend, how a table shows labels) is set here once. Knows no metric.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ def number(
     thresholds: list[models.Threshold] | None = None,
     width: int = 4,
 ) -> stat.Panel:
-    """One number, as of now, in a colour that says whether it is well."""
+    """One number, as of now, in a colour that shows whether it is good or bad."""
     return (
         stat.Panel()
         .title(title)

@@ -43,9 +43,9 @@ def operator(board: dashboard.Dashboard) -> None:
     board.with_panel(
         over_time(
             "Nodes that wait",
-            "For a look, and for a repetition of one that failed.",
+            "To be reconciled, and to be retried after a reconcile that failed.",
             {
-                "for a look": f"sum(nodedevice_operator_waiting_nodes{{{q.CLUSTER}}})",
+                "queued": f"sum(nodedevice_operator_waiting_nodes{{{q.CLUSTER}}})",
                 "failed": f"sum(nodedevice_operator_failing_nodes{{{q.CLUSTER}}})",
             },
             width=8,

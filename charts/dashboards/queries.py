@@ -1,6 +1,6 @@
 """PromQL that more than one panel asks, and which of the variables each source knows.
 
-The operator runs twice and both count the same fleet: what it tells of the cluster is taken once, by `max`, before it is
+The operator runs twice and both count the same fleet: what it reports of the cluster is taken once, by `max`, before it is
 summed. What it did itself (writes, repairs) is summed, as only the one that leads does anything.
 """
 
@@ -8,13 +8,13 @@ from typing import Final
 
 CLUSTER: Final = 'cluster=~"$cluster"'
 OF_RESOURCE: Final = f'{CLUSTER}, resource_name=~"$resource"'
-# the agents' series get `node` from whoever scrapes them, the operator's have it of their own
+# the agents' series get `node` when they are scraped, the operator's name it themselves
 OF_NODE: Final = f'{CLUSTER}, node=~"$node"'
 OF_BOTH: Final = f'{OF_RESOURCE}, node=~"$node"'
 
 
 def once(metric: str, by: str = "", matchers: str = CLUSTER) -> str:
-    """What every replica of the operator says alike, said once. by: the labels to keep, besides the cluster."""
+    """A metric that every replica of the operator reports alike, counted once. by: the labels to keep, besides the cluster."""
     labels = f"cluster, {by}" if by else "cluster"
     return f"max by ({labels}) ({metric}{{{matchers}}})"
 

@@ -1,6 +1,6 @@
 {{/*
-What of the host an agent gets, as a JSON list; as little as its settings allow. All paths are the same inside: what the agent tells others
-(plugins, runtime, kubelet) are the host's paths. setting: which one leads there; none for what is always so.
+What of the host an agent gets, as a JSON list; as little as its settings allow. All paths are the same inside: those that the agent
+gives to others (plugins, runtime, kubelet) are the host's. setting: which one leads there; none for what is always so.
 Defaults stand here a second time; a test holds them to the agent's own.
 */}}
 {{- define "nodedevice.agent.hostPaths" -}}

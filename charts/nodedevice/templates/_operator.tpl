@@ -1,7 +1,7 @@
 {{/*
 on, remove or off, for the values nodeTaint and nodeLabels, by name. An upgrade that switches one off makes `remove` of it, or what stands on
-the Nodes would stay there for ever; the upgrade after that finds it removed. Where Helm is not let look into the cluster (`helm template`), the
-value is all there is.
+the Nodes would stay there for ever; the upgrade after that finds it removed. Where Helm cannot read the cluster (`helm template`), only the
+value counts.
 */}}
 {{- define "nodedevice.operator.marks" -}}
 {{- $wanted := index .root.Values .name -}}

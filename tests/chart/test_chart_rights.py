@@ -27,7 +27,7 @@ from nodedevice_api.names import (
     Condition,
     node_device_name,
 )
-from nodedevice_operator.requiredplugins.policy import ANNOTATION
+from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane

@@ -1,4 +1,4 @@
-"""Extended resources by the API server's own rules: which names they may have (the CRD's CEL says the same), and how it spells
+"""Extended resources by the API server's own rules: which names they may have (the CRD's CEL checks the same), and how it spells
 their whole numbers. Pure.
 
 The server rewrites what it is given: 1000 comes back as "1k". Extended resources are whole numbers, so only those are read.
@@ -39,7 +39,7 @@ _MAX_EXPONENT: Final = Decimal(10**8)
 
 
 def resource_name_problem(resource_name: str) -> str:
-    """What is wrong with an extended resource's name, as a sentence that says what to do; empty when nothing is."""
+    """What is wrong with an extended resource's name, as a sentence with the remedy; empty when nothing is."""
     domain, slash, name = resource_name.partition("/")
     if not slash:
         return "must be domain/name, such as vendor.com/gpu"
@@ -57,7 +57,7 @@ def resource_name_problem(resource_name: str) -> str:
 
 
 def is_extended_resource(resource_name: str) -> bool:
-    """Whether a name in a container's limits is an extended resource: what the API server takes for one."""
+    """Whether the API server takes a name in a container's limits, or in a Node's capacity, for an extended resource."""
     return "/" in resource_name and "kubernetes.io/" not in resource_name and not resource_name.startswith("requests.")
 
 

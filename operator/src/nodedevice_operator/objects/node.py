@@ -7,7 +7,7 @@ from sys import intern
 from typing import Any, Final
 
 import msgspec
-from nodedevice_api.extended_resources import count
+from nodedevice_api.extended_resources import count, is_extended_resource
 from nodedevice_api.names import GROUP
 
 from nodedevice_operator.objects.meta import MOST_SHARED, OURS, STATUS, ObjectMetadata, Schema
@@ -196,12 +196,8 @@ def _taint_and_labels(obj: NodeSchema) -> TaintAndLabels:
 
 
 def _extended(quantities: Mapping[str, str]) -> dict[str, int]:
-    """Counts of the extended resources: names with a domain that is not Kubernetes' own."""
-    return {
-        intern(name): count(value) or 0
-        for name, value in quantities.items()
-        if "/" in name and "kubernetes.io/" not in name
-    }
+    """Counts of the extended resources among them."""
+    return {intern(name): count(value) or 0 for name, value in quantities.items() if is_extended_resource(name)}
 
 
 def _owner(entry: ManagedFields) -> str:

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from nodedevice_api.names import NRI_PLUGIN as PLUGIN
+from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 from nodedevice_api.names import RUNTIME_NRI
 
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
@@ -23,10 +25,6 @@ POLICY: Final = "MutatingAdmissionPolicy"
 BINDING: Final = "MutatingAdmissionPolicyBinding"
 POLICIES: Final = "mutatingadmissionpolicies"
 BINDINGS: Final = "mutatingadmissionpolicybindings"
-
-# As the agent registers with NRI.
-PLUGIN: Final = "nodedevice"
-ANNOTATION: Final = "required-plugins.noderesource.dev"
 
 # The API server enforces a changed policy within its refresh interval of a second, each replica for itself.
 SETTLE_SECONDS: Final = 2.0

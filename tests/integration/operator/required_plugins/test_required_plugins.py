@@ -14,8 +14,9 @@ from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod
 from lightkube.types import PatchType
+from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 from nodedevice_operator.requiredplugins import policy as required_plugins
-from nodedevice_operator.requiredplugins.policy import ANNOTATION, BINDINGS, NAME, POLICIES, is_annotated
+from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES, is_annotated
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until

@@ -11,7 +11,8 @@ from lightkube import ApiError
 from lightkube.models.core_v1 import Container, PodSchedulingGate, PodSpec, ResourceRequirements
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod
-from nodedevice_operator.requiredplugins.policy import ANNOTATION, NAME, POLICIES
+from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
+from nodedevice_operator.requiredplugins.policy import NAME, POLICIES
 
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane

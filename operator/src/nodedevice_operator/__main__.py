@@ -1,4 +1,4 @@
-"""The program nodedevice-operator: settings read, the operator run, and errors said in one line."""
+"""The program nodedevice-operator: reads the settings, runs the operator, and reports an error in one line."""
 
 import asyncio
 import logging

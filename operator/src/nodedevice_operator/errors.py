@@ -1,4 +1,4 @@
-"""What can go wrong, as values with fields; each class says what it stands for.
+"""What can go wrong, as values with fields; what each stands for is in its class.
 
 OperatorError
 ├── OperatorSettingsError, CredentialsError       nothing can be started
@@ -22,14 +22,14 @@ class OperatorError(Exception):
 
 
 class OperatorSettingsError(OperatorError):
-    """A flag, an environment variable or a key of the file that cannot be used, as it was written; the text says what to do."""
+    """A flag, an environment variable or a key of the file that cannot be used, as it was written; the text has the remedy."""
 
     def __init__(self, setting: str, problem: str) -> None:
         super().__init__(f"{setting}: {problem}")
 
 
 class CredentialsError(OperatorError):
-    """No usable kubeconfig or service account. The text says where they were expected."""
+    """No usable kubeconfig or service account. The text names where they were expected."""
 
 
 class StaleWatch(OperatorError):
@@ -94,7 +94,7 @@ class FieldConflict:
 class ApiError(OperatorError):
     """A request that failed. `what` is the kind, or kind/subresource, as RBAC spells it.
 
-    retry_after_seconds: of Unavailable, when to come back as the API server says; 0.0 where it does not.
+    retry_after_seconds: of Unavailable, how long the API server asks to wait; 0.0 where it does not.
     causes: of Conflict, the fields that others own, when server-side apply refused.
     """
 

@@ -13,12 +13,12 @@ writer set before us, or keeps changing, is not written. One whose NodeDevice is
 recreates the object, and the number must not fall below what is in use meanwhile. Source: server-side apply's ownership rules,
 measured on nodes/status of Kubernetes 1.37.
 
-While the API server rejects the write of a Node, the status of its resources says so: UpdateRefused for a name that was advertised
+While the API server rejects the write of a Node, the status of its resources shows it: UpdateRefused for a name that was advertised
 there before, WriteRefused for one that never was. The ownership of a name must not be lost with the status that stores it, as a
 later operator takes back only what was ours.
 
 A NodeDevice's numbers may contradict its own lists. The API rejects what it can count (see crds/); the rest is reported. Truncated
-lists prove nothing about what is left out. Devices in use are never taken to be fewer than the number says: capacity must not
+lists prove nothing about what is left out. Devices in use are never taken to be fewer than the number: capacity must not
 fall below what is in use.
 """
 
@@ -338,7 +338,7 @@ def _rejected_status(
         and stored is not None
         and stored.reason == names.Reason.FREE_WITHDRAWN
     ):
-        # only this condition tells a later operator that the free devices were withdrawn
+        # only by this condition a later operator knows that the free devices were withdrawn
         return None
     was_ours = (
         was_advertised(node, as_before_rejection(record)) or node.resources.get(record.resource, NO_RESOURCE).is_ours

@@ -44,7 +44,7 @@ class OwnershipConflict:
     """A name that another field manager owns, and that is not written.
 
     `retry_at` is None where the name was never ours: then only the removal of the foreign value ends the conflict. Otherwise it was
-    changed repeatedly, and is tried again at that time (monotonic seconds); `is_removal` says that the change was to remove the
+    changed repeatedly, and is tried again at that time (monotonic seconds); `is_removal`: the change was to remove the
     value, so that its absence ends nothing.
     """
 
@@ -247,7 +247,7 @@ def _messages(decision: OwnershipDecision) -> Iterator[tuple[str, str, str]]:
 
 
 def _change(drift: Drift) -> str:
-    # a removed value has no owner: managedFields does not say who removed it
+    # a removed value has no owner: managedFields does not name who removed it
     writer = "an unknown writer" if drift.writer == UNKNOWN_WRITER else drift.writer
     return f"{writer} removed it" if drift.found is None else f"{writer} set it to {drift.found}"
 

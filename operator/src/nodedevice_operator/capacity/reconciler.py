@@ -39,7 +39,7 @@ _MOST_ROUNDS: Final = 5
 _REPORT_AFTER: Final = 3
 
 
-# What the log says of each Event.
+# The log line of each Event.
 _LOGGED: Final = {
     EventReason.CAPACITY_REPAIRED: "drift: another client changed an extended resource; restored it",
     EventReason.CAPACITY_CONFLICT: "conflict: an extended resource is owned by another field manager",

@@ -129,7 +129,7 @@ class Informer:
         return max(jittered(self._backoff.next(), _SPREAD, random.random()), at_least_seconds)
 
     def _take(self, line: bytes) -> int:
-        """Store what a line of the watch says; its version. Raises InvalidResponse, or ApiError where a list is due."""
+        """Store what a line of the watch brings; its version. Raises InvalidResponse, or ApiError where a list is due."""
         try:
             event = self._kind.events.decode(line)
         except DECODE_ERRORS:

@@ -70,7 +70,7 @@ class Store(Generic[K, R]):
                 self._notify(before.node, before, None)
 
     def delete(self, key: K, uid: str, node: str) -> None:
-        """Remove an object that a watch says is deleted, and call the handlers if it was known."""
+        """Remove an object whose deletion a watch shows, and call the handlers if it was known."""
         before = self.by_key.get(key)
         if self.remove(key, uid):
             self._notify(node, before, None)

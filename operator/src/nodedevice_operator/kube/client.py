@@ -183,7 +183,7 @@ class Client:
     def lend_session(self) -> aiohttp.ClientSession:
         """A session for a library, on the same connections; closing it leaves them open.
 
-        Each of its requests gets the current token. A refusal looks like a broken connection there, so that the library retries
+        Each of its requests gets the current token. A refusal is a broken connection there, so that the library retries
         instead of giving up.
         """
         return aiohttp.ClientSession(
@@ -324,7 +324,7 @@ def path_segment(name: str) -> str:
 
 
 def now_text(timespec: str = "seconds") -> str:
-    """The time in the API's own form: to the second, or as finely as isoformat's timespec says."""
+    """The time in the API's own form: to the second, or as finely as `timespec` of isoformat asks."""
     return f"{datetime.datetime.now(datetime.UTC).replace(tzinfo=None).isoformat(timespec=timespec)}Z"
 
 
@@ -347,7 +347,7 @@ def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -
     with contextlib.suppress(*DECODE_ERRORS):
         status = msgspec.json.decode(data, type=Status)
     problem = status.message or f"HTTP {code}"
-    # an API server that sheds load says it in the header alone
+    # an API server that sheds load has it in the header alone
     later = retry_after_seconds(header, status.details.retry_after_seconds)
     if code == 409:
         return Conflict(verb, what, problem, code, causes=field_conflicts(status))
@@ -376,7 +376,7 @@ def field_conflicts(status: Status) -> tuple[FieldConflict, ...]:
 
 
 def retry_after_seconds(header: str | None, stated: float | None = None) -> float | None:
-    """When to come back: as the Status in the answer says, or its header; None where neither says it in seconds."""
+    """When to come back: from the Status in the answer, or its header; None where neither has it in seconds."""
     if stated is None and header is not None and header.isascii() and header.isdigit():
         stated = float(header[:9])
     return None if stated is None else min(stated, _LONGEST_RETRY_AFTER_SECONDS)

@@ -1,4 +1,4 @@
-"""Where the API server is and as whom to speak, from a kubeconfig or the pod's service account.
+"""Where the API server is and which identity to use, from a kubeconfig or the pod's service account.
 
 The `kubernetes` package reads them. One thing it leaves out is done here: the token file of a kubeconfig is read again, as
 service account tokens are replaced about every hour.
@@ -29,7 +29,7 @@ _UNUSABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, ya
 class Credentials:
     """One API server and one identity, for every client in the process. `configuration` is the kubernetes package's.
 
-    namespace: the one that the pod, or the kubeconfig's context, is in; None where nobody says.
+    namespace: the one that the pod, or the kubeconfig's context, is in; None where neither is known.
     """
 
     def __init__(self, configuration: Any, token_file: Path | None, namespace: str | None = None) -> None:
@@ -109,7 +109,7 @@ def load(kubeconfig: str | None) -> Credentials:
     file = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
     try:
         found = _of_pod(configuration) if is_in_pod else _of_kubeconfig(configuration, file)
-        # its files are read now, so that what is wrong with them is said at once
+        # its files are read now, so that what is wrong with them is reported at once
         found.ssl_context()
     except (*_UNUSABLE, config.ConfigException, CredentialsError) as exc:
         where = "the pod's service account" if is_in_pod else f"kubeconfig {file}"

@@ -110,7 +110,7 @@ class ApiHealth:
             log.warning("API server is too busy; retrying after the delay it asks for", extra=fields)
 
     def seconds_since_outage(self) -> float:
-        """For how long every request has had a response."""
+        """Seconds since a request last had no response, or was refused by a busy API server."""
         return self.clock() - self._outage_seen_at
 
     def _answered(self) -> None:

@@ -40,7 +40,7 @@ _SMALLEST_OUTAGE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """What AgentReady says of an agent: `status` True or Unknown, and why.
+    """What AgentReady shows of an agent: `status` True or Unknown, and why.
 
     is_withdrawn: its free devices are not offered any more, only those that pods hold.
     """
@@ -209,7 +209,7 @@ _EXPIRED: Final = frozenset({Reason.LEASE_EXPIRED, Reason.LEASES_EXPIRED_TOGETHE
 def stored_state(records: Iterable[NodeDeviceRecord]) -> AgentState | None:
     """State of a node's agent as its NodeDevices store it; a silent one wins. None where nothing is stored.
 
-    It does not say whether free devices are withdrawn: that is stored for each resource by itself.
+    Whether free devices are withdrawn is not in it: that is stored for each resource by itself.
     """
     found: AgentState | None = None
     for record in records:

@@ -198,7 +198,7 @@ class AgentMonitor:
         }
 
     async def _pause(self, seconds: float) -> None:
-        """Wait; cut short when a node without a Lease appears, but never below the close interval."""
+        """Wait; cut short when the Lease of a node is wanted soon, by a moment later, so that one poll serves many nodes."""
         try:
             async with asyncio.timeout(seconds):
                 await self._poll_soon.wait()

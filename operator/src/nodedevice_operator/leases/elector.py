@@ -25,7 +25,7 @@ from nodedevice_operator.objects.unwatched import LeaseSchema, LeaseSpec
 log = logging.getLogger(__name__)
 
 _WHAT: Final = "leases"
-# two renewals never look the same
+# no two renewals are equal
 _FINE: Final = "microseconds"
 
 # Another candidate was quicker: read at once who it is, but not in a tight loop.
@@ -38,7 +38,7 @@ def identity() -> str:
 
 
 class LeaderLeases:
-    """The one Lease that says which operator leads: read, and written under the resource version that was read.
+    """The one Lease that names the leading operator: read, and written under the resource version that was read.
 
     It is created by PUT too: a role can allow that for this one name, which it cannot for POST. Its client has no fence: these
     requests are what opens it.

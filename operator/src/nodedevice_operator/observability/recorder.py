@@ -1,7 +1,7 @@
 """Posts Kubernetes Events in the background: an Event that cannot be posted is lost, counted, and delays nothing.
 
 What many devices of a node go through within a second is one Event with their number. The same Event again, some minutes later,
-raises the count of the first. A flood is posted at a bounded rate, and gathers meanwhile. The last Event about a device tells its
+raises the count of the first. A flood is posted at a bounded rate, and gathers meanwhile. The last Event about a device shows its
 last state: one that reverses what is still being gathered has that posted first.
 
 An ongoing state may have been reported by an earlier process. Such an Event is named after its content: the API server keeps it

@@ -76,7 +76,7 @@ def desired(
 
     status: None where the stored Advertised and Conflict hold; the record must have both then.
     lacks_policies: whether the API server cannot make pods wait for their node's agent; None where that is not known yet.
-    rejection: why the write of the Node is rejected, in the API server's words; used where the status says that it is.
+    rejection: why the write of the Node is rejected, in the API server's words; used where the status is about that.
     """
     if status is None:
         advertised, conflict = _as_stored(record, Condition.ADVERTISED), _as_stored(record, Condition.CONFLICT)

@@ -31,7 +31,7 @@ def label_changes(seen: TaintAndLabels, desired: TaintAndLabels) -> dict[str, st
 
 
 def _slug(resource: str) -> str:
-    """`vendor.com/gpu` as part of a label's name; a hash tells apart what had to be cut."""
+    """`vendor.com/gpu` as part of a label's name; with a hash where it had to be cut, so that no two are equal."""
     plain = resource.replace("/", ".")
     if len(plain) <= _LONGEST_SLUG:
         return plain

@@ -1,8 +1,8 @@
 """Keeps the policy of required plugins: a name is in it before its capacity is advertised, and until no node needs it.
 
 Before that, pods that already wait for it are annotated too (annotate_pods). Foreign changes and deletions are watched, and undone.
-Where the API server has no such policies, or the policy is switched off, nothing waits for it, and the log says what else makes
-pods wait; where it has none, the condition Advertised says so too.
+Where the API server has no such policies, or the policy is switched off, nothing waits for it, and the log names what else makes
+pods wait; where it has none, so does the condition Advertised.
 """
 
 import asyncio
@@ -181,7 +181,7 @@ class RequiredPluginsController:
         return since is not None and self.clock() - since >= policy.SETTLE_SECONDS
 
     def _plan(self) -> dict[str, Spec | None]:
-        """The writes that are due. A spec accepted for other names says nothing about the spec for these."""
+        """The writes that are due. A spec accepted for other names is no evidence for these."""
         wanted = {POLICIES: policy.policy_spec(self._desired), BINDINGS: policy.binding_spec()}
         accepted = {kind: made for kind, (sent, made) in self._accepted.items() if sent == wanted[kind]}
         return policy.plan(self._desired, self._watch.specs, accepted)

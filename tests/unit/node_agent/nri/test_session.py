@@ -1,5 +1,5 @@
-"""The agent as an NRI plugin of a fake runtime: registered, synchronized, refused, and rejected; features of releases; the response
-to the creation of a container, within the timeout; events of pods and containers, each handled once.
+"""The agent as an NRI plugin of a fake runtime: registered, synchronized, refused, and rejected; the response to the creation of a
+container, within the timeout; events of pods and containers, each handled once.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.runtime import (
     ContainerState,
-    InjectionRefused,
     RunningContainer,
     RuntimeDevice,
     Sandbox,
@@ -20,15 +19,13 @@ from nodedevice_agent.devicemanager.runtime import (
 )
 from nodedevice_agent.nri import session as session_module
 from nodedevice_agent.nri.host_devices import HostDeviceStat
-from nodedevice_agent.nri.session import Session, SessionEnded, check_cdi, has_validators
+from nodedevice_agent.nri.session import Session, SessionEnded
 from nodedevice_agent.nri.ttrpc import CallFailed, Code
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.runtime_handler import Recorder
 
-PLAIN = ContainerEdits({"A": "b"})
-BY_CDI = ContainerEdits(cdi_devices=("vendor.com/gpu=0",))
 POD = api_pb2.PodSandbox(
     id="sandbox-1", name="trainer", namespace="team-a", uid="uid-1", labels={"app": "x"}, annotations={"a": "b"}
 )
@@ -194,34 +191,6 @@ async def ended(handler: Recorder, runtime: FakeRuntime) -> str:
         with pytest.raises(SessionEnded) as caught:
             await Session(handler, "10", HostDeviceStat()).run(runtime.socket)
     return str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "cdi", "validators"),
-    [
-        ("containerd", "v2.4.2", True, True),
-        ("containerd", "2.2.0-rc.0", True, True),
-        ("containerd", "2.1.0-beta.1+unknown", True, False),
-        ("containerd", "v2.1.4", True, False),
-        ("containerd", "v2.0.7", False, False),
-        ("containerd", "1.7.30", False, False),
-        ("cri-o", "1.35.0", True, True),
-        ("cri-o", "1.34.0", True, None),
-        ("cri-o", "1.33.9", False, False),
-        ("CRI-O", "v1.9.9", False, False),
-        ("containerd", "from a branch", True, None),
-        ("containerd", "", True, None),
-        ("another", "0.1", True, None),
-    ],
-)
-def test_releases(name: str, version: str, cdi: bool, validators: bool | None) -> None:
-    assert has_validators(name, version) is validators
-    check_cdi(PLAIN, name, version)
-    if cdi:
-        check_cdi(BY_CDI, name, version)
-        return
-    with pytest.raises(InjectionRefused, match=r"vendor\.com/gpu=0 .* update it"):
-        check_cdi(BY_CDI, name, version)
 
 
 # -- containers are created --------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "control_plane" in getattr(item, "fixturenames", ()):
             item.add_marker("cluster")
         if item.get_closest_marker("root") is not None and os.geteuid() != 0:
-            item.add_marker(pytest.mark.skip(reason=f"{item.name} needs root"))
+            item.add_marker(pytest.mark.skip(reason=f"{item.name} needs root: run pytest as root"))
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=_ROOT / "build" / "gpu-check.json", help="where to write it")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for all calls together")
     arguments = parser.parse_args()
-    try:
-        import pynvml  # noqa: F401  # only whether it is there
-    except ImportError:
+    if find_spec("pynvml") is None:
         print("there is no module pynvml: pip install nvidia-ml-py, or make setup", file=sys.stderr)
         return 1
     try:

@@ -26,7 +26,7 @@ class RpcFailure:
     """An RPC to be refused with this status."""
 
     code: grpc.StatusCode = grpc.StatusCode.INTERNAL
-    details: str = "told to fail"
+    details: str = "made to fail"
 
 
 @dataclass
@@ -243,7 +243,7 @@ class FakePlugin:
             self._happened.notify_all()
 
     async def lists(self) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
-        """The lists of one stream: at once, then at each change, until told to end."""
+        """The lists of one stream: at once, then at each change, until it is to end."""
         await self._stream_opened(1)
         try:
             version = -1
@@ -254,8 +254,8 @@ class FakePlugin:
                 if self.knobs.stream_end == "after_first":
                     return
                 async with self._happened:
-                    # bound as a default, as the loop gives `version` anew; mypy cannot infer a lambda that has one
-                    await self._happened.wait_for(lambda seen=version: self._version != seen)  # type: ignore[misc]
+                    while self._version == version:
+                        await self._happened.wait()
         finally:
             await self._stream_opened(-1)
 

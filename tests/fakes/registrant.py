@@ -65,9 +65,13 @@ class Registrant(api_pb2_grpc.RegistrationServicer):
         self.path.unlink(missing_ok=True)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until this holds; looked at after each call."""
+        """Wait until this holds; checked after each call."""
         async with asyncio.timeout(30), self._happened:
             await self._happened.wait_for(holds)
+
+    async def until_accepted(self) -> None:
+        """Wait until its only registration has succeeded."""
+        await self.until(lambda: self.statuses == [""])
 
     async def GetInfo(self, request: api_pb2.InfoRequest, context: Context) -> api_pb2.PluginInfo:
         self.at_once += 1
@@ -78,7 +82,7 @@ class Registrant(api_pb2_grpc.RegistrationServicer):
                 await self.info_gate.wait()
             if self.info_errors:
                 self.info_errors -= 1
-                await context.abort(grpc.StatusCode.INTERNAL, "told to fail")
+                await context.abort(grpc.StatusCode.INTERNAL, "made to fail")
         finally:
             self.at_once -= 1
         return self.info

@@ -23,7 +23,7 @@ WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NvmlProcess]:
     """A process that sees one NVML or another."""
     if request.param == REAL and not real_nvml_is_here():
-        pytest.skip("there is no NVIDIA driver here")
+        pytest.skip("no NVML here: run on a machine with an NVIDIA driver")
     environment = os.environ if request.param == REAL else FakeNvml(tmp_path, request.param).environment()
     with NvmlProcess(environment) as process:
         yield process

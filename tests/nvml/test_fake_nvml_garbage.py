@@ -125,14 +125,14 @@ def compiled(folder: Path, sanitizers: str) -> Path:
     """The library and the program that hammers it, in one; skips where the compiler has no such sanitizer."""
     program = compiler()
     if program is None:
-        pytest.skip("there is no C compiler")
+        pytest.skip("needs a C compiler: install gcc or clang")
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", f"-I{SOURCES}"]
     made, probe = folder / "hammer", folder / "probe.c"
     probe.write_text("int main(void) { return 0; }\n")
     sanitized = [f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
     probed = subprocess.run([program, *sanitized, "-o", str(made), str(probe)], check=False, capture_output=True)
     if probed.returncode != 0 or subprocess.run([made], check=False, capture_output=True).returncode != 0:
-        pytest.skip(f"the compiler has no -fsanitize={sanitizers}")
+        pytest.skip(f"the compiler has no -fsanitize={sanitizers}: install its sanitizer libraries")
     sources = [str(Path(__file__).parent / "hammer.c"), *map(str, sorted(SOURCES.glob("*.c")))]
     subprocess.run([program, *flags, *sanitized, "-o", str(made), *sources], check=True, capture_output=True)
     return made

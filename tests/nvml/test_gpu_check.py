@@ -72,7 +72,7 @@ def test_a_driver_that_hangs_is_given_up(tmp_path: Path) -> None:
     assert "did not answer within 3 s" in done.stderr
 
 
-@pytest.mark.skipif(real_nvml_is_here(), reason="there is an NVML on this machine")
+@pytest.mark.skipif(real_nvml_is_here(), reason="shows what is printed without NVML: run without an NVIDIA driver")
 def test_a_missing_library_is_reported(tmp_path: Path) -> None:
     done = run(os.environ, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

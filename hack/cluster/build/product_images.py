@@ -50,7 +50,7 @@ class ProductImage:
 def why_not_here() -> str:
     """What is missing for building them, in a few words; empty where nothing is."""
     missing = [program for program in ("apt-get", "dpkg-deb") if shutil.which(program) is None]
-    return f"the images are built of Debian's packages, and {missing[0]} is not on this machine" if missing else ""
+    return f"the images are built of Debian's packages by {missing[0]}: run on Debian or Ubuntu" if missing else ""
 
 
 def product_images(progress: Callable[[str], None]) -> dict[str, ProductImage]:

@@ -25,10 +25,10 @@ umount "$folder"
 def why_not_here() -> str:
     """What is missing for a real node on this machine, in a few words; empty where nothing is."""
     if os.geteuid() != 0:
-        return "a real node needs root"
+        return "a real node needs root: run as root"
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
-        return f"a real node needs the program {missing[0]}"
+        return f"a real node needs the program {missing[0]}: install it"
     return _no_cgroups() or _refused()
 
 
@@ -38,7 +38,7 @@ def _no_cgroups() -> str:
     except OSError as exc:
         return f"a real node needs cgroups: {exc}"
     lacking = [name for name in _CONTROLLERS if name not in found]
-    return f"a real node needs the cgroup controller {lacking[0]}" if lacking else ""
+    return f"a real node needs the cgroup controller {lacking[0]}: enable it in the kernel" if lacking else ""
 
 
 def _refused() -> str:

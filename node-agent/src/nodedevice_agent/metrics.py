@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from nodedevice_common import observability
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
 from nodedevice_agent.devicemanager.resource import EndpointState
@@ -17,9 +17,6 @@ from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.errors import AgentSettingsError
 
 log = logging.getLogger(__name__)
-
-# a second series for each counter, which is not needed: at thousands of nodes they add up
-disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # Containers of a resource, which is far above the 110 pods of a kubelet's default; more are not listed.
 MOST_CONTAINERS: Final = 1000

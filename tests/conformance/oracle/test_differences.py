@@ -1,5 +1,7 @@
 """The comparison itself: what it takes for a difference, and what it allows. No oracle is asked here."""
 
+from typing import Any
+
 import pytest
 
 from tests.oracle.differences import KEEPS, WHOLE_POD, Situation, differences, is_any_of_reused
@@ -13,15 +15,14 @@ _REUSE = (Ctr("init", {GPU: 2}), Ctr("app", {GPU: 1}))
 _NUMBERS = {GPU: (4, 4)}
 
 
-# keyword arguments that are passed through have no types of their own here: hence the two ignores
-def _seen(ids: str, *, verdict: Verdict | None = None, **more: object) -> Seen:
+def _seen(ids: str, *, verdict: Verdict | None = None, **more: Any) -> Seen:
     """ids: the devices of each container of pod p, as `ab|c`."""
     held = {("p", f"c{index}", GPU): dict.fromkeys(names, (0,)) for index, names in enumerate(ids.split("|")) if names}
-    return Seen(held, _NUMBERS, {"p": verdict or Verdict(True)}, **more)  # type: ignore[arg-type]
+    return Seen(held, _NUMBERS, {"p": verdict or Verdict(True)}, **more)
 
 
-def _found(theirs: Seen, ours: Seen, containers: tuple[Ctr, ...] = _APP, **more: object) -> list[tuple[str, str]]:
-    now = Situation({"p": containers}, **{"advising": frozenset({GPU}), **more})  # type: ignore[arg-type]
+def _found(theirs: Seen, ours: Seen, containers: tuple[Ctr, ...] = _APP, **more: Any) -> list[tuple[str, str]]:
+    now = Situation({"p": containers}, **{"advising": frozenset({GPU}), **more})
     return [(difference.what, difference.paragraph) for difference in differences(theirs, ours, now)]
 
 

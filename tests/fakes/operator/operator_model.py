@@ -24,7 +24,7 @@ _MOST_ROUNDS = 5
 
 
 def node_device(
-    resource: str = GPU, *, node: str = "node-a", owner_uid: str | None = "uid-1", **fields: object
+    resource: str = GPU, *, node: str = "node-a", owner_uid: str | None = "uid-1", **fields: Any
 ) -> NodeDeviceRecord:
     """A NodeDevice whose agent has spoken; `fields` as in the record."""
     record = NodeDeviceRecord(
@@ -42,8 +42,7 @@ def node_device(
             names.Condition.HEALTHY: StoredCondition("True", names.Reason.ALL_HEALTHY, "", "then", 1),
         },
     )
-    # any field of the record, passed through
-    return replace(record, **fields)  # type: ignore[arg-type]
+    return replace(record, **fields)
 
 
 @dataclass

@@ -47,7 +47,7 @@ def _get(control_plane: ControlPlane, *what: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.skipif("KUBEBUILDER_ASSETS" in os.environ, reason="KUBEBUILDER_ASSETS may hold any version")
+@pytest.mark.skipif("KUBEBUILDER_ASSETS" in os.environ, reason="KUBEBUILDER_ASSETS may hold any version: unset it")
 def test_server_and_kubectl_are_the_pinned_version(control_plane: ControlPlane) -> None:
     versions = json.loads(control_plane.kubectl("version", "-o", "json"))
     pinned = family_of("kube-apiserver").version

@@ -96,7 +96,7 @@ def has_right(agent: Client) -> bool:
 
 
 def owner(cluster: ControlPlane, node: str) -> dict[str, Any]:
-    uid = cluster.client.get(Node, node).metadata.uid  # type: ignore[union-attr]
+    uid = cluster.client.get(Node, node).to_dict()["metadata"]["uid"]
     return {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
 
 
@@ -388,13 +388,13 @@ def test_another_client_with_the_agents_field_manager_writes_nothing(cluster: Co
         cluster.kubectl(*patch, "--as", user)
 
 
-def test_the_api_server_finds_nothing_to_warn_of_in_the_policies(cluster: ControlPlane) -> None:
+@pytest.mark.parametrize("name", ["nodedevice-agent", "nodedevice-operator"])
+def test_the_api_server_finds_nothing_to_warn_of_in_the_policies(cluster: ControlPlane, name: str) -> None:
     """It checks each expression against the types of what is matched, some time after the policy is made."""
 
-    def checked(name: str) -> dict[str, Any]:
+    def checked() -> dict[str, Any]:
         found = yaml.safe_load(cluster.kubectl("get", "validatingadmissionpolicy", name, "-o", "yaml"))
         return dict(found.get("status", {})) if found.get("status", {}).get("observedGeneration") else {}
 
-    for name in ("nodedevice-agent", "nodedevice-operator"):
-        wait_until(lambda name=name: bool(checked(name)), f"{name} is type checked", 30)  # type: ignore[misc]
-        assert checked(name).get("typeChecking", {}) == {}
+    wait_until(lambda: bool(checked()), f"{name} is type checked", 30)
+    assert checked().get("typeChecking", {}) == {}

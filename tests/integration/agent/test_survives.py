@@ -64,7 +64,7 @@ async def test_a_restart_writes_nothing_when_nothing_changed(node: AgentNode) ->
             assert node.status() == before
             # one change after whatever the restart could have written, and only that one is
             await node.edit({"spec": {"cordonedDevices": [{"id": "dev-2"}] if how == signal.SIGKILL else []}})
-            before = await node.until(lambda seen: seen["cordoned"] == int(how == signal.SIGKILL))  # noqa: B023
+            before = await node.until(lambda seen: seen["cordoned"] == int(how == signal.SIGKILL))  # noqa: B023  # awaited at once
             assert changes(node)[written:] == ["patch nodedevices/status"]
 
 

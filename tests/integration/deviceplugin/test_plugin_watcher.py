@@ -59,7 +59,7 @@ async def test_a_socket_that_appears_registers_and_one_that_goes_deregisters(
 ) -> None:
     registrant = await serving(Registrant(registry / "fake.sock", a_plugin("a", "b")))
     await manager.until(lambda: manager.available(RESOURCE) == 2)
-    await registrant.until(lambda: registrant.statuses == [""])
+    await registrant.until_accepted()
     # the plugin continues to serve: its registration depends on the socket alone
     registrant.path.unlink()
     await manager.until(lambda: manager.available(RESOURCE) == 0)
@@ -88,7 +88,7 @@ async def test_any_file_name_will_do(manager: HostedManager, registry: Path, ser
     await serving(registrant)
     registrant.path = registrant.path.rename(registry / name)
     await manager.until(lambda: manager.available(RESOURCE) == 1)
-    await registrant.until(lambda: registrant.statuses == [""])
+    await registrant.until_accepted()
 
 
 async def test_several_sockets_of_one_resource_are_all_kept(
@@ -97,7 +97,7 @@ async def test_several_sockets_of_one_resource_are_all_kept(
     several = [Registrant(registry / f"{n}.sock", a_plugin("a", *("bcd"[:n]))) for n in range(3)]
     for registrant in several:
         await serving(registrant)
-        await registrant.until(lambda registrant=registrant: registrant.statuses == [""])  # type: ignore[misc]
+        await registrant.until_accepted()
         await registrant.plugin.wait_for_streams(1)
     # the newest is the one that counts, and the end of it leaves the others
     await manager.until(lambda: manager.available(RESOURCE) == 3)
@@ -199,7 +199,7 @@ async def test_a_failure_is_retried(
     registrant.info_errors = 3
     await serving(registrant)
     await manager.until(lambda: manager.available(RESOURCE) == 1)
-    await registrant.until(lambda: registrant.statuses == [""])
+    await registrant.until_accepted()
     assert registrant.asked == 4
 
 

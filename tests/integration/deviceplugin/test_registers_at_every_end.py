@@ -49,6 +49,7 @@ async def test_it_is_served_through_restarts_without_endless_registrations(tmp_p
             await plugin.wait_for_calls("GetDevicePluginOptions", asked + 3)
             for count in (*range(3, 20), 2):
                 await plugin.update(_devices(count))
+                # mypy infers no type for a lambda with defaults
                 await manager.until(lambda m=manager, n=count: m.available(RESOURCE) == n)  # type: ignore[misc]
             assert not plugin.socket_path.exists(), f"after restart {restart} it is reached under its second name alone"
             assert len(plugin.calls_of("GetDevicePluginOptions")) < asked + 10

@@ -24,7 +24,7 @@ CDI_FILE = Path("/var/run").resolve() / "cdi/example.com.json"
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.skipif(not unshare(), reason="needs root, or user namespaces, for a mount namespace"),
+    pytest.mark.skipif(not unshare(), reason="needs a mount namespace: run as root, or allow user namespaces"),
 ]
 
 
@@ -70,7 +70,9 @@ RUST = ThirdParty(
     registered="registered with kubelet",
     options={"preStartRequired": True, "getPreferredAllocationAvailable": True},
 )
-_NEEDS_CARGO = pytest.mark.skipif(not rust_plugin.cargo(), reason="needs a recent Cargo, for a plugin in Rust")
+_NEEDS_CARGO = pytest.mark.skipif(
+    not rust_plugin.cargo(), reason="needs a recent Cargo to build a plugin in Rust: install Rust"
+)
 _AS_SAMPLE = pytest.param(SAMPLE, id="sample")
 _AS_SAMPLE_WITH_CDI = pytest.param(SAMPLE_WITH_CDI, id="sample-cdi")
 _AS_RUST = pytest.param(RUST, id="rust", marks=_NEEDS_CARGO)

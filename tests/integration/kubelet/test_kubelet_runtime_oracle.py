@@ -6,6 +6,7 @@ that the kubelet's code has written.
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -30,10 +31,10 @@ class Node:
     def __init__(self, kubelet: Kubelet, resources: PodResources, agent: Mirroring) -> None:
         self.kubelet, self.resources, self.agent = kubelet, resources, agent
 
-    async def plugin(self, devices: int | dict[str, FakeDevice], **options: bool) -> FakePlugin:
+    async def plugin(self, devices: int | dict[str, FakeDevice], **options: Any) -> FakePlugin:
         if isinstance(devices, int):
             devices = {f"d{index}": FakeDevice() for index in range(devices)}
-        self.fake = FakePlugin(GPU, devices, **options)  # type: ignore[arg-type]
+        self.fake = FakePlugin(GPU, devices, **options)
         await self.agent.register(self.fake)
         return self.fake
 

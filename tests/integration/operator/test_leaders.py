@@ -151,12 +151,12 @@ def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(
         for _ in range(_STOPS):
             with storm(nodes):
                 written = len(writes_of(installed, leader))
-                wait_until(lambda: len(writes_of(installed, leader)) > written + 20, "it is amid writes")  # noqa: B023
+                wait_until(lambda: len(writes_of(installed, leader)) > written + 20, "it is amid writes")  # noqa: B023  # called at once
                 leader.signal(signal.SIGSTOP)
-                wait_until(lambda: other.leads, "the other leads")  # noqa: B023
+                wait_until(lambda: other.leads, "the other leads")  # noqa: B023  # called at once
                 awake, before = now_text(), stood_by(leader)
                 leader.signal(signal.SIGCONT)
-                wait_until(lambda: stood_by(leader) > before, "it knows that it leads no more")  # noqa: B023
+                wait_until(lambda: stood_by(leader) > before, "it knows that it leads no more")  # noqa: B023  # called at once
             late = writes_of(installed, leader, awake)
             # what came in, and when
             assert [(e["verb"], e["requestURI"], e["requestReceivedTimestamp"], awake) for e in late] == []

@@ -13,8 +13,6 @@ class Metrics:
     """Counters and histograms of the operator; gauges are computed from the cache at every scrape."""
 
     def __init__(self) -> None:
-        # an unneeded second series for each counter
-        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = prometheus_client.CollectorRegistry()
         counter = partial(prometheus_client.Counter, registry=self.registry)
         gauge = partial(prometheus_client.Gauge, registry=self.registry)

@@ -17,7 +17,7 @@ from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_M
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure, StreamEnd
 
 RESOURCE = "example.com/fake"
 FAILURE = RpcFailure(grpc.StatusCode.INTERNAL, "out\nof order")
@@ -136,15 +136,17 @@ class TestDeviceLists:
         assert len(listed.devices) == MAX_DEVICES
         assert f"more than {MAX_DEVICES} are listed" in listed.id_error
 
-    @pytest.mark.parametrize("how", ["never listed", "after a list", "by its own choice"])
-    async def test_end_with_the_stream(self, plugin: FakePlugin, connection: PluginConnection, how: str) -> None:
-        plugin.knobs.stream_end = {"never listed": "at_once", "after a list": "after_first"}.get(how, "never")  # type: ignore[assignment]
+    @pytest.mark.parametrize(
+        "end", ["at_once", "after_first", "never"], ids=["never listed", "after a list", "by its own choice"]
+    )
+    async def test_end_with_the_stream(self, plugin: FakePlugin, connection: PluginConnection, end: StreamEnd) -> None:
+        plugin.knobs.stream_end = end
         seen = 0
         async for _ in connection.device_lists():
             seen += 1
-            if how == "by its own choice":
+            if end == "never":
                 await plugin.end_streams()
-        assert seen == (0 if how == "never listed" else 1)
+        assert seen == (0 if end == "at_once" else 1)
 
     @pytest.mark.kubelet("scenario 99")
     async def test_fail_with_the_plugins_error(self, plugin: FakePlugin, connection: PluginConnection) -> None:

@@ -45,7 +45,6 @@ def test_a_link_stands_for_its_target(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes device files, which needs root")
 def test_a_directory_stands_for_the_device_files_below(tmp_path: Path) -> None:
     for name in "b", "a", "sub/c", "shm/d", "console":
         path = tmp_path / name
@@ -58,7 +57,6 @@ def test_a_directory_stands_for_the_device_files_below(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes device files, which needs root")
 def test_a_directory_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_devices, "MAX_DEVICES", 2)
     for name in "abc":

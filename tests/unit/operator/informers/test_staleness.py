@@ -119,7 +119,9 @@ async def test_an_outage_is_no_reason(guarded: Guarded) -> None:
     await guarded.watchdog._check()
 
 
-async def test_it_begins_when_everything_was_listed_once_and_goes_on_after_a_failure(guarded: Guarded) -> None:
+async def test_it_begins_when_everything_was_listed_once_and_goes_on_after_a_failure(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     working = guarded.watchdog.work()
     guarded.there_is(RECORD.name, "uid-a", 6)
     guarded.cache.synced.set()
@@ -133,7 +135,7 @@ async def test_it_begins_when_everything_was_listed_once_and_goes_on_after_a_fai
         yield {RECORD.name: ("uid-a", 6)}
 
     guarded.cluster.lists = 0
-    guarded.cluster.list_versions = refused  # type: ignore[method-assign]
+    monkeypatch.setattr(guarded.cluster, "list_versions", refused)
     with pytest.raises(StaleWatch):
         await guarded.watchdog.work()
     assert guarded.cluster.lists >= 10

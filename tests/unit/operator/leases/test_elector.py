@@ -137,7 +137,7 @@ async def test_the_gate_closes_by_itself_when_nothing_can_be_renewed(run: Run) -
     assert run.untold_since[1] == 103
 
 
-async def test_a_renewal_counts_from_when_it_was_sent(run: Run) -> None:
+async def test_a_renewal_counts_from_when_it_was_sent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     await run.election._round()
     slow = run.leases.write
 
@@ -145,7 +145,7 @@ async def test_a_renewal_counts_from_when_it_was_sent(run: Run) -> None:
         run.now[0] += 2.5
         return await slow(lease)
 
-    run.leases.write = held_up  # type: ignore[method-assign]
+    monkeypatch.setattr(run.leases, "write", held_up)
     run.now[0] += 1
     await run.election._round()
     run.now[0] += 0.4

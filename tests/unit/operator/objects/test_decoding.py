@@ -26,7 +26,7 @@ def owned(manager: str, operation: str, *resources: str, subresource: str = "sta
     return {"manager": manager, "operation": operation, "subresource": subresource, "fieldsV1": content}
 
 
-NODE = {
+NODE: dict[str, Any] = {
     "metadata": {
         "name": "node-a",
         "uid": "uid-1",
@@ -64,7 +64,7 @@ def test_node() -> None:
 
 
 def test_a_heartbeat_leaves_a_node_equal() -> None:
-    later = {**NODE, "metadata": {**NODE["metadata"], "resourceVersion": "99"}}  # type: ignore[dict-item]
+    later = {**NODE, "metadata": {**NODE["metadata"], "resourceVersion": "99"}}
     records = [node_record(msgspec.convert(body, NodeSchema)) for body in (NODE, later)]
     assert records[0] == records[1]
     assert records[1].resource_version == 99

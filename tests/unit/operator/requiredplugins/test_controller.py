@@ -113,6 +113,7 @@ class Bench:
         cache.node_devices.replace(records, 1)
         self.objects, self.enqueued = objects, set[str]()
         queue = WorkQueue(Metrics())
+        # only recorded: no worker takes from this queue
         queue.enqueue = self.enqueued.add  # type: ignore[method-assign, assignment]
         fence = open_fence()
         if not leads:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
+from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 
 from tests.unit.node_agent.devicemanager.scenario import (
@@ -30,10 +31,10 @@ def asking(devices: int = 4) -> Scenario:
     return Scenario.with_plugin([f"d{i}" for i in range(devices)], options=ASKING, nics=["n0", "n1"])
 
 
-def allocated(scenario: Scenario, *wanted: object) -> list[CallPreStart]:
+def allocated(scenario: Scenario, *wanted: Pod) -> list[CallPreStart]:
     """These pods arrive and get their devices. Returns the resulting calls."""
     before = len(scenario.effects)
-    scenario.run(*wanted)  # type: ignore[arg-type]
+    scenario.run(*wanted)
     return pre_starts(scenario.effects[before:])
 
 

@@ -79,7 +79,8 @@ class Job(Generic[_Answer]):
     def __init__(self, function: Callable[[], _Answer]) -> None:
         self._function = function
         self.done = threading.Event()
-        self._result: _Answer | None = None
+        # set by run(), unless the call raises
+        self._result: _Answer
         self._error: Exception | None = None
 
     def run(self) -> None:
@@ -95,7 +96,7 @@ class Job(Generic[_Answer]):
         """The result of a job that is done. Raises what the call raised."""
         if self._error is not None:
             raise self._error
-        return self._result  # type: ignore[return-value]  # None may be the result itself
+        return self._result
 
 
 class Calls:

@@ -21,7 +21,7 @@ _NAMESPACE = "bench"
 def health_to_node(stack: Stack, nodes: Observer) -> Result:
     """A device's health changes in the plugin -> the Node's capacity has changed.
 
-    Each device breaks and is mended once: one that does it again and again is flapping, and waits on purpose.
+    Each device breaks and recovers once: one that does it again and again is flapping, and waits on purpose.
     """
     state_dir = stack.agents[NODE_B].folder
     measured = []

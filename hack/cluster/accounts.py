@@ -20,7 +20,7 @@ _TOKEN_SECONDS = 3600
 def client_with_token(
     control_plane: ControlPlane, namespace: str, account: str, bound_to: BoundObjectReference | None = None
 ) -> Iterator[Client]:
-    """A client with a fresh token of that ServiceAccount; bound_to: what it ends with, and tells of."""
+    """A client with a fresh token of that ServiceAccount; bound_to: the object that it ends with and names."""
     spec = TokenRequestSpec(audiences=[ISSUER], expirationSeconds=_TOKEN_SECONDS, boundObjectRef=bound_to)
     issued = control_plane.client.create(
         ServiceAccountToken(metadata=ObjectMeta(), spec=spec), account, namespace=namespace

@@ -27,7 +27,7 @@ _NO_WORKLOADS = {"agents": {"enabled": False}, "operator": {"enabled": False}}
 def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = None) -> None:
     """Apply the rendered chart, without its workloads, and wait until the API serves its kinds. There already: brought up to date.
 
-    values: as in a values file of Helm. Raises CommandError with what helm or kubectl said.
+    values: as in a values file of Helm. Raises CommandError with the message of helm or kubectl.
     """
     for namespace in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE):
         control_plane.apply(yaml.safe_dump(_namespace(namespace)))
@@ -51,7 +51,7 @@ def is_hook(manifest: Mapping[str, Any]) -> bool:
 
 
 def render_chart(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """All manifests of the chart, CRDs first and hooks included. Raises CommandError with what helm said."""
+    """All manifests of the chart, CRDs first and hooks included. Raises CommandError with helm's message."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         # not as YAML, of which helm's reader and our writer think differently: what one calls a word the other takes for a number
         json.dump(dict(values or {}), file)

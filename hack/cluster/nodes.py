@@ -18,7 +18,7 @@ from lightkube.resources.core_v1 import NodeStatus as NodeStatusPart
 
 from hack.cluster.waiting import wait_until
 
-# not in nodedevice.io/ itself: what is there on a Node is the operator's, which takes away what it did not put there
+# not in nodedevice.io/ itself: those on a Node are the operator's, which removes any that it did not set
 PLAYED_LABEL = "test.nodedevice.io/played-by"
 PLAYED_BY_KWOK = "kwok"
 # of Nodes in a cluster that others use: their pods would be bound there, and be shown as running where nothing runs

@@ -73,7 +73,7 @@ class _Demo:
         self._apply(**{"one-too-many": {GPU: 4}})
         path = '{.status.conditions[?(@.type=="PodScheduled")].message}'
         self._wait(
-            "the scheduler has said why",
+            "the scheduler has reported why",
             lambda: (
                 "Insufficient"
                 in self._kubectl("get", "pod", "one-too-many", "-n", _NAMESPACE, "-o", f"jsonpath={path}")

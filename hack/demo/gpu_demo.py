@@ -1,7 +1,7 @@
 """`make demo GPU=dgx-h100`: GPUs from driver to pod and back, on a real control plane; the driver is a library of ours.
 
 Everything else is real: pynvml in the plugin's own process, the agent, the operator, the scheduler. Ends with a verdict. Of a
-machine on which no GPU can be used it shows what is said of that.
+machine on which no GPU can be used it shows how that is reported.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""`helm test`, on a real API server with its own account: a table of what is there, and what is wrong in words."""
+"""`helm test`, on a real API server with its own account: a table of the components, and what is wrong in words."""
 
 import json
 from collections.abc import Iterator

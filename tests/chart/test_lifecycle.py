@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def attempt(cluster: ControlPlane, helm: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Attempt:
-    """Run helm as whoever installs; its exit status, and all that it said."""
+    """Run helm as whoever installs; its exit status, and all its output."""
     home = tmp_path_factory.mktemp("helm")
 
     def do(*arguments: str) -> Outcome:
@@ -156,7 +156,7 @@ def test_marks_that_are_switched_off_are_taken_away_before_the_right_goes(
     cluster: ControlPlane, run: Helm, installed_here: None
 ) -> None:
     def marking() -> tuple[bool, bool]:
-        """Whether the operator may patch Nodes, and whether it is told to taint them."""
+        """Whether the operator may patch Nodes, and whether it is configured to taint them."""
         rules = json.loads(cluster.kubectl("get", "clusterrole", "nodedevice-operator", "-o", "json"))["rules"]
         may = any("nodes" in rule["resources"] and "patch" in rule["verbs"] for rule in rules)
         path = r"jsonpath={.data.operator\.yaml}"

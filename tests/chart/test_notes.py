@@ -1,4 +1,4 @@
-"""What the chart tells to type next: each command works as it stands, for everything installed and for what is left out."""
+"""Which commands the chart proposes next: each command works as it stands, for everything installed and for what is left out."""
 
 import shlex
 from collections.abc import Callable, Iterator

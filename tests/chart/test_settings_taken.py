@@ -103,7 +103,7 @@ def rendered(values: Values, name: str) -> dict[str, str]:
 
 
 def meant(config: Values) -> agent_settings.AgentSettings:
-    """The settings, without any file in between; with what the chart says where nothing else is said."""
+    """The settings, without any file in between; with what the chart says where nothing else is set."""
     return msgspec.convert({"nodeName": "node-a", "runtime": "auto", **config}, agent_settings.AgentSettings)
 
 

@@ -1,4 +1,4 @@
-"""The whole product, running, anew for each file of tests here."""
+"""The whole product, running, started for each file of tests here."""
 
 import json
 import os

@@ -92,7 +92,7 @@ def test_demo_uses_it_and_leaves_it_as_it_was(own_temp: Path, theirs: ControlPla
 
 
 def test_pods_of_others_stay_off_its_nodes(own_temp: Path, theirs: ControlPlane) -> None:
-    """Also those that tolerate every taint, as soon as it ends; and who wants to try it out is told how."""
+    """Also those that tolerate every taint, as soon as it ends; and the output shows how to try it out."""
     before = _objects(theirs)
     environment = _environment(theirs.admin_kubeconfig)
     bold = _deployment("bold", [{"operator": "Exists"}])
@@ -151,7 +151,7 @@ def test_a_node_of_that_name_is_left_alone(own_temp: Path, theirs: ControlPlane)
     before = _objects(theirs)
     done = _demo(theirs.admin_kubeconfig)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "has a Node node-b already, which is left alone" in done.stdout
+    assert "has a Node node-b already, which is not changed" in done.stdout
     assert _objects(theirs) == before
     theirs.remove_node("node-b")
 
@@ -160,7 +160,7 @@ def test_what_is_there_already_is_left_alone(own_temp: Path, theirs: ControlPlan
     theirs.kubectl("create", "namespace", "nodedevice-system")
     done = _demo(theirs.admin_kubeconfig)
     assert done.returncode == 1
-    assert "has nodedevice already (nodedevice-system), and is left alone" in done.stdout
+    assert "has nodedevice already (nodedevice-system), and is not changed" in done.stdout
     assert "nodedevice-system" in theirs.kubectl("get", "namespaces", "-o", "name")
     theirs.kubectl("delete", "namespace", "nodedevice-system")
 

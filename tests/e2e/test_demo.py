@@ -80,7 +80,7 @@ def test_up_stays_and_down_ends_it(own_temp: Path) -> None:
     first = subprocess.Popen([*_LOCAL, "up"], cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert first.stderr is not None
-        assert first.stderr.readline().strip(), "nothing was said while it came up"
+        assert first.stderr.readline().strip(), "nothing was printed while it came up"
         up = subprocess.run([*_LOCAL, "up"], cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False)
         assert up.returncode == 0, up.stdout + up.stderr
         assert first.communicate(timeout=30)[0] == up.stdout

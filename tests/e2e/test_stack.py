@@ -50,7 +50,7 @@ def test_overwritten_capacity_is_repaired(
     wrong = nodes.wait(lambda seen: seen.object.metadata.name == NODE_A and capacity(seen, NODE_A, GPU) != 4, began)
     right = nodes.wait(lambda seen: capacity(seen, NODE_A, GPU) == 4, wrong.at)
     print(f"repaired in {(right.at - wrong.at) * 1000:.0f} ms")
-    stack.wait_for("an Event tells of it", lambda: "CapacityRepaired" in _event_reasons(stack, NODE_A))
+    stack.wait_for("an Event reports it", lambda: "CapacityRepaired" in _event_reasons(stack, NODE_A))
 
 
 @pytest.mark.skipif(
@@ -83,7 +83,7 @@ async def test_registration_that_is_refused_harms_nobody(stack: Stack) -> None:
     finally:
         await plugin.stop()
     assert gpus(stack, NODE_B) == 2
-    stack.wait_for("an Event tells of it", lambda: "RegistrationRefused" in _event_reasons(stack, NODE_B))
+    stack.wait_for("an Event reports it", lambda: "RegistrationRefused" in _event_reasons(stack, NODE_B))
 
 
 @pytest.mark.kubelet("scenario 85")

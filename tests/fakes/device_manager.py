@@ -37,7 +37,7 @@ class Manager(api_pb2_grpc.RegistrationServicer):
         self.refuse = ""
 
     async def start(self, socket_name: str = "kubelet.sock") -> None:
-        """Serve; what lies in the directory is left alone, see wipe. Another name is for who moves it into place."""
+        """Serve; files in the directory stay, see wipe. Another name is for who moves it into place."""
         self._server = grpc.aio.server()
         api_pb2_grpc.add_RegistrationServicer_to_server(self, self._server)
         self._server.add_insecure_port(f"unix:{self._dir / socket_name}")

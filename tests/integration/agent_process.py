@@ -4,7 +4,7 @@
     await node.plugin(2)                    a device plugin in this process, registered
     await node.until(lambda seen: seen["available"] == 2)
 
-Everything waits for what the API says and gives up with the last thing it said. API calls go through threads: plugins live in
+Everything waits for what the API says and gives up with its last answer. API calls go through threads: plugins live in
 the test's event loop and must not be held up.
 """
 
@@ -227,7 +227,7 @@ def condition(status: Json, kind: str) -> Json:
 
 
 async def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
-    """Ask in a thread until it holds. what: said when it never does."""
+    """Ask in a thread until it holds. what: the message when it never does."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not await asyncio.to_thread(holds):

@@ -86,7 +86,7 @@ class OperatorProcess(ProductProcess):
 
     @property
     def credential(self) -> str:
-        """What tells its requests from those of another process with the same account: the ID of its token."""
+        """What distinguishes its requests from those of another process with the same account: the ID of its token."""
         payload = self._kubeconfig.with_name("kubeconfig.token").read_text().split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         return f"JTI={claims['jti']}"

@@ -28,7 +28,7 @@ class Case:
 CASES = (
     Case(
         "NodeDeviceDevicesBroken",
-        # both operators say it, and it is told once
+        # both operators report it, and the alert fires once
         {
             'nodedevice_operator_unhealthy_devices{node="node-a",resource_name="example.com/gpu",instance="a"}': "2x15 _x10",
             'nodedevice_operator_unhealthy_devices{node="node-a",resource_name="example.com/gpu",instance="b"}': "2x15 _x10",

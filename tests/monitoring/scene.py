@@ -1,4 +1,4 @@
-"""Three nodes with real agents, a real operator, and everything going wrong that an alert or a panel tells of.
+"""Three nodes with real agents, a real operator, and everything going wrong that an alert or a panel shows.
 
 busy      devices held, broken, waited for; a plugin that fails; a resource of somebody else's; a damaged checkpoint
 runtime   devices given through the container runtime; a container that runs without; one that was refused

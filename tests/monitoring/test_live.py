@@ -1,6 +1,6 @@
 """A real Prometheus that scrapes real agents and a real operator: every panel shows something, every alert fires.
 
-What is told of devices is compared with what is so; that alerts resolve is tests/monitoring/test_rules.
+What is shown of devices is compared with the truth; that alerts resolve is tests/monitoring/test_rules.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def _verify_panels(prometheus: Prometheus) -> None:
 
 
 def _verify_numbers(prometheus: Prometheus, node: str, namespace: str) -> None:
-    """The labels are those of who holds, not of who tells."""
+    """The labels are those of the holder, not of the agent that is scraped."""
     held = prometheus.query(f'nodedevice_agent_allocated_devices{{node="{node}"}}')
     labels = [(one["metric"]["namespace"], one["metric"]["pod"], one["metric"]["container"]) for one in held]
     assert sorted(labels) == [(namespace, "holder", "c0"), (namespace, "second", "c0")]

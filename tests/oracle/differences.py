@@ -31,7 +31,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Situation:
-    """What both sides were told so far, as far as it decides what may differ.
+    """The events of both sides so far, as far as it decides what may differ.
 
     pods: those that are there. failing: resources whose Allocate fails. advising: resources whose plugin gives advice, so
     that devices can be compared one by one. is_restart: the step was a restart of the manager.
@@ -67,14 +67,14 @@ def _paragraph(theirs: Verdict, ours: Verdict, containers: tuple[Ctr, ...], now:
     if theirs.is_admitted:
         return ""
     if ours.is_admitted:
-        # a finished init container does not run, so the kubelet judges its devices anew; and every hint of every pod
+        # a finished init container does not run, so the kubelet judges its devices again; and every hint of every pod
         is_judged_again = theirs.why is Why.TOPOLOGY or any(container.kind == "init" for container in containers)
         if now.is_restart:
             return KEEPS if is_judged_again else ""
         # advice for one container took what another needed: here it is tried without
         is_misled = theirs.why is Why.TOPOLOGY and len(containers) > 1 and now.advising & asked
         return WHOLE_POD if is_misled else ""
-    # which resource is looked at first, and whether a plugin was asked by then, decides which reason is told
+    # which resource is checked first, and whether a plugin was asked by then, decides which reason is given
     is_order = {theirs.why, ours.why} == {Why.LACKING, Why.TOPOLOGY} or (
         theirs.why is Why.PLUGIN and now.failing & asked
     )

@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The kubelet tells of these in its log alone: it offers no other sign that a plugin's list or end has been dealt with.
+// The kubelet reports these in its log alone: it offers no other sign that a plugin's list or end has been dealt with.
 var logged = map[string]struct{ event, resourceKey string }{
 	"Processed device updates for resource": {"listed", "resourceName"},
 	"Device plugin disconnected":            {"ended", "resource"},

@@ -30,7 +30,7 @@ _WAYS = (("unshare", "--mount"), ("unshare", "--mount", "--map-root-user"))
 _LINE_BYTES = 64 * 1024 * 1024
 _LAST_WORDS = 3000
 
-# The kubelet has one reason for all that is not topology; which of them it was, only its words tell.
+# The kubelet has one reason for all that is not topology; which of them it was, only its words show.
 _WORDS = (
     ("changed request for resource", Why.CHANGED),
     ("no healthy devices present", Why.LACKING),

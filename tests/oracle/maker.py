@@ -41,7 +41,7 @@ Numbers = Mapping[str, tuple[int, int]]
 
 
 class Maker(Protocol):
-    """A device manager that can be told what happens, and asked what it makes of it."""
+    """A device manager that takes events, and can be asked what it makes of them."""
 
     plugin_dir: Path
     checkpoint: Path
@@ -56,7 +56,7 @@ class Maker(Protocol):
         """End in order: what was decided is on disk."""
 
     async def all_pods_known(self) -> None:
-        """The pods that were there at the start have all been told of."""
+        """The pods that were there at the start have all been reported."""
 
     async def listed(self, resource: str, count: int) -> None:
         """Wait until so many device lists have been dealt with since the start."""

@@ -28,7 +28,7 @@ type oracle struct {
 	active   map[string]*v1.Pod
 }
 
-// sources tells the kubelet whether it has heard of all its pods yet: false while it restarts.
+// sources answers the kubelet whether it has heard of all its pods yet: false while it restarts.
 type sources struct{ ready bool }
 
 func (s *sources) AddSource(string) {}

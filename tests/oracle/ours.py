@@ -1,6 +1,6 @@
 """Our device manager as a maker: the agent's plugin half, whole, over real sockets; only the API server is left out.
 
-Pods are told of as the watch would tell of them, and what would be published is read from the same snapshot.
+Pods arrive as the watch would report them, and what would be published is read from the same snapshot.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _UNDAMPED = FlapDampingLimits(changes=0)
 
 
 class _Observed(DeviceManager):
-    """Counts what it was told of plugins, so that a test waits for it instead of guessing when."""
+    """Counts the events of plugins, so that a test waits for it instead of guessing when."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -106,7 +106,7 @@ class Ours:
     async def admit(self, uid: str, containers: Sequence[Ctr]) -> Verdict:
         pod = _pod(uid, containers)
         if self._is_restarting:
-            # the watch tells of all of them at once, when all_pods_known
+            # the watch reports all of them at once, when all_pods_known
             self._restored.append(pod)
             return Verdict(True)
         self._do(self._manager.pod_seen(pod, self._host.now()))

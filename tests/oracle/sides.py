@@ -10,7 +10,7 @@ from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.oracle.maker import Held, Maker, Numbers, Verdict, container_name
 from tests.oracle.steps import Admit, Ctr, Dev, Machine
 
-_FAILURE = RpcFailure(grpc.StatusCode.INTERNAL, "told to fail")
+_FAILURE = RpcFailure(grpc.StatusCode.INTERNAL, "made to fail")
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Machine:
 class Register:
     """A plugin registers and lists its devices. One that serves the resource already is ended after that: a takeover.
 
-    advice: it tells which devices it prefers (the highest IDs), which makes every choice the plugin's, and so comparable.
+    advice: it answers which devices it prefers (the highest IDs), which makes every choice the plugin's, and so comparable.
     """
 
     resource: str

@@ -22,7 +22,7 @@ _KINDS = st.sampled_from(("app", "app", "init", "sidecar"))
 
 
 def devices_on(numa: tuple[int, ...]) -> st.SearchStrategy[tuple[Dev, ...]]:
-    """IDs of a small set, so that lists overlap; mostly healthy; on one node, on two, or on none that is told."""
+    """IDs of a small set, so that lists overlap; mostly healthy; on one node, on two, or on an unknown one."""
     nodes = st.one_of(
         st.sampled_from([(node,) for node in numa]),
         st.sets(st.sampled_from(numa), max_size=2).map(lambda found: tuple(sorted(found))),

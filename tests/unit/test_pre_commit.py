@@ -34,7 +34,7 @@ types imports: setup
 def test_first_commit_of_a_fresh_checkout(tmp_path: Path, hook: str, printed: list[str]) -> None:
     (tmp_path / "Makefile").write_text(_MAKEFILE)
     command = _command(_HOOKS[hook], ["a b.py", "c.py"])
-    # what a make that runs these tests tells the makes below it
+    # what a make that runs these tests passes to the makes below it
     alone = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     done = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Transcripts for the page: made steady and short; and those on the page type what exists and show what can be said."""
+"""Transcripts for the page: made steady and short; and those on the page type what exists and show what can be printed."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Stands between a container runtime and its NRI plugin, and tells how long the plugin took for each call.
+"""Stands between a container runtime and its NRI plugin, and reports how long the plugin took for each call.
 
     python -m hack.bench.node.nri_relay LISTEN RUNTIME      one connection; JSON lines when it has ended
 

@@ -135,7 +135,7 @@ def charts(all_measured: list[Measured]) -> list[Chart]:
 
 
 def run(sizes: list[int], seconds: float) -> Iterator[Measured]:
-    """One fleet after the other. One that could not be measured to its end is said, and left out."""
+    """One fleet after the other. One that could not be measured to its end is reported, and left out."""
     for nodes in sizes:
         folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-"))
         try:

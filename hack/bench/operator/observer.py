@@ -58,7 +58,7 @@ class NodeObserver:
     async def wait_changes(self, changes: list[Change], timeout_seconds: float) -> list[float | None]:
         """Seconds from each change's sending until the Node showed it; None where the next change came before.
 
-        So it is where a device breaks and is mended before the Node has shown either.
+        So it is where a device breaks and recovers before the Node has shown either.
         Raises TimeoutError when the last change of a resource is not shown in time.
         """
         following: dict[tuple[str, str], float] = {}

@@ -1,4 +1,4 @@
-"""One fleet of one size: made, found by an operator that knows nothing, found again, left alone, and changed all the time.
+"""One fleet of one size: made, found by an operator that knows nothing, found again, idle, and changed all the time.
 
 On a control plane of its own with nothing but etcd and the API server in it.
 """
@@ -102,7 +102,7 @@ class _Generator:
         self._process.stdin.write(msgspec.json.encode(command) + b"\n")
         line = await self._process.stdout.readline()
         if not line:
-            raise EOFError("the generator has ended; what it said is above")
+            raise EOFError("the generator has ended; its output is above")
         return msgspec.json.decode(line, type=Report)
 
 

@@ -22,7 +22,7 @@ _REPORT_EVERY_SECONDS = 15.0
 _SHOWN_LINES = 15
 
 _USE_READY_ONES = "or set KUBEBUILDER_ASSETS to a folder that has the programs"
-# Go tells its reasons only in words: what a person can do about those that are not about the code.
+# Go gives its reasons only as text: what a person can do about those that are not about the code.
 _REMEDIES = (
     (
         r"no space left on device",

@@ -85,7 +85,7 @@ def _context(program: str, folder: Path) -> Path:
 
 
 def _image(program: str, context: Path, cache: Path) -> ProductImage:
-    """Where it is, or will be: the tag tells sources apart, and ways to build."""
+    """Where it is, or will be: the tag differs by source, and by way to build."""
     digest = hashlib.sha256(f"{platform.machine()}{Path(__file__).read_text()}".encode())
     for path in sorted(context.rglob("*")):
         if path.is_file():

@@ -2,7 +2,7 @@
 
 Only with CLUSTER=current. Into it come Nodes of our own, played by a KWOK that runs here, and the project's chart; agents and
 operator run here too. All of it bears a mark, and is taken away again at the end, or, after kill -9, by the next who uses that
-cluster. One that has any of it from somebody else is left alone.
+cluster. One that has any of it from somebody else is not changed.
 """
 
 import os
@@ -119,7 +119,7 @@ class CurrentCluster(Cluster):
         """As for any cluster. Raises CurrentClusterError, with nothing made, when it has a Node of one of these names."""
         if taken := [name for name in self._names("nodes") if name in names]:
             raise CurrentClusterError(
-                f"the cluster has a Node {' and '.join(taken)} already, which is left alone: use another cluster"
+                f"the cluster has a Node {' and '.join(taken)} already, which is not changed: use another cluster"
             )
         super().add_nodes(names, wait_ready)
 
@@ -138,7 +138,7 @@ class CurrentCluster(Cluster):
             taken = [name for name in self._names("crds", unmarked) if name.endswith(f".{GROUP}")]
             spaces = self._names("namespaces", unmarked)
         except CommandError as exc:
-            # not what it printed to stdout: kubectl tells its own version there even when no server answers
+            # not what it printed to stdout: kubectl prints its own version there even when no server answers
             raise CurrentClusterError(
                 f"the cluster of the context {context} cannot be used: {exc.stderr.strip()}\n"
                 "  remedy: is the cluster running, and may you list what is in it? Start it, or choose another one with"
@@ -151,7 +151,7 @@ class CurrentCluster(Cluster):
             )
         if taken:
             raise CurrentClusterError(
-                f"the cluster of the context {context} has nodedevice already ({', '.join(taken)}), and is left alone: use"
+                f"the cluster of the context {context} has nodedevice already ({', '.join(taken)}), and is not changed: use"
                 ' another one, or uninstall it there, kinds and namespace too ("Remove" in charts/nodedevice/README.md)'
             )
         return str(version["gitVersion"])

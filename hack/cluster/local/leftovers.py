@@ -19,13 +19,13 @@ _KINDS: Final = (
 )
 # The operator keeps these, and writes no mark; a cluster with an operator of somebody else's is not used at all.
 _OPERATORS: Final = ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies")
-# The node controller looks every 5 s which Nodes are gone, and tells of each.
+# The node controller checks every 5 s which Nodes are gone, and reports each.
 _LAST_EVENT: Final = "RemovingNode"
 _LAST_EVENT_SECONDS: Final = 8.0
 
 
 def found(cluster: Cluster) -> dict[Mark, list[str]]:
-    """What is there, as kind/name, by who brought it. Raises CommandError."""
+    """Everything found, as kind/name, by who brought it. Raises CommandError."""
     things: dict[Mark, list[str]] = {}
     for item in json.loads(cluster.kubectl("get", ",".join(_KINDS), "-l", LABEL, "-o", "json"))["items"]:
         mark = Mark.parse(item["metadata"]["labels"][LABEL])
@@ -76,9 +76,9 @@ def _delete_pods(cluster: Cluster, nodes: Iterable[str]) -> None:
 
 def _delete_events(cluster: Cluster, nodes: Mapping[str, str]) -> None:
     """What Events report of these Nodes, by name their uid, and of their NodeDevices; the last of it comes when they are gone."""
-    # a cluster may have a node controller that looks more rarely: then a line stays for the hour that Events stay
+    # a cluster may have a node controller that checks more rarely: then a line stays for the hour that Events stay
     with suppress(TimeoutError):
-        wait_until(partial(_is_all_reported, cluster, nodes), "the node controller tells of it", _LAST_EVENT_SECONDS)
+        wait_until(partial(_is_all_reported, cluster, nodes), "the node controller reports it", _LAST_EVENT_SECONDS)
     by_namespace: dict[str, list[str]] = {}
     for event in _events(cluster, nodes):
         by_namespace.setdefault(event["metadata"]["namespace"], []).append(event["metadata"]["name"])

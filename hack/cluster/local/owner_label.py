@@ -28,7 +28,7 @@ class Holder(Enum):
 
 @dataclass(frozen=True, order=True)
 class Mark:
-    """machine: this boot of this machine, and its process IDs' namespace. started: tells apart processes of one ID."""
+    """machine: this boot of this machine, and its process IDs' namespace. started: distinguishes processes of one ID."""
 
     machine: str
     pid: int

@@ -131,7 +131,7 @@ class Stack:
             time.sleep(0.05)
 
     def _state(self) -> str:
-        """For a person who has to find out why: the NodeDevices, and what the programs said last."""
+        """For a person who has to find out why: the NodeDevices, and what the programs logged last."""
         shown = self.control_plane.kubectl("get", "nodedevices", "-o", "wide", check=False)
         return "\n".join([shown, *(tail(program.process.log) for program in (self.operator, *self.agents.values()))])
 

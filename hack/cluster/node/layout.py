@@ -60,7 +60,7 @@ class NodeLayout:
 
 
 def choose_key() -> str:
-    """What tells a run's bridge and cgroup from another's; a bridge's name has 15 characters at most."""
+    """What distinguishes a run's bridge and cgroup from another's; a bridge's name has 15 characters at most."""
     return uuid.uuid4().hex[:8]
 
 

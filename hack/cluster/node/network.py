@@ -54,14 +54,14 @@ def free_number() -> int:
 
 
 def create(network: NodeNetwork) -> None:
-    """Make the bridge. Raises CommandError with what ip said."""
+    """Make the bridge. Raises CommandError with ip's message."""
     _ip("link", "add", network.bridge, "type", "bridge")
     _ip("address", "add", f"{network.address}/24", "dev", network.bridge)
     _ip("link", "set", network.bridge, "up")
 
 
 def add_address(network: NodeNetwork, address: str) -> None:
-    """One more for the bridge; it goes with it. Raises CommandError with what ip said."""
+    """One more for the bridge; it goes with it. Raises CommandError with ip's message."""
     _ip("address", "add", f"{address}/32", "dev", network.bridge)
 
 

@@ -42,7 +42,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the runtime nri.
     mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already;
         it takes the rights to list and patch pods. Without it such a pod could start without its device while the agent is away.
-    node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off takes away what is there.
+    node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off removes the taint.
     node_labels: sum up each resource in labels of its Node, such as nodedevice.io/vendor.com.gpu.healthy; off takes them away.
     held_device_policy: by resource name (* for all others): report, the default, or evict the pod whose device broke, or
         whose container runs without its devices.

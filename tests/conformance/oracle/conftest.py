@@ -1,4 +1,4 @@
-"""The kubelet's device manager beside ours, one process for all of these tests; what was compared is told at the end."""
+"""The kubelet's device manager beside ours, one process for all of these tests; what was compared is reported at the end."""
 
 import asyncio
 import contextlib
@@ -68,7 +68,7 @@ def both(pytestconfig: pytest.Config, progress: Callable[[str], None]) -> Iterat
 
 
 def do_without(why: str) -> NoReturn:
-    """Whoever says how many sequences are to be compared has to be told when none is; in other runs it is one of many tests."""
+    """A failure where the number of sequences was set, as none is compared; in other runs it is one skipped test of many."""
     if "ORACLE_SEQUENCES" in os.environ:
         pytest.fail(why)
     pytest.skip(why)

@@ -72,7 +72,7 @@ _CASES = (
         "scenario 6",
     ),
     _case(
-        "a device breaks, and mends",
+        "a device breaks, and recovers",
         (_FOUR, Update(GPU, _devices(4, healthy=False)), Update(GPU, _devices(4))),
         set(),
         "behaviour 21",
@@ -237,7 +237,7 @@ def test_placement(compare: Compare, steps: tuple[Step, ...], policy: str, scope
 
 @pytest.mark.kubelet("behaviour 65", "weak spot 25")
 def test_a_held_device_that_vanished_ends_the_kubelet(compare: Compare) -> None:
-    """Under a topology policy, when the pod is seen again: a nil dereference in its hints, at every start anew."""
+    """Under a topology policy, when the pod is seen again: a nil dereference in its hints, at every start again."""
     steps = (_FOUR, _pod(_app(1)), Update(GPU, _devices(2)), Restart())
     (met,) = compare(Case(steps, Machine("best-effort")))
     assert met.paragraph == VANISHED

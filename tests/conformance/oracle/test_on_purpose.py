@@ -44,7 +44,7 @@ def test_a_waiting_pod_is_served_by_itself(both: Both) -> None:
             assert (await side.admit("second", _pod(1))).why is Why.LACKING
             await side.end("first")
         assert not await kubelet.maker.held()
-        # nobody tells of the pod again: what ended has made room for it
+        # no event of the pod follows: what ended has made room for it
         assert isinstance(ours.maker, Ours)
         await ours.maker.served("second")
         assert await ours.maker.held() == {("second", "c0", GPU): {"d1": ()}}

@@ -3,7 +3,7 @@
     with ChartCluster.start(folder, say) as cluster:
         cluster.release.install(cluster.values)
 
-Everything waits for what the API says, and gives up with the last that was said.
+Everything waits for what the API says, and gives up with the last state seen.
 """
 
 import json
@@ -58,7 +58,7 @@ class Release:
         return self._do("upgrade", NAME, str(chart), "--values", self._written(values), *flags)
 
     def test(self) -> str:
-        """Run the chart's own test; returns what it said, too."""
+        """Run the chart's own test; returns its output, too."""
         return self._do("test", NAME, "--logs", "--timeout", PATIENCE)
 
     def uninstall(self, *flags: str) -> str:
@@ -185,7 +185,7 @@ class ChartCluster:
         return dict(json.loads(self.control_plane.kubectl("logs", pod)))
 
     def wait(self, is_so: Callable[[], bool], what: str) -> None:
-        """Raises TimeoutError with all pods and what was last said about them."""
+        """Raises TimeoutError with all pods and what was last reported about them."""
 
         def poll() -> bool:
             self.node.verify_alive()

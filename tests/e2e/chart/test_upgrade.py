@@ -44,7 +44,7 @@ def test_an_upgrade_writes_no_node_and_hurts_no_pod(cluster: ChartCluster, tmp_p
 
 
 def test_a_vendors_pods_outlive_the_agent_and_the_operator(cluster: ChartCluster) -> None:
-    """This vendor's plugin starts its server anew ten seconds after it saw another device manager: its free devices go and come."""
+    """This vendor's plugin restarts its server ten seconds after it saw another device manager: its free devices go and come."""
     cluster.release.install(cluster.values_of_other_images("previous"))
     cluster.apply(vendor_plugin())
     cluster.wait_capacity(VENDOR_RESOURCE, len(VENDOR_DEVICES))

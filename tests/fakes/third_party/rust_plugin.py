@@ -67,7 +67,7 @@ def program(progress: Callable[[str], None] = lambda _: None) -> Path:
 
 
 def command(plugin_dir: Path) -> list[str]:
-    """The command line that runs it against this plugin directory. Its log tells of every registration."""
+    """The command line that runs it against this plugin directory. Its log has every registration."""
     return at_kubelet_path(program(), plugin_dir, {"RUST_LOG": "info", "NO_COLOR": "1"})
 
 

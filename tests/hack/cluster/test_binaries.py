@@ -15,7 +15,7 @@ from hack.cluster.build.debian import PACKAGES
 from hack.cluster.build.pins import ALL_BINARIES, FAMILIES, family_of
 from hack.cluster.errors import BinaryError
 
-# Answers its version, and for a build writes its own arguments as the program (after -o), or fails as told.
+# Answers its version, and for a build writes its own arguments as the program (after -o), or fails as requested.
 _GO = """\
 #!/bin/sh
 case "$1" in

@@ -83,7 +83,7 @@ def test_a_bound_token_carries_its_node(control_plane: ControlPlane, namespace: 
 
 
 def test_a_token_outlives_a_cluster_that_stays(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
-    """Nobody renews it, and `make up` is there until it is told to go."""
+    """Nobody renews it, and `make up` is there until `make down`."""
     path = control_plane.service_account_kubeconfig(namespace, "default", tmp_path / "agent.kubeconfig")
     payload = path.with_name(f"{path.name}.token").read_text().split(".")[1]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

@@ -101,7 +101,7 @@ def test_a_reserved_port_is_for_our_server_only() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "then"),
     [
-        pytest.param("no_proxy", "", "127.0.0.1,localhost", id="nothing said"),
+        pytest.param("no_proxy", "", "127.0.0.1,localhost", id="nothing set"),
         pytest.param("no_proxy", ".example.com", ".example.com,127.0.0.1,localhost", id="others stay"),
         pytest.param("NO_PROXY", "localhost", "localhost,127.0.0.1", id="the other spelling"),
         pytest.param("no_proxy", "*", "*", id="no proxy at all"),

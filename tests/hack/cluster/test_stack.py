@@ -1,4 +1,4 @@
-"""In which order the product comes up; marks in somebody's cluster, and what they tell of the process that left them."""
+"""In which order the product comes up; marks in somebody's cluster, and what they show of the process that left them."""
 
 import subprocess
 import sys

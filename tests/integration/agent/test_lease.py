@@ -142,7 +142,7 @@ async def test_rejected_registrations_are_annotated_until_they_are_old(
     await until(lambda: beating.renewals[-1:] == [True], lambda: f"renewed: {beating.renewals}")
     beating.rejections.add("ResourceName", ValueError("b is\nno name"))
     beating.rejections.add("Dialling", ValueError("a has no socket"))
-    await until(lambda: beating.refused() == "a has no socket\nb is no name", lambda: f"told: {beating.refused()}")
+    await until(lambda: beating.refused() == "a has no socket\nb is no name", lambda: f"refused: {beating.refused()}")
     annotations = (await asyncio.to_thread(beating.lease))["metadata"]["annotations"]
     assert annotations["somebody"] == "was here"
     beating.time += 3600
@@ -172,7 +172,7 @@ async def test_a_policy_that_forbids_the_annotation_does_not_stop_renewals(
     monkeypatch.setattr(KubeClient, "replace_lease", refusing)
     await beating.until_renewed()
     beating.rejections.add("Version", ValueError("too old"))
-    await until(lambda: not beating.rejections.changed.is_set(), lambda: "it was tried to tell")
+    await until(lambda: not beating.rejections.changed.is_set(), lambda: "a report was tried")
     await beating.until_renewed()
     assert set(beating.renewals) == {True}
     assert await asyncio.to_thread(beating.refused) == ""
@@ -182,7 +182,7 @@ async def test_an_outage_is_reported_until_it_ends(beating: Beating) -> None:
     await beating.until_renewed()
     await asyncio.to_thread(beating.node.control_plane.stop_apiserver)
     try:
-        await until(lambda: beating.renewals[-1] is False, lambda: f"told of: {beating.renewals}")
+        await until(lambda: beating.renewals[-1] is False, lambda: f"renewals: {beating.renewals}")
     finally:
         await asyncio.to_thread(beating.node.control_plane.start_apiserver)
     await until(lambda: beating.renewals[-1] is True, lambda: f"over: {beating.renewals}")

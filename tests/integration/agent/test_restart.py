@@ -80,7 +80,7 @@ async def test_a_plugin_with_a_removed_socket_registers_again_without_a_flap(
     async with hosted(tmp_path) as manager:
         await plugin.wait_for_streams(1)
         assert not plugin.socket_path.exists()
-        # what such a plugin does then; one device more tells its new list from the old one
+        # what such a plugin does then; one device more distinguishes its new list from the old one
         await plugin.stop()
         plugin.devices = {**plugin.devices, "c": FakeDevice()}
         await plugin.join(manager.plugin_dir)

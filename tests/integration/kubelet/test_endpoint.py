@@ -121,7 +121,7 @@ async def test_a_quick_restart_of_the_kubelet_is_not_reported(folder: Path) -> N
         kubelet.lists.clear()
         await kubelet.start()
         await kubelet.until_listed(GPU, ["d0"])
-        # what is told after that was told after the return
+        # what is reported after that was reported after the return
         await plugin.stop()
         await kubelet.until_listed(GPU, {"d0": "Unhealthy"})
         agent.host.do(agent.mirror.tick(agent.host.now() + STOP_GRACE_PERIOD_SECONDS))

@@ -1,4 +1,4 @@
-"""Agents that fall silent, on a real API server: what is told, what is withdrawn, and that all comes back with them."""
+"""Agents that fall silent, on a real API server: what is reported, what is withdrawn, and that all comes back with them."""
 
 import contextlib
 import json
@@ -110,7 +110,7 @@ def test_many_together_are_no_fault_of_theirs(
     for node in nodes:
         node.wait_condition("AgentReady", "Unknown", names.Reason.LEASES_EXPIRED_TOGETHER)
     messages = nodes[0].wait_events("ManyAgentLeasesExpired", about=names.AGENTS_NAMESPACE)
-    # told as soon as it is clear that they are too many to be dead: the third may be seen a look later
+    # reported as soon as it is clear that they are too many to be dead: the third may be seen a check later
     # and beside nodes of other tests that the garbage collector has not got to yet
     assert re.match(r"[23] of \d+ agents", messages[0])
     seen = polls(installed)
@@ -135,7 +135,7 @@ def test_a_lease_that_is_deleted_is_one_that_is_not_renewed(
     # it may have run out before it was deleted
     wait_until(
         lambda: "which is gone" in node.wait_condition("Ready", "False", names.Reason.LEASE_EXPIRED)["message"],
-        "it is told that the Lease is gone",
+        "it is reported that the Lease is gone",
     )
     node.wait_events(names.Reason.LEASE_EXPIRED, about=node.nd_name())
     node.renew_lease()

@@ -20,7 +20,7 @@ DRIFT = 'nodedevice_operator_drift_repairs_total{cause="%s"}'
 
 @pytest.fixture
 def node(played: Callable[[], PlayedNode]) -> PlayedNode:
-    """A Node whose agent has made its NodeDevice and not yet said anything of it."""
+    """A Node whose agent has made its NodeDevice and not yet published anything."""
     made = played()
     made.make()
     return made
@@ -207,7 +207,7 @@ def test_a_node_recreated_while_no_operator_ran_is_new(
     again = PlayedNode(installed, advertised.name)
     # the agent takes its object over, with the conditions stored in it
     again.make()
-    # said again, as the garbage collector may have been faster than the agent
+    # published again, as the garbage collector may have been faster than the agent
     again.publish(healthy=4)
     again.kubelet_writes(capacity={GPU: number}, allocatable={GPU: number})
     operator.start()

@@ -86,7 +86,7 @@ def test_after_a_crash_the_other_goes_on(pair: tuple[OperatorProcess, OperatorPr
     first.signal(signal.SIGKILL)
     node.advertise(3, broken=1)
     wait_until(lambda: second.leads, "the second leads")
-    # what it writes it had in its caches: it listed nothing anew
+    # what it writes it had in its caches: it listed nothing again
     listed = [line["kind"] for line in second.lines() if line["event"] == "list is complete"]
     assert sorted(listed) == ["nodedevices", "nodes", "poddevices"]
     node.wait_condition("Ready", "True", names.Reason.SOME_UNHEALTHY)
@@ -193,8 +193,8 @@ def test_the_next_leader_reports_what_happened_while_nobody_led(
     first, second = pair
     node.settle()
     first.signal(signal.SIGKILL)
-    # from when the next renewal was due (1 s), as one sees it who looks each half second, nobody is believed to have told
-    # anything; at 4 s the next one leads, and would tell it anyway
+    # from when the next renewal was due (1 s), as one sees it who checks each half second, nobody is believed to have written
+    # anything; at 4 s the next one leads, and would write it anyway
     wait_until(lambda: lease_age_seconds(installed) > 3.0, "a renewal is overdue")
     node.publish(healthy=3, broken=1)
     node.wait_events("DeviceUnhealthy", about=node.nd_name())

@@ -131,7 +131,7 @@ def test_a_pod_whose_device_breaks_is_evicted_when_its_budget_allows(
     assert phase(node, namespace) == "Running"
     cluster.kubectl("delete", "pdb", "all-stay", "--namespace", namespace)
     wait_until(lambda: phase(node, namespace) is None, "the pod is evicted", 40)
-    wait_until(lambda: pod_events(node, namespace, "DeviceEviction") != [], "it is told", 20)
+    wait_until(lambda: pod_events(node, namespace, "DeviceEviction") != [], "it is reported", 20)
     assert pod_events(node, namespace, "DeviceEviction") == [f"evicted from {node.name}: gpu-1 of {GPU} unhealthy"]
     assert len(pod_events(node, namespace, "DeviceEvictionRefused")) == 1
     assert not [line for line in operator.lines() if line["event"].startswith("API server is unreachable")]

@@ -108,7 +108,7 @@ def test_an_api_server_that_is_not_there(operator: OperatorProcess) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         operator.reach_by(f"https://127.0.0.1:{unused.getsockname()[1]}")
     operator.launch()
-    wait_until(lambda: "is unreachable" in operator.get("/healthz")[1], "/healthz tells it")
+    wait_until(lambda: "is unreachable" in operator.get("/healthz")[1], "/healthz reports it")
     assert operator.get("/healthz")[0] == 200
     assert operator.get("/readyz")[0] == 503
     assert operator.logged("error") == ["API server is unreachable; retrying"]
@@ -121,7 +121,7 @@ def test_an_api_server_that_goes_away_and_comes_back(installed: ControlPlane, op
         node.make()
         node.advertise(2)
         installed.stop_apiserver()
-        wait_until(lambda: operator.get("/readyz")[0] == 503, "/readyz tells it")
+        wait_until(lambda: operator.get("/readyz")[0] == 503, "/readyz reports it")
         installed.start_apiserver()
         node.publish(healthy=1, broken=1)
         node.wait_shown(1, timeout_seconds=60)
@@ -133,7 +133,7 @@ def test_missing_rights_are_named(installed: ControlPlane, operator: OperatorPro
     installed.kubectl("create", "serviceaccount", "nobody", "--namespace", SYSTEM_NAMESPACE, check=False)
     installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nobody", tmp_path / "kubeconfig")
     operator.launch()
-    wait_until(lambda: "forbids GET nodes" in operator.get("/healthz")[1], "/healthz tells it")
+    wait_until(lambda: "forbids GET nodes" in operator.get("/healthz")[1], "/healthz reports it")
     logged = [(line["verb"], line["what"]) for line in operator.lines() if "denies access" in line["event"]]
     assert ("GET", "nodes") in logged
     assert len(logged) == len(set(logged))

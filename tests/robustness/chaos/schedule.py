@@ -11,7 +11,7 @@ ETCD = "etcd paused"
 ZEROED = "capacity zeroed"
 CONFLICT = "capacity changed by another writer"
 CUT = "watches cut"
-HEALTH = "device broken or mended"
+HEALTH = "device broken or healthy again"
 DELETED = "NodeDevice deleted"
 
 # What lasts until it is ended, and what is done in a moment.

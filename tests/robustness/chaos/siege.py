@@ -39,7 +39,7 @@ PODS = 3
 RIGHT_SECONDS = 2.0
 # What an API server that starts asks of clients that come before it serves their paths (Retry-After): so long they may be deaf.
 _API_ASKS_SECONDS = 5.0
-# Processes start anew and etcd catches up, on a machine that may be slow; it takes some seconds on others.
+# Processes restart and etcd catches up, on a machine that may be slow; it takes some seconds on others.
 _CALM_SECONDS = 120.0
 # A device that changes more often is flapping, and held back on purpose.
 _HEALTH_SECONDS = 15.0
@@ -177,7 +177,7 @@ class Siege:
     def _delete(self, node: str) -> bool:
         """Delete its NodeDevice, where its agent and the operator live.
 
-        Without an agent that makes it anew the number is given up, and rightly. And the object is the memory of an operator that
+        Without an agent that makes it again the number is given up, and rightly. And the object is the memory of an operator that
         starts: with both gone, nothing says that a number which somebody overwrites at that moment was ours.
         While etcd is paused it would only be waited for.
         """
@@ -207,7 +207,7 @@ class Siege:
         return not self._unrest()
 
     def _unrest(self) -> list[str]:
-        """What does not run, is not ready, or has not told yet what is so; nothing when it is calm."""
+        """What does not run, is not ready, or has not published its state yet; nothing when it is calm."""
         programs = {"operator": self._stack.operator, **self._stack.agents}
         found = [f"{name}: {text}" for name, program in programs.items() if (text := _missing(program))]
         if not found and not _leads(self._stack.operator):
@@ -232,7 +232,7 @@ class Siege:
             shown: Any = self._stack.control_plane.client.get(Node, name).status
             if (shown.capacity.get(RESOURCE), shown.allocatable.get(RESOURCE)) != (wanted, wanted):
                 return False
-            # told as well: it is what an operator that starts next knows of it
+            # published as well: it is what an operator that starts next knows of it
             published = {each["type"]: each["status"] for each in self._status(name)["conditions"]}
             if published.get(Condition.ADVERTISED) != "True":
                 return False

@@ -30,7 +30,7 @@ class Witness:
         self._thread = threading.Thread(target=self._watch, name="witness", daemon=True)
 
     def _watch(self) -> None:
-        """Watch, and begin anew where an outage ended it, until the end."""
+        """Watch, and begin again where an outage ended it, until the end."""
         version: str | None = None
         while not self._ended.is_set():
             try:
@@ -38,7 +38,7 @@ class Witness:
                     listed = self._client.list(Node)
                     for node in listed:
                         self._judge(node)
-                    # the list's own: from a Node's, what others were before they were listed would be told again
+                    # the list's own: from a Node's, what others were before they were listed would be reported again
                     version = listed.resourceVersion
                 for _, node in self._client.watch(Node, resource_version=version, server_timeout=30):
                     version = self._judge(node)

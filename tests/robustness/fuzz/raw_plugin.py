@@ -1,4 +1,4 @@
-"""A device plugin that answers with bytes: whatever it is told to, message or not. It also announces itself, in the same way."""
+"""A device plugin that answers with bytes: those that it is given, message or not. It also announces itself, in the same way."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Whatever an API server answers: ApiRequestError or a value from every call, and who reads NodeDevices and pods goes on.
 
-The transport is exchanged for one that answers as told, so that all of the agent's own reading is under test.
+The transport is exchanged for one that answers as scripted, so that all of the agent's own reading is under test.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ WALL_TIME = "2026-01-01T00:00:00Z"
 
 
 class Answers(httpx2.AsyncBaseTransport):
-    """`body` for every request; `lines` for the first watch, and the next ones are told that their version is gone.
+    """`body` for every request; `lines` for the first watch, and the next ones are answered that their version is gone.
 
     lines None: a watch stays open, and nothing comes.
     """

@@ -58,7 +58,7 @@ _data = shaped(
 
 
 def _go_on_with(checkpoint: Checkpoint, folder: Path) -> None:
-    """What the agent does with it: starts, serves a pod, tells of every resource, and saves it again."""
+    """What the agent does with it: starts, serves a pod, publishes every resource, and saves it again."""
     manager = DeviceManager(0.0, checkpoint, waits_for_cordons=True)
     for uid in ("uid-1", "uid-3"):
         manager.pod_seen(Pod(uid, "default", uid, (Container("main", limits={"example.com/gpu": 1}),)), 1.0)

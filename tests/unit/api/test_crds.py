@@ -1,4 +1,4 @@
-"""The CRD files by themselves: what can be said of them without an API server.
+"""The CRD files by themselves: what can be verified of them without an API server.
 
 A YAML slip (an unquoted comma in a flow mapping makes a second key) is no error to the API server, which drops what it does not
 know; so the keys are looked at here.

@@ -57,7 +57,7 @@ def node(played: Callable[[], PlayedNode]) -> PlayedNode:
 def bystander(installed: ControlPlane, played: Callable[[], PlayedNode]) -> Iterator[PlayedNode]:
     """A Node that has nothing to do with it: in the end nobody has written it."""
     made = played().settle()
-    # what brought it here is in the log sooner or later; by when it was sent the two are told apart
+    # what brought it here is in the log sooner or later; when it was sent distinguishes the two
     since = now_text()
     yield made
     assert made.shown() == ("4", "4")

@@ -193,7 +193,7 @@ def test_an_admission_policy_that_refuses_the_write(
 def test_a_dead_agent_of_a_node_that_cannot_be_written(
     installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, bystander: PlayedNode
 ) -> None:
-    """The Node stays as it was; what is told of it does not."""
+    """The Node stays as it was; what is reported of it does not."""
     pod = f"pod-{node.name}"
     with frozen(installed, node):
         node.publish(healthy=1, broken=3)

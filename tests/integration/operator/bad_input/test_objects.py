@@ -35,7 +35,7 @@ class TestNodeDevices:
         body = node_device(node.name, GPU, node.uid, name)
         try:
             node.client.apply(NodeDevice.from_dict(body), field_manager="admin")
-            wait_until(lambda: condition_of(node, name, "Ready").get("reason") == names.Reason.WRONG_NAME, "it is told")
+            wait_until(lambda: condition_of(node, name, "Ready").get("reason") == names.Reason.WRONG_NAME, "reported")
             apply_status(node.client, name, full(healthy=9), "admin")
             node.verify_follows()
             reported = condition_of(node, name, "Advertised")
@@ -57,7 +57,7 @@ class TestNodeDevices:
             def reason(kind: str) -> str | None:
                 return condition_of(bystander, name, kind).get("reason")
 
-            wait_until(lambda: reason("Ready") == names.Reason.NODE_MISSING, "it is told")
+            wait_until(lambda: reason("Ready") == names.Reason.NODE_MISSING, "reported")
             apply_status(installed.client, name, full(healthy=9), "admin")
             node.verify_follows()
             assert reason("Ready") == reason("Advertised") == names.Reason.NODE_MISSING
@@ -107,7 +107,7 @@ class TestNodeDevices:
     def test_one_that_takes_no_more_conditions(
         self, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere
     ) -> None:
-        """It is full of somebody else's: the others of its Node are told of all the same."""
+        """It is full of somebody else's: the others of its Node are reported all the same."""
         node.make(resource=NIC)
         others = [condition(f"Theirs{number}") for number in range(29)]
         apply_status(node.client, node.nd_name(NIC), full(healthy=2, conditions=others), "admin")
@@ -194,7 +194,7 @@ class TestNodes:
     def test_one_that_is_not_understood(
         self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere
     ) -> None:
-        """It is left alone, and what names it too, until it is understood again; it is not taken for one that is gone."""
+        """Nothing is written to it, nor to what names it, until it is valid again; it is not taken for one that is gone."""
         found: Any = node.client.get(Node, node.name)
         odd = {**found.to_dict(), "status": {"capacity": ["eight"]}}
         for _ in range(2):
@@ -218,7 +218,7 @@ class TestNodes:
 def test_a_clock_that_is_an_hour_off(node: PlayedNode, bystander: PlayedNode, hours: int) -> None:
     node.renew_lease(ahead_seconds=hours * 3600)
     node.verify_follows()
-    # the next renewal comes from a clock that was put right
+    # the next renewal comes from a clock that was corrected
     node.renew_lease()
     node.verify_follows()
     assert node.events(names.Reason.LEASE_EXPIRED, about=node.nd_name()) == []

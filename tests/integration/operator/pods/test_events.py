@@ -1,4 +1,4 @@
-"""The operator on a real API server: what pods and NodeDevices are told as devices break, recover and run short."""
+"""The operator on a real API server: which Events pods and NodeDevices get as devices break, recover and run short."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ def test_a_pod_without_its_devices_gets_an_event_each_time(
     node.publish(healthy=3, broken=1, allocations=[without])
     node.publish(healthy=4, allocations=[well])
     node.publish(healthy=4, allocations=[without])
-    wait_until(lambda: times_reported(installed, pods, "pod-a") == 2, "it is told at the second transition")
+    wait_until(lambda: times_reported(installed, pods, "pod-a") == 2, "it is reported at the second transition")
     # a pod that ran before its resource was known here, and one that is not of this node
     with pods.elsewhere("pod-c") as (_, other):
         false = pods.holds("pod-c", other, "gpu-1", notInjected=True)
@@ -95,7 +95,7 @@ def test_a_pod_without_its_devices_gets_an_event_each_time(
         node.publish(healthy=4, allocations=[without, false])
         (message,) = node.wait_events("DevicesNotInjected", about="pod-b", namespace=pods.namespace)
         assert f"runs without the {NIC} that" in message
-        # Events are posted in order: this one comes after whatever is told of the pods
+        # Events are posted in order: this one comes after all Events about the pods
         node.publish(healthy=4, allocations=[without, false], state="Stopped")
         node.wait_events("EndpointStopped", about=node.nd_name())
         assert node.events("DevicesNotInjected", "pod-c", pods.namespace) == []
@@ -103,7 +103,7 @@ def test_a_pod_without_its_devices_gets_an_event_each_time(
 
 
 def times_reported(control_plane: ControlPlane, pods: Pods, name: str) -> int:
-    """How often it was told of that pod; the same again within some minutes is one Event that counts."""
+    """How often it was reported for that pod; the same again within some minutes is one Event that counts."""
     found = control_plane.client.list(Event, namespace=pods.namespace)
     matching = [e for e in found if (e.reason, e.involvedObject.name) == ("DevicesNotInjected", name)]
     return sum(event.count or 0 for event in matching)

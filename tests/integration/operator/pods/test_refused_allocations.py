@@ -51,7 +51,7 @@ def test_what_came_while_no_operator_ran_is_reported_once(
         wait_until(lambda: operator.leads, "it leads")
         node.wait_events("AllocationRefused", about=node.nd_name())
         node.wait_events("StatusContradictsItself", about=node.nd_name())
-        # told after whatever is said of what stands
+        # posted after all Events about the status before
         node.publish(**contrary, state=state)
         node.wait_events(f"Endpoint{state}", about=node.nd_name())
         assert (counts(node, "AllocationRefused"), counts(node, "StatusContradictsItself")) == ([1], [1])

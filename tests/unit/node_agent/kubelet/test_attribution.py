@@ -50,7 +50,7 @@ def attributed(
             (),
             (),
             {"one": ("d0",)},
-            id="its container is told apart by name",
+            id="its container is distinguished by name",
         ),
         pytest.param((ONE,), None, (), (), {}, id="nobody names it"),
         pytest.param((), (row("one", "d0"),), ("one",), (), {}, id="an older answer about names"),

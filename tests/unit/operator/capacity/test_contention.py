@@ -1,4 +1,4 @@
-"""A writer that changes our numbers again and again: how long a name is left alone, and how that ends."""
+"""A writer that changes our numbers again and again: how long a name is not written, and how that ends."""
 
 from nodedevice_api.names import Condition, Reason
 

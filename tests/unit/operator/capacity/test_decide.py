@@ -1,4 +1,4 @@
-"""What is written into a Node's status, and what is left alone."""
+"""What is written into a Node's status, and what is not."""
 
 from dataclasses import replace
 from typing import Any

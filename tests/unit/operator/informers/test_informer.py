@@ -76,7 +76,7 @@ class Server:
 
 
 class Watched:
-    """A watch of NodeDevices, and what became of what it was told."""
+    """A watch of NodeDevices, and what became of its events."""
 
     def __init__(self, server: Server) -> None:
         self.server = server

@@ -74,7 +74,7 @@ async def test_what_is_known_is_no_reason_however_long_nothing_happens(guarded: 
     ("name", "uid", "version"),
     [
         pytest.param(RECORD.name, "uid-a", 6, id="changed"),
-        pytest.param(RECORD.name, "uid-b", 9, id="made anew"),
+        pytest.param(RECORD.name, "uid-b", 9, id="made again"),
         pytest.param("node-z.example.com.gpu", "uid-z", 7, id="new"),
     ],
 )

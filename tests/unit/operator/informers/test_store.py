@@ -87,7 +87,7 @@ def test_the_cache_names_what_it_waits_for() -> None:
 
 
 class TestNotUnderstood:
-    """Objects that are there, and of which nothing can be said."""
+    """Objects that are there, and of which nothing is known."""
 
     def test_what_a_list_left_out_is_not_gone(self) -> None:
         odd, gone = at(5, node="a"), at(5, node="b")

@@ -17,7 +17,7 @@ from nodedevice_operator.observability.metrics import Metrics
 
 
 class Server:
-    """Answers everything as it was told, and keeps what it was asked."""
+    """Answers as the test sets it, and records the requests."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, Any]] = []

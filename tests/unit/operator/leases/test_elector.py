@@ -132,7 +132,7 @@ async def test_the_gate_closes_by_itself_when_nothing_can_be_renewed(run: Run) -
     run.leases.failures = []
     await run.rounds(0.5)
     assert run.fence.is_open
-    # nobody else held it in between, and nothing was told since the fence closed
+    # nobody else held it in between, and nothing was written since the fence closed
     assert run.led == [True, False]
     assert run.untold_since[1] == 103
 

@@ -44,7 +44,7 @@ def test_how_long_it_lasts_is_the_holders_word_within_reason(stated: int, waited
 def test_a_deleted_lease_frees_nobody_of_its_holder() -> None:
     waiting = candidate().saw(OTHERS, 100).saw(LeaderLease(), 101)
     assert waiting.wait_seconds(101) == 3
-    # it is made anew then, not replaced
+    # it is created then, not replaced
     assert waiting.claim("now").version == ""
 
 

@@ -191,12 +191,12 @@ async def test_a_hundred_devices_are_one_event_for_each_node(
         pytest.param(
             [("DeviceUnhealthy", "0"), ("DeviceRecovered", "0"), ("DeviceUnhealthy", "0")],
             ["1 device (0) {} unhealthy (Xid)", "1 device (0) {} healthy again", "1 device (0) {} unhealthy (Xid)"],
-            id="breaks, mends and breaks",
+            id="breaks, recovers and breaks",
         ),
         pytest.param(
             [("DeviceUnhealthy", "3"), ("DeviceRecovered", "3"), ("DeviceUnhealthy", "0")],
             ["1 device (3) {} unhealthy (Xid)", "1 device (3) {} healthy again", "1 device (0) {} unhealthy (Xid)"],
-            id="mends before another breaks",
+            id="recovers before another breaks",
         ),
         pytest.param(
             [("DeviceUnhealthy", "0"), ("DeviceRecovered", "9"), ("DeviceUnhealthy", "1"), ("DeviceRecovered", "8")],

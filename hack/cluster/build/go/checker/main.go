@@ -48,14 +48,14 @@ func main() {
 	flag.Var(&numbers, "number", "device to be opened by a node of our own, as c:10:229")
 	held := flag.String("held", "", "directory of one lock file for each device ID, which all containers see")
 	report := flag.String("report", "", "directory for a copy of the document")
-	stay := flag.Bool("stay", false, "do not end until told to")
-	deaf := flag.Bool("deaf", false, "do not end when told to, either")
+	stay := flag.Bool("stay", false, "run until SIGTERM")
+	deaf := flag.Bool("deaf", false, "ignore SIGTERM, too")
 	flag.Parse()
 
-	// before anything is said: whoever reads of this start can rely on it
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM)
-	seen := look(paths, numbers)
+	// before anything is printed: whoever reads of this start can rely on it
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	seen := inspect(paths, numbers)
 	if *held != "" {
 		seen.Shared = hold(*held, seen.Env)
 	}
@@ -64,12 +64,12 @@ func main() {
 		os.Exit(1)
 	}
 	for *stay {
-		<-told
+		<-terminated
 		*stay = *deaf
 	}
 }
 
-func look(paths, numbers []string) Seen {
+func inspect(paths, numbers []string) Seen {
 	seen := Seen{Nodes: nodes(), Opened: map[string]Opened{}, Env: environment(), Mounts: mounts(), Shared: []string{}}
 	for _, path := range paths {
 		seen.Opened[path] = open(path)

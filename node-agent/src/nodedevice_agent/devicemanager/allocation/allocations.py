@@ -99,7 +99,7 @@ class Checkpoint:
 class AllocationBook:
     """All committed allocations, and which of their pods have ended while a container may still run.
 
-    resources: every resource with allocations; who holds its devices is kept in its `holders`.
+    resources: every resource with allocations; the `holders` of each are kept up to date here.
     """
 
     def __init__(self, resources: Mapping[str, Resource]) -> None:

@@ -123,12 +123,13 @@ class DeviceManager:
             if pod.api_uid:
                 # an allocation recovered from the API has a static pod under its mirror pod's UID
                 self.book.rename(pod.api_uid, pod.uid)
+                self._reallocations.drop(pod.api_uid)
         effects: list[Effect] = []
         for uid in sorted((self.pods.keys() | self.book.by_pod.keys()) - present.keys()):
             effects += self.pod_gone(uid, now)
         for pod in present.values():
             effects += self.pod_seen(pod, now)
-        return effects
+        return effects + self._reallocations.due(now)
 
     def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
         """A pod bound to this node, new or changed."""

@@ -213,6 +213,19 @@ class TestLostCheckpoint:
         (call,) = calls(scenario.plugin(["d0"], endpoint=2))
         assert call.endpoint == 2
 
+    @pytest.mark.parametrize("fails_first", [False, True], ids=["in flight", "failed"])
+    def test_a_call_for_a_static_pod_is_made_again_under_the_uid_of_the_runtime(self, fails_first: bool) -> None:
+        scenario, call = called_again()
+        if fails_first:
+            scenario.fail(call)
+        (again,) = calls(scenario.happens("pods_synced", [pod("hash", gpu=1, api_uid="p")]))
+        # the response to the first call changes nothing any more
+        scenario.fail(call)
+        assert calls(scenario.passes(30)) == []
+        assert scenario.answer(again, b"again") == [SaveCheckpoint(durable=True), Publish(GPU)]
+        (kept,) = scenario.manager.book
+        assert (kept.pod_uid, kept.response) == ("hash", b"again")
+
     @pytest.mark.kubelet("behaviour 61")
     def test_no_call_for_a_pod_that_ended(self) -> None:
         scenario, call = called_again()

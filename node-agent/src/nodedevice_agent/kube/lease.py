@@ -57,7 +57,9 @@ class LeaseKeeper:
 
     async def run(self) -> None:
         while True:
-            reported = self._rejections.report() if self._may_report else ""
+            # also where they cannot be reported: a rejection ends the pause until it has been taken
+            rejections = self._rejections.report()
+            reported = rejections if self._may_report else ""
             pause = _RETRY_SECONDS
             try:
                 self._lease = await self._renewed(reported)

@@ -185,9 +185,11 @@ class AgentHealth:
 
     def report(self, what: str, problem: str = "") -> None:
         """problem: why it is missing; empty once it is there."""
-        self._missing.pop(what, None)
+        # in one step: the probes are answered by another thread
         if problem:
             self._missing[what] = problem
+        else:
+            self._missing.pop(what, None)
 
     def live(self) -> tuple[bool, str]:
         problem = self._heartbeat.problem()

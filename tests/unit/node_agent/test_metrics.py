@@ -99,6 +99,18 @@ def test_ready_when_nothing_is_missing(health: AgentHealth, port: int) -> None:
     assert get(port, "/readyz?verbose") == (200, "ok\n")
 
 
+def test_another_problem_replaces_the_first_at_once(health: AgentHealth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probes are answered by another thread: in between, the agent would be ready."""
+
+    class Kept(dict[str, str]):
+        def pop(self, *_: object) -> str:
+            raise AssertionError("the first problem was removed before the second was there")
+
+    monkeypatch.setattr(health, "_missing", Kept(node="there is no Node"))
+    health.report("node", "the Node cannot be read")
+    assert health.ready() == (False, "node: the Node cannot be read")
+
+
 def test_healthy_while_the_event_loop_turns(health: AgentHealth, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert get(port, "/healthz") == (200, "ok\n")
     now = time.monotonic()

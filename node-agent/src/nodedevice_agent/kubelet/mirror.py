@@ -116,6 +116,10 @@ class Mirror(DeviceManager):
 
     # -- internals -----------------------------------------------------------------------------------------------------
 
+    def _pending_calls(self, now: float) -> list[Effect]:
+        """None: the kubelet has the plugins' responses, and calls PreStartContainer itself."""
+        return []
+
     def _attribute(self) -> list[Effect]:
         """Update the book from the kubelet's state and the API's pods."""
         if self._state is None:

@@ -175,6 +175,12 @@ class TestRestart:
         assert not any(isinstance(effect, CallPreStart) for effect in effects)
         assert found.checkpoint().pre_starts == ()
 
+    def test_a_response_that_another_runtime_lost_is_not_needed(self) -> None:
+        found = Mirror(0.0, Checkpoint((held_by("one", "d0", response=None),), {GPU: ()}))
+        effects = found.pods_synced([pod("one", gpu=1)], 0.0) + plugin(found, 2)
+        assert not any(isinstance(effect, CallAllocate) for effect in effects)
+        assert held(found) == {"one": ("d0",)}
+
     def test_a_lost_checkpoint_is_of_the_resources_only(self) -> None:
         found = mirror(0, is_recovering=True)
         message(found, held_by("one", "d0"))

@@ -68,9 +68,9 @@ class HostDeviceStat:
             return {}
         self._refuse_hanging(paths)
         read = _Read(paths)
+        threading.Thread(target=read.run, name="host-devices", daemon=True).start()
         self._reads.add(read)
         try:
-            threading.Thread(target=read.run, name="host-devices", daemon=True).start()
             return await asyncio.wrap_future(read.result)
         finally:
             read.is_cancelled = True

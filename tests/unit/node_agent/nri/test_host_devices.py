@@ -224,6 +224,18 @@ async def test_an_exception_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) 
         await HostDeviceStat().stat_devices(["/dev/null"])
 
 
+async def test_a_read_without_a_thread_is_not_taken_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    host = HostDeviceStat()
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError):
+            await host.stat_devices(["/dev/null"])
+    assert await host.stat_devices(["/dev/null"]) == {"/dev/null": stat_device("/dev/null")}
+
+
 def test_a_hanging_thread_does_not_delay_the_end_of_the_agent() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _ENDS], timeout=PATIENCE_SECONDS, capture_output=True, text=True, check=True

@@ -218,6 +218,17 @@ class TestLines:
         await begun.close(PATIENCE_SECONDS)
         assert decode((tmp_path / FILE_NAME).read_text()).registered == state.checkpoint.registered
 
+    async def test_the_health_of_devices_alone_makes_the_whole_file_follow(
+        self, tmp_path: Path, writer: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 0.01)
+        healthy = replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
+        await saved(writer, state, healthy)
+        await saved(writer, state, replace(healthy, registered={"example.com/gpu": ("d0",)}))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while decode((tmp_path / FILE_NAME).read_text()).registered != state.checkpoint.registered:
+                await asyncio.sleep(0.01)
+
     async def test_changes_during_a_write_share_the_next_line(
         self, tmp_path: Path, begun: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.devices import ListedDevices
+from nodedevice_agent.devicemanager.effects import SaveCheckpoint
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_SOCKET
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.errors import PluginFailed
@@ -86,3 +88,20 @@ async def test_connections_of_one_socket_have_a_limit(manager: HostedManager, st
     await manager.until(lambda: manager.available(f"{ODD}-0") == 0)
     await odd.register(resource_name=f"{ODD}-more")
     await manager.until(lambda: manager.available(f"{ODD}-more") == 1)
+
+
+async def test_an_allocation_that_is_made_during_the_wait_for_the_disk_is_waited_for_too(
+    manager: HostedManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+
+    async def flushed(writer: CheckpointWriter, number: int) -> None:
+        waits.append(number)
+        if len(waits) == 1:
+            manager.host.do([SaveCheckpoint(durable=True)])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointWriter, "flushed", flushed)
+        manager.host.do([SaveCheckpoint(durable=True)])
+        await manager.host.saved()
+    assert waits == [waits[0], waits[0] + 1]

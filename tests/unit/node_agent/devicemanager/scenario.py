@@ -132,7 +132,7 @@ class Scenario:
         return self.happens("pod_gone", uid)
 
     def passes(self, seconds: float) -> list[Effect]:
-        """Time passes; tick() is called at every deadline of the manager."""
+        """Time passes; tick() is called at the deadlines of the manager alone."""
         until = self.now + seconds
         effects: list[Effect] = []
         while (deadline := self.manager.next_deadline()) is not None and deadline <= until:
@@ -142,7 +142,7 @@ class Scenario:
             later = self.manager.next_deadline()
             assert later is None or later > self.now, "a passed deadline remains: tick() would be called for ever"
         self.now = until
-        return effects + self.happens("tick")
+        return effects
 
     def answer(self, call: CallAllocate, octets: bytes = b"ok") -> list[Effect]:
         return self.happens("allocated", call.ticket, response(octets))

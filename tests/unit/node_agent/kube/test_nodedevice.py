@@ -3,16 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from nodedevice_agent import metrics
+from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
 from nodedevice_agent.kube import client
 from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, OwnedMetadata
-from nodedevice_agent.kube.nodedevice import Contention, NodeDeviceSync
+from nodedevice_agent.kube.nodedevice import Contention, NodeDeviceSync, Publisher, RecordOnly
 
 from tests.fakes.background import background
+from tests.unit.node_agent.devicemanager.scenario import Scenario
 from tests.unit.node_agent.kube.status_source import FixedStatus
 
 GPU = "example.com/gpu"
@@ -128,6 +132,55 @@ async def test_is_written_immediately_when(
         await cluster.until_attempts(attempts)
     assert cluster.found is not None
     assert cluster.found.status["total"] == 1
+
+
+async def test_the_duration_of_a_publication_includes_the_writes_that_failed(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, attempt = 0, FakeCluster._attempt
+
+    async def slow(self: FakeCluster) -> None:
+        nonlocal now
+        now += 50
+        await attempt(self)
+
+    monkeypatch.setattr(FakeCluster, "_attempt", slow)
+    monkeypatch.setattr(node_devices, "time", SimpleNamespace(monotonic=lambda: now, perf_counter=lambda: 0.0))
+    observed: list[float] = []
+    monkeypatch.setattr(metrics, "PUBLISH_SECONDS", SimpleNamespace(observe=observed.append))
+    cluster.fails = ApiUnreachable("writing", "no answer")
+    async with published(cluster):
+        await cluster.until_attempts(1)
+        cluster.fails = None
+        cluster.lose_watch()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not observed:
+                await asyncio.sleep(0)
+    assert observed == [100]
+
+
+class Unsettled(RecordOnly):
+    is_settled = False
+
+
+@pytest.mark.parametrize(
+    ("scenario", "are_pods_known", "backend", "is_written"),
+    [
+        pytest.param(Scenario.with_plugin(1), True, RecordOnly(), True, id="all is known"),
+        pytest.param(Scenario.with_plugin(1), False, RecordOnly(), False, id="no list of pods"),
+        pytest.param(Scenario.with_plugin(1), True, Unsettled(), False, id="backend not settled"),
+        pytest.param(Scenario.with_plugin(1).restarted(), True, RecordOnly(), False, id="no device list"),
+    ],
+)
+async def test_after_a_start_the_last_status_stays_until_all_is_known(
+    scenario: Scenario, are_pods_known: bool, backend: RecordOnly, is_written: bool
+) -> None:
+    publisher = Publisher(cast(KubeClient, None), "n1", "none")
+    async with asyncio.TaskGroup() as tasks:
+        publisher.start(tasks, cast(PluginHost, SimpleNamespace(manager=scenario.manager)), backend)
+    publisher.are_pods_known = are_pods_known
+    status = publisher.desired_status(GPU, {}, "2026-01-01T00:00:00Z")
+    assert (status is not None) is is_written
 
 
 async def test_a_reconnected_watch_causes_one_attempt(cluster: FakeCluster) -> None:

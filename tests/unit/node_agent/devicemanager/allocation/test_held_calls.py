@@ -10,6 +10,7 @@ from nodedevice_agent.devicemanager.resource import PluginOptions
 
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
+    NIC,
     Scenario,
     calls,
     container,
@@ -140,6 +141,16 @@ class TestFailure:
         scenario.plugin(["d0"], endpoint=3)
         assert pre_starts(scenario.passes(1)) == []
         assert (scenario.reasons(), scenario.manager.checkpoint().pre_starts) == ({}, ())
+
+    def test_that_ends_so_is_followed_by_the_pods_next_call(self) -> None:
+        scenario = Scenario.with_plugin(1, options=ASKING)
+        scenario.plugin(["n0"], NIC, 2, ASKING)
+        (call,) = allocated(scenario, pod("p", gpu=1, nic=1))
+        fails(scenario, call)
+        scenario.disconnect()
+        scenario.plugin(["d0"], endpoint=3)
+        (call,) = pre_starts(scenario.passes(1))
+        assert call.resource_name == NIC
 
     @pytest.mark.parametrize("has_failed", [True, False])
     def test_ends_with_the_pod(self, has_failed: bool) -> None:

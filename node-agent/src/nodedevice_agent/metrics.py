@@ -18,7 +18,7 @@ from nodedevice_agent.errors import AgentSettingsError
 
 log = logging.getLogger(__name__)
 
-# Containers of a resource, which is far above the 110 pods of a kubelet's default; more are not listed.
+# Containers of one resource that are listed; a kubelet runs 110 pods by default.
 MOST_CONTAINERS: Final = 1000
 
 # namespace, pod, container, resource name
@@ -36,7 +36,7 @@ class AllocationCollector:
         self._held: dict[str, dict[_Holder, int]] = {}
 
     def update(self, now: Snapshot) -> None:
-        """Replace what is known of this resource. Pods that are over are left out, as nobody counts them."""
+        """Replace what is known of this resource. Pods that have ended are left out: their devices count as releasing."""
         held: dict[_Holder, int] = {}
         for one in now.held[:MOST_CONTAINERS]:
             if one.releasing:
@@ -174,8 +174,8 @@ def observe(now: Snapshot) -> None:
 
 
 class AgentHealth:
-    """What /healthz and /readyz answer: the event loop still turns (beat() every few seconds from it); and what is missing, if
-    anything, of what the agent waits for: plugins that are served, the API server reached.
+    """The answers of /healthz, whether the event loop still turns (it calls beat() every few seconds), and of /readyz, what the
+    agent still waits for, such as the API server. Another thread reads them.
     """
 
     def __init__(self, *waits_for: str) -> None:
@@ -185,7 +185,7 @@ class AgentHealth:
 
     def report(self, what: str, problem: str = "") -> None:
         """problem: why it is missing; empty once it is there."""
-        # in one step: the probes are answered by another thread
+        # in one step, for the thread that reads
         if problem:
             self._missing[what] = problem
         else:

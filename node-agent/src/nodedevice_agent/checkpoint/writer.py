@@ -1,9 +1,9 @@
 """Writes the checkpoint in the background, off the event loop, one write at a time: many changes become one write.
 
 A change goes into the journal at once, as a line; the whole file follows within a second, and includes what has changed meanwhile.
-The health of devices goes into the whole file alone: a restart uses only the names of the resources. Whatever happens in between,
-a kill at any step included, what is read back is a state that was passed to save(), and none older than the last one that save()
-returned for.
+A change of the health of devices alone has no line and waits for the whole file: a restart uses only the names of the resources.
+Whatever happens in between, a kill at any step included, what is read back is a state that was passed to save(), and none older
+than the last one that save() returned for.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class CheckpointWriter:
         return self._requested
 
     async def flushed(self, number: int) -> None:
-        """Wait until the state at that request is on disk."""
+        """Wait until the state at that request is on disk, apart from the health of devices."""
         while self._written < number:
             await self._has_written.wait()
 
@@ -156,8 +156,8 @@ class CheckpointWriter:
 class CheckpointStore:
     """What one process writes: a line in the journal for each change, and once in a while the whole checkpoint.
 
-    Everything blocks and is called by one thread at a time. is_whole: the checkpoint's file includes everything that was saved;
-    nothing of it is in the journal alone.
+    save() and close() block; one thread at a time calls anything here. is_whole: the checkpoint's file includes everything that was
+    saved, and the health of devices that was not; nothing of it is in the journal alone.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -172,7 +172,7 @@ class CheckpointStore:
         self._has_warned = False
 
     def has_all_but_health(self, checkpoint: Checkpoint) -> bool:
-        """Whether it differs from what is on disk in the health of devices alone, or not at all: the whole file has time."""
+        """Whether it differs from what is on disk in the health of devices alone, or not at all. Clears is_whole if it differs."""
         saved = self._saved
         if saved is None or checkpoint.registered.keys() != saved.registered.keys():
             return False

@@ -2,7 +2,7 @@
 
 Written with PUT and the last resource version: one request a renewal. The Node owns it, so that both are deleted together:
 otherwise Leases of deleted nodes would pile up where nodes come and go by the hundred. An unreachable API server is not an error
-here: the operator sees the Lease expire. An annotation carries the registrations that were refused lately.
+here: the operator sees the Lease expire. An annotation carries the registrations that were rejected lately.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class LeaseKeeper:
             self._lease = None
         self._health.report("api server", "the lease cannot be renewed")
 
-    async def _renewed(self, refusals: str) -> Lease:
+    async def _renewed(self, rejections: str) -> Lease:
         now, lease, identity = datetime.now(UTC), self._lease, self._identity
         if lease is None:
             owner = OwnerReference("v1", "Node", self._node_name, await self._cluster.node_uid(self._node_name))
@@ -96,10 +96,10 @@ class LeaseKeeper:
             except ApiNotFound:
                 metadata = ObjectMeta(name=self._node_name, namespace=self._namespace, ownerReferences=[owner])
                 lease = Lease(metadata=metadata, spec=_spec(identity, now, now))
-                _annotate(lease, refusals)
+                _annotate(lease, rejections)
                 return await self._cluster.create_lease(lease)
             _own(lease, owner)
-        _annotate(lease, refusals)
+        _annotate(lease, rejections)
         acquired = lease.spec.acquireTime if lease.spec and lease.spec.holderIdentity == identity else now
         lease.spec = _spec(identity, acquired, now)
         return await self._cluster.replace_lease(lease)
@@ -119,10 +119,10 @@ def _own(lease: Lease, node: OwnerReference) -> None:
     lease.metadata.ownerReferences = [*(o for o in owners if (o.kind, o.name) != ("Node", node.name)), node]
 
 
-def _annotate(lease: Lease, refusals: str) -> None:
+def _annotate(lease: Lease, rejections: str) -> None:
     assert lease.metadata is not None
     others = {k: v for k, v in (lease.metadata.annotations or {}).items() if k != names.REFUSALS_ANNOTATION}
-    lease.metadata.annotations = {**others, names.REFUSALS_ANNOTATION: refusals} if refusals else others
+    lease.metadata.annotations = {**others, names.REFUSALS_ANNOTATION: rejections} if rejections else others
 
 
 def _spec(identity: str, acquired: datetime | None, renewed: datetime) -> LeaseSpec:

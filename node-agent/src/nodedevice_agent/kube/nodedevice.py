@@ -278,7 +278,7 @@ class NodeDeviceSync:
                 self._touched_at = touched_at
                 self.touch()
                 if isinstance(exc, ApiRefused):
-                    # the same status would be rejected again: wait for a change, and retry once a minute
+                    # the same status would most likely be rejected again
                     extra = {"nodedevice": self._name, "error": str(exc)}
                     log.error("API server rejected the status; retrying in a minute", extra=extra)
                     pause = _REFUSED_PAUSE_SECONDS

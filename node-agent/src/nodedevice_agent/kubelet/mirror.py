@@ -87,7 +87,7 @@ class Mirror(DeviceManager):
         self.pods[pod.uid] = pod
         if not pod.device_requests:
             return []
-        known = {need.resource_name for need in pod.device_requests} & self.resources.keys()
+        known = {request.resource_name for request in pod.device_requests} & self.resources.keys()
         return self._attribute() + [Publish(name) for name in sorted(known)]
 
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:

@@ -107,8 +107,8 @@ class TtrpcClient:
 class TtrpcServer:
     """The end that handles calls. methods: by service and method name; any other call fails with UNIMPLEMENTED.
 
-    Calls begin in the order in which they came. The response of a handler that returns bytes is sent before the next call
-    begins; a handler that returns a coroutine delays no other call.
+    Calls are handled in the order in which they came. The response of a handler that returns bytes is sent before the next call
+    is handled; a coroutine begins in the event loop's next turn and delays no other call.
     """
 
     def __init__(self, send: Send, methods: Mapping[tuple[str, str], Handler]) -> None:

@@ -38,7 +38,7 @@ class ContainerEvents:
             # the kubelet has given up one that it had not started, and never returns to it
             if earlier.without_process_since is not None:
                 self._containers.ended(sandbox.uid, earlier.id)
-                effects = self._published(earlier)
+                effects += self._published(earlier)
         marks = fingerprints(grant.version.allocations)
         self._containers.put(ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks))
         return effects + self._cancel_pre_starts(sandbox.uid, container.name, now)

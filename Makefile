@@ -178,7 +178,7 @@ clean: ## Remove build outputs and .venv (binaries stay in the cache folder)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: crash
-crash: setup ## kill -9 the agent at 200 random points under load; then look for leaks (CRASH_POINTS, LEAK_CYCLES)
+crash: setup ## kill -9 the agent at 200 random points under load; then check for leaks (CRASH_POINTS, LEAK_CYCLES)
 	CRASH_POINTS=$${CRASH_POINTS:-200} LEAK_CYCLES=$${LEAK_CYCLES:-10000} $(BIN)/pytest -q tests/robustness/crash
 
 .PHONY: fuzz

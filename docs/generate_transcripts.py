@@ -25,7 +25,7 @@ from hack.cluster.waiting import wait_until
 _PAGE: Final = Path(__file__).with_name("operations.md")
 _NIC: Final = "example.com/nic"
 _GPU_A, _GPU_B, _NIC_B = f"{NODE_A}.example.com.gpu", f"{NODE_B}.example.com.gpu", f"{NODE_B}.example.com.nic"
-# A Lease lasts a minute; what is longer than its end and the look after it would only be waited for.
+# A Lease lasts a minute; what is longer than its end and the check after it would only be waited for.
 _SILENT_SECONDS: Final = 90.0
 _GRACE_SECONDS: Final = 15
 _SOON_SECONDS: Final = 20.0

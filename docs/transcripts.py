@@ -91,7 +91,7 @@ def steady(output: str) -> str:
 
 
 def described(output: str) -> str:
-    """Of what `kubectl describe` prints: the name, conditions that need a look, Events."""
+    """Of what `kubectl describe` prints: the name, conditions that need attention, Events."""
     lines = output.rstrip("\n").splitlines()
     name = next(line for line in lines if line.startswith("Name:"))
     events = next(index for index, line in enumerate(lines) if line.startswith("Events:"))

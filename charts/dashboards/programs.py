@@ -21,7 +21,7 @@ def operator(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         over_time(
-            "Look at a node",
+            "Reconcile of a node",
             "How long one reconcile takes, writes included.",
             {
                 "median": q.quantile(0.5, "nodedevice_operator_reconcile_duration_seconds"),

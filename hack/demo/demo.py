@@ -143,7 +143,7 @@ class _Demo:
         self._wait("no PodDevice is left", lambda: not self._json("get", "poddevices", "-A"))
         self._show("get", "nodedevices")
 
-    # -- how it looks and listens ---------------------------------------------------------------------------------------
+    # -- output and signals ----------------------------------------------------------------------------------------------
 
     def _timed(self, device: str, *, healthy: bool, becomes: int) -> float:
         began = time.monotonic()

@@ -133,7 +133,7 @@ class _Demo:
         self._until_healthy(self._count, uuid, began)
         self._show("get", "nodedevice", _NODE_DEVICE)
 
-    # -- how it looks ----------------------------------------------------------------------------------------------------
+    # -- output ----------------------------------------------------------------------------------------------------------
 
     def _until_healthy(self, expected: int, changed: str, began: float) -> None:
         if changed in self._held():

@@ -21,7 +21,7 @@ import yaml
 
 Json = dict[str, Any]
 
-# What discovery answers, by group: both programs look for their own kinds there, and kopf for those it watches.
+# What discovery answers, by group: both programs find their own kinds there, and kopf for those it watches.
 _KINDS = {
     "": ("v1", {"nodes": "Node", "pods": "Pod", "events": "Event", "namespaces": "Namespace"}),
     "apiextensions.k8s.io": ("v1", {"customresourcedefinitions": "CustomResourceDefinition"}),
@@ -199,7 +199,7 @@ def _merged(stored: Json, patch: Json) -> Json:
 
 
 def _selects(query: Json, found: Json) -> bool:
-    """Whether the query's field selector holds of the object; labels are not looked at."""
+    """Whether the query's field selector holds of the object; labels are ignored."""
     for term in filter(None, query.get("fieldSelector", "").split(",")):
         path, _, wanted = term.partition("=")
         value: Any = found

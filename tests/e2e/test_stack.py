@@ -53,9 +53,7 @@ def test_overwritten_capacity_is_repaired(
     stack.wait_for("an Event reports it", lambda: "CapacityRepaired" in _event_reasons(stack, NODE_A))
 
 
-@pytest.mark.skipif(
-    not sample_plugin.unshare(), reason="needs a mount namespace: run as root, or allow user namespaces"
-)
+@pytest.mark.skipif(not sample_plugin.unshare(), reason="needs a mount namespace: be root, or allow user namespaces")
 def test_a_plugin_of_somebody_else(stack: Stack, nodes: Observer) -> None:
     """Kubernetes' own sample device plugin, as it is."""
     agent = stack.agents[NODE_B]

@@ -101,7 +101,7 @@ class Manager(api_pb2_grpc.RegistrationServicer):
         return {device.ID: device.health for device in lists[-1]} if lists else None
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until this holds; looked at after each registration and each list."""
+        """Wait until this holds; checked after each registration and each list."""
         async with asyncio.timeout(PATIENCE_SECONDS), self._happened:
             await self._happened.wait_for(holds)
 

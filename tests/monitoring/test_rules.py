@@ -32,7 +32,7 @@ def test_it_fires_and_resolves(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case.alert for case in CASES])
 def test_a_case_that_is_wrong_is_found(case: Case, tmp_path: Path) -> None:
-    """promtool looks at the moments that the case names: the same with nothing firing is refused."""
+    """promtool evaluates the moments that the case names: the same with nothing firing is refused."""
     asked = _as_promtool_wants(case)
     for moment in asked["tests"][0]["alert_rule_test"]:
         moment["exp_alerts"] = []

@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
 
-// Pod is as much of a pod as a device manager looks at.
+// Pod is as much of a pod as a device manager reads.
 type Pod struct {
 	UID        string      `json:"uid"`
 	Containers []Container `json:"containers"`

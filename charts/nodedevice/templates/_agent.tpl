@@ -21,11 +21,11 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- end -}}
 {{- end -}}
 {{- with $config.pluginsRegistryDir -}}
-{{- /* only looked into and dialled */ -}}
+{{- /* only listed and dialled */ -}}
 {{- $registry := dict "name" "plugins-registry" "setting" "pluginsRegistryDir" "path" (clean .) "readOnly" true "type" "DirectoryOrCreate" -}}
 {{- $paths = append $paths $registry -}}
 {{- end -}}
-{{- /* device files are looked at, never opened: their numbers go into containers, and they come and go */ -}}
+{{- /* device files are examined, never opened: their numbers go into containers, and they come and go */ -}}
 {{- $paths = append $paths (dict "name" "dev" "path" "/dev" "readOnly" true "type" "Directory") -}}
 {{- /* of a kubelet whose plugin the agent is: its sockets lie here. With nri: names that the kubelet has are left to it; they stand in its checkpoint */ -}}
 {{- $ofKubelet := dict "setting" "kubeletDir" "type" "Directory" -}}

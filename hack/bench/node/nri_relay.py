@@ -2,7 +2,7 @@
 
     python -m hack.bench.node.nri_relay LISTEN RUNTIME      one connection; JSON lines when it has ended
 
-Bytes are passed on as they come, with the time; what they were is found out at the end, so that looking costs nobody time. What is
+Bytes are passed on as they come, with the time; what they were is found out at the end, so that decoding costs nobody time. What is
 measured is the plugin's work and its way through the kernel; the relay's own part is some hundredths of a millisecond.
 """
 

@@ -90,7 +90,7 @@ class NodeObserver:
             while not is_so():
                 self._verify()
                 self._verify_watch()
-                # all of a burst at once: to look at thousands of Nodes for each event would cost more than the events
+                # all of a burst at once: to check thousands of Nodes for each event would cost more than the events
                 await asyncio.sleep(_POLL_SECONDS)
         return max((moments[-1] for moments in self._since.values() if moments), default=time.monotonic())
 

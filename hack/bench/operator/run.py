@@ -222,13 +222,13 @@ class _Run:
         return Cost({"operator": self._pid, **chosen})
 
     async def _until_judged(self) -> float:
-        """Start it; seconds until it has seen everything and looked at every Node."""
+        """Start it; seconds until it has seen everything and reconciled every Node."""
         began = self._start()
         deadline = began + _COLD_SECONDS
         while not (self._operator.is_ready() and metric(self._operator.address, _POLLS) >= self._nodes):
             self._operator.process.verify_alive()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the operator has not looked at all Nodes after {_COLD_SECONDS:.0f} s")
+                raise TimeoutError(f"the operator has not reconciled all Nodes after {_COLD_SECONDS:.0f} s")
             await asyncio.sleep(0.05)
         return time.monotonic() - began
 

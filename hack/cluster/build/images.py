@@ -1,6 +1,6 @@
 """Container images without a registry: docker archives of one layer, written here and imported by the runtime's own tool.
 
-Two of them share their layer, busybox and a checker of our own: one plays the application, which looks at what its container got;
+Two of them share their layer, busybox and a checker of our own: one plays the application, which inspects what its container got;
 the other is the sandbox's, which only has to stay alive.
 """
 

@@ -70,7 +70,7 @@ class CurrentCluster(Cluster):
 
     @classmethod
     def start(cls, folder: Path, progress: Callable[[str], None] = lambda _: None) -> Self:
-        """Look at the cluster, and begin to play Nodes in it. folder: made for it, and removed at the end.
+        """Check the cluster, and begin to play Nodes in it. folder: made for it, and removed at the end.
 
         Raises CurrentClusterError, with a remedy, when there is none, or it is not to be used; BinaryError; ComponentError.
         """

@@ -65,7 +65,7 @@ enable = {validator_enabled}
 
 @dataclass(frozen=True)
 class RuntimeSettings:
-    """What differs from run to run. nri: its socket is there. validator: required plugins are looked at."""
+    """What differs from run to run. nri: its socket is there. validator: required plugins are enforced."""
 
     cni_bin_dirs: Sequence[Path]
     cni_conf_dir: Path

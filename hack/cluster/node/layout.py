@@ -35,7 +35,7 @@ BINARIES = (
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """nri: the runtime's NRI socket is there. validator: it looks at required plugins. status_seconds: between two reports of
+    """nri: the runtime's NRI socket is there. validator: it enforces required plugins. status_seconds: between two reports of
     the kubelet about its Node; upstream's default is 10. network: number of the node's network; a free one unless it is given."""
 
     nri: bool = True

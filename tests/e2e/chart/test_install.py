@@ -59,5 +59,5 @@ def test_wrong_values_are_refused_by_name(
         cluster.release.install(cluster.values(**values))
     assert named in refused.value.stderr
     assert not cluster.get("daemonset", AGENT, "-n", SYSTEM_NAMESPACE)
-    # the kinds are there: Helm installs them before it looks at values
+    # the kinds are there: Helm installs them before it checks values
     assert not cluster.release.is_installed()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -12,6 +12,8 @@ from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.workqueue import WorkQueue
+
+from tests.fakes.background import background
 
 
 class Clock:
@@ -26,13 +28,10 @@ class Clock:
 @asynccontextmanager
 async def running(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
     """All of these at work, until the block ends."""
-    tasks = [asyncio.create_task(each) for each in work]
-    yield
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with suppress(asyncio.CancelledError):
-            await task
+    async with AsyncExitStack() as stack:
+        for each in work:
+            await stack.enter_async_context(background(each))
+        yield
 
 
 def open_fence() -> WriteFence:

@@ -78,7 +78,7 @@ class OperatorModel:
             if decision.apply is None:
                 self._store_conditions(decision)
                 return decision
-        raise AssertionError("the look does not come to an end")
+        raise AssertionError("the reconcile does not come to an end")
 
     def restart(self) -> None:
         """Lose what only the process knew."""

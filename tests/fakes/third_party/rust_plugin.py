@@ -5,7 +5,7 @@ is published inside the crate, and Cargo checks every download against the regis
 to compile from, to pin or to keep up to date but one version.
 
 It asks for preferred allocations and for calls before a container starts, says neither when it registers, and registers
-again when its device list's stream ends, without looking whether its socket is still there.
+again when its device list's stream ends, without checking whether its socket is still there.
 """
 
 import hashlib

@@ -24,7 +24,7 @@ CDI_FILE = Path("/var/run").resolve() / "cdi/example.com.json"
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.skipif(not unshare(), reason="needs a mount namespace: run as root, or allow user namespaces"),
+    pytest.mark.skipif(not unshare(), reason="needs a mount namespace: be root, or allow user namespaces"),
 ]
 
 

@@ -1,9 +1,8 @@
 """A node with fake GPUs: the nvml plugin on the fake NVML, and our device manager behind its socket."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from nodedevice_agent.plugins.run import run_plugins
 from nodedevice_agent.plugins.settings import PluginSettings
 
 from hack.fake_nvml.library import FakeNvml
+from tests.fakes.background import background
 from tests.fakes.hosted_manager import HostedManager, hosted
 
 GPU = "nvidia.com/gpu"
@@ -90,10 +90,5 @@ async def plugins(folder: Path, **settings: Any) -> AsyncIterator[None]:
     """The built-in plugins of a host without device files, unless they were made before."""
     (folder / "host/dev").mkdir(parents=True, exist_ok=True)
     raw = {"hostRoot": str(folder / "host"), "nvml": {**QUICK, **settings}}
-    task = asyncio.create_task(run_plugins(msgspec.convert(raw, PluginSettings), folder / "plugins", folder / "state"))
-    try:
+    async with background(run_plugins(msgspec.convert(raw, PluginSettings), folder / "plugins", folder / "state")):
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task

@@ -1,19 +1,15 @@
 """The nvml plugin as a whole: real pynvml in its own process on the fake NVML, our device manager behind the socket."""
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.fleet import Remembered
-from nodedevice_agent.plugins.run import run_plugins
-from nodedevice_agent.plugins.settings import PluginSettings
 
 from tests.fakes.hosted_manager import hosted
-from tests.integration.nvml.gpu_node import GPU, QUICK, Node, node, plugins
+from tests.integration.nvml.gpu_node import GPU, Node, node, plugins
 
 
 async def test_lists_gpus_with_their_properties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,16 +144,10 @@ async def test_sixteen_gpus_of_two_kinds(tmp_path: Path, monkeypatch: pytest.Mon
         models = {dict(d.attributes)["model"] for d in found.devices}
         assert len(models) == 2
     by_model = {sorted(models)[0]: "nvidia.com/other"}
-    async with hosted(tmp_path / "again") as manager:
-        raw = {"hostRoot": str(tmp_path / "host"), "nvml": {**QUICK, "modelResourceNames": by_model}}
-        task = asyncio.create_task(
-            run_plugins(msgspec.convert(raw, PluginSettings), tmp_path / "again/plugins", tmp_path / "again/s")
-        )
+    again = tmp_path / "again"
+    async with hosted(again) as manager, plugins(again, modelResourceNames=by_model):
         await manager.until(lambda: manager.available(GPU) + manager.available("nvidia.com/other") == 16)
         assert manager.available("nvidia.com/other") > 0
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_what_a_container_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

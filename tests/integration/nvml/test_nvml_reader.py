@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from nodedevice_agent.plugins.nvml.watch import GpuWatch
 from nodedevice_agent.plugins.settings import NvmlSettings
 
 from hack.fake_nvml.library import FakeNvml, put_on_the_bus
+from tests.fakes.background import background
 from tests.integration.nvml.gpu_node import GPU, Node, node
 
 
@@ -190,12 +190,9 @@ async def test_a_stopped_watch_publishes_nothing(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(GpuWatch, "_begin_grace", noted)
     with FileWatcher() as files:
         gpus = GpuWatch(NvmlSettings(), str(tmp_path), tmp_path, files)
-        running = asyncio.create_task(gpus.run())
-        await asyncio.wait_for(missed.wait(), 30)
-        assert gpus._grace is not None
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
+        async with background(gpus.run()):
+            await asyncio.wait_for(missed.wait(), 30)
+            assert gpus._grace is not None
     assert gpus._grace is None
 
 

@@ -48,8 +48,8 @@ def polls(control_plane: ControlPlane) -> int:
 def delete_leases(control_plane: ControlPlane, *nodes: PlayedNode) -> None:
     """As somebody does who tidies up; the operator has seen them as they are now."""
     seen = polls(control_plane)
-    # one look may have begun before the last renewal
-    wait_until(lambda: polls(control_plane) >= seen + 2, "the Leases were looked at")
+    # one check may have begun before the last renewal
+    wait_until(lambda: polls(control_plane) >= seen + 2, "the Leases were checked")
     control_plane.kubectl("delete", "lease", "-n", names.AGENTS_NAMESPACE, *(node.name for node in nodes))
 
 
@@ -75,7 +75,7 @@ def test_one_that_is_gone_takes_its_free_devices_along_and_brings_them_back(
     written = len(operator_writes(installed, node.name))
     operator.stop()
     operator.start()
-    wait_until(lambda: agents(operator, "withdrawn") == 1, "the Leases were looked at")
+    wait_until(lambda: agents(operator, "withdrawn") == 1, "the Leases were checked")
     wait_until(lambda: operator.leads, "it leads")
     assert node.shown() == ("1", "1")
     assert len(operator_writes(installed, node.name)) == written
@@ -114,8 +114,8 @@ def test_many_together_are_no_fault_of_theirs(
     # and beside nodes of other tests that the garbage collector has not got to yet
     assert re.match(r"[23] of \d+ agents", messages[0])
     seen = polls(installed)
-    # as many looks as the grace takes, and more
-    wait_until(lambda: polls(installed) >= seen + 4, "the Leases were looked at again")
+    # as many checks as the grace takes, and more
+    wait_until(lambda: polls(installed) >= seen + 4, "the Leases were checked again")
     assert [node.shown() for node in nodes] == [("4", "4")] * 3
     assert nodes[0].events(names.Reason.LEASE_EXPIRED, about=nodes[0].nd_name()) == []
     for node in nodes:
@@ -154,7 +154,7 @@ def test_many_leases_that_are_deleted_together_are_no_fault_of_the_agents(
     for node in nodes:
         node.wait_condition("AgentReady", "Unknown", names.Reason.LEASES_EXPIRED_TOGETHER)
     seen = polls(installed)
-    wait_until(lambda: polls(installed) >= seen + 4, "the Leases were looked at again")
+    wait_until(lambda: polls(installed) >= seen + 4, "the Leases were checked again")
     assert [node.shown() for node in nodes] == [("4", "4")] * 3
     for node in nodes:
         node.renew_lease()
@@ -178,7 +178,7 @@ def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
     since, seen = now_text(), polls(installed)
     operator.start()
     wait_until(lambda: refused.given > 0, "the Leases were asked for")
-    # numbers go on meanwhile; also that the other node was looked at is known then
+    # numbers go on meanwhile; also that the other node was checked is known then
     node.advertise(3, broken=1, allocations=[HELD])
     wait_until(lambda: polls(installed) > seen, "the Leases were listed")
     other.advertise(2, broken=2, allocations=[HELD])

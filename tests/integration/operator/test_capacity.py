@@ -145,7 +145,7 @@ def test_a_nodedevice_recreated_by_its_agent_changes_nothing_on_the_node(
     advertised.client.delete(NodeDevice, advertised.nd_name())
     advertised.make()
     advertised.publish(healthy=4)
-    # its conditions are new: the operator has looked at both objects
+    # its conditions are new: the operator has reconciled both objects
     advertised.wait_condition("Ready", "True")
     assert (advertised.shown(), written()) == (("4", "4"), before)
 
@@ -256,7 +256,7 @@ class TestNothingToDo:
         operator.start()
         reconciles = "nodedevice_operator_reconcile_duration_seconds_count"
         nodes = len(list(installed.client.list(type(advertised.node))))
-        wait_until(lambda: operator.metric(reconciles) >= nodes, "every node was looked at", 20)
+        wait_until(lambda: operator.metric(reconciles) >= nodes, "every node was reconciled", 20)
         other = played().settle().name
         new = [e for e in operator_writes(installed)[written:] if other not in e["requestURI"]]
         assert new == []

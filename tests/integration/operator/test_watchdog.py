@@ -68,7 +68,7 @@ def test_a_watch_that_is_cut_goes_on_and_is_no_outage(
 def test_an_idle_fleet_is_no_reason(installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy) -> None:
     operator.start()
     before = checks(installed)
-    wait_until(lambda: checks(installed) >= before + 4, "it has looked several times")
+    wait_until(lambda: checks(installed) >= before + 4, "it has checked several times")
     assert operator.get("/readyz")[0] == 200
     assert operator.logged("error") == []
 

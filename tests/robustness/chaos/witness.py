@@ -18,7 +18,7 @@ _PAUSE_SECONDS = 0.2
 
 
 class Witness:
-    """in_use: devices that pods hold, by node, all the time. Looks from the entering of a block to its end."""
+    """in_use: devices that pods hold, by node, all the time. Watches from the entering of a block to its end."""
 
     def __init__(self, kubeconfig: Path, resource: str, in_use: Mapping[str, int]) -> None:
         self.seen = 0

@@ -1,7 +1,7 @@
 """The CRD files by themselves: what can be verified of them without an API server.
 
 A YAML slip (an unquoted comma in a flow mapping makes a second key) is no error to the API server, which drops what it does not
-know; so the keys are looked at here.
+know; so the keys are checked here.
 """
 
 from collections.abc import Iterator

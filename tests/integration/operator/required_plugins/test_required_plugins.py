@@ -176,7 +176,7 @@ def test_taken_off_later_it_is_put_back(client: Client, namespace: str) -> None:
 
 
 def test_it_is_stored_as_it_was_sent(control_plane: ControlPlane, client: Client) -> None:
-    """Otherwise the operator would find a difference whenever it looks."""
+    """Otherwise the operator would find a difference at every check."""
     for kind, spec in (
         (POLICIES, required_plugins.policy_spec((GPU, NIC))),
         (BINDINGS, required_plugins.binding_spec()),

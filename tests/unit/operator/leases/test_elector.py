@@ -116,7 +116,7 @@ async def test_one_that_cleared_it_is_followed_at_the_next_poll(run: Run) -> Non
     run.leases._version = 5000
     await run.rounds(0.5)
     assert run.fence.is_open
-    # seen at the next look
+    # seen at the next check
     assert 101 <= run.untold_since[0] <= 101.5
 
 

@@ -72,7 +72,7 @@ def test_writing_ends_before_anybody_else_begins() -> None:
 
 @dataclass
 class _Process:
-    """A candidate and its gate. `version` is what it believes the Lease to be at; None: it looks first."""
+    """A candidate and its gate. `version` is what it believes the Lease to be at; None: it reads first."""
 
     candidate: Candidate
     deadline: float = 0.0
@@ -94,7 +94,7 @@ class _Store:
 
 
 class Race(RuleBasedStateMachine):
-    """Three candidates that look, write, stop and go on in any order; time passes; people delete the Lease."""
+    """Three candidates that read, write, stop and go on in any order; time passes; people delete the Lease."""
 
     @initialize()
     def begin(self) -> None:
@@ -138,7 +138,7 @@ class Race(RuleBasedStateMachine):
 
     @rule()
     def it_is_deleted(self) -> None:
-        # who never saw its last holder could take it at once; all have looked, as they do once or twice a second
+        # who never saw its last holder could take it at once; all have read it, as they do once or twice a second
         for process in self.processes:
             process.candidate = process.candidate.saw(self.store.lease, self.now)
         self.store.lease = LeaderLease()

@@ -83,7 +83,7 @@ class Objects(RequiredPluginsApi):
 
 
 class Annotator(PodAnnotator):
-    """Looks for no pods; every check at names that are due waits until it `may_end`."""
+    """Finds no pods; every check at names that are due waits until it `may_end`."""
 
     def __init__(self, *, is_on: bool) -> None:
         super().__init__(UnboundPodsApi.__new__(UnboundPodsApi), is_on=is_on)

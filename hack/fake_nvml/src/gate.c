@@ -125,27 +125,25 @@ nvmlReturn_t device_state(nvmlDevice_t device, int *slot) {
     return is_usable(*slot) ? NVML_SUCCESS : NVML_ERROR_GPU_IS_LOST;
 }
 
-struct call enter(const char *function) {
+static struct call locked(const char *function) {
     struct call call = {.function = function, .slot = ANY_GPU};
     pthread_mutex_lock(&lock);
-    if (!is_initialized()) {
-        call.result = NVML_ERROR_UNINITIALIZED;
-        return call;
-    }
-    refresh_files();
+    CHECK(call, is_initialized(), NVML_ERROR_UNINITIALIZED);
+    if (IS_FINE(call)) refresh_files();
+    return call;
+}
+
+struct call enter(const char *function) {
+    struct call call = locked(function);
+    if (!IS_FINE(call)) return call;
     hang_if_ordered(&call);
     call.result = ordered_fault(&call);
     return call;
 }
 
 struct call enter_device(const char *function, nvmlDevice_t device) {
-    struct call call = {.function = function, .slot = ANY_GPU};
-    pthread_mutex_lock(&lock);
-    if (!is_initialized()) {
-        call.result = NVML_ERROR_UNINITIALIZED;
-        return call;
-    }
-    refresh_files();
+    struct call call = locked(function);
+    if (!IS_FINE(call)) return call;
     if (device_state(device, &call.slot) == NVML_ERROR_INVALID_ARGUMENT) {
         call.result = NVML_ERROR_INVALID_ARGUMENT;
         return call;

@@ -158,7 +158,7 @@ class Operator:
         return registry
 
     async def _start(self, **_: Any) -> None:
-        # back from kopf, which would stop as well, but tell nobody whether a signal or its own failure was the cause
+        # back from kopf, which would stop as well, but without a trace of whether a signal or its own failure was the cause
         self._take_signals()
         for name, work in self._tasks().items():
             task = asyncio.create_task(work, name=name)

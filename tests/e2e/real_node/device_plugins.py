@@ -1,6 +1,6 @@
 """Devices for pods on a real node: device plugins in this process, whose devices are real and differ from each other.
 
-Each device ID is a device file of this machine that no container may open by itself; so what a container can open tells which
+Each device ID is a device file of this machine that no container may open by itself; so what a container can open shows which
 devices it has. Every answer also sets `GIVEN_<kind>` to the IDs, by which containers lock what they hold.
 """
 

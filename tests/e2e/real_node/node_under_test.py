@@ -89,7 +89,7 @@ class NodeUnderTest(PodsOnNode):
 
     @contextmanager
     def containerd_with(self, usual: str, instead: str) -> Iterator[None]:
-        """containerd, started anew, with that part of its configuration replaced; afterwards as before."""
+        """containerd, restarted, with that part of its configuration replaced; afterwards as before."""
         file = self.node.folder / "containerd.toml"
         whole = file.read_text()
         assert whole.count(usual) == 1

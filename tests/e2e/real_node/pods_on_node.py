@@ -69,7 +69,7 @@ class PodsOnNode:
             self.wait(name, lambda found: not found, "is gone")
 
     def _at_home(self, body: Json) -> Json:
-        """In the node's namespace, with the folders in which containers tell what they found."""
+        """In the node's namespace, with the folders in which containers report what they found."""
         body["metadata"]["namespace"] = self.namespace
         folders = [
             {"name": name, "hostPath": {"path": f"{OURS}/{path.strip('/')}", "type": "Directory"}}

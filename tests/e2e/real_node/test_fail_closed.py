@@ -1,7 +1,7 @@
 """Without the agent no container starts that asked for a device; those that ask for nothing do not notice.
 
 Where no policy marks pods, the runtime can require the agent for every container of the node but for those that are excepted.
-Injectable tells whether the runtime holds containers back while the agent is away, as the runtime itself reports it.
+Injectable shows whether the runtime holds containers back while the agent is away, as the runtime itself reports it.
 """
 
 import signal

@@ -21,7 +21,7 @@ from hack.cluster.node.machine import MachineProcess
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
 
-# The runtime's folder of what it runs: one entry for each sandbox and each container, made when its shim is told of it.
+# The runtime's folder of what it runs: one entry for each sandbox and each container, made when its shim learns of it.
 _TASKS = "/run/containerd/io.containerd.runtime.v2.task/k8s.io"
 _NETWORKS = "/run/netns"
 _GIVE_UP_SECONDS = 20.0
@@ -159,7 +159,7 @@ def test_never_without_its_device(nri_node: NodeUnderTest, phase: Phase, loss: L
 
 
 def _round(of: NodeUnderTest, phase: Phase, loss: Loss, prefix: str) -> None:
-    """Two pods that ask, one with two containers; then one that does not. All run in the end, and told the truth."""
+    """Two pods that ask, one with two containers; then one that does not. All run in the end, each with devices of its own."""
     rw = of.kinds["rw"]
     asking = [f"{prefix}-{letter}" for letter in _ASKING]
     with lost_at(phase, loss, of, rw.resource) as lost:

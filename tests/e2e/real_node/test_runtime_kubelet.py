@@ -36,13 +36,13 @@ def cordon(of: NodeUnderTest, resource: str, *device_ids: str) -> None:
 
 def test_who_holds_what_is_what_the_containers_found(kubelet_node: NodeUnderTest) -> None:
     rw = kubelet_node.kinds["rw"]
-    found = kubelet_node.run(pod("told", [container("a", {rw.resource: 1}), container("b", {rw.resource: 2})]))
-    expected = {f"told/{name}": sorted(kubelet_node.seen("told", name).env[rw.env].split(",")) for name in ("a", "b")}
+    found = kubelet_node.run(pod("shown", [container("a", {rw.resource: 1}), container("b", {rw.resource: 2})]))
+    expected = {f"shown/{name}": sorted(kubelet_node.seen("shown", name).env[rw.env].split(",")) for name in ("a", "b")}
     until_held(kubelet_node, rw.resource, expected)
     shown = kubelet_node.node_device(rw.resource)
     assert {a["podUID"] for a in shown["allocations"]} == {found["metadata"]["uid"]}
     assert (shown["allocated"], shown["available"], shown["agent"]["runtime"]) == (3, 0, "kubelet")
-    kubelet_node.delete("told")
+    kubelet_node.delete("shown")
     # the kubelet's checkpoint keeps the entry until the next pod comes
     until_held(kubelet_node, rw.resource, {})
 

@@ -35,7 +35,7 @@ def test_one_without_its_device_is_reported(nri_node: NodeUnderTest) -> None:
         )
         wait_until(
             lambda: any(event.startswith(Reason.DEVICES_NOT_INJECTED) for event in nri_node.events(name)),
-            f"{name} is told by an Event",
+            f"an Event reports {name}",
             PATIENCE_SECONDS,
         )
     wait_until(

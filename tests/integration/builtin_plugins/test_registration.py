@@ -24,6 +24,7 @@ from nodedevice_agent.plugins.simulated.control import set_health
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 from tests.fakes.device_manager import PATIENCE_SECONDS, Manager
+from tests.fakes.hosted_manager import hosted
 from tests.integration.builtin_plugins.plugins import GPU, SERIAL, gpus, running, serial
 
 
@@ -62,6 +63,13 @@ async def test_waits_for_the_plugin_directory(tmp_path: Path) -> None:
         await late.start()
         await late.until_listed(GPU, ["gpu-0", "gpu-1"])
     await late.stop()
+
+
+async def test_a_directory_with_characters_that_grpc_would_parse(tmp_path: Path) -> None:
+    folder = tmp_path / "%41?b#c"
+    folder.mkdir()
+    async with hosted(folder) as manager, running(gpus(), manager.plugin_dir, tmp_path):
+        await manager.until(lambda: manager.available(GPU) == 2)
 
 
 async def test_a_rejected_registration_is_retried(

@@ -21,7 +21,7 @@ from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, Service, serving
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
-from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, FileIdentity, file_identity, is_served
+from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, FileIdentity, file_identity, grpc_target, is_served
 
 if TYPE_CHECKING:
     from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2_grpc import RegistrationAsyncStub
@@ -159,7 +159,7 @@ class RegisteredSocket:
         request = api_pb2.RegisterRequest(
             version=API_VERSION, endpoint=self._endpoint, resource_name=self._resource_name, options=service.options
         )
-        manager = f"unix:{self._dir / MANAGER_SOCKET}"
+        manager = grpc_target(self._dir / MANAGER_SOCKET)
         try:
             async with grpc.aio.insecure_channel(manager, options=CHANNEL_OPTIONS) as channel:
                 stub = cast("RegistrationAsyncStub", api_pb2_grpc.RegistrationStub(channel))

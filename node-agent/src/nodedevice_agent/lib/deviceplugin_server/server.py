@@ -25,7 +25,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     free_ids,
     known_ids,
 )
-from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity, grpc_target
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ def _bind(server: grpc.aio.Server, path: Path) -> FileIdentity:
     own = path.with_name(f".{os.getpid()}-{next(_serial)}")
     umask = os.umask(_PRIVATE)
     try:
-        server.add_insecure_port(f"unix:{own}")
+        server.add_insecure_port(grpc_target(own))
     except RuntimeError as error:
         raise CannotServe(
             f"cannot create a socket in {path.parent}: {error}; does the directory exist, and is it writable?"

@@ -18,9 +18,6 @@ from nodedevice_agent.nri.session import Session, SessionEnded
 
 log = logging.getLogger(__name__)
 
-DEFAULT_SOCKET = Path("/var/run/nri/nri.sock")
-# In the middle of the runtime's plugins: after those that prepare a container, before those that check the result.
-DEFAULT_INDEX = "10"
 # One agent and one runtime on one node: reconnecting often starves nobody, and while disconnected no pod with a device starts.
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
@@ -30,7 +27,7 @@ _ATTEMPTS = 3
 class NriPlugin:
     """index: two digits, the place among the runtime's plugins. Use run() in the event loop."""
 
-    def __init__(self, handler: RuntimeHandler, socket: Path = DEFAULT_SOCKET, index: str = DEFAULT_INDEX) -> None:
+    def __init__(self, handler: RuntimeHandler, socket: Path, index: str) -> None:
         self._handler = handler
         self._socket = socket
         self._index = index

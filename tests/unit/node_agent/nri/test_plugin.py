@@ -27,7 +27,7 @@ def socket(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def running(handler: Recorder, socket: Path) -> AsyncIterator[None]:
-    task = asyncio.create_task(NriPlugin(handler, socket).run())
+    task = asyncio.create_task(NriPlugin(handler, socket, "10").run())
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from nodedevice_agent.checkpoint.format import encode
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
@@ -24,7 +27,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2 as plug
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.background import background
-from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 
@@ -210,6 +213,10 @@ def test_the_kubelets_resources_are_those_of_its_checkpoint(tmp_path: Path) -> N
     checkpoint.write_bytes((CHECKPOINTS / "v2-two-gpus-numa1.json").read_bytes())
     assert "nvidia.com/gpu" in names
     assert RESOURCE not in names
+    replaced = tmp_path / "replaced"
+    replaced.write_text(encode(Checkpoint(registered={RESOURCE: ("a",), "nvidia.com/gpu": ()})))
+    replaced.replace(checkpoint)
+    assert RESOURCE in names
     checkpoint.unlink()
     assert "nvidia.com/gpu" not in names
 
@@ -242,7 +249,8 @@ async def test_a_container_that_was_never_started(
     """The runtime was killed while it started one, and only the kubelet's cleaning up reports its end. If it is started all the
     same, that is reported.
     """
-    monkeypatch.setattr(container_events, "CREATED_SECONDS", 0.1)
+    # longer than RELEASING_SETTLE_SECONDS, so that nothing else wakes the backend when it is over
+    monkeypatch.setattr(container_events, "CREATED_SECONDS", 0.5)
     async with agent(tmp_path) as (manager, backend):
         await manager.register(plugin)
         await with_pod(manager)
@@ -268,6 +276,38 @@ async def test_a_container_that_was_never_started(
         assert reason() == "RuntimeConnected"
     (logged,) = [r for r in caplog.records if r.message.startswith("container uses devices that were released")]
     assert (logged.levelno, logged.__dict__["container_id"]) == (logging.ERROR, found.id)
+
+
+async def test_a_container_in_the_place_of_one_that_was_never_started_is_published(
+    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
+) -> None:
+    found = made()
+    found.state = api_pb2.CONTAINER_CREATED
+    runtime.pods, runtime.containers = [sandbox()], [found]
+    async with agent(tmp_path) as (manager, backend):
+        await manager.register(plugin)
+        await with_pod(manager)
+        connection = await runtime.plugin()
+        assert backend.not_injected(POD.uid, "main", RESOURCE)
+        before = len(manager.published)
+        await connection.create_container(sandbox(), made(number=2))
+        assert not backend.not_injected(POD.uid, "main", RESOURCE)
+        assert len(manager.published) == before + 1
+
+
+async def test_a_runtime_that_does_not_respond_counts_after_the_grace_period(tmp_path: Path) -> None:
+    changed = asyncio.Event()
+    settings = AgentSettings(nri_socket=str(tmp_path / "nri.sock"), runtime_grace_seconds=0.1)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(settings.nri_socket)
+        silent.listen()
+        async with hosted(tmp_path, waits_for_runtime=True) as manager:
+            backend = NriBackend(settings, manager.host, changed.set)
+            async with background(backend.run()):
+                assert not backend.is_settled
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await changed.wait()
+                assert backend.is_settled
 
 
 class SlowDisk:

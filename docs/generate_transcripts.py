@@ -115,7 +115,7 @@ class _Stories:
         overwrite = self._type(_patch(NODE_A, GPU, "1", writer="some-script"))
         self._until_reported("CapacityRepaired", _GPU_A)
         self._until_capacity(NODE_A, 4)
-        words = f"A script overwrites the number of {NODE_A}. It is put back within a second; Node and NodeDevice report it:"
+        words = f"A script overwrites the number of {NODE_A}. It is restored within a second; Node and NodeDevice get an Event:"
         reason = "kubectl get events --field-selector reason=CapacityRepaired --sort-by=.involvedObject.kind"
         return Story("Somebody overwrites the capacity", (self._part(words, overwrite, _capacity(NODE_A), reason),))
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from nodedevice_api import names
-from nodedevice_operator.errors import CredentialsError, InvalidResponse
-from nodedevice_operator.informers.informer import Informer
+from nodedevice_operator.errors import CredentialsError, InvalidResponse, Unavailable
+from nodedevice_operator.informers.informer import Informer, _list_delay_seconds
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
@@ -19,6 +19,7 @@ from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Kind
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.metrics import Metrics
+from tenacity import AsyncRetrying, RetryCallState
 
 from tests.fakes.operator.cluster_model import ClusterModel
 
@@ -374,3 +375,9 @@ async def test_a_line_that_no_api_server_writes_is_logged_and_a_list_made(
     logged = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert logged == ["invalid watch event; relisting"]
     assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "102"]
+
+
+async def test_the_next_list_waits_for_as_long_as_the_api_server_asks() -> None:
+    state = RetryCallState(AsyncRetrying(), None, (), {})
+    state.set_exception((Unavailable, Unavailable("GET", "nodes", "too busy", 429, 60.0), None))
+    assert _list_delay_seconds(state) == 60.0

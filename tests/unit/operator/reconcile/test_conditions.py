@@ -104,6 +104,8 @@ def test_an_api_server_that_cannot_hold_pods_back_is_reported_to_who_has_only_ku
     assert "has no MutatingAdmissionPolicy v1" in _advertised(by_nri, True)
     assert "MutatingAdmissionPolicy" not in _advertised(by_nri, False)
     assert "MutatingAdmissionPolicy" not in _advertised(replace(by_nri, runtime="none"), True)
+    withdrawn = conditions.desired(by_nri, ResourceStatus(True, Reason.FREE_WITHDRAWN), ALIVE, lacks_policies=True)
+    assert "MutatingAdmissionPolicy" not in withdrawn["Advertised"].message
 
 
 @pytest.mark.parametrize("lacked", [True, False])
@@ -127,6 +129,7 @@ def test_every_reason_has_its_sentence() -> None:
         desired = conditions.desired(record, ResourceStatus(False, reason, "kubelet", reason), ALIVE)
         assert desired["Advertised"].message
         assert desired["Conflict"].message.startswith("kubelet owns this name on the Node: stop it")
+        assert desired["Ready"].message == desired["Conflict"].message or reason == Reason.NODE_MISSING
 
 
 def test_what_ends_a_conflict_depends_on_how_it_began() -> None:

@@ -149,10 +149,12 @@ class Store(Generic[K, R]):
         What the list lacks is gone, unless it is newer than the list. undecoded: keys of objects in it that cannot be decoded; with
         None among them it may be any, and then nothing is gone.
         """
-        changed: set[str] = set()
         named = {key for key in undecoded if key is not None}
         is_all_named = len(named) == len(undecoded)
-        self._invalid = named if is_all_named else self._invalid | named
+        invalid = named if is_all_named else self._invalid | named
+        # what could not be decoded and can be now: reconciles have waited for it, whether it differs or not
+        changed = {self.by_key[key].node for key in self._invalid - invalid if key in self.by_key}
+        self._invalid = invalid
         keys: set[Hashable] = {*named}
         for record in listed:
             keys.add(record.key)

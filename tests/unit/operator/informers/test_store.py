@@ -113,6 +113,8 @@ class TestNotUnderstood:
         assert store.put(at(6))
         assert not store.is_invalid(at(5).key)
         assert not store.put(at(7))
+        store.mark_invalid(at(5).key)
+        assert store.replace([at(8)], 9) == {at(5).node}
 
     def test_its_end_is_a_change_though_it_was_never_known(self) -> None:
         store = store_with()

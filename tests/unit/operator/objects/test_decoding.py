@@ -12,8 +12,8 @@ from nodedevice_operator.kube.client import field_conflicts
 from nodedevice_operator.objects.meta import OURS, Cause, Details, Status
 from nodedevice_operator.objects.node import NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceSchema, node_device_record
-from nodedevice_operator.objects.poddevice import PodDeviceSchema, pod_device_record
-from nodedevice_operator.objects.unwatched import LeaseSchema, lease_record
+from nodedevice_operator.objects.poddevice import HeldDevice, PodDeviceSchema, pod_device_record
+from nodedevice_operator.objects.unwatched import LeaseSchema, PodSchema, lease_record, pod_record
 from nodedevice_operator.reconcile.poddevice_reconciler import encode
 from nodedevice_operator.reconcile.poddevices import desired_pod_devices
 
@@ -217,6 +217,17 @@ def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
     del body["metadata"]["ownerReferences"]
     changed = pod_device_record(msgspec.convert(body, PodDeviceSchema))
     assert changed.fingerprint != record.fingerprint
+
+
+def test_a_device_without_numa_nodes_is_written_without_that_field() -> None:
+    assert msgspec.to_builtins(HeldDevice("gpu-0", "Healthy")) == {"id": "gpu-0", "health": "Healthy"}
+
+
+def test_a_pod_asks_for_what_its_limits_name_but_not_for_0() -> None:
+    limits = {"limits": {"example.com/gpu": "1", "example.com/nic": "0"}}
+    made = {"metadata": {"deletionTimestamp": "then"}, "spec": {"initContainers": [{"resources": limits}]}}
+    pod = pod_record(msgspec.convert(made, PodSchema))
+    assert (pod.asks_for, pod.is_ending) == ({"example.com/gpu"}, True)
 
 
 def test_causes_of_a_refused_apply() -> None:

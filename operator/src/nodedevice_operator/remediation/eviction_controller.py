@@ -64,6 +64,9 @@ class EvictionController:
         while True:
             if self.fence.is_open and self.cache.is_complete and "evict" in self.policies.values():
                 await self.reconcile()
+            else:
+                # whether a device recovers meanwhile is not checked: the delay begins again
+                self._pending.update((), self.clock())
             await asyncio.sleep(_POLL_SECONDS)
 
     async def reconcile(self) -> None:

@@ -1,5 +1,7 @@
 """Pods are read before they are evicted, refusals are reported once, and nothing is believed of a pod that runs elsewhere."""
 
+import asyncio
+
 import pytest
 from nodedevice_operator.errors import NotFound, Unavailable
 from nodedevice_operator.informers.store import Cache
@@ -8,7 +10,7 @@ from nodedevice_operator.observability.events import EventReason
 from nodedevice_operator.remediation.eviction_controller import EvictionController
 
 from tests.fakes.operator.cluster_model import ClusterModel
-from tests.fakes.operator.collaborators import RecordingRecorder, open_fence
+from tests.fakes.operator.collaborators import RecordingRecorder, open_fence, running
 from tests.unit.operator.remediation.test_eviction_policy import EVICT, held
 
 GONE = NotFound("post", "pods/eviction", "gone", 404)
@@ -89,3 +91,13 @@ async def test_gone_in_between_is_gone() -> None:
     bench.cluster.failures["evict_pod"] = [GONE]
     await bench.pass_seconds(600)
     assert (bench.cluster.writes, bench.reported) == ([], [])
+
+
+async def test_a_device_that_was_broken_before_another_led_is_waited_for_again() -> None:
+    bench = Bench()
+    await bench.pass_seconds(29)
+    bench.work.fence.close()
+    async with running(bench.work.work()):
+        await asyncio.sleep(0)
+    await bench.pass_seconds(29)
+    assert bench.cluster.writes == []

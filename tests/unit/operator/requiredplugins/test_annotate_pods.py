@@ -88,6 +88,9 @@ async def test_what_is_advertised_is_done_unless_the_policy_lost_it() -> None:
     assert waiting.lacks(GPU)
     await waiting.annotate([GPU], [GPU])
     assert (waiting.lacks(GPU), pods.lists) == (False, 1)
+    waiting.keep_only([])
+    await waiting.annotate([GPU], [GPU])
+    assert (waiting.lacks(GPU), pods.lists) == (False, 1)
 
 
 async def test_a_name_that_goes_and_comes_again_is_checked_for_again() -> None:

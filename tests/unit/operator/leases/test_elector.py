@@ -224,5 +224,11 @@ async def test_work_ends_with_it(run: Run) -> None:
     assert not run.fence.is_open
 
 
+async def test_a_claim_that_is_answered_after_the_end_began_opens_nothing(run: Run) -> None:
+    run.election._has_ended = True
+    await run.election._round()
+    assert (run.fence.is_open, run.led) == (False, [])
+
+
 def test_two_processes_are_never_the_same_candidate() -> None:
     assert identity() != identity()

@@ -370,6 +370,19 @@ async def test_a_watch_that_is_cut_again_and_again_is_reopened_as_soon_as_the_fi
         await until(lambda: bench.objects.reads >= 32)
 
 
+async def test_what_others_have_put_into_its_lists_is_removed() -> None:
+    class Shared(Objects):
+        async def apply(self, kind: str, spec: Spec) -> Spec:
+            return await super().apply(kind, {**spec, "variables": "of another writer too"})
+
+        async def replace(self, kind: str, spec: Spec) -> Spec:
+            return await super().apply(kind, spec)
+
+    bench = Bench(Shared())
+    async with bench:
+        await until(lambda: bench.objects.specs == {POLICIES: policy_spec((GPU,)), BINDINGS: binding_spec()})
+
+
 async def test_a_standby_writes_nothing() -> None:
     bench = Bench(Objects(), leads=False)
     async with bench:

@@ -159,6 +159,8 @@ async def test_a_leader_stopped_for_long_follows_the_other_and_leads_again_when_
     run.now[0] += 60
     assert not run.fence.is_open
     other(run)
+    # it is read, and not written at the version that is known
+    assert await run.election._round() == run.election.timing.retry_seconds
     await run.rounds(1)
     assert not run.fence.is_open
     assert run.leases.lease.holder == "other"

@@ -75,6 +75,9 @@ def _shown(value: object) -> str:
 
 # -- HTTP ---------------------------------------------------------------------------------------------------------------
 
+# an unneeded second series for each counter: at thousands of nodes they add up
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the function has no annotations
+
 HANG_SECONDS = 30.0
 # A client that sends nothing does not keep a thread for ever.
 _CLIENT_TIMEOUT_SECONDS = 10.0
@@ -120,8 +123,6 @@ def serve(address: tuple[str, int], checks: Mapping[str, Check], registry: Colle
 
     Raises OSError when the address cannot be used.
     """
-    # an unneeded second series for each counter: at thousands of nodes they add up
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # the function has no annotations
     server = (_Ipv6Server if ":" in address[0] else ProbeServer)(address, _handler(checks, registry))
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server

@@ -227,7 +227,8 @@ def test_a_pod_asks_for_what_its_limits_name_but_not_for_0() -> None:
     limits = {"limits": {"example.com/gpu": "1", "example.com/nic": "0"}}
     made = {"metadata": {"deletionTimestamp": "then"}, "spec": {"initContainers": [{"resources": limits}]}}
     pod = pod_record(msgspec.convert(made, PodSchema))
-    assert (pod.asks_for, pod.is_ending) == ({"example.com/gpu"}, True)
+    assert pod.asks_for == {"example.com/gpu"}
+    assert pod.is_ending
 
 
 def test_causes_of_a_refused_apply() -> None:

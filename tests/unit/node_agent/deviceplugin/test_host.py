@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import SaveCheckpoint
@@ -105,3 +106,18 @@ async def test_an_allocation_that_is_made_during_the_wait_for_the_disk_is_waited
         manager.host.do([SaveCheckpoint(durable=True)])
         await manager.host.saved()
     assert waits == [waits[0], waits[0] + 1]
+
+
+async def test_only_plugins_of_the_plugin_directory_are_remembered_for_the_next_start(tmp_path: Path) -> None:
+    """The others are discovered again in the registry directory."""
+    here, elsewhere = FakePlugin(GOOD, {"d0": FakeDevice()}), FakePlugin(ODD, {"d0": FakeDevice()})
+    (tmp_path / "registry").mkdir()
+    async with hosted(tmp_path) as manager:
+        await manager.register(here)
+        await elsewhere.start(tmp_path / "registry")
+        await manager.host.connect(ODD, elsewhere.socket_path)
+    for plugin in (here, elsewhere):
+        await plugin.stop()
+    checkpoint = checkpoint_file.read(tmp_path)
+    assert checkpoint is not None
+    assert [socket.resource_name for socket in checkpoint.sockets] == [GOOD]

@@ -1,0 +1,57 @@
+"""Retries of requests and watches: with growing pauses, which begin again after long success; at once where nothing failed."""
+
+from types import SimpleNamespace
+
+import pytest
+from nodedevice_agent.errors import ApiGone, ApiUnreachable
+from nodedevice_agent.kube import client
+from nodedevice_agent.kube.client import LONGEST_PAUSE_SECONDS, forever, until_done
+
+LOST = ApiUnreachable("watching pods", "lost")
+
+
+class Attempts:
+    """Each attempt takes some seconds and ends so; `pauses`: the number of failures before each pause."""
+
+    def __init__(self, *attempts: tuple[float, Exception | None]) -> None:
+        self.now = 0.0
+        self.pauses: list[int] = []
+        self._attempts = iter(attempts)
+
+    async def once(self) -> None:
+        seconds, error = next(self._attempts)
+        self.now += seconds
+        if error is not None:
+            raise error
+
+    def pause_seconds(self, failures: int) -> float:
+        self.pauses.append(failures)
+        return 0.0
+
+
+def attempts(monkeypatch: pytest.MonkeyPatch, *each: tuple[float, Exception | None]) -> Attempts:
+    made = Attempts(*each)
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(client, "pause_seconds", made.pause_seconds)
+    return made
+
+
+async def test_pauses_grow_and_begin_again_after_what_worked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = attempts(monkeypatch, (0, LOST), (LONGEST_PAUSE_SECONDS, LOST), (LONGEST_PAUSE_SECONDS + 1, LOST), (0, None))
+    await until_done(made.once)
+    assert made.pauses == [1, 2, 1]
+
+
+async def test_an_error_that_the_caller_handles_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = attempts(monkeypatch, (0, LOST), (0, ApiGone("watching pods", "too old", 410)))
+    with pytest.raises(ApiGone):
+        await until_done(made.once, but=ApiGone)
+    assert made.pauses == [1]
+
+
+async def test_a_watch_that_ended_or_is_too_old_begins_again_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = ApiGone("watching pods", "too old", 410)
+    made = attempts(monkeypatch, (0, LOST), (0, gone), (0, LOST), (0, None), (0, LOST), (0, ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        await forever(made.once)
+    assert made.pauses == [1, 1, 1]

@@ -2,12 +2,19 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from nodedevice_agent.checkpoint import files
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.kubelet import state_reader
+from nodedevice_agent.kubelet.attribution import PodResourcesRow
 from nodedevice_agent.kubelet.backend import endpoint_name
-from nodedevice_agent.kubelet.state_reader import CHECKPOINT, read_checkpoint
+from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.state_reader import CHECKPOINT, KubeletDirectory, KubeletStateReader, read_checkpoint
+from nodedevice_agent.lib.file_watcher import FileWatcher
 
 GOOD = (
     '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"nvidia.com/gpu":["GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0"]}},'
@@ -70,3 +77,23 @@ def test_socket_names_are_short_and_unique_to_the_agent() -> None:
     names = [endpoint_name(name) for name in ("example.com/gpu", "example.org/gpu", f"example.com/{'x' * 63}")]
     assert len(set(names)) == 3
     assert all(name.startswith("nodedevice-") and name.endswith(".sock") and len(name) <= 41 for name in names)
+
+
+async def test_a_pod_that_finishes_while_the_kubelet_is_asked_makes_its_answer_outdated(
+    plugin_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = Mirror(0.0)
+    host = SimpleNamespace(do=lambda effects: None, now=lambda: 0.0)
+    directory = KubeletDirectory(plugin_dir.parent, plugin_dir / "own")
+    reader = KubeletStateReader(directory, mirror, cast(PluginHost, host), FileWatcher(), lambda: None)
+    pods_that_finish = iter([True, False])
+
+    async def rows(socket: Path) -> tuple[PodResourcesRow, ...]:
+        mirror.is_outdated = mirror.is_outdated or next(pods_that_finish)
+        return ()
+
+    monkeypatch.setattr(state_reader, "list_pod_resources", rows)
+    await reader.read()
+    assert mirror.is_outdated
+    await reader.read()
+    assert not mirror.is_outdated

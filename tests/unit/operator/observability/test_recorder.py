@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
+from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.observability import recorder as module
 from nodedevice_operator.observability.events import NORMAL, WARNING, About, DeviceAggregate, Event, about_pod
@@ -260,3 +261,17 @@ async def test_a_flood_waits_and_is_not_lost(
             await really_sleep(0)
     assert len([seconds for seconds in pauses if seconds > 0]) == 50
     assert pauses[-1] == pytest.approx(50 / 20)
+
+
+async def test_a_standby_posts_when_it_leads_what_came_up_while_nobody_did(cluster: ClusterModel) -> None:
+    now = [10.0]
+    standby = EventRecorder(cluster, Metrics(), fence := WriteFence(lambda: now[0]))
+    async with running(standby.work()):
+        for message in ("under the leader before", "since it is gone"):
+            standby.post(event(message))
+            await asyncio.sleep(0)
+            now[0] += 10.0
+        assert cluster.events == []
+        fence.open_for_good()
+        standby.take_over(15.0)
+        assert await posted(standby, cluster) == ["since it is gone"]

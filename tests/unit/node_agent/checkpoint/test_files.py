@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,11 @@ def holder(state_dir: Path) -> str:
     return read.allocations[0].pod_uid
 
 
+def endless(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
 class TestReading:
     @pytest.mark.kubelet("scenario 62")
     def test_there_is_none(self, tmp_path: Path) -> None:
@@ -63,30 +69,22 @@ class TestReading:
             checkpoint_file.read(tmp_path)
 
     @pytest.mark.parametrize("name", [FILE_NAME, JOURNAL])
-    def test_a_folder_in_its_place_is_corrupt(self, tmp_path: Path, name: str) -> None:
+    @pytest.mark.parametrize(
+        ("make", "why"),
+        [
+            pytest.param(os.mkdir, "directory", id="a folder"),
+            pytest.param(os.mkfifo, "not a regular file", id="a pipe, which is not waited for"),
+            pytest.param(endless, "bigger than", id="a file that is too big, and not read"),
+        ],
+    )
+    def test_what_is_corrupt(self, tmp_path: Path, name: str, make: Callable[[Path], None], why: str) -> None:
         (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
         (tmp_path / name).unlink(missing_ok=True)
-        (tmp_path / name).mkdir()
-        with pytest.raises(CheckpointCorrupt, match="directory"):
+        make(tmp_path / name)
+        with pytest.raises(CheckpointCorrupt, match=why):
             checkpoint_file.read(tmp_path)
         checkpoint_file.set_aside(tmp_path)
         assert checkpoint_file.read(tmp_path) is None
-
-    @pytest.mark.parametrize("name", [FILE_NAME, JOURNAL])
-    def test_a_pipe_in_its_place_is_corrupt_and_not_waited_for(self, tmp_path: Path, name: str) -> None:
-        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
-        (tmp_path / name).unlink(missing_ok=True)
-        os.mkfifo(tmp_path / name)
-        with pytest.raises(CheckpointCorrupt, match="not a regular file"):
-            checkpoint_file.read(tmp_path)
-
-    @pytest.mark.parametrize("name", [FILE_NAME, JOURNAL])
-    def test_a_file_that_is_too_big_is_corrupt_and_not_read(self, tmp_path: Path, name: str) -> None:
-        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
-        with (tmp_path / name).open("wb") as file:
-            file.truncate(2**40)
-        with pytest.raises(CheckpointCorrupt, match="bigger than"):
-            checkpoint_file.read(tmp_path)
 
     def test_impossible_names_are_corrupt(self, tmp_path: Path) -> None:
         impossible = Checkpoint((Allocation("uid-a", "main", "no name", {-1: ("d0",)}, b"ok"),))
@@ -135,9 +133,7 @@ class TestReading:
         monkeypatch.setattr(checkpoint_file, "_read_journal", overtaken)
         assert holder(tmp_path) == "uid-c"
 
-    def test_a_line_that_is_read_while_it_is_written_is_read_again(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_line_read_while_written_is_read_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
         whole = line("uid-a", "uid-b", 2)
         (tmp_path / JOURNAL).write_bytes(whole)
@@ -164,9 +160,7 @@ class TestRestoring:
         assert holder_alone(tmp_path) == "uid-b"
         assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
-    def test_a_disk_that_cannot_be_written_keeps_the_journal(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_read_only_disk_keeps_the_journal(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         left_with_a_journal(tmp_path)
 
         def read_only(*_: object) -> None:
@@ -193,9 +187,7 @@ class TestRestoring:
 
 class TestWriting:
     @pytest.mark.parametrize("step", ["fsync", "replace"])
-    def test_a_write_that_fails_leaves_the_old_file(
-        self, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_failed_writes_keep_the_old_file(self, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / FILE_NAME
         filesystem.replace_durably(path, "old")
 

@@ -126,9 +126,7 @@ def test_every_digit_changed_is_refused(name: str) -> None:
         pytest.param('{"Data":{"PodDeviceEntries":{"a":1},"RegisteredDevices":null}}', "field", id="entries as a map"),
         pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":[1]}}', "field", id="names as a list"),
         pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"a":null}}}', "field", id="no IDs"),
-        pytest.param(
-            '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"\\ud800":[]}}}', "", id="half a character"
-        ),
+        pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"\\ud800":[]}}}', "", id="half a letter"),
         pytest.param(
             '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null}}',
             "missing required field `Checksum`",
@@ -253,9 +251,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON, JSON, JSON)
-def test_no_json_raises_anything_but_corrupt(
-    ids: object, response: object, registered: object, boot_id: object
-) -> None:
+def test_json_raises_nothing_but_corrupt(ids: object, response: object, registered: object, boot_id: object) -> None:
     data = {"PodDeviceEntries": [entry(ids=ids, AllocResp=response)], "RegisteredDevices": registered}
     message = ""
     allocations: tuple[Allocation, ...] = ()

@@ -194,16 +194,10 @@ ENTRY = {"PodUID": "uid-b", "ContainerName": "main", "ResourceName": GPU, "Devic
         pytest.param(b"?" + line(8), "line 8 of the journal is damaged", id="damage before a line"),
         pytest.param(line(8)[:-1] + b"?" + line(9), "line 8 of the journal is damaged", id="damaged line end"),
         pytest.param(line(8) + ROOM + line(9), "line 9 of the journal is damaged", id="a hole"),
-        pytest.param(
-            ROOM + line(9)[:-1], "line 8 of the journal is damaged", id="a hole before a line without its end"
-        ),
-        pytest.param(
-            line(8)[:20] + ROOM + line(8)[30:], "line 8 of the journal is damaged", id="a hole in the last line"
-        ),
+        pytest.param(ROOM + line(9)[:-1], "line 8 of the journal is damaged", id="a hole before an unfinished line"),
+        pytest.param(line(8)[:20] + ROOM + line(8)[30:], "line 8 of the journal is damaged", id="a hole in line 8"),
         pytest.param(line(8) + line(9)[1:], "line 9 of the journal is damaged", id="damage in the last line"),
-        pytest.param(
-            line(8) + line(9)[:-1] + b"?", "line 9 of the journal is damaged", id="damaged end of the last line"
-        ),
+        pytest.param(line(8) + line(9)[:-1] + b"?", "line 9 of the journal is damaged", id="damaged end of line 9"),
         pytest.param(line(7) + line(8) + b"?\n", "line 9 of the journal is damaged", id="behind new lines"),
         pytest.param(line(6) + b"?\n" + ROOM, "line 8 of the journal is damaged", id="behind old lines"),
         pytest.param(ROOM + line(8), "line 8 of the journal is damaged", id="a hole before the first line"),

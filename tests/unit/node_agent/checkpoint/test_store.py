@@ -119,34 +119,44 @@ def test_a_kill_while_a_full_journal_is_replaced_loses_nothing(
         store.close()
 
 
+class Store(CheckpointStore):
+    """A store, and what is in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.folder = folder
+        self.journal = folder / JOURNAL
+
+    def read(self) -> int:
+        return number_of(checkpoint_file.read(self.folder))
+
+    def alone(self) -> int:
+        """The state in the whole file, without the journal."""
+        return number_of(decode((self.folder / FILE_NAME).read_text()))
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.folder.iterdir())
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[CheckpointStore]:
-    store = CheckpointStore(tmp_path)
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path)
     yield store
     store.close()
 
 
-def files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def alone(folder: Path) -> int:
-    """The state in the whole file, without the journal."""
-    return number_of(decode((folder / FILE_NAME).read_text()))
-
-
 class TestSaving:
-    def test_the_first_is_whole_and_the_next_a_line(self, tmp_path: Path, store: CheckpointStore) -> None:
+    def test_the_first_is_whole_and_the_next_a_line(self, store: Store) -> None:
         store.save(state(0))
-        assert (alone(tmp_path), store.is_whole) == (0, True)
+        assert (store.alone(), store.is_whole) == (0, True)
         store.save(state(1))
-        assert (alone(tmp_path), store.is_whole) == (0, False)
-        assert number_of(checkpoint_file.read(tmp_path)) == 1
-        assert (tmp_path / JOURNAL).stat().st_mode & 0o777 == 0o600
-        assert (tmp_path / JOURNAL).stat().st_size == checkpoint_writer.JOURNAL_BYTES
+        assert (store.alone(), store.is_whole) == (0, False)
+        assert store.read() == 1
+        assert store.journal.stat().st_mode & 0o777 == 0o600
+        assert store.journal.stat().st_size == checkpoint_writer.JOURNAL_BYTES
 
     def test_a_line_costs_one_flush_and_nothing_else_and_a_file_all_it_takes(
-        self, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store.save(state(0))
         steps: list[str] = []
@@ -169,52 +179,50 @@ class TestSaving:
         replacing = ["open", "write", "fsync", "replace", "open", "fsync"]
         assert steps == replacing
 
-    def test_an_unchanged_state_is_not_written_again(self, tmp_path: Path, store: CheckpointStore) -> None:
+    def test_an_unchanged_state_is_not_written_again(self, store: Store) -> None:
         for number in (0, 1):
             store.save(state(number))
-            before = (tmp_path / FILE_NAME).stat().st_ino, (tmp_path / JOURNAL).read_bytes()
+            before = (store.folder / FILE_NAME).stat().st_ino, store.journal.read_bytes()
             store.save(state(number))
-            assert ((tmp_path / FILE_NAME).stat().st_ino, (tmp_path / JOURNAL).read_bytes()) == before
+            assert ((store.folder / FILE_NAME).stat().st_ino, store.journal.read_bytes()) == before
 
-    def test_the_whole_file_includes_the_journal(self, tmp_path: Path, store: CheckpointStore) -> None:
+    def test_the_whole_file_includes_the_journal(self, store: Store) -> None:
         store.save(state(0))
         store.save(state(1))
         store.save(state(1), whole=True)
-        assert (alone(tmp_path), store.is_whole) == (1, True)
-        assert number_of(checkpoint_file.read(tmp_path)) == 1
+        assert (store.alone(), store.is_whole) == (1, True)
+        assert store.read() == 1
         store.save(state(2))
-        assert (alone(tmp_path), number_of(checkpoint_file.read(tmp_path))) == (1, 2)
+        assert (store.alone(), store.read()) == (1, 2)
 
     def test_a_journal_that_is_half_full_is_emptied_with_the_whole_file(
-        self, tmp_path: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 1000)
         store.save(state(0))
         for number in (1, 2):
             store.save(state(number))
-        assert (tmp_path / JOURNAL).read_bytes().strip(b"\0")
+        assert store.journal.read_bytes().strip(b"\0")
         store.save(state(2), whole=True)
-        assert not (tmp_path / JOURNAL).read_bytes().strip(b"\0")
+        assert not store.journal.read_bytes().strip(b"\0")
         store.save(state(3))
-        assert number_of(checkpoint_file.read(tmp_path)) == 3
+        assert store.read() == 3
 
-    def test_a_full_journal_is_the_time_for_the_whole_file(
-        self, tmp_path: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_full_journal_is_the_time_for_the_whole_file(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 1000)
         wholes = set()
         for number in range(20):
             store.save(state(number))
-            wholes.add(alone(tmp_path))
-            assert number_of(checkpoint_file.read(tmp_path)) == number
+            wholes.add(store.alone())
+            assert store.read() == number
         assert 2 < len(wholes) < 20
-        assert (tmp_path / JOURNAL).stat().st_size == 1000
+        assert store.journal.stat().st_size == 1000
 
-    def test_a_line_bigger_than_any_journal(self, tmp_path: Path, store: CheckpointStore) -> None:
+    def test_a_line_bigger_than_any_journal(self, store: Store) -> None:
         store.save(state(0))
         big = Allocation("uid-0", "main", GPU, {-1: ("d0",)}, bytes(checkpoint_writer.JOURNAL_BYTES))
         store.save(Checkpoint((big,)))
-        found = checkpoint_file.read(tmp_path)
+        found = checkpoint_file.read(store.folder)
         assert found is not None
         assert found.allocations == (big,)
 
@@ -222,29 +230,24 @@ class TestSaving:
 class TestTrouble:
     @pytest.mark.parametrize("step", ["pwrite", "fdatasync"])
     def test_a_journal_that_cannot_be_written_costs_no_state(
-        self,
-        tmp_path: Path,
-        store: CheckpointStore,
-        step: str,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
+        self, store: Store, step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         store.save(state(0))
         store.save(state(1))
         monkeypatch.setattr(os, step, failing)
         for number in (2, 3):
             store.save(state(number))
-            assert (alone(tmp_path), store.is_whole) == (number, True)
+            assert (store.alone(), store.is_whole) == (number, True)
         assert [(r.levelno, r.__dict__["error"]) for r in caplog.records] == [
             (logging.WARNING, "No space left on device")
         ]
         monkeypatch.undo()
         store.save(state(4))
         store.save(state(5))
-        assert (number_of(checkpoint_file.read(tmp_path)), store.is_whole) == (5, False)
+        assert (store.read(), store.is_whole) == (5, False)
 
     def test_after_a_whole_file_that_failed_no_line_is_written(
-        self, tmp_path: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It is unknown then what is on disk, and a line continues from exactly that."""
         store.save(state(0))
@@ -252,46 +255,44 @@ class TestTrouble:
         monkeypatch.setattr(os, "replace", failing)
         with pytest.raises(OSError, match="No space"):
             store.save(state(2), whole=True)
-        assert number_of(checkpoint_file.read(tmp_path)) == 1
+        assert store.read() == 1
         monkeypatch.undo()
         store.save(state(3))
-        assert alone(tmp_path) == 3
+        assert store.alone() == 3
 
     def test_something_else_in_the_journals_place(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         (tmp_path / JOURNAL).mkdir()
-        store = CheckpointStore(tmp_path)
+        store = Store(tmp_path)
         for number in (0, 1):
             store.save(state(number))
-            assert alone(tmp_path) == number
+            assert store.alone() == number
         store.close()
         assert len(caplog.records) == 1
 
 
 class TestEnd:
-    def test_nothing_but_the_checkpoint_is_left_where_it_is_whole(self, tmp_path: Path) -> None:
-        store = CheckpointStore(tmp_path)
+    def test_nothing_but_the_checkpoint_is_left_where_it_is_whole(self, store: Store) -> None:
         store.save(state(0))
         store.save(state(1))
         store.save(state(1), whole=True)
         store.close()
-        assert files(tmp_path) == [FILE_NAME]
+        assert store.names() == [FILE_NAME]
 
-    def test_a_journal_that_is_needed_stays(self, tmp_path: Path) -> None:
-        store = CheckpointStore(tmp_path)
+    def test_a_journal_that_is_needed_stays(self, store: Store) -> None:
         store.save(state(0))
         store.save(state(1))
         store.close()
-        assert files(tmp_path) == [FILE_NAME, JOURNAL]
-        assert number_of(checkpoint_file.read(tmp_path)) == 1
+        assert store.names() == [FILE_NAME, JOURNAL]
+        assert store.read() == 1
 
-    def test_a_journal_without_its_checkpoint_is_ignored(self, tmp_path: Path) -> None:
-        self.test_a_journal_that_is_needed_stays(tmp_path)
-        (tmp_path / FILE_NAME).unlink()
-        assert checkpoint_file.read(tmp_path) is None
-        store = CheckpointStore(tmp_path)
-        store.save(state(5))
-        assert number_of(checkpoint_file.read(tmp_path)) == 5
-        store.close()
+    def test_a_journal_without_its_checkpoint_is_ignored(self, store: Store) -> None:
+        self.test_a_journal_that_is_needed_stays(store)
+        (store.folder / FILE_NAME).unlink()
+        assert checkpoint_file.read(store.folder) is None
+        again = Store(store.folder)
+        again.save(state(5))
+        assert again.read() == 5
+        again.close()
 
 
 def failing(*_: object, **__: object) -> None:

@@ -112,8 +112,8 @@ def test_the_answers_of_a_kubelets_file_are_read() -> None:
     ]
 
 
-def corrupted(change: dict[str, Any]) -> str:
-    return json.dumps({**json.loads(encode(holding(EVERYTHING))), **change})
+def corrupted(change: dict[str, Any]) -> bytes:
+    return json.dumps({**json.loads(encode(holding(EVERYTHING))), **change}).encode()
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,8 @@ def corrupted(change: dict[str, Any]) -> str:
         pytest.param(b'{"Data":', "not JSON", id="cut off"),
         pytest.param(b"[]", "Expected `object`", id="something else"),
         pytest.param(b"\x7fELF\x80", "not UTF-8 text (byte 4)", id="binary"),
-        pytest.param(corrupted({"Checksum": 1}).encode(), "checksum is 1, but the content's is", id="checksum"),
-        pytest.param(
-            corrupted({"Data": {"PodDeviceEntries": [{}], "RegisteredDevices": {}}}).encode(), "missing", id="a field"
-        ),
+        pytest.param(corrupted({"Checksum": 1}), "checksum is 1, but the content's is", id="checksum"),
+        pytest.param(corrupted({"Data": {"PodDeviceEntries": [{}], "RegisteredDevices": {}}}), "missing", id="a field"),
         pytest.param(b'{"x":' + b"[" * 100_000, "not JSON", id="too deep"),
     ],
 )

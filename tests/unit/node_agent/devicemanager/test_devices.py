@@ -67,9 +67,7 @@ LISTS = st.lists(st.builds(Device, st.sampled_from("abcd"), st.booleans(), st.sa
 
 
 @given(LISTS, st.none() | LISTS, st.sampled_from(["", "broken"]))
-def test_what_is_equal_in_the_list_before_is_taken_from_there(
-    first: list[Device], second: list[Device] | None, trouble: str
-) -> None:
+def test_what_equals_the_list_before_is_reused(first: list[Device], second: list[Device] | None, trouble: str) -> None:
     known = accept(first)
     plain = accept(map(replace, first if second is None else second), trouble)
     found = accept(map(replace, first if second is None else second), trouble, known)

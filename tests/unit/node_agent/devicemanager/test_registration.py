@@ -65,6 +65,9 @@ def test_rejected(change: dict[str, str], reason: str, part: str) -> None:
     assert len(text) < 600
 
 
+NEW = ("new.sock", "example.com/new")
+
+
 def many(count: int, socket: str = "{}.sock") -> list[tuple[str, str]]:
     return [(socket.format(number), f"example.com/r{number}") for number in range(count)]
 
@@ -76,25 +79,21 @@ class TestConnectionLimit:
             pytest.param([], id="no connection"),
             pytest.param(many(MAX_CONNECTIONS - 1), id="one less than the most"),
             pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET - 1, "new.sock"), id="one less than the most of a socket"),
-            pytest.param([*many(MAX_CONNECTIONS), ("new.sock", "example.com/new")], id="full, but it is one of them"),
+            pytest.param([*many(MAX_CONNECTIONS), NEW], id="full, but it is one of them"),
         ],
     )
     def test_below(self, connections: list[tuple[str, str]]) -> None:
-        check_connection_limit(connections, "new.sock", "example.com/new")
+        check_connection_limit(connections, *NEW)
 
     @pytest.mark.parametrize(
         ("connections", "part"),
         [
             pytest.param(many(MAX_CONNECTIONS), "stop plugins", id="all together"),
             pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET, "new.sock"), "fewer resources", id="names of one socket"),
-            pytest.param(
-                [("new.sock", "example.com/new")] * MAX_CONNECTIONS_OF_A_SOCKET,
-                "streams that are no longer used",
-                id="one name",
-            ),
+            pytest.param([NEW] * MAX_CONNECTIONS_OF_A_SOCKET, "streams that are no longer used", id="one name"),
         ],
     )
     def test_reached(self, connections: list[tuple[str, str]], part: str) -> None:
         with pytest.raises(RegistrationRejected, match=part) as rejected:
-            check_connection_limit(connections, "new.sock", "example.com/new")
+            check_connection_limit(connections, *NEW)
         assert rejected.value.reason == "Connections"

@@ -211,9 +211,7 @@ class RuntimeMachine(ManagerMachine):
 
     @precondition(lambda self: self.processes)
     @rule(data=st.data(), how=st.sampled_from(["over", "gone"]), others=CONTAINERS)
-    def a_running_pod_ends_and_another_requests_its_devices(
-        self, data: st.DataObject, how: str, others: Sequence[Limited]
-    ) -> None:
+    def a_running_pod_is_followed_by_another(self, data: st.DataObject, how: str, others: Sequence[Limited]) -> None:
         process = self.processes[data.draw(st.sampled_from(sorted(self.processes)))]
         name = process.sandbox.name
         if name in self.pods and self.pods[name].uid == process.sandbox.uid:

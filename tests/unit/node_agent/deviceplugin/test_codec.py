@@ -42,16 +42,12 @@ def test_a_stored_response_is_decoded() -> None:
     assert found.response_problem == ""
 
 
-def test_an_invalid_response_has_no_edits_but_a_problem() -> None:
-    found = restored(b"\xff")
-    assert found.edits is None
-    assert found.response_problem == "AllocResp cannot be decoded (1 bytes)"
-
-
-def test_a_lost_response_has_neither() -> None:
-    found = restored(None)
-    assert found.edits is None
-    assert found.response_problem == ""
+@pytest.mark.parametrize(
+    ("response", "problem"), [(b"\xff", "AllocResp cannot be decoded (1 bytes)"), (None, "")], ids=["invalid", "lost"]
+)
+def test_a_response_without_edits(response: bytes | None, problem: str) -> None:
+    found = restored(response)
+    assert (found.edits, found.response_problem) == (None, problem)
 
 
 @given(st.integers(0, 20), st.integers(1, 20), st.binary(max_size=300))

@@ -13,7 +13,8 @@ from nodedevice_agent.devicemanager.allocation.container_edits import AllocateRe
 from nodedevice_agent.devicemanager.devices import MAX_DEVICES, Device, ListedDevices
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin import connection as plugin_connection
-from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES, PluginConnection
+from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES
+from nodedevice_agent.deviceplugin.connection import PluginConnection as Connection
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
@@ -32,23 +33,23 @@ async def plugin(tmp_path: Path) -> AsyncIterator[FakePlugin]:
 
 
 @pytest.fixture
-async def connection(plugin: FakePlugin) -> AsyncIterator[PluginConnection]:
-    async with aclosing(await PluginConnection.open(RESOURCE, plugin.socket_path)) as connection:
+async def connection(plugin: FakePlugin) -> AsyncIterator[Connection]:
+    async with aclosing(await Connection.open(RESOURCE, plugin.socket_path)) as connection:
         yield connection
 
 
-def device_lists(connection: PluginConnection) -> aclosing[AsyncGenerator[ListedDevices]]:
+def device_lists(connection: Connection) -> aclosing[AsyncGenerator[ListedDevices]]:
     return aclosing(cast("AsyncGenerator[ListedDevices]", connection.device_lists()))
 
 
-async def first_list(connection: PluginConnection) -> ListedDevices:
+async def first_list(connection: Connection) -> ListedDevices:
     async with device_lists(connection) as lists:
         return await anext(lists)
 
 
 class TestDeviceLists:
     @pytest.mark.kubelet("scenario 44")
-    async def test_come_whole_and_in_order(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_come_whole_and_in_order(self, plugin: FakePlugin, connection: Connection) -> None:
         async with device_lists(connection) as lists:
             seen = [(await anext(lists)).devices]
             await plugin.set_health("d0", healthy=False)
@@ -60,29 +61,25 @@ class TestDeviceLists:
 
     @pytest.mark.parametrize("word", ["", "healthy", "HEALTHY", "Healthy ", "Unknown"])
     async def test_only_the_word_healthy_means_healthy(
-        self, plugin: FakePlugin, connection: PluginConnection, word: str
+        self, plugin: FakePlugin, connection: Connection, word: str
     ) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word)]
         assert not (await first_list(connection)).devices["d0"].healthy
 
-    async def test_a_duplicate_id_is_one_device_and_reported(
-        self, plugin: FakePlugin, connection: PluginConnection
-    ) -> None:
+    async def test_a_duplicate_id_is_one_device_and_reported(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word) for word in ("Healthy", "Unhealthy", "Healthy")]
         listed = await first_list(connection)
         assert dict(listed.devices) == {"d0": Device("d0", healthy=False)}
         assert "listed more than once" in listed.id_error
 
-    async def test_absurd_numa_nodes_are_left_out(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_absurd_numa_nodes_are_left_out(self, plugin: FakePlugin, connection: Connection) -> None:
         nodes = [api_pb2.NUMANode(ID=node) for node in (3, -1, 2**40, 3, 1)]
         topology = api_pb2.TopologyInfo(nodes=nodes)
         plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health="Healthy", topology=topology)]
         assert (await first_list(connection)).devices["d0"].numa_nodes == (1, 3)
 
     @pytest.mark.kubelet("weak spot 10")
-    async def test_a_hundred_thousand_devices_come_in_one_message(
-        self, plugin: FakePlugin, connection: PluginConnection
-    ) -> None:
+    async def test_a_hundred_thousand_devices_are_one_message(self, plugin: FakePlugin, connection: Connection) -> None:
         count, name = 100_000, "GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0-{:06}"
         plugin.devices = {name.format(index): FakeDevice() for index in range(count)}
         listed = await first_list(connection)
@@ -92,7 +89,7 @@ class TestDeviceLists:
         assert sum(map(len, listed.devices)) > 4 * 1024 * 1024
 
     async def test_long_lists_are_decoded_in_a_thread(
-        self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
+        self, plugin: FakePlugin, connection: Connection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         readers: list[threading.Thread] = []
 
@@ -111,7 +108,7 @@ class TestDeviceLists:
         assert lengths == [2, 10_000, 1]
         assert [reader is threading.main_thread() for reader in readers] == [True, False, True]
 
-    async def test_an_equal_list_is_the_same_object(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_an_equal_list_is_the_same_object(self, plugin: FakePlugin, connection: Connection) -> None:
         async with device_lists(connection) as lists:
             first = await anext(lists)
             await plugin.update(dict(plugin.devices))
@@ -121,16 +118,12 @@ class TestDeviceLists:
         assert more.devices.keys() == {*first.devices, "new"}
         assert all(more.devices[name] is device for name, device in first.devices.items())
 
-    async def test_a_message_over_the_limit_fails_only_that_plugin(
-        self, plugin: FakePlugin, connection: PluginConnection
-    ) -> None:
+    async def test_a_message_over_the_limit_fails_that_plugin(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID="x" * MAX_MESSAGE_BYTES, health="Healthy")]
         with pytest.raises(PluginFailed, match=r"ListAndWatch.*RESOURCE_EXHAUSTED"):
             await first_list(connection)
 
-    async def test_devices_over_the_limit_are_not_decoded(
-        self, plugin: FakePlugin, connection: PluginConnection
-    ) -> None:
+    async def test_devices_over_the_limit_are_not_decoded(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID=str(number)) for number in range(MAX_DEVICES + 10)]
         listed = await first_list(connection)
         assert len(listed.devices) == MAX_DEVICES
@@ -139,7 +132,7 @@ class TestDeviceLists:
     @pytest.mark.parametrize(
         "end", ["at_once", "after_first", "never"], ids=["never listed", "after a list", "by its own choice"]
     )
-    async def test_end_with_the_stream(self, plugin: FakePlugin, connection: PluginConnection, end: StreamEnd) -> None:
+    async def test_end_with_the_stream(self, plugin: FakePlugin, connection: Connection, end: StreamEnd) -> None:
         plugin.knobs.stream_end = end
         seen = 0
         async for _ in connection.device_lists():
@@ -149,23 +142,21 @@ class TestDeviceLists:
         assert seen == (0 if end == "at_once" else 1)
 
     @pytest.mark.kubelet("scenario 99")
-    async def test_fail_with_the_plugins_error(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_fail_with_the_plugins_error(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.stream_end, plugin.knobs.stream_error = "after_first", FAILURE
         with pytest.raises(PluginFailed, match=r"ListAndWatch.*example\.com/fake failed: INTERNAL: out of order"):
             async for _ in connection.device_lists():
                 pass
 
     @pytest.mark.kubelet("scenario 100")
-    async def test_fail_when_the_process_has_ended(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_fail_when_the_process_has_ended(self, plugin: FakePlugin, connection: Connection) -> None:
         async with device_lists(connection) as lists:
             await anext(lists)
             await plugin.stop()
             with pytest.raises(PluginFailed, match="ListAndWatch"):
                 await anext(lists)
 
-    async def test_end_when_the_connection_is_closed_and_the_reader_continues(
-        self, plugin: FakePlugin, connection: PluginConnection
-    ) -> None:
+    async def test_end_when_closed_while_the_reader_continues(self, plugin: FakePlugin, connection: Connection) -> None:
         seen = 0
         async for _ in connection.device_lists():
             seen += 1
@@ -173,13 +164,11 @@ class TestDeviceLists:
         assert seen == 1
         await plugin.wait_for_streams(0)
 
-    async def test_of_a_closed_connection_end(self, connection: PluginConnection) -> None:
+    async def test_of_a_closed_connection_end(self, connection: Connection) -> None:
         await connection.aclose()
         assert [listed async for listed in connection.device_lists()] == []
 
-    async def test_a_reader_that_is_cancelled_is_cancelled(
-        self, plugin: FakePlugin, connection: PluginConnection
-    ) -> None:
+    async def test_a_cancelled_reader_is_cancelled(self, plugin: FakePlugin, connection: Connection) -> None:
         async def read() -> None:
             async for _ in connection.device_lists():
                 pass
@@ -194,9 +183,7 @@ class TestDeviceLists:
 
 class TestAllocate:
     @pytest.mark.kubelet("scenario 45")
-    async def test_requests_one_container_and_keeps_the_response_unchanged(
-        self, plugin: FakePlugin, connection: PluginConnection
-    ) -> None:
+    async def test_one_container_and_its_unchanged_response(self, plugin: FakePlugin, connection: Connection) -> None:
         answer = api_pb2.ContainerAllocateResponse(
             envs={"B": "2", "A": "1"}, cdi_devices=[api_pb2.CDIDevice(name="example.com/gpu=0")]
         )
@@ -207,13 +194,11 @@ class TestAllocate:
         (call,) = plugin.calls_of("Allocate")
         assert [list(asked.devices_ids) for asked in call.request.container_requests] == [["d0", "d1"]]
 
-    async def test_an_empty_response_for_the_container_is_valid(
-        self, plugin: FakePlugin, connection: PluginConnection
-    ) -> None:
+    async def test_an_empty_response_for_a_container_is_valid(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.allocate_answer = lambda _: api_pb2.ContainerAllocateResponse()
         assert await connection.allocate(("d0",)) == AllocateResponse(b"", ContainerEdits())
 
-    async def test_no_container_response_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_no_container_response_is_a_failure(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.allocate_empty = True
         with pytest.raises(PluginFailed, match=r"Allocate.*0 container responses for one container"):
             await connection.allocate(("d0",))
@@ -221,7 +206,7 @@ class TestAllocate:
     @pytest.mark.kubelet("weak spot 28")
     @pytest.mark.parametrize(("size", "is_taken"), [(MAX_ALLOCATION_BYTES - 64, True), (MAX_ALLOCATION_BYTES, False)])
     async def test_a_response_has_a_size_limit(
-        self, plugin: FakePlugin, connection: PluginConnection, size: int, *, is_taken: bool
+        self, plugin: FakePlugin, connection: Connection, size: int, *, is_taken: bool
     ) -> None:
         plugin.knobs.allocate_answer = lambda _: api_pb2.ContainerAllocateResponse(envs={"A": "x" * size})
         if is_taken:
@@ -233,30 +218,28 @@ class TestAllocate:
 
 class TestPreferred:
     @pytest.mark.kubelet("behaviour 8", "scenario 46")
-    async def test_sends_its_arguments(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_sends_its_arguments(self, plugin: FakePlugin, connection: Connection) -> None:
         assert await connection.preferred(("d0", "d1", "d2"), ("d0",), 2) == ("d0", "d2")
         (call,) = plugin.calls_of("GetPreferredAllocation")
         (asked,) = call.request.container_requests
         assert (list(asked.must_include_deviceIDs), asked.allocation_size) == (["d0"], 2)
 
-    async def test_a_response_with_all_available_devices_is_valid(
-        self, plugin: FakePlugin, connection: PluginConnection
-    ) -> None:
+    async def test_a_response_with_all_devices_is_valid(self, plugin: FakePlugin, connection: Connection) -> None:
         available = tuple("é" * 120 + str(number) for number in range(1000))
         plugin.knobs.preferred_answer = available
         assert await connection.preferred(available, (), 1) == available
 
-    async def test_a_longer_response_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_a_longer_response_is_a_failure(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.preferred_answer = ["x" * 1000] * 100
         with pytest.raises(PluginFailed, match=r"GetPreferredAllocation.*exceeds the limit"):
             await connection.preferred(("d0", "d1"), (), 1)
 
-    async def test_an_empty_response_prefers_nothing(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_an_empty_response_prefers_nothing(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.preferred_empty = True
         assert await connection.preferred(("d0",), (), 1) == ()
 
 
-Ask = Callable[[PluginConnection], Awaitable[object]]
+Ask = Callable[[Connection], Awaitable[object]]
 
 
 CALLS: dict[str, Ask] = {
@@ -278,21 +261,21 @@ class TestFailures:
 
     @pytest.fixture
     async def in_flight(
-        self, plugin: FakePlugin, connection: PluginConnection, gate: asyncio.Event, call: str
+        self, plugin: FakePlugin, connection: Connection, gate: asyncio.Event, call: str
     ) -> AsyncIterator[asyncio.Future[object]]:
         asking = asyncio.ensure_future(CALLS[call](connection))
         await plugin.wait_for_calls(call)
         yield asking
         gate.set()
 
-    async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection, call: str) -> None:
+    async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: Connection, call: str) -> None:
         plugin.knobs.allocate_error = plugin.knobs.preferred_error = plugin.knobs.pre_start_error = FAILURE
         with pytest.raises(PluginFailed, match=rf"{call}.*INTERNAL: out of order"):
             await CALLS[call](connection)
 
     @pytest.mark.kubelet("weak spot 3", "weak spot 26")
     async def test_a_plugin_that_hangs_times_out(
-        self, connection: PluginConnection, gate: asyncio.Event, monkeypatch: pytest.MonkeyPatch, call: str
+        self, connection: Connection, gate: asyncio.Event, monkeypatch: pytest.MonkeyPatch, call: str
     ) -> None:
         for limit in "ALLOCATE_SECONDS", "PREFERRED_SECONDS", "PRE_START_SECONDS":
             monkeypatch.setattr(plugin_connection, limit, 0.2)
@@ -300,21 +283,19 @@ class TestFailures:
             await CALLS[call](connection)
         gate.set()
 
-    async def test_a_plugin_that_has_ended_is_a_failure(
-        self, plugin: FakePlugin, connection: PluginConnection, call: str
-    ) -> None:
+    async def test_an_ended_plugin_is_a_failure(self, plugin: FakePlugin, connection: Connection, call: str) -> None:
         await plugin.stop()
         with pytest.raises(PluginFailed, match=rf"{call}.*UNAVAILABLE"):
             await CALLS[call](connection)
 
     async def test_a_call_in_flight_fails(
-        self, connection: PluginConnection, in_flight: asyncio.Future[object], call: str
+        self, connection: Connection, in_flight: asyncio.Future[object], call: str
     ) -> None:
         await connection.aclose()
         with pytest.raises(PluginFailed, match=rf"{call}.*the connection was closed"):
             await in_flight
 
-    async def test_a_later_call_fails(self, connection: PluginConnection, call: str) -> None:
+    async def test_a_later_call_fails(self, connection: Connection, call: str) -> None:
         await connection.aclose()
         with pytest.raises(PluginFailed, match=rf"{call}.*the connection was closed"):
             await CALLS[call](connection)
@@ -325,7 +306,7 @@ class TestFailures:
             await in_flight
 
     async def test_an_unexpected_exception_fails_one_call_and_is_logged(
-        self, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+        self, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
     ) -> None:
         def surprised(*_: object) -> None:
             raise ZeroDivisionError("unexpected")
@@ -339,10 +320,10 @@ class TestFailures:
 
 
 async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:
-    async with aclosing(await PluginConnection.open(RESOURCE, plugin.socket_path)):
+    async with aclosing(await Connection.open(RESOURCE, plugin.socket_path)):
         await plugin.stop()
         second = FakePlugin(RESOURCE, {"other": FakeDevice()}, socket_name=plugin.socket_name)
         await second.start(tmp_path)
-        async with aclosing(await PluginConnection.open(RESOURCE, second.socket_path)) as connection:
+        async with aclosing(await Connection.open(RESOURCE, second.socket_path)) as connection:
             assert set((await first_list(connection)).devices) == {"other"}
         await second.stop()

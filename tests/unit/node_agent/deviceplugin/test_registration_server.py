@@ -133,9 +133,7 @@ async def test_a_plugin_that_refuses_to_send_its_options(manager: Manager, plugi
     assert len(details) < 1000
 
 
-async def test_a_plugin_that_hangs_delays_no_other(
-    manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hung_plugin_delays_none(manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin_connection, "OPTIONS_SECONDS", 0.2)
     plugin.knobs.options_gate = asyncio.Event()
     hanging = asyncio.create_task(refusal(plugin))
@@ -151,9 +149,7 @@ async def test_a_plugin_that_hangs_delays_no_other(
 
 
 @pytest.mark.kubelet("behaviour 10")
-async def test_a_socket_without_a_process(
-    manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_socket_without_process(manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin_connection, "DIAL_SECONDS", 0.2)
     left_behind(manager.folder / "dead.sock")
     code, details = await refusal(plugin, endpoint="dead.sock")
@@ -208,9 +204,7 @@ class TestSocketPath:
             await server.start()
         await server.stop()
 
-    async def test_the_socket_of_another_process_is_never_replaced(
-        self, tmp_path: Path, server: RegistrationServer
-    ) -> None:
+    async def test_the_socket_of_another_process_is_kept(self, tmp_path: Path, server: RegistrationServer) -> None:
         with listening(tmp_path / "kubelet.sock"):
             with pytest.raises(DirectoryServed, match=r"it answers on kubelet\.sock"):
                 await server.start()
@@ -296,9 +290,7 @@ class TestKeepServing:
         async with kept(tmp_path / "p") as found:
             yield found
 
-    async def test_a_removed_socket_is_created_again_and_logged_once(
-        self, kept: Kept, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_removed_sockets_are_recreated_and_logged(self, kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
         kept.socket.unlink()
         await kept.until(kept.socket.exists)
         assert kept.socket.stat().st_mode & 0o777 == 0o600
@@ -315,7 +307,7 @@ class TestKeepServing:
         with pytest.raises(DirectoryServed, match="lock"):
             PluginDirectory.take(kept.directory.path)
 
-    async def test_the_socket_of_another_process_is_reported_until_it_ends(
+    async def test_another_process_is_reported_until_it_ends(
         self, kept: Kept, caplog: pytest.LogCaptureFixture
     ) -> None:
         kept.socket.unlink()

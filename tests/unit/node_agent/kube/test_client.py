@@ -138,9 +138,7 @@ async def test_any_answer_is_a_connection(
     assert logged(caplog) == [LOST, BACK, LOST, BACK]
 
 
-async def test_a_list_without_a_resource_version_is_used_and_not_watched(
-    cluster: KubeClient, transport: Transport
-) -> None:
+async def test_a_list_without_resource_version_is_used_not_watched(cluster: KubeClient, transport: Transport) -> None:
     transport.version = {}
     transport.respond(200)
     objects, version = await cluster.list(PodObject, {})

@@ -97,6 +97,7 @@ def test_a_name_that_a_pod_has_through_dra_is_passed_over() -> None:
 
 
 HASH = "0123456789abcdef0123456789abcdef"
+CONFIG_HASH = "kubernetes.io/config.hash"
 MIRROR = "kubernetes.io/config.mirror"
 
 
@@ -104,14 +105,9 @@ MIRROR = "kubernetes.io/config.mirror"
     ("annotations", "uid", "api_uid"),
     [
         pytest.param({}, "u", "", id="an ordinary pod"),
-        pytest.param({"kubernetes.io/config.hash": HASH, MIRROR: HASH}, HASH, "u", id="a mirror pod"),
-        pytest.param({"kubernetes.io/config.hash": HASH}, "u", "", id="no mirror pod"),
-        pytest.param(
-            {"kubernetes.io/config.hash": "5f0c5b1e-0000-4000-8000-000000000000", MIRROR: "x"},
-            "u",
-            "",
-            id="another pod's uid",
-        ),
+        pytest.param({CONFIG_HASH: HASH, MIRROR: HASH}, HASH, "u", id="a mirror pod"),
+        pytest.param({CONFIG_HASH: HASH}, "u", "", id="no mirror pod"),
+        pytest.param({CONFIG_HASH: "5f0c5b1e-0000-4000-8000-000000000000", MIRROR: "x"}, "u", "", id="another uid"),
     ],
 )
 def test_a_static_pod_is_known_as_the_runtime_knows_it(annotations: dict[str, str], uid: str, api_uid: str) -> None:

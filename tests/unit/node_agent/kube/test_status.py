@@ -216,9 +216,7 @@ class TestSince:
         [
             pytest.param({"devices": [{"id": "d0", "health": "Healthy"}]}, id="a device without the rest"),
             pytest.param({"conditions": [{"type": "Healthy"}], "endpoint": {}}, id="parts that are empty"),
-            pytest.param(
-                {"allocations": [{"podUID": "p", "container": "main"}], "waiting": []}, id="half an allocation"
-            ),
+            pytest.param({"allocations": [{"podUID": "p", "container": "main"}], "waiting": []}, id="half a holder"),
         ],
     )
     def test_the_observed_status_may_be_anything(self, standing: Json) -> None:

@@ -82,13 +82,9 @@ NUMA = tuple(Device(f"d{index}", numa_nodes=(index % 2,)) for index in range(6))
         pytest.param(("d0",), "02", "", 2, TopologyPolicy.NONE, ("d2",), id="rather fewer than a cordoned one"),
         pytest.param(("d0",), "0235", "0", 2, TopologyPolicy.NONE, ("d0", "d2"), id="settled is settled"),
         pytest.param((), "0135", "", 2, TopologyPolicy.BEST_EFFORT, ("d1", "d3"), id="near each other"),
-        pytest.param(
-            (), "0135", "0", 2, TopologyPolicy.BEST_EFFORT, ("d0", "d1"), id="near what is settled, or else any"
-        ),
+        pytest.param((), "0135", "0", 2, TopologyPolicy.BEST_EFFORT, ("d0", "d1"), id="near the settled, or else any"),
         pytest.param((), "01234", "2", 3, TopologyPolicy.BEST_EFFORT, ("d2", "d0", "d4"), id="near what is settled"),
-        pytest.param(
-            (), "0234", "1", 2, TopologyPolicy.BEST_EFFORT, ("d1", "d3"), id="nodes without what is settled are no use"
-        ),
+        pytest.param((), "0234", "1", 2, TopologyPolicy.BEST_EFFORT, ("d1", "d3"), id="no node without the settled"),
         pytest.param((), "", "01", 2, TopologyPolicy.NONE, ("d0", "d1"), id="nothing to choose"),
         pytest.param((), "09", "", 1, TopologyPolicy.NONE, ("d0",), id="an ID that is not listed"),
     ],

@@ -1,6 +1,7 @@
 """The kubelet's directory and its checkpoint, whatever files it has."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -61,15 +62,12 @@ def test_a_file_without_end_is_not_read_to_its_end(plugin_dir: Path, monkeypatch
         read_checkpoint(plugin_dir.parent)
 
 
-def test_a_directory_in_its_place_cannot_be_read(plugin_dir: Path) -> None:
-    (plugin_dir / CHECKPOINT).mkdir()
-    with pytest.raises(CheckpointCorrupt, match="cannot be read: Is a directory"):
-        read_checkpoint(plugin_dir.parent)
-
-
-def test_a_fifo_in_its_place_is_not_waited_for(plugin_dir: Path) -> None:
-    os.mkfifo(plugin_dir / CHECKPOINT)
-    with pytest.raises(CheckpointCorrupt, match="cannot be read: not a regular file"):
+@pytest.mark.parametrize(("make", "why"), [(os.mkdir, "Is a directory"), (os.mkfifo, "not a regular file")])
+def test_what_is_no_file_is_neither_read_nor_waited_for(
+    plugin_dir: Path, make: Callable[[Path], None], why: str
+) -> None:
+    make(plugin_dir / CHECKPOINT)
+    with pytest.raises(CheckpointCorrupt, match=f"cannot be read: {why}"):
         read_checkpoint(plugin_dir.parent)
 
 

@@ -7,6 +7,30 @@ from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import pod
 
 
+def connected() -> ConnectionStatus:
+    """To a runtime of which no validator has been seen."""
+    status = ConnectionStatus(0.0, 10.0)
+    status.connected("containerd", "v2.4.2")
+    return status
+
+
+def condition(status: ConnectionStatus) -> tuple[str, str, str]:
+    assert status.condition is not None
+    return status.condition
+
+
+def shown(status: ConnectionStatus) -> tuple[str, str, str]:
+    """With only the end of the message."""
+    state, reason, message = condition(status)
+    ends = [
+        "unknown until a container is created",
+        "is on",
+        "enable it as docs/install.md shows",
+        "update it to containerd 2.2, CRI-O 1.34 or newer",
+    ]
+    return state, reason, next(end for end in ends if message.endswith(end))
+
+
 def test_there_is_no_condition_before_the_state_is_known() -> None:
     status = ConnectionStatus(0.0, 10.0)
     assert status.condition is None
@@ -23,15 +47,13 @@ def test_connected_names_the_runtime() -> None:
     status = ConnectionStatus(0.0, 10.0)
     assert status.connected("containerd", "v2.4.2")
     assert status.is_connected
-    assert status.condition is not None
-    assert status.condition[:2] == ("True", "RuntimeConnected")
-    assert "containerd v2.4.2" in status.condition[2]
+    assert condition(status)[:2] == ("True", "RuntimeConnected")
+    assert "containerd v2.4.2" in condition(status)[2]
     assert status.grace_ends_at is None
 
 
 def test_a_restart_of_the_runtime_changes_nothing() -> None:
-    status = ConnectionStatus(0.0, 10.0)
-    status.connected("containerd", "v2.4.2")
+    status = connected()
     before = status.condition
     assert not status.disconnected("the connection ended", 100.0)
     assert not status.is_connected
@@ -43,29 +65,25 @@ def test_a_restart_of_the_runtime_changes_nothing() -> None:
 
 
 def test_a_longer_disconnection_has_its_latest_reason() -> None:
-    status = ConnectionStatus(0.0, 10.0)
-    status.connected("containerd", "v2.4.2")
+    status = connected()
     status.disconnected("the connection ended", 100.0)
     status.disconnected("nothing listens on the socket", 103.0)
     assert status.tick(110.0)
-    assert status.condition is not None
-    assert status.condition[:2] == ("False", "RuntimeDisconnected")
-    assert "nothing listens" in status.condition[2]
+    assert condition(status)[:2] == ("False", "RuntimeDisconnected")
+    assert "nothing listens" in condition(status)[2]
     assert status.disconnected("it is too long", 120.0)
-    assert "it is too long" in status.condition[2]
+    assert "it is too long" in condition(status)[2]
     assert status.connected("containerd", "v2.4.3")
-    assert status.condition[0] == "True"
+    assert condition(status)[0] == "True"
 
 
 def test_pods_without_their_devices_are_named() -> None:
     scenario = RuntimeScenario.with_plugin(4)
     scenario.sync(*((uid, container(uid)) for uid in ("a", "b", "c", "d")))
-    status = ConnectionStatus(0.0, 10.0)
-    status.connected("containerd", "v2.4.2")
-    assert status.condition is not None
-    assert injectable(status.condition, scenario.snapshot_with_runtime()) == status.condition
+    here = condition(connected())
+    assert injectable(here, scenario.snapshot_with_runtime()) == here
     scenario.run(*(pod(uid, gpu=1) for uid in ("a", "b", "c", "d")))
-    state, reason, message = injectable(status.condition, scenario.snapshot_with_runtime())
+    state, reason, message = injectable(here, scenario.snapshot_with_runtime())
     assert (state, reason) == ("True", "DevicesNotInjected")
     assert "4 containers" in message
     assert "default/a, default/b, default/c, …" in message
@@ -95,8 +113,7 @@ def test_a_disconnected_runtime_comes_before_everything_else() -> None:
 
 
 def test_the_validator_is_known_when_a_container_is_created() -> None:
-    status = ConnectionStatus(0.0, 10.0)
-    status.connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    status = connected()
     assert shown(status) == ("True", "RuntimeConnected", "unknown until a container is created")
     assert status.validator_seen(Validator.ON)
     assert shown(status) == ("True", "RuntimeConnected", "is on")
@@ -104,19 +121,17 @@ def test_the_validator_is_known_when_a_container_is_created() -> None:
 
 
 def test_a_disabled_validator_has_a_remedy() -> None:
-    status = ConnectionStatus(0.0, 10.0)
-    status.connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    status = connected()
     assert status.validator_seen(Validator.OFF)
     assert shown(status) == ("True", "NoDefaultValidator", "enable it as docs/install.md shows")
 
 
 def test_a_restart_that_disables_it_is_noticed() -> None:
-    status = ConnectionStatus(0.0, 10.0)
-    status.connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    status = connected()
     status.validator_seen(Validator.ON)
     status.disconnected("the connection ended", 100.0)
     assert not status.validator_seen(Validator.OFF), "a disconnected runtime does not count"
-    assert not status.connected("containerd", "v2.4.2", Validator.NOT_SEEN), "a restart alone changes nothing"
+    assert not status.connected("containerd", "v2.4.2"), "a restart alone changes nothing"
     assert status.validator_seen(Validator.OFF)
     assert shown(status)[:2] == ("True", "NoDefaultValidator")
     assert status.validator_seen(Validator.ON)
@@ -128,21 +143,8 @@ def test_a_release_without_a_validator_is_reported_until_another_connects() -> N
     assert status.connected("containerd", "v2.1.4", Validator.MISSING)
     assert shown(status) == ("True", "NoDefaultValidator", "update it to containerd 2.2, CRI-O 1.34 or newer")
     status.disconnected("the connection ended", 100.0)
-    assert status.connected("containerd", "v2.2.0", Validator.NOT_SEEN)
+    assert status.connected("containerd", "v2.2.0")
     assert shown(status)[:2] == ("True", "RuntimeConnected")
     status.validator_seen(Validator.ON)
     assert status.connected("containerd", "v2.1.4", Validator.MISSING)
     assert shown(status)[:2] == ("True", "NoDefaultValidator")
-
-
-def shown(status: ConnectionStatus) -> tuple[str, str, str]:
-    """With only the end of the message."""
-    assert status.condition is not None
-    state, reason, message = status.condition
-    ends = [
-        "unknown until a container is created",
-        "is on",
-        "enable it as docs/install.md shows",
-        "update it to containerd 2.2, CRI-O 1.34 or newer",
-    ]
-    return state, reason, next(end for end in ends if message.endswith(end))

@@ -1,5 +1,6 @@
 """What a container gets when it is created, and why it is refused."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, contai
 KEY = "required-plugins.noderesource.dev"
 
 
-def with_plugin(count: int = 2, **options: bool) -> RuntimeScenario:
-    return RuntimeScenario.with_plugin(count, options=PluginOptions(**options))
+def with_plugin(count: int = 2, nics: Sequence[str] = (), **options: bool) -> RuntimeScenario:
+    return RuntimeScenario.with_plugin(count, nics, PluginOptions(**options))
 
 
 def prepared(*containers: Container) -> RuntimeScenario:
@@ -40,8 +41,7 @@ def static_refusal(uid: str, config_hash: str) -> Refusal:
 
 class TestGrant:
     def test_the_plugins_edits_and_a_mark(self) -> None:
-        scenario = with_plugin()
-        scenario.run(pod("p", gpu=1))
+        scenario = with_plugin().run(pod("p", gpu=1))
         answer = scenario.ask("p")
         assert isinstance(answer, Grant)
         assert answer.edits.envs == {"ANSWER": "ok"}
@@ -50,32 +50,25 @@ class TestGrant:
         assert [a.device_ids for a in answer.version.allocations] == [("d0",)]
 
     def test_all_resources_of_a_container_as_one(self) -> None:
-        scenario = with_plugin()
-        scenario.plugin(["n0"], NIC, endpoint=2)
-        scenario.run(pod("p", gpu=1, nic=1))
+        scenario = with_plugin(nics=["n0"]).run(pod("p", gpu=1, nic=1))
         answer = scenario.ask("p")
         assert isinstance(answer, Grant)
         assert [a.resource_name for a in answer.version.allocations] == [GPU, NIC]
 
     def test_each_container_its_own(self) -> None:
-        scenario = with_plugin()
-        scenario.run(pod("p", container("one", gpu=1), container("two", gpu=1), container("none")))
+        scenario = with_plugin().run(pod("p", container("one", gpu=1), container("two", gpu=1), container("none")))
         found = [scenario.ask("p", name) for name in ("one", "two")]
-        assert [a.device_ids for g in found if isinstance(g, Grant) for a in g.version.allocations] == [
-            ("d0",),
-            ("d1",),
-        ]
+        held = [a.device_ids for g in found if isinstance(g, Grant) for a in g.version.allocations]
+        assert held == [("d0",), ("d1",)]
         assert scenario.ask("p", "none", held=True) is None
 
     def test_other_devices_have_other_marks(self) -> None:
-        scenario = with_plugin()
-        scenario.run(pod("p", gpu=1), pod("q", gpu=1))
+        scenario = with_plugin().run(pod("p", gpu=1), pod("q", gpu=1))
         found = [scenario.ask(uid) for uid in ("p", "q")]
         assert len({g.edits.annotations[CONTAINER_DEVICES_ANNOTATION] for g in found if isinstance(g, Grant)}) == 2
 
     def test_after_a_restart_without_the_api(self) -> None:
-        scenario = with_plugin()
-        scenario.run(pod("p", container("one", gpu=1), container("none")))
+        scenario = with_plugin().run(pod("p", container("one", gpu=1), container("none")))
         after = scenario.rebooted()
         assert isinstance(after.ask("p", "one", held=True), Grant)
         assert after.ask("p", "none", held=True) is None
@@ -86,8 +79,7 @@ class TestPodSettings:
 
     def asking(self, *answers: bytes, **own: Any) -> RuntimeScenario:
         """A pod that asks for one of each resource, and is answered so."""
-        scenario = with_plugin()
-        scenario.plugin(["n0"], NIC, endpoint=2)
+        scenario = with_plugin(nics=["n0"])
         limits = {GPU: 1, NIC: 1} if len(answers) > 1 else {GPU: 1}
         todo = scenario.see(pod("p", Container("main", limits=limits, settings=ContainerSettings(**own))))
         for answer in answers:
@@ -100,26 +92,21 @@ class TestPodSettings:
         assert isinstance(answer, Grant), answer
         return answer
 
-    def test_its_environment_variable_wins(self) -> None:
-        given = self.given(self.asking(b"ok", envs=frozenset({"ANSWER"})))
-        assert given.edits.envs == {}
-        assert given.omitted == ("env ANSWER",)
+    @pytest.mark.parametrize(
+        ("answers", "own", "omitted"),
+        [
+            pytest.param([b"ok"], {"envs": frozenset({"ANSWER"})}, ("env ANSWER",), id="its variable"),
+            pytest.param([b"one", b"two"], {"envs": frozenset({"ANSWER"})}, ("env ANSWER",), id="conflicting plugins"),
+            pytest.param([b"mount /coll/"], {"paths": frozenset({"/coll"})}, ("mount /coll/",), id="its volume"),
+        ],
+    )
+    def test_win_over_the_plugins(self, answers: list[bytes], own: dict[str, Any], omitted: tuple[str, ...]) -> None:
+        given = self.given(self.asking(*answers, **own))
+        assert (given.edits.envs, given.edits.mounts, given.omitted) == ({}, (), omitted)
 
     def test_an_unrelated_variable_does_not(self) -> None:
         given = self.given(self.asking(b"ok", envs=frozenset({"MORE"})))
-        assert given.edits.envs == {"ANSWER": "ok"}
-        assert given.omitted == ()
-
-    def test_its_volume_wins(self) -> None:
-        scenario = self.asking(b"mount /coll/", paths=frozenset({"/coll"}))
-        given = self.given(scenario)
-        assert given.edits.mounts == ()
-        assert given.omitted == ("mount /coll/",)
-
-    def test_a_conflict_of_plugins_that_the_pod_settles(self) -> None:
-        given = self.given(self.asking(b"one", b"two", envs=frozenset({"ANSWER"})))
-        assert given.edits.envs == {}
-        assert given.omitted == ("env ANSWER",)
+        assert (given.edits.envs, given.omitted) == ({"ANSWER": "ok"}, ())
 
     @pytest.mark.parametrize(("is_privileged", "permissions"), [(False, "rw"), (True, "rwm")])
     def test_a_privileged_container_has_all_permissions(self, is_privileged: bool, permissions: str) -> None:
@@ -127,17 +114,14 @@ class TestPodSettings:
         assert device.permissions == permissions
 
     def test_settings_of_another_container(self) -> None:
-        assert (
-            pod("p", Container("main", settings=ContainerSettings(frozenset({"A"})))).container_settings("other")
-            == NO_SETTINGS
-        )
+        found = pod("p", Container("main", settings=ContainerSettings(frozenset({"A"}))))
+        assert found.container_settings("other") == NO_SETTINGS
 
 
 class TestNoDecision:
     @pytest.mark.parametrize("held", [False, True])
     def test_a_pod_that_asks_for_nothing(self, held: bool) -> None:
-        scenario = with_plugin()
-        scenario.run(pod("p"))
+        scenario = with_plugin().run(pod("p"))
         assert scenario.ask("p", held=held) is None
 
     def test_an_unknown_pod_without_the_annotation(self) -> None:
@@ -152,8 +136,7 @@ class TestNoDecision:
         assert scenario.ask("p", held=True) is None
 
     def test_an_unregistered_resource_beside_a_registered_one(self) -> None:
-        scenario = with_plugin()
-        scenario.run(pod("p", container("one", gpu=1), container("two", nic=1)))
+        scenario = with_plugin().run(pod("p", container("one", gpu=1), container("two", nic=1)))
         assert scenario.ask("p", "two", held=True) is None
 
 
@@ -186,8 +169,7 @@ class TestRefused:
 
     @pytest.mark.kubelet("weak spot 27")
     def test_no_device_is_free(self) -> None:
-        scenario = with_plugin(1)
-        scenario.run(pod("q", gpu=1), pod("p", gpu=1))
+        scenario = with_plugin(1).run(pod("q", gpu=1), pod("p", gpu=1))
         self.refused(scenario, "container main has no", GPU, "NotEnoughDevices")
 
     def test_an_allocation_in_progress(self) -> None:
@@ -208,8 +190,7 @@ class TestRefused:
         self.refused(scenario, "EndpointStopped")
 
     def test_a_terminating_pod(self) -> None:
-        scenario = with_plugin()
-        scenario.run(pod("p", gpu=1, is_terminating=True))
+        scenario = with_plugin().run(pod("p", gpu=1, is_terminating=True))
         self.refused(scenario, "is terminating")
 
     def test_a_pod_that_is_over(self) -> None:
@@ -228,16 +209,13 @@ class TestRefused:
     def test_a_lost_response(self) -> None:
         scenario = RuntimeScenario(Checkpoint((held_by("p", "d0", response=None),), {GPU: ()}))
         self.refused(scenario, "was lost with the checkpoint", soon=True)
-        effects = scenario.plugin(device_ids(1))
-        scenario.answer_all(effects)
+        scenario.answer_all(scenario.plugin(device_ids(1)))
         assert isinstance(scenario.ask("p"), Grant)
 
     @pytest.mark.kubelet("weak spot 24")
     def test_conflicting_plugins(self) -> None:
-        scenario = with_plugin()
-        scenario.plugin(["n0"], NIC, endpoint=2)
-        effects = scenario.see(pod("p", gpu=1, nic=1))
-        (call,) = calls(effects)
+        scenario = with_plugin(nics=["n0"])
+        (call,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
         (second,) = calls(scenario.answer(call, b"one"))
         scenario.answer(second, b"two")
         self.refused(scenario, GPU, NIC, "env ANSWER")
@@ -251,8 +229,7 @@ class TestRefused:
 
 class TestPreStart:
     def test_must_be_answered_first(self) -> None:
-        scenario = with_plugin(pre_start_required=True)
-        scenario.run(pod("p", gpu=1))
+        scenario = with_plugin(pre_start_required=True).run(pod("p", gpu=1))
         refusal = scenario.refusal("p")
         assert refusal.is_temporary
         assert "PreStartContainer" in refusal.message
@@ -260,8 +237,7 @@ class TestPreStart:
         assert isinstance(scenario.ask("p"), Grant)
 
     def test_the_refusal_has_the_plugins_error(self) -> None:
-        scenario = with_plugin(pre_start_required=True)
-        scenario.run(pod("p", gpu=1))
+        scenario = with_plugin(pre_start_required=True).run(pod("p", gpu=1))
         scenario.prepare(scenario.effects, "cannot reset")
         assert scenario.refusal("p") == Refusal(
             f"{GPU} is not prepared for container main (PreStartContainer): cannot reset"
@@ -309,8 +285,7 @@ class TestPreStart:
         assert call.container == "main"
 
     def test_a_call_for_another_that_shares_the_device_is_waited_for(self) -> None:
-        scenario = with_plugin(1, pre_start_required=True)
-        scenario.run(pod("p", init("prep"), container("main", gpu=1)))
+        scenario = with_plugin(1, pre_start_required=True).run(pod("p", init("prep"), container("main", gpu=1)))
         (first,) = (effect for effect in scenario.effects if isinstance(effect, CallPreStart))
         (second,) = scenario.happens("pre_started", first.ticket)[-1:]
         assert isinstance(second, CallPreStart)
@@ -329,8 +304,7 @@ class TestPreStart:
         assert isinstance(after.ask("p"), Grant)
 
     def test_after_a_restart_without_its_plugin_it_is_granted_after_a_timeout(self) -> None:
-        scenario = with_plugin()
-        scenario.run(pod("p", gpu=1))
+        scenario = with_plugin().run(pod("p", gpu=1))
         after = scenario.rebooted()
         after.sync()
         assert isinstance(after.ask("p"), Refusal)

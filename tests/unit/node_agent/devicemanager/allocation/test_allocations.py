@@ -64,9 +64,7 @@ def test_entries_of_a_resource_are_sorted_by_pod_and_container() -> None:
     [
         pytest.param({}, {-1: ("d0", "d1", "d2")}, id="nothing known"),
         pytest.param({"d0": (0,), "d1": (0,), "d2": (1,)}, {0: ("d0", "d1"), 1: ("d2",)}, id="one node each"),
-        pytest.param(
-            {"d0": (0, 1)}, {-1: ("d1", "d2"), 0: ("d0",), 1: ("d0",)}, id="a device of two nodes is under both"
-        ),
+        pytest.param({"d0": (0, 1)}, {-1: ("d1", "d2"), 0: ("d0",), 1: ("d0",)}, id="a device of two nodes is in both"),
         pytest.param({"d0": (10,), "d1": (2,), "d2": (1,)}, {1: ("d2",), 2: ("d1",), 10: ("d0",)}, id="numeric order"),
         pytest.param({"d0": ()}, {-1: ("d0", "d1", "d2")}, id="topology without nodes"),
     ],

@@ -32,17 +32,13 @@ from tests.unit.node_agent.devicemanager.scenario import (
         pytest.param([container("a", gpu=1), container("b", gpu=2)], {"a": ["d0"], "b": ["d1", "d2"]}, id="two apps"),
         pytest.param([init("i", 2), container("a", gpu=1)], {"i": ["d0", "d1"], "a": ["d0"]}, id="app reuses init's"),
         pytest.param([init("i", 1), init("j", 2)], {"i": ["d0"], "j": ["d0", "d1"]}, id="init reuses init's"),
-        pytest.param(
-            [init("i", 1), container("a", gpu=2)], {"i": ["d0"], "a": ["d0", "d1"]}, id="app takes more than init had"
-        ),
+        pytest.param([init("i", 1), container("a", gpu=2)], {"i": ["d0"], "a": ["d0", "d1"]}, id="app takes one more"),
         pytest.param(
             [init("i", 1), container("a", gpu=1), container("b", gpu=1)],
             {"i": ["d0"], "a": ["d0"], "b": ["d1"]},
             id="apps never share what init had",
         ),
-        pytest.param(
-            [sidecar("s", 1), container("a", gpu=1)], {"s": ["d0"], "a": ["d1"]}, id="a sidecar keeps its devices"
-        ),
+        pytest.param([sidecar("s", 1), container("a", gpu=1)], {"s": ["d0"], "a": ["d1"]}, id="a sidecar never shares"),
         pytest.param(
             [init("i", 2), sidecar("s", 1), container("a", gpu=1)],
             {"i": ["d0", "d1"], "s": ["d0"], "a": ["d1"]},

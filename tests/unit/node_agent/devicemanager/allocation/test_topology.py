@@ -145,9 +145,7 @@ ANYWHERE = Merged(None, True)
         pytest.param([bad(3)], near(0, 1), REFUSED, REFUSED, id="fits, but is not preferred"),
         pytest.param([()], near(0, 1, 2, 3), REFUSED, REFUSED, id="impossible"),
         pytest.param([(), good(2)], near(1), REFUSED, REFUSED, id="impossible beside one that fits"),
-        pytest.param(
-            [bad(7), bad(3, 7)], near(0, 1, 2), REFUSED, REFUSED, id="as many nodes as the most demanding needs"
-        ),
+        pytest.param([bad(7), bad(3, 7)], near(0, 1, 2), REFUSED, REFUSED, id="as many as the most demanding needs"),
         pytest.param([bad(1, 3)], near(0), REFUSED, REFUSED, id="but no more"),
         pytest.param([good(WHOLE)], near(*NODES), near(*NODES), REFUSED, id="all nodes"),
     ],

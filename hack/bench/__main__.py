@@ -42,10 +42,7 @@ def measure(progress: Progress) -> dict[str, Result]:
 def _without_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
     """First, while no other process of ours runs."""
     progress("measuring the device manager")
-    results = {
-        "allocate_8": load.allocate(8, 200, 20_000),
-        "allocate_1000": load.allocate(1000, 20, 2_000),
-    }
+    results = {"allocate_8": load.allocate(8, 200, 20_000), "allocate_1000": load.allocate(1000, 20, 2_000)}
     progress("measuring allocations through a plugin")
     return results | allocation(folder)
 

@@ -343,8 +343,7 @@ def test_hooks_can_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "more"),
-    [({}, []), ({"crds": {"keep": False, "allowDowngrade": True}}, ["--delete-crds"])],
+    ("values", "more"), [({}, []), ({"crds": {"keep": False, "allowDowngrade": True}}, ["--delete-crds"])]
 )
 def test_arguments_of_the_hooks(values: dict[str, Any], more: list[str]) -> None:
     [container] = pod_of(named("Job", "nodedevice-cleanup", values))["containers"]

@@ -232,8 +232,7 @@ class FakePlugin:
     def wire_options(self) -> api_pb2.DevicePluginOptions:
         """What the fake says it wants."""
         return api_pb2.DevicePluginOptions(
-            pre_start_required=self.pre_start_required,
-            get_preferred_allocation_available=self.preferred_available,
+            pre_start_required=self.pre_start_required, get_preferred_allocation_available=self.preferred_available
         )
 
     async def record(self, call: Call) -> None:

@@ -20,10 +20,7 @@ _ASKED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("title", "job"),
-    [("Memory of the operator", "operator"), ("Memory of agents", "agent")],
-)
+@pytest.mark.parametrize(("title", "job"), [("Memory of the operator", "operator"), ("Memory of agents", "agent")])
 def test_each_program_is_shown_once(title: str, job: str, tmp_path: Path) -> None:
     """Joined by the address alone, one series of the one would match two of the other: an error in place of a panel."""
     shown = {cluster: f'{{cluster="{cluster}", instance="10.0.0.1:80", node="node-a"}}' for cluster in _CLUSTERS}

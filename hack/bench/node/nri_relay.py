@@ -78,10 +78,7 @@ async def main(listen: Path, runtime: Path) -> None:
         from_runtime, to_runtime = await asyncio.open_unix_connection(runtime)
         calls: list[Passed] = []
         answers: list[Passed] = []
-        await asyncio.gather(
-            _pass_on(from_runtime, to_plugin, calls),
-            _pass_on(from_plugin, to_runtime, answers),
-        )
+        await asyncio.gather(_pass_on(from_runtime, to_plugin, calls), _pass_on(from_plugin, to_runtime, answers))
         ended.set_result(list(creations(calls, answers)))
 
     async with await asyncio.start_unix_server(accept, listen):

@@ -126,11 +126,7 @@ _CONTAINERD = "github.com/containerd/containerd/v2"
 _CNI = "github.com/containernetworking/plugins/plugins"
 
 FAMILIES = (
-    Family(
-        name="etcd",
-        module="go.etcd.io/etcd/server/v3",
-        packages={"etcd": "go.etcd.io/etcd/server/v3"},
-    ),
+    Family(name="etcd", module="go.etcd.io/etcd/server/v3", packages={"etcd": "go.etcd.io/etcd/server/v3"}),
     Family(
         name="kubernetes",
         module="k8s.io/kubernetes",
@@ -180,16 +176,8 @@ FAMILIES = (
         packages={"oracle": "nodedevice.io/tests/oracle"},
         folder=_ORACLE,
     ),
-    Family(
-        name="checker",
-        module="",
-        packages={"checker": "nodedevice.io/tests/cluster/checker"},
-    ),
-    Family(
-        name="kwok",
-        module="sigs.k8s.io/kwok",
-        packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
-    ),
+    Family(name="checker", module="", packages={"checker": "nodedevice.io/tests/cluster/checker"}),
+    Family(name="kwok", module="sigs.k8s.io/kwok", packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Family(
         name="helm",
         module="helm.sh/helm/v4",

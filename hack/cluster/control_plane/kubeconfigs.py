@@ -14,10 +14,7 @@ from hack.cluster.control_plane.certificates import Certificate, write_private
 
 def write_for_certificate(path: Path, url: str, authority: Path, certificate: Certificate) -> Path:
     """Kubeconfig of somebody with a client certificate; both PEMs are embedded. Mode 0600."""
-    user = {
-        "client-certificate-data": _encoded(certificate.certificate),
-        "client-key-data": _encoded(certificate.key),
-    }
+    user = {"client-certificate-data": _encoded(certificate.certificate), "client-key-data": _encoded(certificate.key)}
     return _write(path, {"server": url, "certificate-authority-data": _encoded(authority)}, user)
 
 

@@ -29,10 +29,7 @@ def vendor_plugin() -> Json:
         "name": "plugin",
         "image": VENDOR_IMAGE,
         "securityContext": {"privileged": True},
-        "volumeMounts": [
-            {"name": "device-plugins", "mountPath": _KUBELET_DIR},
-            {"name": "tmp", "mountPath": "/tmp"},
-        ],
+        "volumeMounts": [{"name": "device-plugins", "mountPath": _KUBELET_DIR}, {"name": "tmp", "mountPath": "/tmp"}],
     }
     return {
         "apiVersion": "apps/v1",
@@ -66,9 +63,5 @@ def user(name: str, limits: Mapping[str, int], *checks: str) -> Json:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "containers": [container],
-            "terminationGracePeriodSeconds": 1,
-            "enableServiceLinks": False,
-        },
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1, "enableServiceLinks": False},
     }

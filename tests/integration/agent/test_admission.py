@@ -28,14 +28,7 @@ from hack.cluster.accounts import client_of_pod, client_with_token
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import (
-    NodeDevice,
-    PodDevice,
-    apply_status,
-    condition,
-    free,
-    pod_device,
-)
+from tests.integration.crds.custom_resources import NodeDevice, PodDevice, apply_status, condition, free, pod_device
 
 pytestmark = pytest.mark.cluster
 

@@ -43,10 +43,7 @@ async def kubelet_node(agent_node: AgentNode) -> AsyncIterator[KubeletNode]:
         pytest.skip("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
     folder = agent_node.folder / "k"
     (folder / "device-plugins").mkdir(parents=True)
-    async with (
-        PodResources(folder / "pod-resources/kubelet.sock"),
-        Kubelet(folder / "device-plugins", way) as kubelet,
-    ):
+    async with PodResources(folder / "pod-resources/kubelet.sock"), Kubelet(folder / "device-plugins", way) as kubelet:
         await kubelet.start(Machine())
         node = KubeletNode(agent_node, kubelet)
         node.start_agent()

@@ -6,14 +6,7 @@ import pytest
 from nodedevice_api.names import OPERATOR_FIELD_MANAGER, Condition, node_device_name
 
 from hack.cluster.control_plane.control_plane import ControlPlane
-from tests.integration.crds.custom_resources import (
-    NodeDevice,
-    allocation,
-    apply_status,
-    condition,
-    device,
-    node_device,
-)
+from tests.integration.crds.custom_resources import NodeDevice, allocation, apply_status, condition, device, node_device
 
 pytestmark = pytest.mark.cluster
 

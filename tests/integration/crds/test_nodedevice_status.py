@@ -45,12 +45,7 @@ FULL: Body = {
     "releasing": 1,
     "reserved": 1,
     "available": 0,
-    "endpoint": {
-        "state": "Running",
-        "since": NOW,
-        "preStartRequired": True,
-        "getPreferredAllocationAvailable": False,
-    },
+    "endpoint": {"state": "Running", "since": NOW, "preStartRequired": True, "getPreferredAllocationAvailable": False},
     "agent": {"version": "0.1.0", "runtime": "nri"},
     "devices": [
         device("a", presence="Present", cordonedSince=NOW, numaNodes=[0, 1], attributes={"model": "X"}),

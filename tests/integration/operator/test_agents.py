@@ -162,10 +162,7 @@ def test_many_leases_that_are_deleted_together_are_no_fault_of_the_agents(
 
 
 def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
-    installed: ControlPlane,
-    operator: OperatorProcess,
-    played: Callable[[], PlayedNode],
-    proxy: FaultProxy,
+    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode], proxy: FaultProxy
 ) -> None:
     node, other = played(), played()
     operator.stop()

@@ -159,8 +159,7 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.parametrize(
-    "address",
-    [":0", pytest.param("[::1]:0", marks=pytest.mark.skipif(not has_ipv6(), reason="enable IPv6 on lo"))],
+    "address", [":0", pytest.param("[::1]:0", marks=pytest.mark.skipif(not has_ipv6(), reason="enable IPv6 on lo"))]
 )
 def test_other_forms_of_a_local_address(address: str, health: AgentHealth) -> None:
     server = metrics.serve(address, health)

@@ -11,14 +11,7 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import PodDevice
 from tests.integration.operator.pods.pods import Pods
-from tests.integration.operator_process import (
-    GPU,
-    NIC,
-    OperatorProcess,
-    PlayedNode,
-    operator_writes,
-    pod_device,
-)
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, operator_writes, pod_device
 
 
 @pytest.mark.kubelet("behaviour 68", "scenario 102", "weak spot 13")

@@ -114,12 +114,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
     # -- plugins ----------------------------------------------------------------------------------------------------
 
-    @rule(
-        name=st.sampled_from(NAMES),
-        options=OPTIONS,
-        devices=st.none() | DEVICES,
-        is_intent_read=st.booleans(),
-    )
+    @rule(name=st.sampled_from(NAMES), options=OPTIONS, devices=st.none() | DEVICES, is_intent_read=st.booleans())
     def a_plugin_registers(
         self, name: str, options: PluginOptions, devices: list[Device] | None, is_intent_read: bool
     ) -> None:

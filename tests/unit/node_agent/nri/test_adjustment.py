@@ -114,8 +114,7 @@ def test_permissions_of_a_character_device(permissions: str, expected: list[tupl
 
 
 @pytest.mark.parametrize(
-    ("permissions", "expected"),
-    [("rwm", []), ("rw", [(False, "b", 7, 1, "m")]), ("r", [(False, "b", 7, 1, "wm")])],
+    ("permissions", "expected"), [("rwm", []), ("rw", [(False, "b", 7, 1, "m")]), ("r", [(False, "b", 7, 1, "wm")])]
 )
 def test_permissions_of_a_block_device(permissions: str, expected: list[tuple[bool, str, int, int, str]]) -> None:
     assert rules(DeviceFile("/dev/d", "/dev/disk", permissions)) == expected

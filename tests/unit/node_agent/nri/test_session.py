@@ -10,13 +10,7 @@ from typing import cast
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
-from nodedevice_agent.devicemanager.runtime import (
-    ContainerState,
-    RunningContainer,
-    RuntimeDevice,
-    Sandbox,
-    Validator,
-)
+from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, RuntimeDevice, Sandbox, Validator
 from nodedevice_agent.nri import session as session_module
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.session import Session, SessionEnded

@@ -80,10 +80,7 @@ def test_of_what_was_decided_in_vain_only_conflicts_stand() -> None:
     decided = with_conflict(with_repair(decided, NIC, "kubelet", 100), GPU, contested, pause)
     before = NodeHistory("uid-1", applied=frozenset({GPU, "example.com/old"}))
     assert with_conflicts(before, decided) == NodeHistory(
-        "uid-1",
-        applied=frozenset({"example.com/old"}),
-        conflicts={NIC: foreign, GPU: contested},
-        backoffs={GPU: pause},
+        "uid-1", applied=frozenset({"example.com/old"}), conflicts={NIC: foreign, GPU: contested}, backoffs={GPU: pause}
     )
 
 

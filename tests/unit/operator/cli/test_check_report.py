@@ -4,14 +4,7 @@ import datetime
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.cli.check_report import (
-    MOST_LISTED,
-    CheckResult,
-    is_renewed,
-    of_agents,
-    of_node_devices,
-    table,
-)
+from nodedevice_operator.cli.check_report import MOST_LISTED, CheckResult, is_renewed, of_agents, of_node_devices, table
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.unwatched import LeaseRecord
 

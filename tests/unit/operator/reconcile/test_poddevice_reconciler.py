@@ -3,11 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from nodedevice_operator.errors import (
-    Conflict,
-    Forbidden,
-    NotFound,
-)
+from nodedevice_operator.errors import Conflict, Forbidden, NotFound
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import PodRecord
 

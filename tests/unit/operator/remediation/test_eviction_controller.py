@@ -29,14 +29,7 @@ class Bench:
         cache = Cache()
         cache.node_devices.put(held())
         self.work = EvictionController(
-            cache,
-            self.cluster,
-            recorder,
-            EVICT,
-            open_fence(),
-            delay_seconds=30,
-            per_minute=60,
-            clock=lambda: self.now,
+            cache, self.cluster, recorder, EVICT, open_fence(), delay_seconds=30, per_minute=60, clock=lambda: self.now
         )
 
     async def pass_seconds(self, seconds: int) -> None:

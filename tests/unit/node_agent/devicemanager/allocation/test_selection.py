@@ -111,13 +111,7 @@ class TestPreferred:
         ],
     )
     def test_arguments_of_the_call(
-        self,
-        nodes: list[int],
-        count: int,
-        held: str,
-        reusable: str,
-        available: str,
-        must_include: str,
+        self, nodes: list[int], count: int, held: str, reusable: str, available: str, must_include: str
     ) -> None:
         devices = on(*nodes)
         free = sorted(devices.keys() - set(ids(held)) - set(ids(reusable)))
@@ -133,10 +127,7 @@ class TestPreferred:
         assert picked.completed(["d2"]) == ("d0", "d1")
 
 
-@given(
-    nodes=st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=1, max_size=12),
-    data=st.data(),
-)
+@given(nodes=st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=1, max_size=12), data=st.data())
 def test_the_requested_number_without_duplicates_and_as_many_near_ones_as_possible(
     nodes: list[int | None], data: st.DataObject
 ) -> None:

@@ -80,8 +80,7 @@ def test_file_slugs_fit_a_file_name_and_are_unique() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [("example.com/gpu", "EXAMPLE_COM_GPU"), ("3d.example.com/a.b", "_3D_EXAMPLE_COM_A_B")],
+    ("name", "expected"), [("example.com/gpu", "EXAMPLE_COM_GPU"), ("3d.example.com/a.b", "_3D_EXAMPLE_COM_A_B")]
 )
 def test_env_names(name: str, expected: str) -> None:
     assert env_name(name) == expected

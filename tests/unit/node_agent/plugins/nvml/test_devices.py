@@ -26,8 +26,7 @@ def best_by_trying(scores: Mapping[Pair, int], free: list[str], must: list[str],
 
 
 @pytest.mark.parametrize(
-    ("machine", "size"),
-    [(machine, size) for machine, gpus in MACHINES.items() for size in range(1, min(gpus, 8) + 1)],
+    ("machine", "size"), [(machine, size) for machine, gpus in MACHINES.items() for size in range(1, min(gpus, 8) + 1)]
 )
 def test_no_set_is_better_on_a_whole_machine(machine: str, size: int) -> None:
     scores, nodes = described(machine)

@@ -65,9 +65,7 @@ STORIES = [
     Story("old ECC errors are not news", [Step(Reading(ecc_uncorrected=7)), Step(Reading(ecc_uncorrected=7))]),
     Story("ECC errors by event", [Step("ecc", "EccUncorrectable"), Step(WELL, "EccUncorrectable")]),
     Story(
-        "ECC errors ignored",
-        [Step(WELL), Step("ecc"), Step(Reading(ecc_uncorrected=1))],
-        HealthRules(ecc_marks=False),
+        "ECC errors ignored", [Step(WELL), Step("ecc"), Step(Reading(ecc_uncorrected=1))], HealthRules(ecc_marks=False)
     ),
     Story("lost, and back", [Step(Reading(is_lost=True), "GpuLost"), Step(WELL)]),
     Story(

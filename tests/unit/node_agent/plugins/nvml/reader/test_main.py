@@ -26,11 +26,7 @@ def test_a_dead_link_does_not_hide_later_links(monkeypatch: pytest.MonkeyPatch, 
     def nvmlDeviceGetNvLinkRemoteDeviceType(*_: Any) -> int:
         return 2
 
-    for function in (
-        nvmlDeviceGetNvLinkState,
-        nvmlDeviceGetNvLinkRemotePciInfo,
-        nvmlDeviceGetNvLinkRemoteDeviceType,
-    ):
+    for function in (nvmlDeviceGetNvLinkState, nvmlDeviceGetNvLinkRemotePciInfo, nvmlDeviceGetNvLinkRemoteDeviceType):
         monkeypatch.setattr(pynvml, function.__name__, function)
     reader = Reader(ReaderOptions(poll_seconds=1, call_seconds=30, host_root="/nowhere"))
     ports = reader._ports_of(Handle(None, Gpu("GPU-a")), {"0000:1b:00.0": "GPU-b"})

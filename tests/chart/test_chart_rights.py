@@ -279,9 +279,7 @@ def test_operator_cannot(
     forbidden(lambda: call(operator, namespace))
 
 
-def test_operator_patches_pods_with_nothing_or_the_mark(
-    installed: ControlPlane, operator: Client, namespace: str
-) -> None:
+def test_operator_patches_pods_with_at_most_the_mark(installed: ControlPlane, operator: Client, namespace: str) -> None:
     made = installed.client.create(pod(namespace))
     assert made.metadata is not None
     assert [each.metadata.name for each in operator.list(Pod, namespace=namespace) if each.metadata] == ["pod-a"]

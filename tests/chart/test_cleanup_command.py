@@ -122,9 +122,7 @@ def test_nothing_is_left(installed: ControlPlane, used: PlayedNode, as_hook: Com
     assert used.node.metadata.resourceVersion == version
 
 
-def test_cordons_stay_without_what_programs_reported(
-    installed: ControlPlane, used: PlayedNode, as_hook: Command
-) -> None:
+def test_cordons_stay_without_what_programs_wrote(installed: ControlPlane, used: PlayedNode, as_hook: Command) -> None:
     cordon = {
         "apiVersion": names.API_VERSION,
         "kind": names.NODE_DEVICE,
@@ -141,9 +139,7 @@ def test_cordons_stay_without_what_programs_reported(
     assert f"kept NodeDevice {used.nd_name()}, without status" in printed
 
 
-def test_the_kinds_go_only_where_that_was_asked_for(
-    installed: ControlPlane, used: PlayedNode, as_hook: Command
-) -> None:
+def test_the_kinds_go_only_where_asked_for(installed: ControlPlane, used: PlayedNode, as_hook: Command) -> None:
     status, printed = as_hook(*UNINSTALL, "--delete-crds", values=KEPT)
     assert status == 1
     assert "customresourcedefinitions" in printed  # no right to

@@ -89,9 +89,7 @@ def test_unless_allowed_to(installed: ControlPlane, as_hook: Command) -> None:
     assert (status, f"{PD}: changed from release 99.0.0 to {__version__}" in output) == (0, True), output
 
 
-def test_somebody_elses_fields_are_taken_over_and_helm_can_install_again(
-    installed: ControlPlane, as_hook: Command
-) -> None:
+def test_others_fields_are_taken_over_and_helm_can_install_again(installed: ControlPlane, as_hook: Command) -> None:
     put(installed, ND, "0.0.9", manager="kubectl")
     assert as_hook("crds", "apply")[0] == 0
     # what helm does with the definitions of a chart that it installs: an apply of its own, without force

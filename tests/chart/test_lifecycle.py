@@ -152,9 +152,7 @@ def test_an_uninstall_needs_no_namespace_of_the_agents(cluster: ControlPlane, ru
     run("install", "nodedevice", str(CHART), "--wait", "--timeout", "90s")
 
 
-def test_marks_that_are_switched_off_are_taken_away_before_the_right_goes(
-    cluster: ControlPlane, run: Helm, installed_here: None
-) -> None:
+def test_marks_switched_off_go_before_the_right(cluster: ControlPlane, run: Helm, installed_here: None) -> None:
     def marking() -> tuple[bool, bool]:
         """Whether the operator may patch Nodes, and whether it is configured to taint them."""
         rules = json.loads(cluster.kubectl("get", "clusterrole", "nodedevice-operator", "-o", "json"))["rules"]

@@ -236,9 +236,7 @@ def test_the_cleanup_has_nothing_in_the_agents_namespace() -> None:
 
 
 @pytest.mark.parametrize("word", ["123", "true", "null"])
-def test_a_name_that_yaml_takes_for_something_else_stays_a_name(
-    word: str, helm: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_name_that_yaml_would_convert_stays_a_name(word: str, helm: Callable[..., Any], tmp_path: Path) -> None:
     """Kubernetes has nothing against such names, and refuses what is no string."""
 
     def render(name: str, namespace: str) -> list[str]:

@@ -40,9 +40,7 @@ pytestmark = pytest.mark.cluster
         pytest.param({GPU: None}, "removed", id="removed"),
     ],
 )
-def test_overwritten_capacity_is_repaired(
-    stack: Stack, nodes: Observer, patch: dict[str, str | None], kind: str
-) -> None:
+def test_changed_capacity_is_repaired(stack: Stack, nodes: Observer, patch: dict[str, str | None], kind: str) -> None:
     began = time.monotonic()
     body = json.dumps({"status": {"capacity": patch}})
     manager = f"--field-manager=somebody-{kind}"

@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.agent_process import AgentNode
-from tests.integration.operator_process import OperatorProcess, PlayedNode
+from tests.integration.operator_process import OperatorProcess, PlayedNode, PlayNode
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def proxy(installed: ControlPlane) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def played(installed: ControlPlane, operator: OperatorProcess) -> Iterator[Callable[[], PlayedNode]]:
+def played(installed: ControlPlane, operator: OperatorProcess) -> Iterator[PlayNode]:
     """Makes Nodes beside that operator, and takes them away again."""
     with contextlib.ExitStack() as made:
         yield lambda: made.enter_context(PlayedNode(installed))

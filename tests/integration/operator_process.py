@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -253,6 +253,9 @@ class PlayedNode:
         delete(self.client, Node, self.name)
         if not is_lease_kept:
             delete(self.client, Lease, self.name, names.AGENTS_NAMESPACE)
+
+
+PlayNode = Callable[[], PlayedNode]
 
 
 def audited(control_plane: ControlPlane, text: str) -> Iterator[dict[str, Any]]:

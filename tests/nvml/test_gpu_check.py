@@ -99,9 +99,7 @@ EMPTY = Finding("asked", "[]", "[int]", False)
         pytest.param({"value": [], "shape": "[]"}, {"value": [1], "shape": "[int]"}, [EMPTY], id="an empty list"),
     ],
 )
-def test_types_are_compared_and_numbers_are_not(
-    real: dict[str, Any], fake: dict[str, Any], found: list[Finding]
-) -> None:
+def test_types_are_compared_and_numbers_not(real: dict[str, Any], fake: dict[str, Any], found: list[Finding]) -> None:
     assert compare(survey(asked=real), survey(asked=fake)) == found
 
 

@@ -48,9 +48,7 @@ def _put_program(path: Path, text: str = "#!/bin/sh\n") -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_assets_come_first_and_only_what_they_lack_is_built(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_the_assets_lack_is_built(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _put_program(tmp_path / "assets" / "etcd")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
     _put_go(tmp_path / "bin", monkeypatch)
@@ -75,9 +73,7 @@ def test_a_second_call_builds_nothing(cache: Path, tmp_path: Path, monkeypatch: 
     assert lines == []
 
 
-def test_progress_names_the_program_and_how_many_there_are(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_names_the_program_and_the_total(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _put_go(tmp_path / "bin", monkeypatch)
     lines: list[str] = []
     find(["etcd", "helm"], lines.append)
@@ -172,9 +168,7 @@ def test_a_package_of_debian_is_fetched_and_kept(cache: Path, tmp_path: Path, mo
     assert find(["runc"])["runc"] == found
 
 
-def test_a_package_that_cannot_be_had_shows_apts_words_and_a_remedy(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_apts_words_come_with_a_remedy(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _put_program(tmp_path / "bin" / "apt-get", "#!/bin/sh\necho 'E: Version not found' >&2; exit 100\n")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     with pytest.raises(BinaryError, match=r"E: Version not found\n.*remedy: run `apt-get update`"):

@@ -143,9 +143,7 @@ def test_the_work_of_an_agent_passes(cluster: ControlPlane, agents: dict[str, Cl
         cluster.client.delete(Lease, A, namespace=AGENTS_NAMESPACE)
 
 
-def test_the_new_node_of_a_name_takes_the_place_of_the_old_one(
-    cluster: ControlPlane, agents: dict[str, Client]
-) -> None:
+def test_the_new_node_of_a_name_replaces_the_old_one(cluster: ControlPlane, agents: dict[str, Client]) -> None:
     old = {**owner(cluster, A), "uid": "11111111-1111-1111-1111-111111111111"}
     agents[A].apply(body([old]), field_manager=AGENT_FIELD_MANAGER, force=True, dry_run=True)
     # an owner that is there keeps the garbage collector from deleting the object
@@ -230,9 +228,7 @@ def short_agent(cluster: ControlPlane) -> Iterator[Client]:
         pytest.param("example.com/Gpu", f"{SHORT}.example.com.gpu-more-0badcafe", id="more before the hash"),
     ],
 )
-def test_no_name_but_that_of_its_own_resource(
-    cluster: ControlPlane, short_agent: Client, resource: str, name: str
-) -> None:
+def test_only_the_name_of_its_resource(cluster: ControlPlane, short_agent: Client, resource: str, name: str) -> None:
     made = body([owner(cluster, SHORT)], name, SHORT, resource)
     refused_with = refused(lambda: short_agent.apply(made, field_manager=AGENT_FIELD_MANAGER, dry_run=True))
     assert f"is named after its node and resource, {'' if 'Gpu' in resource else 'such as '}{SHORT}." in refused_with

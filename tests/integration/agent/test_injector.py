@@ -154,9 +154,7 @@ async def test_the_refusal_has_the_plugins_error(
     assert "the fan is broken" in await refused(connection, made())
 
 
-async def test_devices_are_free_when_their_container_has_ended(
-    manager: HostedManager, connection: PluginConnection
-) -> None:
+async def test_devices_are_free_when_their_container_ends(manager: HostedManager, connection: PluginConnection) -> None:
     await with_pod(manager)
     await connection.create_container(sandbox(), made())
     later = Pod("uid-2", "default", "next", POD.containers)
@@ -366,9 +364,7 @@ async def test_an_injection_is_computed_once(
         assert manager.manager.containers.find(POD.uid, "c") is not None
 
 
-async def test_a_device_that_goes_to_another_pod_during_the_wait_is_not_injected(
-    tmp_path: Path, plugin: FakePlugin, disk: SlowDisk
-) -> None:
+async def test_a_device_another_pod_got_is_not_injected(tmp_path: Path, plugin: FakePlugin, disk: SlowDisk) -> None:
     async with hosted(tmp_path, waits_for_runtime=True) as manager:
         manager.manager.containers.synchronized(())
         async with creating(manager, plugin, disk) as (_, creation):
@@ -379,9 +375,7 @@ async def test_a_device_that_goes_to_another_pod_during_the_wait_is_not_injected
         assert manager.manager.containers.find(POD.uid, "c") is None
 
 
-async def test_an_allocation_that_changes_during_the_wait_is_injected_as_it_is_then(
-    tmp_path: Path, plugin: FakePlugin, disk: SlowDisk
-) -> None:
+async def test_a_change_during_the_wait_is_injected(tmp_path: Path, plugin: FakePlugin, disk: SlowDisk) -> None:
     async with hosted(tmp_path, waits_for_runtime=True) as manager:
         manager.manager.containers.synchronized(())
         async with creating(manager, plugin, disk) as (_, creation):

@@ -158,9 +158,7 @@ async def test_a_new_rejection_renews_the_lease_early(agent_node: AgentNode, mon
         assert beating.renewals == [True, True]
 
 
-async def test_a_policy_that_forbids_the_annotation_does_not_stop_renewals(
-    beating: Beating, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_forbidden_annotation_stops_no_renewal(beating: Beating, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent newer than its chart: the renewal matters more than the annotation."""
     replace = KubeClient.replace_lease
 

@@ -133,9 +133,7 @@ async def test_a_container_without_its_devices_is_reported(node: AgentNode, runt
     await node.until(lambda s: condition(s, "Injectable")["reason"] == "RuntimeConnected")
 
 
-async def test_a_pod_that_requires_the_plugin_is_refused_until_it_has_devices(
-    node: AgentNode, runtime: FakeRuntime
-) -> None:
+async def test_a_pod_requiring_the_plugin_is_refused_without_devices(node: AgentNode, runtime: FakeRuntime) -> None:
     connection = await runtime.plugin()
     uid = await node.pod("one")
     await node.agent.until_logged("pod requests a resource that no device plugin has registered yet")
@@ -205,9 +203,7 @@ async def test_containerd_2_1_is_connected_and_reported_to_fail_open(patient_nod
         await (await runtime.plugin()).create_container(sandbox("plain", "plain"), container("plain"))
 
 
-async def test_a_disabled_validator_is_reported_and_nothing_else_is_written(
-    patient_node: AgentNode, socket: Path
-) -> None:
+async def test_a_disabled_validator_is_reported_and_nothing_else_written(patient_node: AgentNode, socket: Path) -> None:
     runtime = FakeRuntime(socket)
     async with runtime:
         connection = await runtime.plugin()

@@ -115,9 +115,7 @@ def on(device_id: str, *nodes: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.kubelet("scenario 76", "scenario 77", "scenario 83", "scenario 92")
-async def test_list_get_and_allocatable_of_a_pod_with_all_kinds_of_containers(
-    manager: HostedManager, monitor: Monitor
-) -> None:
+async def test_list_get_and_allocatable_with_all_kinds_of_containers(manager: HostedManager, monitor: Monitor) -> None:
     manager.pods(POD)
     await manager.until(lambda: manager.available(RESOURCE) == 0)
     # the sidecar, which came next, reuses the init container's device
@@ -133,9 +131,7 @@ async def test_list_get_and_allocatable_of_a_pod_with_all_kinds_of_containers(
 
 
 @pytest.mark.kubelet("scenario 72")
-async def test_entries_vanish_when_the_pod_ends_and_reads_change_nothing(
-    manager: HostedManager, monitor: Monitor
-) -> None:
+async def test_entries_go_when_the_pod_ends_and_reads_change_nothing(manager: HostedManager, monitor: Monitor) -> None:
     manager.pods(POD)
     await manager.until(lambda: manager.available(RESOURCE) == 0)
     before = manager.manager.checkpoint()

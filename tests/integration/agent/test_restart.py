@@ -72,9 +72,7 @@ async def test_a_plugin_that_never_registers_again_survives_every_restart(tmp_pa
 
 
 @pytest.mark.kubelet("behaviour 2")
-async def test_a_plugin_with_a_removed_socket_registers_again_without_a_flap(
-    tmp_path: Path, plugin: FakePlugin
-) -> None:
+async def test_a_plugin_with_a_removed_socket_reregisters_without_a_flap(tmp_path: Path, plugin: FakePlugin) -> None:
     async with hosted(tmp_path) as manager:
         await manager.register(plugin)
     async with hosted(tmp_path) as manager:
@@ -140,9 +138,7 @@ async def test_a_plugin_that_hangs_or_died_blocks_nothing(
         await manager.register(plugin)
 
 
-async def test_nothing_is_removed_where_another_manager_serves(
-    tmp_path: Path, plugin_dir: Path, plugin: FakePlugin
-) -> None:
+async def test_nothing_is_removed_where_another_serves(tmp_path: Path, plugin_dir: Path, plugin: FakePlugin) -> None:
     other = Manager(plugin_dir)
     await other.start()
     await plugin.join(plugin_dir)

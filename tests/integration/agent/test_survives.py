@@ -110,7 +110,7 @@ async def test_pods_that_finish_while_the_agent_is_down_are_released(node: Agent
         assert holdings(seen)["stays/c0"] == holdings(before)["stays/c0"]
 
 
-async def test_after_a_restart_without_the_plugin_the_last_numbers_stay_and_then_its_endpoint_is_stopped(
+async def test_after_a_restart_the_last_numbers_stay_until_the_endpoint_is_stopped(
     node: AgentNode,
 ) -> None:
     plugin = await node.plugin(2)
@@ -158,9 +158,7 @@ def flipped(content: bytes) -> bytes:
         pytest.param(lambda content: b"\x00" * len(content), id="zeros"),
     ],
 )
-async def test_a_broken_checkpoint_is_set_aside_and_holders_come_back_from_the_api(
-    node: AgentNode, damage: Callable[[bytes], bytes]
-) -> None:
+async def test_a_broken_checkpoint_is_rebuilt_from_the_api(node: AgentNode, damage: Callable[[bytes], bytes]) -> None:
     plugin = await node.plugin(4)
     for name in ("one", "two"):
         await node.pod(name)

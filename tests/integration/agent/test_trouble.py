@@ -44,9 +44,7 @@ async def test_ends_in_order_while_it_still_waits_for_everything(agent_node: Age
         assert await agent_node.agent.stop() == 0
 
 
-async def test_forbidden_requests_are_logged_once_and_retried_until_they_are_allowed(
-    agent_node: AgentNode, namespace: str
-) -> None:
+async def test_forbidden_requests_are_logged_once_and_retried(agent_node: AgentNode, namespace: str) -> None:
     control_plane = agent_node.control_plane
     kubeconfig = control_plane.service_account_kubeconfig(
         namespace, "default", agent_node.folder / "stranger", node_name=agent_node.name
@@ -133,9 +131,7 @@ async def test_a_second_agent_waits_for_the_state_directory_too(agent_node: Agen
 
 
 @pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["a file", "a directory"])
-async def test_another_file_in_place_of_the_registration_socket_is_an_error(
-    agent_node: AgentNode, make: Callable[[Path], None]
-) -> None:
+async def test_another_file_at_the_socket_path_is_an_error(agent_node: AgentNode, make: Callable[[Path], None]) -> None:
     agent_node.plugin_dir.mkdir()
     in_the_way = agent_node.plugin_dir / "kubelet.sock"
     make(in_the_way)

@@ -38,9 +38,7 @@ async def test_registers_and_lists_at_once(manager: Manager, plugin_dir: Path, t
         assert nodes == [[0], [1]]
 
 
-async def test_socket_is_private_and_gone_after_a_clean_stop(
-    manager: Manager, plugin_dir: Path, tmp_path: Path
-) -> None:
+async def test_socket_is_private_and_gone_after_a_stop(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
     async with running(gpus(), plugin_dir, tmp_path):
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
         assert stat.S_IMODE((plugin_dir / socket_name(GPU)).stat().st_mode) == 0o600

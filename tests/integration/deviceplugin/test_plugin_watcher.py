@@ -54,9 +54,7 @@ async def serving() -> AsyncIterator[Serve]:
 
 
 @pytest.mark.kubelet("behaviour 11", "scenario 64", "scenario 68")
-async def test_a_socket_that_appears_registers_and_one_that_goes_deregisters(
-    manager: HostedManager, registry: Path, serving: Serve
-) -> None:
+async def test_sockets_register_and_deregister(manager: HostedManager, registry: Path, serving: Serve) -> None:
     registrant = await serving(Registrant(registry / "fake.sock", a_plugin("a", "b")))
     await manager.until(lambda: manager.available(RESOURCE) == 2)
     await registrant.until_accepted()
@@ -91,9 +89,7 @@ async def test_any_file_name_will_do(manager: HostedManager, registry: Path, ser
     await registrant.until_accepted()
 
 
-async def test_several_sockets_of_one_resource_are_all_kept(
-    manager: HostedManager, registry: Path, serving: Serve
-) -> None:
+async def test_all_sockets_of_one_resource_are_kept(manager: HostedManager, registry: Path, serving: Serve) -> None:
     several = [Registrant(registry / f"{n}.sock", a_plugin("a", *("bcd"[:n]))) for n in range(3)]
     for registrant in several:
         await serving(registrant)
@@ -110,9 +106,7 @@ async def test_several_sockets_of_one_resource_are_all_kept(
 
 
 @pytest.mark.kubelet("scenario 5", "scenario 66")
-async def test_a_recreated_socket_replaces_its_plugin_without_a_gap(
-    manager: HostedManager, registry: Path, serving: Serve
-) -> None:
+async def test_recreating_a_socket_leaves_no_gap(manager: HostedManager, registry: Path, serving: Serve) -> None:
     old = await serving(Registrant(registry / "fake.sock", a_plugin("a", "b")))
     await manager.until(lambda: manager.available(RESOURCE) == 2)
     manager.published.clear()
@@ -204,9 +198,7 @@ async def test_a_failure_is_retried(
 
 
 @pytest.mark.kubelet("scenario 65", "scenario 69")
-async def test_each_socket_has_one_operation_at_a_time_and_waits_for_no_other(
-    manager: HostedManager, registry: Path, serving: Serve
-) -> None:
+async def test_each_socket_has_one_operation_at_a_time(manager: HostedManager, registry: Path, serving: Serve) -> None:
     slow = Registrant(registry / "slow.sock", a_plugin("a", resource_name="example.com/slow"))
     slow.info_gate = asyncio.Event()
     await serving(slow)

@@ -130,9 +130,7 @@ async def test_a_quick_restart_of_the_kubelet_is_not_reported(folder: Path) -> N
         await kubelet.stop()
 
 
-async def test_changed_options_cause_another_registration(
-    agent: Mirroring, kubelet: Manager, plugin: FakePlugin
-) -> None:
+async def test_changed_options_cause_a_new_registration(agent: Mirroring, kubelet: Manager, plugin: FakePlugin) -> None:
     await kubelet.until_listed(GPU, ["d0", "d1"])
     await plugin.stop()
     other = FakePlugin(GPU, {"d0": FakeDevice()})
@@ -142,9 +140,7 @@ async def test_changed_options_cause_another_registration(
     await other.stop()
 
 
-async def test_the_resource_of_a_plugin_that_does_not_return_is_withdrawn(
-    agent: Mirroring, kubelet: Manager, plugin: FakePlugin
-) -> None:
+async def test_a_plugin_gone_for_good_is_withdrawn(agent: Mirroring, kubelet: Manager, plugin: FakePlugin) -> None:
     await kubelet.until_listed(GPU, ["d0", "d1"])
     await plugin.stop()
     await kubelet.until_listed(GPU, {"d0": "Unhealthy", "d1": "Unhealthy"})

@@ -124,9 +124,7 @@ async def test_a_written_checkpoint_is_the_trigger(resources: PodResources, read
     await reading.until_held(one=("d0",), two=("d1",))
 
 
-async def test_pod_resources_are_listed_only_when_allocations_changed(
-    resources: PodResources, reading: Reading
-) -> None:
+async def test_pod_resources_are_listed_only_when_allocations_change(resources: PodResources, reading: Reading) -> None:
     reading.directory.write(held_by("one", "d0"))
     await reading.until_held(one=("d0",))
     calls, reads = resources.calls, reading.directory.reads

@@ -16,7 +16,7 @@ from tests.integration.nvml.gpu_node import Node, node
 @pytest.mark.parametrize(
     "function", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlDeviceGetSupportedEventTypes"]
 )
-async def test_a_driver_without_events_is_polled(
+async def test_drivers_without_events_are_polled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     before = [

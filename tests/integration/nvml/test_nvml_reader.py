@@ -142,9 +142,7 @@ async def test_all_gpus_may_hang_when_they_are_identified(t4: Node) -> None:
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceRegisterEvents", "nvmlDeviceGetNvLinkState"])
-async def test_a_call_that_hung_at_the_start_does_not_lose_events(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
-) -> None:
+async def test_a_hung_first_call_loses_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
     async with node(tmp_path, "t4-pair", monkeypatch, [f"hang 1 {function}"]) as here:
         await here.until_unhealthy({1: "DriverHangs"})
         here.gpus.repair(1, function)
@@ -153,9 +151,7 @@ async def test_a_call_that_hung_at_the_start_does_not_lose_events(
         await here.until_unhealthy({1: "Xid79"})
 
 
-async def test_a_call_that_hung_at_the_start_does_not_lose_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hung_first_call_loses_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_PARTIAL_SECONDS", 1.0)
     is_whole = asyncio.Event()
     take = GpuWatch._found

@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from hack.cluster.agent_objects import now_text
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
-from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, operator_writes
+from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, PlayNode, operator_writes
 
 # A Lease that runs out soon.
 _SHORT_SECONDS = 2
@@ -30,7 +30,7 @@ def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProces
 
 
 @pytest.fixture
-def played(installed: ControlPlane, operator: OperatorProcess) -> Iterator[Callable[[], PlayedNode]]:
+def played(installed: ControlPlane, operator: OperatorProcess) -> Iterator[PlayNode]:
     with contextlib.ExitStack() as made:
         yield lambda: made.enter_context(PlayedNode(installed)).settle(allocations=[HELD])
 
@@ -58,7 +58,7 @@ def agents(operator: OperatorProcess, state: str) -> float:
 
 
 def test_one_that_is_gone_takes_its_free_devices_along_and_brings_them_back(
-    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
+    installed: ControlPlane, operator: OperatorProcess, played: PlayNode
 ) -> None:
     node = played()
     fall_silent(node)
@@ -88,9 +88,7 @@ def test_one_that_is_gone_takes_its_free_devices_along_and_brings_them_back(
     assert len(node.events(names.Reason.FREE_WITHDRAWN, about=node.nd_name())) == 1
 
 
-def test_a_returning_agent_that_renews_its_lease_is_ready_at_once(
-    operator: OperatorProcess, played: Callable[[], PlayedNode]
-) -> None:
+def test_a_returning_agent_is_ready_at_once(operator: OperatorProcess, played: PlayNode) -> None:
     node = played()
     fall_silent(node)
     node.wait_shown(1)
@@ -101,9 +99,7 @@ def test_a_returning_agent_that_renews_its_lease_is_ready_at_once(
     assert agents(operator, "withdrawn") == 0
 
 
-def test_many_together_are_no_fault_of_theirs(
-    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
-) -> None:
+def test_many_together_are_no_fault_of_theirs(installed: ControlPlane, played: PlayNode) -> None:
     nodes = [played() for _ in range(3)]
     for node in nodes:
         fall_silent(node)
@@ -125,9 +121,7 @@ def test_many_together_are_no_fault_of_theirs(
     nodes[0].wait_events("ManyAgentLeasesExpiredEnded", about=names.AGENTS_NAMESPACE)
 
 
-def test_a_lease_that_is_deleted_is_one_that_is_not_renewed(
-    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
-) -> None:
+def test_a_lease_that_is_deleted_is_one_that_is_not_renewed(installed: ControlPlane, played: PlayNode) -> None:
     node = played()
     fall_silent(node)
     delete_leases(installed, node)
@@ -145,7 +139,7 @@ def test_a_lease_that_is_deleted_is_one_that_is_not_renewed(
 
 
 def test_many_leases_that_are_deleted_together_are_no_fault_of_the_agents(
-    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
+    installed: ControlPlane, played: PlayNode
 ) -> None:
     nodes = [played() for _ in range(3)]
     for node in nodes:
@@ -162,7 +156,7 @@ def test_many_leases_that_are_deleted_together_are_no_fault_of_the_agents(
 
 
 def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
-    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode], proxy: FaultProxy
+    installed: ControlPlane, operator: OperatorProcess, played: PlayNode, proxy: FaultProxy
 ) -> None:
     node, other = played(), played()
     operator.stop()
@@ -188,7 +182,7 @@ def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
 
 
 def test_a_recreated_node_has_nothing_of_the_one_before(
-    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
+    installed: ControlPlane, operator: OperatorProcess, played: PlayNode
 ) -> None:
     node = played()
     fall_silent(node)

@@ -1,7 +1,7 @@
 """The operator on a real API server: what it writes into Nodes, and when it keeps its hands off."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,13 +13,13 @@ from hack.cluster.agent_objects import now_text
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDevice
-from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, operator_writes
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, PlayNode, operator_writes
 
 DRIFT = 'nodedevice_operator_drift_repairs_total{cause="%s"}'
 
 
 @pytest.fixture
-def node(played: Callable[[], PlayedNode]) -> PlayedNode:
+def node(played: PlayNode) -> PlayedNode:
     """A Node whose agent has made its NodeDevice and not yet published anything."""
     made = played()
     made.make()
@@ -135,9 +135,7 @@ def test_a_deleted_nodedevice_takes_its_capacity_along_and_brings_it_back(advert
     advertised.wait_condition("Ready", "True")
 
 
-def test_a_nodedevice_recreated_by_its_agent_changes_nothing_on_the_node(
-    installed: ControlPlane, advertised: PlayedNode
-) -> None:
+def test_a_nodedevice_recreated_by_its_agent_changes_no_node(installed: ControlPlane, advertised: PlayedNode) -> None:
     def written() -> list[str]:
         return [e["requestURI"] for e in operator_writes(installed, f"/nodes/{advertised.name}/status")]
 
@@ -216,9 +214,7 @@ def test_a_node_recreated_while_no_operator_ran_is_new(
     assert (again.shown(), again.owners()) == ((number, number), {"kubelet"})
 
 
-def test_ownership_that_was_reset_by_hand_is_taken_back_without_a_word(
-    operator: OperatorProcess, advertised: PlayedNode
-) -> None:
+def test_ownership_reset_by_hand_is_taken_back_silently(operator: OperatorProcess, advertised: PlayedNode) -> None:
     before = operator.metric(DRIFT % "changed")
     patch: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
     advertised.client.patch(Node, advertised.name, patch, patch_type=PatchType.MERGE)
@@ -234,7 +230,7 @@ def test_ownership_that_was_reset_by_hand_is_taken_back_without_a_word(
 class TestNothingToDo:
     """Who has nothing to say writes nothing."""
 
-    def test_idle(self, installed: ControlPlane, advertised: PlayedNode, played: Callable[[], PlayedNode]) -> None:
+    def test_idle(self, installed: ControlPlane, advertised: PlayedNode, played: PlayNode) -> None:
         written = len(operator_writes(installed, advertised.name))
         # what an agent and a kubelet do all day
         advertised.renew_lease()
@@ -249,7 +245,7 @@ class TestNothingToDo:
         installed: ControlPlane,
         operator: OperatorProcess,
         advertised: PlayedNode,
-        played: Callable[[], PlayedNode],
+        played: PlayNode,
     ) -> None:
         assert operator.stop() == 0
         written = len(operator_writes(installed))
@@ -313,7 +309,7 @@ class TestNumbersNobodyCanMean:
     FAR_TOO_GREAT = "1e3000000"
 
     @pytest.fixture
-    def nodes(self, operator: OperatorProcess, played: Callable[[], PlayedNode]) -> Iterator[list[PlayedNode]]:
+    def nodes(self, operator: OperatorProcess, played: PlayNode) -> Iterator[list[PlayedNode]]:
         yield [played().settle(), played().settle()]
         assert "Traceback" not in operator.log.read_text()
 

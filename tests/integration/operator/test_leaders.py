@@ -26,8 +26,11 @@ _CREDENTIAL = "authentication.kubernetes.io/credential-id"
 _STOPS = 3
 
 
+Pair = tuple[OperatorProcess, OperatorProcess]
+
+
 @pytest.fixture
-def pair(installed: ControlPlane, tmp_path: Path) -> Iterator[tuple[OperatorProcess, OperatorProcess]]:
+def pair(installed: ControlPlane, tmp_path: Path) -> Iterator[Pair]:
     """Two operators, the first of which leads; both have seen everything."""
     first, second = (OperatorProcess(installed, tmp_path / name) for name in ("first", "second"))
     try:
@@ -66,9 +69,7 @@ def writes_of(control_plane: ControlPlane, operator: OperatorProcess, since: str
     ]
 
 
-def test_one_writes_and_the_other_is_ready(
-    installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
-) -> None:
+def test_one_writes_and_the_other_is_ready(installed: ControlPlane, pair: Pair, node: PlayedNode) -> None:
     first, second = pair
     for healthy in (4, 3, 2):
         node.advertise(healthy)
@@ -80,7 +81,7 @@ def test_one_writes_and_the_other_is_ready(
     assert writes_of(installed, second) == []
 
 
-def test_after_a_crash_the_other_goes_on(pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode) -> None:
+def test_after_a_crash_the_other_goes_on(pair: Pair, node: PlayedNode) -> None:
     first, second = pair
     node.settle()
     first.signal(signal.SIGKILL)
@@ -92,9 +93,7 @@ def test_after_a_crash_the_other_goes_on(pair: tuple[OperatorProcess, OperatorPr
     node.wait_condition("Ready", "True", names.Reason.SOME_UNHEALTHY)
 
 
-def test_after_a_clean_end_the_other_goes_on_at_once(
-    installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
-) -> None:
+def test_after_a_clean_end_the_other_goes_on_at_once(installed: ControlPlane, pair: Pair, node: PlayedNode) -> None:
     first, second = pair
     node.settle()
     before = lease(installed).holderIdentity
@@ -107,7 +106,7 @@ def test_after_a_clean_end_the_other_goes_on_at_once(
     assert first.logged("error", "warning") == []
 
 
-def test_the_last_one_clears_the_lease(installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess]) -> None:
+def test_the_last_one_clears_the_lease(installed: ControlPlane, pair: Pair) -> None:
     for operator in pair:
         assert operator.stop() == 0
     assert lease(installed).holderIdentity is None
@@ -138,9 +137,7 @@ def storm(nodes: list[PlayedNode]) -> Iterator[None]:
         thread.join()
 
 
-def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(
-    installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess]
-) -> None:
+def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(installed: ControlPlane, pair: Pair) -> None:
     leader, other = pair
     with contextlib.ExitStack() as made:
         nodes = [made.enter_context(PlayedNode(installed)) for _ in range(4)]
@@ -166,9 +163,7 @@ def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(
             node.advertise(6)
 
 
-def test_a_change_of_a_device_is_one_event_across_a_change_of_leader(
-    pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
-) -> None:
+def test_a_change_is_one_event_across_leaders(pair: Pair, node: PlayedNode) -> None:
     first, second = pair
     node.settle()
     node.publish(healthy=3, broken=1)
@@ -188,7 +183,7 @@ def lease_age_seconds(control_plane: ControlPlane) -> float:
 
 
 def test_the_next_leader_reports_what_happened_while_nobody_led(
-    installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
+    installed: ControlPlane, pair: Pair, node: PlayedNode
 ) -> None:
     first, second = pair
     node.settle()

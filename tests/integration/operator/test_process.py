@@ -142,9 +142,7 @@ def test_missing_rights_are_named(installed: ControlPlane, operator: OperatorPro
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 0.02, 0.04, 0.06, 0.1])
-def test_a_stop_at_any_moment_of_the_start_is_no_failure(
-    installed: ControlPlane, tmp_path: Path, seconds: float
-) -> None:
+def test_a_stop_at_any_moment_of_a_start_is_no_failure(installed: ControlPlane, tmp_path: Path, seconds: float) -> None:
     """Parts of it have not begun then, and others end by themselves when the lead is given up."""
     kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", tmp_path / "kubeconfig")
     program = Path(sys.executable).with_name("nodedevice-operator")

@@ -35,9 +35,7 @@ def test_a_frozen_watch_ends_the_process(installed: ControlPlane, operator: Oper
         node.wait_shown(3)
 
 
-def test_watches_that_are_cut_hide_no_frozen_one(
-    installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy
-) -> None:
+def test_cut_watches_hide_no_frozen_one(installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy) -> None:
     """As by a load balancer with a limit for what is idle: the API server answers all the time."""
     with PlayedNode(installed) as node:
         operator.start()
@@ -51,7 +49,7 @@ def test_watches_that_are_cut_hide_no_frozen_one(
         assert operator.logged("error") == ["watch is stale"]
 
 
-def test_a_watch_that_is_cut_goes_on_and_is_no_outage(
+def test_a_watch_that_is_cut_is_no_outage(
     installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy
 ) -> None:
     with PlayedNode(installed) as node:

@@ -209,9 +209,7 @@ def test_a_flag_that_cannot_be_is_refused_by_name(flag: str) -> None:
         pytest.param({"--kubeconfig": "{tmp}/no-authority"}, "kubeconfig", id="kubeconfig whose authority is gone"),
     ],
 )
-def test_the_program_ends_with_one_line_where_it_cannot_run(
-    tmp_path: Path, wrong: dict[str, str], message: str
-) -> None:
+def test_the_program_ends_with_one_line_if_it_cannot_run(tmp_path: Path, wrong: dict[str, str], message: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "yaml").write_text("{{{")
     (tmp_path / "list").write_text("clusters: [here]\nusers: there\ncontexts: 7\ncurrent-context: x\n")

@@ -77,9 +77,7 @@ def _kopf_that_fails(monkeypatch: pytest.MonkeyPatch, *, after_a_signal: bool) -
     monkeypatch.setattr(kopf, "operator", run)
 
 
-async def test_an_error_of_kopf_after_a_signal_is_no_failure(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_kopf_error_after_a_signal_is_no_failure(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     _kopf_that_fails(monkeypatch, after_a_signal=True)
     await operator.run()
 

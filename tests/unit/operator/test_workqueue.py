@@ -60,9 +60,7 @@ async def test_several_enqueues_are_one_reconcile(reconciles: Reconciles, queue:
     assert reconciles.seen == ["a", "b"]
 
 
-async def test_an_enqueue_during_a_reconcile_is_another_reconcile_afterwards(
-    reconciles: Reconciles, queue: WorkQueue
-) -> None:
+async def test_an_enqueue_during_a_reconcile_causes_another(reconciles: Reconciles, queue: WorkQueue) -> None:
     reconciles.gate.clear()
     queue.enqueue("a")
     await reconciles.until(1)

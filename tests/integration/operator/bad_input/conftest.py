@@ -3,7 +3,7 @@
 It speaks to the API server by way of a proxy that can give it trouble. Each file of tests has one process for all its tests.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +11,7 @@ from hack.cluster.agent_objects import now_text
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
-from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode, operator_writes
+from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode, PlayNode, operator_writes
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,12 @@ def operator(process: OperatorProcess, proxy: FaultProxy) -> Iterator[OperatorPr
 
 
 @pytest.fixture
-def node(played: Callable[[], PlayedNode]) -> PlayedNode:
+def node(played: PlayNode) -> PlayedNode:
     return played().settle()
 
 
-@pytest.fixture
-def bystander(installed: ControlPlane, played: Callable[[], PlayedNode]) -> Iterator[PlayedNode]:
+@pytest.fixture(autouse=True)
+def bystander(installed: ControlPlane, played: PlayNode) -> Iterator[PlayedNode]:
     """A Node that has nothing to do with it: in the end nobody has written it."""
     made = played().settle()
     # what brought it here is in the log sooner or later; when it was sent distinguishes the two

@@ -61,7 +61,6 @@ class TestAnswers:
     def test_to_an_apply(
         self,
         node: PlayedNode,
-        bystander: PlayedNode,
         proxy: FaultProxy,
         logged: LogFromHere,
         status: int,
@@ -94,7 +93,6 @@ class TestWatches:
     def test_that_is_cut_and_not_opened_again_at_once(
         self,
         node: PlayedNode,
-        bystander: PlayedNode,
         proxy: FaultProxy,
         kind: str,
         again: tuple[int, bytes, dict[str, str]],
@@ -106,9 +104,7 @@ class TestWatches:
         node.verify_follows()
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_that_is_cut_in_the_middle_of_a_line(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, kind: str
-    ) -> None:
+    def test_that_is_cut_within_a_line(self, node: PlayedNode, proxy: FaultProxy, kind: str) -> None:
         proxy.cut_in_the_next_line(kind)
         if kind == names.POD_DEVICES:
             # one that nothing calls for: the operator deletes it
@@ -126,14 +122,12 @@ class TestWatches:
             pytest.param(error_line(refusal(500, "InternalError", "etcd is away")), id="500"),
         ],
     )
-    def test_that_ends_with_an_error(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, kind: str, line: bytes
-    ) -> None:
+    def test_that_ends_with_an_error(self, node: PlayedNode, proxy: FaultProxy, kind: str, line: bytes) -> None:
         assert proxy.send(kind, line) == 1
         node.verify_follows()
 
     def test_of_nodes_that_ends_with_an_error_again_and_again(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere
+        self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere
     ) -> None:
         """Each time it is open again within about a second, so that a Node is not left as somebody else made it."""
         for _ in range(7):
@@ -153,16 +147,14 @@ class TestWatches:
         ],
     )
     def test_that_brings_what_is_not_understood(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere, line: bytes
+        self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere, line: bytes
     ) -> None:
         assert proxy.send(names.NODE_DEVICES, line) == 1
         logged.wait("invalid watch event; relisting")
         node.verify_follows()
         assert len(logged.lines("invalid watch event; relisting")) == 1
 
-    def test_and_the_list_after_it_fails(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere
-    ) -> None:
+    def test_and_the_list_after_it_fails(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere) -> None:
         """A continue token that has expired, an error, and a page that somebody else made."""
         for status, body in ((410, EXPIRED), (500, b""), (200, b"<html>")):
             proxy.rule("GET", f"/{names.NODE_DEVICES}", 1, status, body)
@@ -172,7 +164,7 @@ class TestWatches:
 
 
 def test_an_admission_policy_that_refuses_the_write(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, logged: LogFromHere
 ) -> None:
     with frozen(installed, node):
         node.publish(healthy=3, broken=1)
@@ -191,7 +183,7 @@ def test_an_admission_policy_that_refuses_the_write(
 
 
 def test_a_dead_agent_of_a_node_that_cannot_be_written(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, bystander: PlayedNode
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
 ) -> None:
     """The Node stays as it was; what is reported of it does not."""
     pod = f"pod-{node.name}"

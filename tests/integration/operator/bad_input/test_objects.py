@@ -28,9 +28,7 @@ from tests.integration.operator_process import (
 class TestNodeDevices:
     """Objects that an agent of this version would never write."""
 
-    def test_one_of_a_resource_that_has_one_already(
-        self, installed: ControlPlane, node: PlayedNode, bystander: PlayedNode
-    ) -> None:
+    def test_one_of_a_resource_that_has_one_already(self, node: PlayedNode) -> None:
         name = f"{node.name}.copy"
         body = node_device(node.name, GPU, node.uid, name)
         try:
@@ -46,9 +44,7 @@ class TestNodeDevices:
             delete(node.client, NodeDevice, name)
         node.verify_follows()
 
-    def test_one_of_a_node_that_is_not_there(
-        self, installed: ControlPlane, node: PlayedNode, bystander: PlayedNode
-    ) -> None:
+    def test_one_of_a_missing_node(self, installed: ControlPlane, node: PlayedNode, bystander: PlayedNode) -> None:
         name = names.node_device_name("nowhere", GPU)
         body = node_device("nowhere", GPU, None)
         try:
@@ -64,7 +60,7 @@ class TestNodeDevices:
         finally:
             delete(installed.client, NodeDevice, name)
 
-    def test_one_without_an_agent(self, node: PlayedNode, bystander: PlayedNode) -> None:
+    def test_one_without_an_agent(self, node: PlayedNode) -> None:
         name = node.nd_name(NIC)
         node.client.apply(NodeDevice.from_dict(node_device(node.name, NIC, node.uid)), field_manager="admin")
         status = {"status": full(healthy=5)}
@@ -76,7 +72,7 @@ class TestNodeDevices:
         # an agent that comes to have the resource takes it over
         node.advertise(3, NIC)
 
-    def test_one_whose_ownership_was_reset(self, node: PlayedNode, bystander: PlayedNode) -> None:
+    def test_one_whose_ownership_was_reset(self, node: PlayedNode) -> None:
         name = node.nd_name()
         reset: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
         node.advertise(4)
@@ -87,9 +83,7 @@ class TestNodeDevices:
         node.wait_shown(2)
         node.advertise(4)
 
-    def test_numbers_that_contradict_its_devices(
-        self, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere
-    ) -> None:
+    def test_numbers_that_contradict_its_devices(self, node: PlayedNode, logged: LogFromHere) -> None:
         held = allocation("uid-a", "main", "gpu-0", "gpu-1")
         node.publish(healthy=4, allocations=[held])
         # as the API takes it: allocated + available is no more than total
@@ -104,9 +98,7 @@ class TestNodeDevices:
         node.verify_follows()
         assert len(logged.lines("NodeDevice contradicts itself")) == 1
 
-    def test_one_that_takes_no_more_conditions(
-        self, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere
-    ) -> None:
+    def test_one_that_takes_no_more_conditions(self, node: PlayedNode, logged: LogFromHere) -> None:
         """It is full of somebody else's: the others of its Node are reported all the same."""
         node.make(resource=NIC)
         others = [condition(f"Theirs{number}") for number in range(29)]
@@ -120,7 +112,7 @@ class TestNodeDevices:
         node.advertise(4)
         node.verify_follows()
 
-    def test_as_many_devices_as_the_schema_takes(self, node: PlayedNode, bystander: PlayedNode) -> None:
+    def test_as_many_devices_as_the_schema_takes(self, node: PlayedNode) -> None:
         most = 4096
 
         def status(broken: int) -> dict[str, Any]:
@@ -136,9 +128,7 @@ class TestNodeDevices:
         node.wait_condition("Ready", "True")
         node.advertise(4)
 
-    def test_a_status_of_a_version_to_come(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere
-    ) -> None:
+    def test_a_status_of_a_version_to_come(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere) -> None:
         """What an API server with a newer CRD would send: more fields, and some that have become something else."""
         found: Any = node.client.get(NodeDevice, node.nd_name())
         body = found.to_dict()
@@ -170,7 +160,6 @@ class TestNodeDevices:
         installed: ControlPlane,
         operator: OperatorProcess,
         node: PlayedNode,
-        bystander: PlayedNode,
         logged: LogFromHere,
         namespace: str,
         pod: str,
@@ -191,9 +180,7 @@ class TestNodeDevices:
 class TestNodes:
     """Nodes that no API server of today would send."""
 
-    def test_one_that_is_not_understood(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere
-    ) -> None:
+    def test_one_that_is_not_understood(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere) -> None:
         """Nothing is written to it, nor to what names it, until it is valid again; it is not taken for one that is gone."""
         found: Any = node.client.get(Node, node.name)
         odd = {**found.to_dict(), "status": {"capacity": ["eight"]}}
@@ -215,7 +202,7 @@ class TestNodes:
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_clock_that_is_an_hour_off(node: PlayedNode, bystander: PlayedNode, hours: int) -> None:
+def test_a_clock_that_is_an_hour_off(node: PlayedNode, hours: int) -> None:
     node.renew_lease(ahead_seconds=hours * 3600)
     node.verify_follows()
     # the next renewal comes from a clock that was corrected

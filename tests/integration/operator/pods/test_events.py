@@ -72,9 +72,7 @@ def test_the_pod_that_holds_a_broken_device_gets_an_event_too(node: PlayedNode, 
         assert node.events("DeviceUnhealthy", "pod-b", pods.namespace) == []
 
 
-def test_a_pod_without_its_devices_gets_an_event_each_time(
-    installed: ControlPlane, node: PlayedNode, pods: Pods
-) -> None:
+def test_a_pod_without_devices_gets_an_event_each_time(installed: ControlPlane, node: PlayedNode, pods: Pods) -> None:
     uid, early = pods.run("pod-a", node.name), pods.run("pod-b", node.name)
     well, without = pods.holds("pod-a", uid, "gpu-0"), pods.holds("pod-a", uid, "gpu-0", notInjected=True)
     node.publish(healthy=4, allocations=[well])

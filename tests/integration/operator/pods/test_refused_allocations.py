@@ -21,9 +21,7 @@ def test_an_allocation_of_a_pod_on_another_node_is_refused(node: PlayedNode, pod
         assert pods.shown("pod-b") is None
 
 
-def test_a_refusal_is_one_event_however_often_it_is_repeated(
-    operator: OperatorProcess, node: PlayedNode, pods: Pods
-) -> None:
+def test_a_refusal_is_one_event_however_often_repeated(operator: OperatorProcess, node: PlayedNode, pods: Pods) -> None:
     loose = pods.holds("pod-z", pods.run("pod-z", None), "gpu-0")
     for broken in (0, 1, 0, 1):
         node.advertise(4 - broken, broken=broken, allocations=[loose])
@@ -39,9 +37,7 @@ def test_a_refusal_is_one_event_however_often_it_is_repeated(
     assert len(logged) == 1
 
 
-def test_what_came_while_no_operator_ran_is_reported_once(
-    operator: OperatorProcess, node: PlayedNode, pods: Pods
-) -> None:
+def test_what_came_while_none_ran_is_reported_once(operator: OperatorProcess, node: PlayedNode, pods: Pods) -> None:
     operator.stop()
     loose = pods.holds("pod-z", pods.run("pod-z", None), "gpu-0")
     contrary: dict[str, Any] = {"healthy": 4, "allocations": [loose], "allocated": 0, "available": 4}

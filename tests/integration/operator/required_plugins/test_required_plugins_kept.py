@@ -80,9 +80,7 @@ def writes(control_plane: ControlPlane, path: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_whatever_others_do_to_it_is_undone(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
-) -> None:
+def test_whatever_others_do_to_it_is_undone(installed: ControlPlane, node: PlayedNode) -> None:
     node.make()
     node.publish(healthy=2, runtime="nri")
     wait_names(installed, GPU)
@@ -100,9 +98,7 @@ def test_whatever_others_do_to_it_is_undone(
         wait_names(installed, GPU)
 
 
-def test_it_holds_names_of_this_runtime_only_and_goes_with_the_last(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
-) -> None:
+def test_it_holds_names_of_this_runtime_only_and_goes_with_the_last(installed: ControlPlane, node: PlayedNode) -> None:
     for resource, runtime in ((GPU, "none"), (NIC, "nri")):
         node.make(resource)
         node.advertise(1, resource, runtime=runtime)
@@ -112,9 +108,7 @@ def test_it_holds_names_of_this_runtime_only_and_goes_with_the_last(
     node.wait_shown(1, NIC)
 
 
-def test_it_survives_a_restart_without_a_write(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
-) -> None:
+def test_a_restart_writes_nothing(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:
     node.make()
     node.publish(healthy=1, runtime="nri")
     node.wait_condition(names.Condition.READY, "True")

@@ -68,9 +68,7 @@ def test_a_directory_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("names", [["a", "b", "c", "d"], ["one/a", "one/two/b"], ["a", "shm/b", "c", "e"]])
-def test_a_directory_of_other_files_has_a_bound_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
-) -> None:
+def test_other_files_have_a_bound_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]) -> None:
     monkeypatch.setattr(host_devices, "MAX_ENTRIES", 3)
     for name in names:
         path = tmp_path / name

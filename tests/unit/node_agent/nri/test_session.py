@@ -336,9 +336,7 @@ async def test_a_removed_sandbox(handler: Recorder, plugin: PluginConnection) ->
     assert await handler.next() == ("removed", SANDBOX)
 
 
-async def test_events_without_subscription_are_acknowledged_and_ignored(
-    handler: Recorder, plugin: PluginConnection
-) -> None:
+async def test_unsubscribed_events_are_acknowledged_and_ignored(handler: Recorder, plugin: PluginConnection) -> None:
     for event in api_pb2.RUN_POD_SANDBOX, api_pb2.STOP_POD_SANDBOX, api_pb2.START_CONTAINER, 99:
         await plugin.state_change(cast("api_pb2.Event.ValueType", event), POD, CONTAINER)
     for method in "RunPodSandbox", "StopPodSandbox":

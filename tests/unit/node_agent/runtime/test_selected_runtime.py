@@ -75,9 +75,7 @@ def test_without_a_socket_the_kubelet_is_selected(node: Path) -> None:
 
 @pytest.mark.parametrize("known_by", ["plugins of the settings", "the agent's checkpoint"])
 @pytest.mark.parametrize("entry", ["registered", "held"])
-def test_a_name_in_the_kubelets_checkpoint_selects_the_kubelet(
-    node: Path, nri: Path, known_by: str, entry: str
-) -> None:
+def test_a_name_in_its_checkpoint_selects_the_kubelet(node: Path, nri: Path, known_by: str, entry: str) -> None:
     if entry == "registered":
         kubelet_knows(node, GPU)
     else:

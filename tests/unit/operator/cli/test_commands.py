@@ -58,9 +58,7 @@ def test_an_api_server_that_is_not_there(command: tuple[str, ...], nobody_there:
     assert "Connection refused" in done.output
 
 
-def test_a_check_reports_at_once_that_it_waits_for_the_api_server(
-    nobody_there: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_reports_at_once_what_it_waits_for(nobody_there: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodedevice_operator.cli.check._SERVER_SECONDS", 1.5)
     done = CliRunner().invoke(main, ["check", "--kubeconfig", nobody_there, "--wait-seconds", "0"])
     assert done.exit_code == 1

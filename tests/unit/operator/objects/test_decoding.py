@@ -186,9 +186,7 @@ BEFORE_FIRST_APPLY = wrote("before-first-apply", "status", "total", conditions=(
         pytest.param([], False, True, id="reset"),
     ],
 )
-def test_only_what_an_agent_reported_is_a_status(
-    entries: list[dict[str, Any]], is_advertised: bool, is_of_agent: bool
-) -> None:
+def test_only_agents_report_a_status(entries: list[dict[str, Any]], is_advertised: bool, is_of_agent: bool) -> None:
     reported = {"type": "Advertised", "status": "True" if is_advertised else "False"}
     body = node_device_body(total=1, endpoint={"state": "Running"}, conditions=[reported])
     body["metadata"]["managedFields"] = entries

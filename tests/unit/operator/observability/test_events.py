@@ -225,9 +225,7 @@ def not_injected(kind: str, container: str = "main", **fields: Any) -> dict[str,
         pytest.param(record(has_status=False, endpoint=None), id="first word of the resource"),
     ],
 )
-def test_a_container_that_not_injected_its_devices_is_reported_of_on_its_pod(
-    before: NodeDeviceRecord, kind: str
-) -> None:
+def test_a_container_without_its_devices_is_reported_on_its_pod(before: NodeDeviceRecord, kind: str) -> None:
     events = [event for event in transitions(before, record(**not_injected(kind))) if event.reason != "DevicesWaiting"]
     (event,) = events
     assert (event.reason, event.type) == ("DevicesNotInjected", "Warning")

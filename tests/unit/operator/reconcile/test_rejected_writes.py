@@ -196,9 +196,7 @@ class TestConflicts:
         bench.restart()
         assert (await bench.reconcile())[0] == f"force {{'{GPU}': 4}}"
 
-    async def test_a_contest_is_counted_though_the_last_round_is_refused(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_contest_counts_refused_rounds(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         await bench.settle(node_device(available=4))
         await bench.see(node_device(NIC, available=1))
         apply = bench.cluster.apply_capacity

@@ -1,6 +1,7 @@
 """Events are posted, or lost and counted; never in the way."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from itertools import count
@@ -22,24 +23,36 @@ def event(message: str, on_node: str | None = None) -> Event:
     return Event(about_pod("default", "pod-a", "uid-a"), NORMAL, "Test", message, on_node)
 
 
-@pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
+_numbers = count()
+
+
+class Recorder(EventRecorder):
+    """A recorder, the cluster that it posts to, and what came of it."""
+
+    def __init__(self, cluster: ClusterModel | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.cluster = cluster or ClusterModel()
+        self.metrics = Metrics()
+        super().__init__(self.cluster, self.metrics, open_fence(), clock=clock)
+
+    async def posted(self) -> list[str]:
+        """Messages posted before a last one, for which is waited."""
+        last = f"last {next(_numbers)}"
+        self.post(event(last))
+        await until(lambda: bool(self.cluster.events) and self.cluster.events[-1].message == last)
+        return [found.message for found in self.cluster.events[:-1]]
+
+    def lost(self) -> float | None:
+        return self.metrics.registry.get_sample_value("nodedevice_operator_events_lost_total")
 
 
 @pytest.fixture
-def cluster() -> ClusterModel:
-    return ClusterModel()
-
-
-@pytest.fixture
-async def recorder(cluster: ClusterModel, metrics: Metrics) -> AsyncIterator[EventRecorder]:
-    made = EventRecorder(cluster, metrics, open_fence())
+async def recorder(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Recorder]:
+    """One that retries at once, and waits for nothing to gather."""
+    monkeypatch.setattr(module, "wait_exponential", lambda **_: lambda _: 0.0)
+    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
+    made = Recorder()
     async with running(made.work()):
         yield made
-
-
-_numbers = count()
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -48,45 +61,27 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def posted(recorder: EventRecorder, cluster: ClusterModel) -> list[str]:
-    """Messages posted before a last one, for which is waited."""
-    last = f"last {next(_numbers)}"
-    recorder.post(event(last))
-    await until(lambda: bool(cluster.events) and cluster.events[-1].message == last)
-    return [found.message for found in cluster.events[:-1]]
-
-
-def lost(metrics: Metrics) -> float | None:
-    return metrics.registry.get_sample_value("nodedevice_operator_events_lost_total")
-
-
-async def test_an_outage_is_waited_for_and_a_refusal_is_not(
-    recorder: EventRecorder, cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "wait_exponential", lambda **_: lambda _: 0.0)
+async def test_an_outage_is_waited_for_and_a_refusal_is_not(recorder: Recorder) -> None:
     refused = Invalid("post", "events", "no", 422)
     forbidden = Forbidden("post", "events", "no role is known yet", 403)
     arrived = Conflict("post", "events", "already exists", 409)
     away = Unreachable("post", "events", "away")
-    cluster.failures["post_event"] = [away, forbidden]
+    recorder.cluster.failures["post_event"] = [away, forbidden]
     recorder.post(event("a"))
-    assert await posted(recorder, cluster) == ["a"]
-    cluster.events.clear()
-    cluster.failures["post_event"] = [refused, arrived]
+    assert await recorder.posted() == ["a"]
+    recorder.cluster.events.clear()
+    recorder.cluster.failures["post_event"] = [refused, arrived]
     recorder.post(event("b"))
     recorder.post(event("c"))
-    assert await posted(recorder, cluster) == []
-    assert lost(metrics) == 1
+    assert await recorder.posted() == []
+    assert recorder.lost() == 1
 
 
-async def test_what_never_gets_through_is_lost(
-    recorder: EventRecorder, cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "wait_exponential", lambda **_: lambda _: 0.0)
-    cluster.failures["post_event"] = [Unreachable("post", "events", "away")] * 4
+async def test_what_never_gets_through_is_lost(recorder: Recorder) -> None:
+    recorder.cluster.failures["post_event"] = [Unreachable("post", "events", "away")] * 4
     recorder.post(event("a"))
-    assert await posted(recorder, cluster) == []
-    assert lost(metrics) == 1
+    assert await recorder.posted() == []
+    assert recorder.lost() == 1
 
 
 @pytest.mark.parametrize(
@@ -99,68 +94,66 @@ async def test_what_never_gets_through_is_lost(
     ],
 )
 async def test_an_agent_is_not_believed_which_pods_it_has(
-    recorder: EventRecorder, cluster: ClusterModel, pod: PodRecord | None, is_posted: bool
+    recorder: Recorder, pod: PodRecord | None, is_posted: bool
 ) -> None:
     if pod is not None:
-        cluster.pods["default", "pod-a"] = pod
+        recorder.cluster.pods["default", "pod-a"] = pod
     recorder.post(event("a", on_node="node-a"))
-    assert await posted(recorder, cluster) == (["a"] if is_posted else [])
+    assert await recorder.posted() == (["a"] if is_posted else [])
 
 
 async def test_the_newest_are_kept_when_there_are_too_many(
-    cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_PER_SECOND", 1e9)
-    waiting = EventRecorder(cluster, metrics, open_fence())
+    waiting = Recorder()
     for number in range(1003):
         waiting.post(event(str(number)))
-    assert lost(metrics) == 3
+    assert waiting.lost() == 3
     assert [record.message for record in caplog.records] == ["Event queue is full; dropping the oldest"]
     async with running(waiting.work()):
         waiting.post(event("one more"))
-        messages = await posted(waiting, cluster)
+        messages = await waiting.posted()
     assert messages[0] == "5"  # three, then one each for the two that came since
 
 
-async def test_names_keep_the_order_in_which_it_was_reported(recorder: EventRecorder, cluster: ClusterModel) -> None:
+async def test_names_keep_the_order_in_which_it_was_reported(recorder: Recorder) -> None:
     """An Event's time has whole seconds, and kubectl lists those of one second by name."""
     for number in range(8):
         recorder.post(event(f"message {number}"))
-    assert len(await posted(recorder, cluster)) == 8
-    assert cluster.event_names == sorted(cluster.event_names)
+    assert len(await recorder.posted()) == 8
+    assert recorder.cluster.event_names == sorted(recorder.cluster.event_names)
 
 
-async def test_the_same_again_is_counted_on(recorder: EventRecorder, cluster: ClusterModel) -> None:
+async def test_the_same_again_is_counted_on(recorder: Recorder) -> None:
     for message in ("a", "b", "a", "a"):
         recorder.post(event(message))
-    assert await posted(recorder, cluster) == ["a", "b"]
-    assert cluster.writes == ["again a 2", "again a 3"]
+    assert await recorder.posted() == ["a", "b"]
+    assert recorder.cluster.writes == ["again a 2", "again a 3"]
 
 
-async def test_what_goes_on_is_named_after_what_it_reports_and_reported_once(
-    recorder: EventRecorder, cluster: ClusterModel, metrics: Metrics
-) -> None:
+async def test_what_goes_on_is_named_after_what_it_reports_and_reported_once(recorder: Recorder) -> None:
     standing = [replace(event(message), is_ongoing=True) for message in ("a", "b", "a")]
     for one in standing:
         recorder.post(one)
-    assert await posted(recorder, cluster) == ["a", "b"]
-    assert lost(metrics) == 0
-    cluster.events.clear()
+    assert await recorder.posted() == ["a", "b"]
+    assert recorder.lost() == 0
+    recorder.cluster.events.clear()
     # another process
-    after = EventRecorder(cluster, metrics, open_fence())
+    after = Recorder(recorder.cluster)
     async with running(after.work()):
         after.post(standing[0])
         after.post(event("c"))
-        assert await posted(after, cluster) == ["c"]
-    assert cluster.writes == []
+        assert await after.posted() == ["c"]
+    assert recorder.cluster.writes == []
 
 
-async def test_one_that_is_no_longer_there_is_posted_again(recorder: EventRecorder, cluster: ClusterModel) -> None:
-    cluster.failures["repeat_event"] = [NotFound("patch", "events", "gone", 404)]
+async def test_one_that_is_no_longer_there_is_posted_again(recorder: Recorder) -> None:
+    recorder.cluster.failures["repeat_event"] = [NotFound("patch", "events", "gone", 404)]
     for _ in range(3):
         recorder.post(event("a"))
-    assert await posted(recorder, cluster) == ["a", "a"]
-    assert cluster.writes == ["again a 2"]
+    assert await recorder.posted() == ["a", "a"]
+    assert recorder.cluster.writes == ["again a 2"]
 
 
 def tallied(reason: str, *device_ids: str, unnamed: int = 0, node: str = "node-a") -> Event:
@@ -172,18 +165,15 @@ def tallied(reason: str, *device_ids: str, unnamed: int = 0, node: str = "node-a
     return Event(about, NORMAL if is_recovery else WARNING, reason, tally.sentence(), aggregate=tally)
 
 
-async def test_a_hundred_devices_are_one_event_for_each_node(
-    recorder: EventRecorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
+async def test_a_hundred_devices_are_one_event_for_each_node(recorder: Recorder) -> None:
     for number in range(100):
         for node in ("node-a", "node-b"):
             recorder.post(tallied("DeviceUnhealthy", f"gpu-{number:02}", node=node))
-    await until(lambda: len(cluster.events) == 2)
+    await until(lambda: len(recorder.cluster.events) == 2)
     named = "100 devices (gpu-00, gpu-01, gpu-02, gpu-03, gpu-04 and 95 more) of example.com/gpu"
     wanted = [f"{named} on {node} unhealthy (Xid)" for node in ("node-a", "node-b")]
-    assert [found.message for found in cluster.events] == wanted
-    assert await posted(recorder, cluster) == wanted
+    assert [found.message for found in recorder.cluster.events] == wanted
+    assert await recorder.posted() == wanted
 
 
 @pytest.mark.parametrize(
@@ -212,39 +202,31 @@ async def test_a_hundred_devices_are_one_event_for_each_node(
     ],
 )
 async def test_what_is_reported_last_of_a_device_is_what_became_of_it_last(
-    recorder: EventRecorder,
-    cluster: ClusterModel,
-    monkeypatch: pytest.MonkeyPatch,
+    recorder: Recorder,
     news: list[tuple[str, str | int]],
     wanted: list[str],
 ) -> None:
-    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
     for reason, which in news:
         recorder.post(tallied(reason, which) if isinstance(which, str) else tallied(reason, unnamed=which))
-    await until(lambda: len(cluster.events) + len(cluster.writes) >= len(wanted))
-    repeated = [write.removeprefix("again ").removesuffix(" 2") for write in cluster.writes]
-    reported = [found.message for found in cluster.events] + repeated
+    await until(lambda: len(recorder.cluster.events) + len(recorder.cluster.writes) >= len(wanted))
+    repeated = [write.removeprefix("again ").removesuffix(" 2") for write in recorder.cluster.writes]
+    reported = [found.message for found in recorder.cluster.events] + repeated
     assert reported == [sentence.format("of example.com/gpu on node-a") for sentence in wanted]
 
 
-async def test_resources_of_one_pod_are_reported_apart(
-    recorder: EventRecorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
+async def test_resources_of_one_pod_are_reported_apart(recorder: Recorder) -> None:
     for resource in ("example.com/gpu", "example.com/nic"):
         tally = DeviceAggregate(resource, "node-a", frozenset({"0"}), frozenset({"Overheated"}), of_pod=True)
         about = about_pod("default", "pod-a", "uid-a")
         recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), aggregate=tally))
-    await until(lambda: len(cluster.events) == 2)
-    assert [found.aggregate.resource for found in cluster.events if found.aggregate] == [
+    await until(lambda: len(recorder.cluster.events) == 2)
+    assert [found.aggregate.resource for found in recorder.cluster.events if found.aggregate] == [
         "example.com/gpu",
         "example.com/nic",
     ]
 
 
-async def test_a_flood_waits_and_is_not_lost(
-    cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flood_waits_and_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     really_sleep = asyncio.sleep
 
@@ -253,11 +235,11 @@ async def test_a_flood_waits_and_is_not_lost(
         await really_sleep(0)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    flooded = EventRecorder(cluster, metrics, open_fence(), clock=lambda: 1000.0)
+    flooded = Recorder(clock=lambda: 1000.0)
     for number in range(150):
         flooded.post(event(str(number)))
     async with running(flooded.work()), asyncio.timeout(20):
-        while len(cluster.events) < 150:
+        while len(flooded.cluster.events) < 150:
             await really_sleep(0)
     assert len([seconds for seconds in pauses if seconds > 0]) == 50
     assert pauses[-1] == pytest.approx(50 / 20)

@@ -134,9 +134,7 @@ async def test_a_lease_of_another_agent_of_the_node_is_taken_over(beating: Beati
     await until(lambda: beating.spec().get("holderIdentity") == "host-a", lambda: f"taken back: {beating.spec()}")
 
 
-async def test_rejected_registrations_are_annotated_until_they_are_old(
-    beating: Beating, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rejected_registrations_are_annotated_until_they_are_old(beating: Beating) -> None:
     await beating.until_renewed()
     await beating.kubectl("annotate", "lease", beating.node.name, "somebody=was here")
     await until(lambda: beating.renewals[-1:] == [True], lambda: f"renewed: {beating.renewals}")

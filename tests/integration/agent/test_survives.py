@@ -110,9 +110,7 @@ async def test_pods_that_finish_while_the_agent_is_down_are_released(node: Agent
         assert holdings(seen)["stays/c0"] == holdings(before)["stays/c0"]
 
 
-async def test_after_a_restart_the_last_numbers_stay_until_the_endpoint_is_stopped(
-    node: AgentNode,
-) -> None:
+async def test_after_a_restart_the_last_numbers_stay_until_the_endpoint_is_stopped(node: AgentNode) -> None:
     plugin = await node.plugin(2)
     await node.pod("one")
     before = await node.until_numbers(total=2, allocated=1, available=1)

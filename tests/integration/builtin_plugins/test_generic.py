@@ -41,9 +41,7 @@ async def test_directories_that_are_removed_and_created_again(
             await manager.until_listed(SERIAL, [])
 
 
-async def test_allocate_returns_files_mounts_and_env(
-    manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path
-) -> None:
+async def test_allocate_returns_all_its_edits(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
     (host / "dev/ttyUSB0").symlink_to("/dev/null")
     (host / "dev/firmware").touch()
     raw = serial(

@@ -16,9 +16,7 @@ from tests.integration.nvml.gpu_node import Node, node
 @pytest.mark.parametrize(
     "function", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlDeviceGetSupportedEventTypes"]
 )
-async def test_drivers_without_events_are_polled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
-) -> None:
+async def test_a_driver_without_events_polls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
     before = [
         f"break * {function} NOT_SUPPORTED",
         "break 0 nvmlDeviceGetMemoryInfo NOT_SUPPORTED",

@@ -57,9 +57,7 @@ def agents(operator: OperatorProcess, state: str) -> float:
     return operator.metric(f'nodedevice_operator_agents{{state="{state}"}}')
 
 
-def test_one_that_is_gone_takes_its_free_devices_along_and_brings_them_back(
-    installed: ControlPlane, operator: OperatorProcess, played: PlayNode
-) -> None:
+def test_free_devices_go_and_come_with_it(installed: ControlPlane, operator: OperatorProcess, played: PlayNode) -> None:
     node = played()
     fall_silent(node)
     node.wait_condition("AgentReady", "Unknown", names.Reason.LEASE_EXPIRED)
@@ -138,9 +136,7 @@ def test_a_lease_that_is_deleted_is_one_that_is_not_renewed(installed: ControlPl
     assert node.events(names.Reason.LEASE_MISSING, about=node.nd_name()) == []
 
 
-def test_many_leases_that_are_deleted_together_are_no_fault_of_the_agents(
-    installed: ControlPlane, played: PlayNode
-) -> None:
+def test_many_leases_deleted_together_are_no_fault_of_the_agents(installed: ControlPlane, played: PlayNode) -> None:
     nodes = [played() for _ in range(3)]
     for node in nodes:
         fall_silent(node)
@@ -181,9 +177,7 @@ def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
         assert each.events(names.Reason.LEASE_MISSING, about=each.nd_name()) == []
 
 
-def test_a_recreated_node_has_nothing_of_the_one_before(
-    installed: ControlPlane, operator: OperatorProcess, played: PlayNode
-) -> None:
+def test_a_recreated_node_is_a_new_one(installed: ControlPlane, operator: OperatorProcess, played: PlayNode) -> None:
     node = played()
     fall_silent(node)
     node.wait_shown(1)

@@ -182,9 +182,7 @@ def lease_age_seconds(control_plane: ControlPlane) -> float:
     return time.time() - renewed.timestamp()
 
 
-def test_the_next_leader_reports_what_happened_while_nobody_led(
-    installed: ControlPlane, pair: Pair, node: PlayedNode
-) -> None:
+def test_the_next_leader_reports_what_happened_meanwhile(installed: ControlPlane, pair: Pair, node: PlayedNode) -> None:
     first, second = pair
     node.settle()
     first.signal(signal.SIGKILL)

@@ -49,9 +49,7 @@ def test_cut_watches_hide_no_frozen_one(installed: ControlPlane, operator: Opera
         assert operator.logged("error") == ["watch is stale"]
 
 
-def test_a_watch_that_is_cut_is_no_outage(
-    installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy
-) -> None:
+def test_a_cut_watch_is_no_outage(installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy) -> None:
     with PlayedNode(installed) as node:
         operator.start()
         node.make()

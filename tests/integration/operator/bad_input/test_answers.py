@@ -126,9 +126,7 @@ class TestWatches:
         assert proxy.send(kind, line) == 1
         node.verify_follows()
 
-    def test_of_nodes_that_ends_with_an_error_again_and_again(
-        self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere
-    ) -> None:
+    def test_of_nodes_that_always_ends_in_error(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere) -> None:
         """Each time it is open again within about a second, so that a Node is not left as somebody else made it."""
         for _ in range(7):
             wait_until(lambda: proxy.open_watches("nodes") == 1, "it is open again")
@@ -146,9 +144,7 @@ class TestWatches:
             pytest.param(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"x"}}}\n', id="no version"),
         ],
     )
-    def test_that_brings_what_is_not_understood(
-        self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere, line: bytes
-    ) -> None:
+    def test_that_brings_nonsense(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere, line: bytes) -> None:
         assert proxy.send(names.NODE_DEVICES, line) == 1
         logged.wait("invalid watch event; relisting")
         node.verify_follows()
@@ -182,9 +178,7 @@ def test_an_admission_policy_that_refuses_the_write(
     assert len(logged.lines("reconcile failed; retrying")) == 1
 
 
-def test_a_dead_agent_of_a_node_that_cannot_be_written(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
-) -> None:
+def test_a_dead_agent_of_a_node_that_cannot_be_written(installed: ControlPlane, node: PlayedNode) -> None:
     """The Node stays as it was; what is reported of it does not."""
     pod = f"pod-{node.name}"
     with frozen(installed, node):

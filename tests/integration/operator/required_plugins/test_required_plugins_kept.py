@@ -44,9 +44,7 @@ def wait_names(control_plane: ControlPlane, *resource_names: str) -> None:
     wait_until(lambda: [stored(control_plane, kind) for kind in (POLICIES, BINDINGS)] == wanted, what, 90)
 
 
-def test_a_name_is_in_the_policy_before_its_capacity_is_on_the_node(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
-) -> None:
+def test_the_policy_comes_before_capacity(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:
     node.make()
     node.advertise(2, runtime="nri")
 
@@ -60,9 +58,7 @@ def test_a_name_is_in_the_policy_before_its_capacity_is_on_the_node(
     assert operator.metric("nodedevice_operator_required_plugins_names") == 1
 
 
-def test_a_name_that_comes_later_is_added_before_its_capacity_is_on_the_node(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
-) -> None:
+def test_a_later_name_is_added_in_time(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:
     node.make()
     node.advertise(2, runtime="nri")
     node.make(NIC)

@@ -151,9 +151,7 @@ async def test_a_runtime_that_rejects_the_plugin_counts_as_disconnected(
     assert [record.levelno for record in caplog.records if record.levelno >= logging.WARNING] == [logging.WARNING]
 
 
-async def test_a_runtime_that_is_older_than_its_version_is_connected_without_validation(
-    handler: Recorder, socket: Path
-) -> None:
+async def test_a_runtime_without_validation_is_connected(handler: Recorder, socket: Path) -> None:
     """Each series of attempts begins with a subscription to validation."""
     runtime = FakeRuntime(socket)
     runtime.version = "a-build-of-ours"

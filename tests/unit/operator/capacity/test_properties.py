@@ -125,9 +125,7 @@ TestNodeLife.settings = settings(max_examples=150, stateful_step_count=30, deadl
 
 @settings(deadline=None, max_examples=100)
 @given(words=st.lists(agent_words(), max_size=6), seed=st.integers(0, 999), reconciles=st.sets(st.integers(0, 5)))
-def test_any_order_of_events_gives_the_same_final_apply(
-    words: list[NodeDeviceRecord], seed: int, reconciles: set[int]
-) -> None:
+def test_any_order_gives_the_same_final_apply(words: list[NodeDeviceRecord], seed: int, reconciles: set[int]) -> None:
     last = {record.resource: record for record in words}
     straight = OperatorModel()
     settle(straight, last.values())

@@ -48,7 +48,7 @@ class TestPodDevices:
         assert first == again
         assert first.is_ongoing
 
-    async def test_a_pod_that_is_not_bound_is_refused_once_and_believed_when_it_is(
+    async def test_a_pod_is_refused_once_until_it_is_bound(
         self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
         with_pod(bench, node="")

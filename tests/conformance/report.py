@@ -17,7 +17,9 @@ from tests.conformance.rows import ROWS, TABLES, Kind
 
 _FOLDER = Path(__file__).parent
 _TESTS = _FOLDER.parent
-_MARKED = re.compile(rf'"((?:{"|".join(TABLES)}) \d+)"')
+_ROW = rf"(?:{'|'.join(TABLES)}) \d+"
+# one row in quotes, or several with commas between them
+_MARKED = re.compile(rf'"({_ROW}(?:, {_ROW})*)"')
 
 
 class KubeletRows:
@@ -97,8 +99,9 @@ def marked() -> dict[str, list[Path]]:
     """The files, from the root, whose tests carry each row; read from the source, whatever this run collects."""
     found = defaultdict(list)
     for file in set(_TESTS.rglob("test_*.py")) - {_FOLDER / "test_rows.py"}:
-        for row in _MARKED.findall(file.read_text(encoding="utf-8")):
-            found[row].append(file.relative_to(_TESTS.parent))
+        for rows in _MARKED.findall(file.read_text(encoding="utf-8")):
+            for row in rows.split(", "):
+                found[row].append(file.relative_to(_TESTS.parent))
     return found
 
 

@@ -3,6 +3,8 @@
 `allowed` are the paragraphs of docs/differences.md that the case must meet, and the only ones it may.
 """
 
+from collections.abc import Set
+
 import pytest
 from _pytest.mark import ParameterSet
 
@@ -39,112 +41,87 @@ _BROKEN = Register(GPU, _devices(4, healthy=False))
 _ALIGNING = ("best-effort", "restricted", "single-numa-node")
 
 
-def _case(label: str, steps: tuple[Step, ...], allowed: set[str], *rows: str) -> ParameterSet:
-    """rows: of the kubelet's behaviour, that it shows."""
-    return pytest.param(steps, allowed, id=label, marks=pytest.mark.kubelet(*rows))
+def _case(label: str, rows: str, steps: tuple[Step, ...], allowed: Set[str] = frozenset()) -> ParameterSet:
+    """rows: of the kubelet's behaviour, that it shows, with commas between them."""
+    return pytest.param(steps, allowed, id=label, marks=pytest.mark.kubelet(*rows.split(", ")))
 
 
 # what happens, and what of it may differ
 _CASES = (
     _case(
-        "newer plugin replaces the list",
-        (_FOUR, Register(GPU, _devices(2)), _pod(_app(2))),
-        set(),
-        "behaviour 12",
-        "scenario 4",
+        "newer plugin replaces the list", "behaviour 12, scenario 4", (_FOUR, Register(GPU, _devices(2)), _pod(_app(2)))
     ),
-    _case(
-        "old plugin's end leaves the new one", (_FOUR, Register(GPU, _devices(4)), _pod(_app(4))), set(), "behaviour 13"
-    ),
-    _case("stopped plugin: none can be had", (_FOUR, Stop(GPU), _pod(_app(1))), {WAITS}, "behaviour 14"),
-    _case("plugin comes back", (_FOUR, Stop(GPU), _FOUR, _pod(_app(1))), set(), "behaviour 14"),
+    _case("old plugin's end leaves the new one", "behaviour 13", (_FOUR, Register(GPU, _devices(4)), _pod(_app(4)))),
+    _case("stopped plugin: none can be had", "behaviour 14", (_FOUR, Stop(GPU), _pod(_app(1))), {WAITS}),
+    _case("plugin comes back", "behaviour 14", (_FOUR, Stop(GPU), _FOUR, _pod(_app(1)))),
     _case(
         "a list replaces the former",
+        "behaviour 18",
         (_FOUR, Update(GPU, (Dev("x"), Dev("y"))), _pod(_app(2)), _pod(_app(1))),
         {WAITS},
-        "behaviour 18",
     ),
     _case(
         "unhealthy ones count in capacity",
+        "behaviour 19, scenario 6",
         (Register(GPU, (Dev("a"), Dev("b", False))), _pod(_app(2))),
         {WAITS},
-        "behaviour 19",
-        "scenario 6",
     ),
     _case(
         "a device breaks, and recovers",
+        "behaviour 21, scenario 8",
         (_FOUR, Update(GPU, _devices(4, healthy=False)), Update(GPU, _devices(4))),
-        set(),
-        "behaviour 21",
-        "scenario 8",
     ),
-    _case("numbers while stopped", (_FOUR, Update(GPU, _devices(3)), Stop(GPU)), set(), "behaviour 22", "scenario 13"),
+    _case("numbers while stopped", "behaviour 22, scenario 13", (_FOUR, Update(GPU, _devices(3)), Stop(GPU))),
     _case(
         "after a restart",
+        "behaviour 26, scenario 14",
         (_FOUR, _pod(_app(2)), Restart(), _pod(_app(2)), _pod(_app(1))),
         {WAITS},
-        "behaviour 26",
-        "scenario 14",
     ),
     _case(
         "a name nobody registered",
+        "behaviour 27, scenario 24",
         (_FOUR, _pod(Ctr("app", {GPU: 1, "example.com/other": 1}))),
-        set(),
-        "behaviour 27",
-        "scenario 24",
     ),
     _case(
         "two resources in one container",
+        "behaviour 29, scenario 20",
         (_FOUR, Register(NIC, _devices(2)), _pod(_app(2, 1)), _pod(_app(2, 1))),
-        set(),
-        "behaviour 29",
-        "scenario 20",
     ),
-    _case("init containers share", (_FOUR, _pod(_init(2), _init(4), _app(1))), set(), "behaviour 31", "scenario 28"),
+    _case("init containers share", "behaviour 31, scenario 28", (_FOUR, _pod(_init(2), _init(4), _app(1)))),
     _case(
         "sidecars keep theirs",
+        "behaviour 32, scenario 29, scenario 92",
         (_FOUR, _pod(_init(2), _sidecar(1), _sidecar(1), _app(1))),
-        set(),
-        "behaviour 32",
-        "scenario 29",
-        "scenario 92",
     ),
-    _case(
-        "apps share with no other",
-        (_FOUR, _pod(_init(2), _app(1), _app(1), _app(2))),
-        set(),
-        "behaviour 33",
-        "scenario 28",
-    ),
+    _case("apps share with no other", "behaviour 33, scenario 28", (_FOUR, _pod(_init(2), _app(1), _app(1), _app(2)))),
     _case(
         "surplus stays until the end",
+        "behaviour 35",
         (_FOUR, _pod(_init(4), _app(1)), _pod(_app(1)), End(0), _pod(_app(4))),
         {WAITS},
-        "behaviour 35",
     ),
-    _case("nothing healthy", (_BROKEN, _pod(_app(1))), {WAITS}, "behaviour 39", "scenario 23"),
+    _case("nothing healthy", "behaviour 39, scenario 23", (_BROKEN, _pod(_app(1))), {WAITS}),
     _case(
         "not enough",
+        "behaviour 42, scenario 21, scenario 22",
         (_FOUR, _pod(_app(3)), _pod(_app(2)), _pod(_app(1))),
         {WAITS},
-        "behaviour 42",
-        "scenario 21",
-        "scenario 22",
     ),
     _case(
         "more than advice knows",
-        (Register(GPU, _devices(4), advice=False), _pod(_app(2)), _pod(_app(2))),
-        set(),
         "behaviour 43",
+        (Register(GPU, _devices(4), advice=False), _pod(_app(2)), _pod(_app(2))),
     ),
     _case(
         "Allocate fails",
+        "behaviour 47",
         (_FOUR, Failing(GPU), _pod(_app(2)), Failing(GPU, False), _pod(_app(4))),
         {WAITS},
-        "behaviour 47",
     ),
     _case(
         "it fails for the second resource",
+        "behaviour 47",
         (
             _FOUR,
             Register(NIC, _devices(1)),
@@ -154,50 +131,37 @@ _CASES = (
             _pod(_app(4)),
         ),
         {WAITS},
-        "behaviour 47",
     ),
     _case(
         "refused for either reason",
+        "behaviour 48",
         (_FOUR, Register(NIC, _devices(1)), Failing(GPU), _pod(_app(1), _app(0, 2))),
         {WAITS, WHOLE_POD},
-        "behaviour 48",
     ),
     _case(
         "device of two NUMA nodes",
+        "behaviour 50, scenario 47, scenario 104",
         (Register(GPU, (Dev("a", numa=(0, 1)), Dev("b"))), _pod(_app(2)), Restart()),
-        set(),
-        "behaviour 50",
-        "scenario 47",
-        "scenario 104",
     ),
     _case(
-        "earlier containers of a refused pod", (_FOUR, _pod(_app(3), _app(3)), _pod(_app(4))), {WAITS}, "behaviour 51"
+        "earlier containers of a refused pod", "behaviour 51", (_FOUR, _pod(_app(3), _app(3)), _pod(_app(4))), {WAITS}
     ),
     _case(
         "restarted: same devices, no call",
+        "behaviour 36, behaviour 41, behaviour 64, scenario 86",
         (_FOUR, _pod(_init(1), _app(2)), Restart(), Restart()),
-        set(),
-        "behaviour 36",
-        "behaviour 41",
-        "behaviour 64",
-        "scenario 86",
     ),
     _case(
         "it breaks under a pod",
+        "behaviour 65, scenario 97",
         (_FOUR, _pod(_app(4)), Update(GPU, _devices(2)), End(0), _pod(_app(2))),
-        set(),
-        "behaviour 65",
-        "scenario 97",
     ),
-    _case("a pod ends", (_FOUR, _pod(_app(4)), End(0), _pod(_app(4))), set(), "behaviour 66"),
+    _case("a pod ends", "behaviour 66", (_FOUR, _pod(_app(4)), End(0), _pod(_app(4)))),
     _case(
         "init container's device broke",
+        "behaviour 40, behaviour 71, scenario 25, weak spot 5",
         (_FOUR, _pod(_init(1), _app(1)), Update(GPU, _devices(4, healthy=False)), Restart()),
         {WAITS, KEEPS},
-        "behaviour 40",
-        "behaviour 71",
-        "scenario 25",
-        "weak spot 5",
     ),
 )
 

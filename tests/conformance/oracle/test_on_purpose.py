@@ -4,6 +4,7 @@ The docstrings' first words are the paragraph of docs/differences.md.
 """
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -12,7 +13,7 @@ from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.conformance.oracle.conftest import Both
+from tests.conformance.oracle.conftest import Both, Play
 from tests.fakes.plugin import RpcFailure
 from tests.oracle.kubelet import Kubelet, OracleError
 from tests.oracle.maker import Why
@@ -33,220 +34,194 @@ def _pod(count: int) -> Admit:
     return Admit((Ctr("app", {GPU: count}),))
 
 
+def _on_both_sides(play: Play) -> Callable[[Both], None]:
+    """A test of what happens at the kubelet's side and at ours, on a machine without a topology policy."""
+
+    def test(both: Both) -> None:
+        both.play(play, _NONE)
+
+    test.__name__, test.__doc__ = play.__name__, play.__doc__
+    return test
+
+
 @pytest.mark.kubelet("behaviour 42", "behaviour 53", "weak spot 4")
-def test_a_waiting_pod_is_served_by_itself(both: Both) -> None:
+@_on_both_sides
+async def test_a_waiting_pod_is_served_by_itself(kubelet: Side, ours: Side) -> None:
     """A refused pod waits: rows 42 and 53."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        for side in (kubelet, ours):
-            await side.register(GPU, _devices(2), advice=True)
-            assert (await side.admit("first", _pod(2))).is_admitted
-            assert (await side.admit("second", _pod(1))).why is Why.LACKING
-            await side.end("first")
-        assert not await kubelet.maker.held()
-        # no event of the pod follows: what ended has made room for it
-        assert isinstance(ours.maker, Ours)
-        await ours.maker.served("second")
-        assert await ours.maker.held() == {("second", "c0", GPU): {"d1": ()}}
-
-    both.play(play, _NONE)
+    for side in (kubelet, ours):
+        await side.register(GPU, _devices(2), advice=True)
+        assert (await side.admit("first", _pod(2))).is_admitted
+        assert (await side.admit("second", _pod(1))).why is Why.LACKING
+        await side.end("first")
+    assert not await kubelet.maker.held()
+    # no event of the pod follows: what ended has made room for it
+    assert isinstance(ours.maker, Ours)
+    await ours.maker.served("second")
+    assert await ours.maker.held() == {("second", "c0", GPU): {"d1": ()}}
 
 
 @pytest.mark.kubelet("behaviour 46")
-def test_advice_that_fails_is_done_without(both: Both) -> None:
+@_on_both_sides
+async def test_advice_that_fails_is_done_without(kubelet: Side, ours: Side) -> None:
     """Advice that fails refuses no pod: row 46."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        for side in (kubelet, ours):
-            await side.register(GPU, _devices(2), advice=True)
-            side.plugins[GPU].knobs.preferred_error = RpcFailure()
-        assert (await kubelet.admit("p", _pod(1))).why is Why.PLUGIN
-        assert (await ours.admit("p", _pod(1))).is_admitted
-
-    both.play(play, _NONE)
+    for side in (kubelet, ours):
+        await side.register(GPU, _devices(2), advice=True)
+        side.plugins[GPU].knobs.preferred_error = RpcFailure()
+    assert (await kubelet.admit("p", _pod(1))).why is Why.PLUGIN
+    assert (await ours.admit("p", _pod(1))).is_admitted
 
 
 @pytest.mark.kubelet("behaviour 49", "weak spot 2")
-def test_an_empty_answer_leaks_nothing(both: Both) -> None:
+@_on_both_sides
+async def test_an_empty_answer_leaks_nothing(kubelet: Side, ours: Side) -> None:
     """Nothing leaks when an allocation fails: row 49. The kubelet keeps the devices of a pod that it has refused."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        for side in (kubelet, ours):
-            await side.register(GPU, _devices(2), advice=True)
-            side.plugins[GPU].knobs.allocate_empty = True
-            assert (await side.admit("first", _pod(2))).why is Why.PLUGIN
-            await side.end("first")
-            side.plugins[GPU].knobs.allocate_empty = False
-        assert (await kubelet.admit("second", _pod(1))).why is Why.LACKING
-        assert (await ours.admit("second", _pod(2))).is_admitted
-
-    both.play(play, _NONE)
+    for side in (kubelet, ours):
+        await side.register(GPU, _devices(2), advice=True)
+        side.plugins[GPU].knobs.allocate_empty = True
+        assert (await side.admit("first", _pod(2))).why is Why.PLUGIN
+        await side.end("first")
+        side.plugins[GPU].knobs.allocate_empty = False
+    assert (await kubelet.admit("second", _pod(1))).why is Why.LACKING
+    assert (await ours.admit("second", _pod(2))).is_admitted
 
 
 @pytest.mark.kubelet("behaviour 20")
-def test_an_id_counts_once(both: Both) -> None:
+@_on_both_sides
+async def test_an_id_counts_once(kubelet: Side, ours: Side) -> None:
     """A device ID counts once: row 20."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        twice = [api_pb2.Device(ID="d0", health=health) for health in ("Healthy", "Unhealthy")]
-        for side in (kubelet, ours):
-            await side.register(GPU, _devices(1), advice=True)
-            side.plugins[GPU].knobs.raw_list = twice
-            await side.update(GPU, _devices(1))
-        assert await kubelet.maker.numbers() == {GPU: (2, 1)}
-        assert await ours.maker.numbers() == {GPU: (1, 0)}
-
-    both.play(play, _NONE)
+    twice = [api_pb2.Device(ID="d0", health=health) for health in ("Healthy", "Unhealthy")]
+    for side in (kubelet, ours):
+        await side.register(GPU, _devices(1), advice=True)
+        side.plugins[GPU].knobs.raw_list = twice
+        await side.update(GPU, _devices(1))
+    assert await kubelet.maker.numbers() == {GPU: (2, 1)}
+    assert await ours.maker.numbers() == {GPU: (1, 0)}
 
 
-def test_only_the_word_healthy_means_healthy(both: Both) -> None:
+@_on_both_sides
+async def test_only_the_word_healthy_means_healthy(kubelet: Side, ours: Side) -> None:
     """Alike: the health strings of section 1.1."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        words = ("Healthy", "healthy", "HEALTHY", "", "Unhealthy", "Unknown")
-        listed = [api_pb2.Device(ID=f"d{index}", health=word) for index, word in enumerate(words)]
-        for side in (kubelet, ours):
-            await side.register(GPU, _devices(1), advice=True)
-            side.plugins[GPU].knobs.raw_list = listed
-            await side.update(GPU, _devices(1))
-            assert await side.maker.numbers() == {GPU: (6, 1)}
-
-    both.play(play, _NONE)
+    words = ("Healthy", "healthy", "HEALTHY", "", "Unhealthy", "Unknown")
+    listed = [api_pb2.Device(ID=f"d{index}", health=word) for index, word in enumerate(words)]
+    for side in (kubelet, ours):
+        await side.register(GPU, _devices(1), advice=True)
+        side.plugins[GPU].knobs.raw_list = listed
+        await side.update(GPU, _devices(1))
+        assert await side.maker.numbers() == {GPU: (6, 1)}
 
 
 @pytest.mark.kubelet("behaviour 39", "scenario 32")
-def test_a_limit_of_zero_asks_for_nothing(both: Both) -> None:
+@_on_both_sides
+async def test_a_limit_of_zero_asks_for_nothing(kubelet: Side, ours: Side) -> None:
     """A limit of 0 asks for nothing: row 39."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        for side in (kubelet, ours):
-            await side.register(GPU, (), advice=True)
-        assert (await kubelet.admit("p", _pod(0))).why is Why.LACKING
-        assert (await ours.admit("p", _pod(0))).is_admitted
-
-    both.play(play, _NONE)
+    for side in (kubelet, ours):
+        await side.register(GPU, (), advice=True)
+    assert (await kubelet.admit("p", _pod(0))).why is Why.LACKING
+    assert (await ours.admit("p", _pod(0))).is_admitted
 
 
 @pytest.mark.kubelet("behaviour 36", "behaviour 37")
-def test_a_changed_request_is_refused(both: Both) -> None:
+@_on_both_sides
+async def test_a_changed_request_is_refused(kubelet: Side, ours: Side) -> None:
     """Alike: row 37; what the container has, it keeps."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        for side in (kubelet, ours):
-            await side.register(GPU, _devices(4), advice=True)
-            assert (await side.admit("p", _pod(1))).is_admitted
-            assert (await side.admit("p", _pod(1))).is_admitted
-            assert (await side.admit("p", _pod(2))).why is Why.CHANGED
-            assert len(side.plugins[GPU].calls_of("Allocate")) == 1
-
-    both.play(play, _NONE)
+    for side in (kubelet, ours):
+        await side.register(GPU, _devices(4), advice=True)
+        assert (await side.admit("p", _pod(1))).is_admitted
+        assert (await side.admit("p", _pod(1))).is_admitted
+        assert (await side.admit("p", _pod(2))).why is Why.CHANGED
+        assert len(side.plugins[GPU].calls_of("Allocate")) == 1
 
 
 @pytest.mark.kubelet("behaviour 12", "weak spot 8")
-def test_a_plugin_may_register_twice(both: Both) -> None:
+@_on_both_sides
+async def test_a_plugin_may_register_twice(kubelet: Side, ours: Side) -> None:
     """A plugin may register again while it is connected: row 12, weak spot 8."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        for side in (kubelet, ours):
-            await side.register(GPU, _devices(2), advice=True)
-        plugin = kubelet.plugins[GPU]
-        with pytest.raises(grpc.aio.AioRpcError, match="already connected"):
-            await plugin.register()
-        # and from then on it neither notices that the plugin ends, nor lets it register again
-        await plugin.stop()
-        await plugin.start(kubelet.maker.plugin_dir)
-        with pytest.raises(grpc.aio.AioRpcError, match="already connected"):
-            await plugin.register()
-        assert await kubelet.maker.numbers() == {GPU: (2, 2)}
-        await ours.plugins[GPU].register()
-        await ours.maker.listed(GPU, 2)
-        assert (await ours.admit("p", _pod(2))).is_admitted
-
-    both.play(play, _NONE)
+    for side in (kubelet, ours):
+        await side.register(GPU, _devices(2), advice=True)
+    plugin = kubelet.plugins[GPU]
+    with pytest.raises(grpc.aio.AioRpcError, match="already connected"):
+        await plugin.register()
+    # and from then on it neither notices that the plugin ends, nor lets it register again
+    await plugin.stop()
+    await plugin.start(kubelet.maker.plugin_dir)
+    with pytest.raises(grpc.aio.AioRpcError, match="already connected"):
+        await plugin.register()
+    assert await kubelet.maker.numbers() == {GPU: (2, 2)}
+    await ours.plugins[GPU].register()
+    await ours.maker.listed(GPU, 2)
+    assert (await ours.admit("p", _pod(2))).is_admitted
 
 
 @pytest.mark.kubelet("weak spot 29")
-def test_a_refused_endpoint_is_never_dialled(both: Both) -> None:
+@_on_both_sides
+async def test_a_refused_endpoint_is_never_dialled(kubelet: Side, ours: Side) -> None:
     """A socket lies in the plugin directory itself: weak spot 29."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        for side in (kubelet, ours):
-            await side.register(GPU, _devices(1), advice=True)
-            plugin = side.plugins[GPU]
-            (side.maker.plugin_dir / "sub").mkdir(exist_ok=True)
-            plugin.calls.clear()
-            path = f"sub/../{plugin.socket_name}"
-            if side is ours:
-                with pytest.raises(grpc.aio.AioRpcError, match="must be the file name of a socket"):
-                    await plugin.register(endpoint=path, resource_name="example.com/other")
-                assert not plugin.calls
-            else:
+    for side in (kubelet, ours):
+        await side.register(GPU, _devices(1), advice=True)
+        plugin = side.plugins[GPU]
+        (side.maker.plugin_dir / "sub").mkdir(exist_ok=True)
+        plugin.calls.clear()
+        path = f"sub/../{plugin.socket_name}"
+        if side is ours:
+            with pytest.raises(grpc.aio.AioRpcError, match="must be the file name of a socket"):
                 await plugin.register(endpoint=path, resource_name="example.com/other")
-                assert plugin.calls_of("GetDevicePluginOptions")
-
-    both.play(play, _NONE)
+            assert not plugin.calls
+        else:
+            await plugin.register(endpoint=path, resource_name="example.com/other")
+            assert plugin.calls_of("GetDevicePluginOptions")
 
 
 @pytest.mark.kubelet("weak spot 10")
-def test_a_list_of_five_mebibytes(both: Both) -> None:
+@_on_both_sides
+async def test_a_list_of_five_mebibytes(kubelet: Side, ours: Side) -> None:
     """Device lists up to 131,072 devices: weak spot 10. The kubelet's stream ends at 4 MiB, and with it the resource."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        many = [api_pb2.Device(ID=f"{index:060d}", health="Healthy") for index in range(72_000)]
-        for side in (kubelet, ours):
-            await side.register(GPU, _devices(1), advice=True)
-            side.plugins[GPU].knobs.raw_list = many
-        await kubelet.plugins[GPU].resend()
-        await kubelet.maker.ended(GPU, 1)
-        assert await kubelet.maker.numbers() == {GPU: (1, 0)}
-        await ours.update(GPU, _devices(1))
-        assert await ours.maker.numbers() == {GPU: (72_000, 72_000)}
-
-    both.play(play, _NONE)
+    many = [api_pb2.Device(ID=f"{index:060d}", health="Healthy") for index in range(72_000)]
+    for side in (kubelet, ours):
+        await side.register(GPU, _devices(1), advice=True)
+        side.plugins[GPU].knobs.raw_list = many
+    await kubelet.plugins[GPU].resend()
+    await kubelet.maker.ended(GPU, 1)
+    assert await kubelet.maker.numbers() == {GPU: (1, 0)}
+    await ours.update(GPU, _devices(1))
+    assert await ours.maker.numbers() == {GPU: (72_000, 72_000)}
 
 
 @pytest.mark.kubelet("behaviour 30", "weak spot 17")
-def test_a_pods_end_is_on_disk(both: Both) -> None:
+@_on_both_sides
+async def test_a_pods_end_is_on_disk(kubelet: Side, ours: Side) -> None:
     """Devices are free as soon as the pod is over: row 66, weak spot 17."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        for side in (kubelet, ours):
-            await side.register(GPU, _devices(1), advice=True)
-            assert (await side.admit("p", _pod(1))).is_admitted
-            await side.end("p")
-            await side.maker.stop()
-            await side.maker.start(_NONE)
-        assert [a.pod_uid for a in decode(kubelet.maker.checkpoint.read_text()).allocations] == ["p"]
-        assert decode(ours.maker.checkpoint.read_text()).allocations == ()
-
-    both.play(play, _NONE)
+    for side in (kubelet, ours):
+        await side.register(GPU, _devices(1), advice=True)
+        assert (await side.admit("p", _pod(1))).is_admitted
+        await side.end("p")
+        await side.maker.stop()
+        await side.maker.start(_NONE)
+    assert [a.pod_uid for a in decode(kubelet.maker.checkpoint.read_text()).allocations] == ["p"]
+    assert decode(ours.maker.checkpoint.read_text()).allocations == ()
 
 
 @pytest.mark.kubelet("behaviour 26", "scenario 14")
-def test_each_goes_on_with_the_others_checkpoint(both: Both) -> None:
+@_on_both_sides
+async def test_each_goes_on_with_the_others_checkpoint(kubelet: Side, ours: Side) -> None:
     """Alike: row 26 and section 3, both ways: an agent takes over from a kubelet, and gives back."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        held = []
-        pod = Admit((Ctr("init", {GPU: 1}), Ctr("app", {GPU: 3})))
-        for side in (kubelet, ours):
-            await side.register(GPU, (Dev("a", numa=(0, 1)), Dev("b"), Dev("c", numa=(1,))), advice=True)
-            await side.admit("p", pod)
-            held.append(await side.maker.held())
-            await side.maker.stop()
-        assert held[0] == held[1]
-        one, other = kubelet.maker.checkpoint, ours.maker.checkpoint
-        kept = one.read_bytes()
-        shutil.copy(other, one)
-        other.write_bytes(kept)
-        for side in (kubelet, ours):
-            await side.maker.start(_NONE, running=[("p", "c0"), ("p", "c1")])
-            assert (await side.maker.admit("p", pod.containers)).is_admitted
-            await side.maker.all_pods_known()
-            assert await side.maker.held() == held[0]
-            assert await side.maker.numbers() == {GPU: (0, 0)}
-
-    both.play(play, _NONE)
+    held = []
+    pod = Admit((Ctr("init", {GPU: 1}), Ctr("app", {GPU: 3})))
+    for side in (kubelet, ours):
+        await side.register(GPU, (Dev("a", numa=(0, 1)), Dev("b"), Dev("c", numa=(1,))), advice=True)
+        await side.admit("p", pod)
+        held.append(await side.maker.held())
+        await side.maker.stop()
+    assert held[0] == held[1]
+    one, other = kubelet.maker.checkpoint, ours.maker.checkpoint
+    kept = one.read_bytes()
+    shutil.copy(other, one)
+    other.write_bytes(kept)
+    for side in (kubelet, ours):
+        await side.maker.start(_NONE, running=[("p", "c0"), ("p", "c1")])
+        assert (await side.maker.admit("p", pod.containers)).is_admitted
+        await side.maker.all_pods_known()
+        assert await side.maker.held() == held[0]
+        assert await side.maker.numbers() == {GPU: (0, 0)}
 
 
 @pytest.mark.kubelet("scenario 62", "scenario 63")
@@ -283,19 +258,17 @@ async def _is_read_by(kubelet: Kubelet, path: Path) -> bool:
 
 
 @pytest.mark.kubelet("behaviour 65", "weak spot 12")
-def test_a_held_device_that_is_no_longer_listed_still_shows(both: Both) -> None:
+@_on_both_sides
+async def test_a_held_device_that_is_no_longer_listed_still_shows(kubelet: Side, ours: Side) -> None:
     """A device that vanishes while it is held harms nobody: row 65. It counts in total, and in allocated."""
-
-    async def play(kubelet: Side, ours: Side) -> None:
-        for side in (kubelet, ours):
-            await side.register(GPU, _devices(2), advice=True)
-            assert (await side.admit("p", _pod(1))).is_admitted
-            await side.update(GPU, _devices(1))
-        assert await kubelet.maker.numbers() == {GPU: (1, 1)}
-        # and this is what the pod's status says of the device that is no longer there
-        assert await both.comparison.kubelet.ask("health", uid="p") == {f"c0 {GPU} d1": "Healthy"}
-        assert isinstance(ours.maker, Ours)
-        now = ours.maker.snapshot(GPU)
-        assert (now.total, now.healthy, now.allocated, now.available) == (2, 1, 1, 1)
-
-    both.play(play, _NONE)
+    for side in (kubelet, ours):
+        await side.register(GPU, _devices(2), advice=True)
+        assert (await side.admit("p", _pod(1))).is_admitted
+        await side.update(GPU, _devices(1))
+    assert await kubelet.maker.numbers() == {GPU: (1, 1)}
+    # and this is what the pod's status says of the device that is no longer there
+    assert isinstance(kubelet.maker, Kubelet)
+    assert await kubelet.maker.ask("health", uid="p") == {f"c0 {GPU} d1": "Healthy"}
+    assert isinstance(ours.maker, Ours)
+    now = ours.maker.snapshot(GPU)
+    assert (now.total, now.healthy, now.allocated, now.available) == (2, 1, 1, 1)

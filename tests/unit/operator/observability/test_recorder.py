@@ -29,10 +29,15 @@ _numbers = count()
 class Recorder(EventRecorder):
     """A recorder, the cluster that it posts to, and what came of it."""
 
-    def __init__(self, cluster: ClusterModel | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        cluster: ClusterModel | None = None,
+        fence: WriteFence | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.cluster = cluster or ClusterModel()
         self.metrics = Metrics()
-        super().__init__(self.cluster, self.metrics, open_fence(), clock=clock)
+        super().__init__(self.cluster, self.metrics, fence or open_fence(), clock=clock)
 
     async def posted(self) -> list[str]:
         """Messages posted before a last one, for which is waited."""
@@ -245,15 +250,15 @@ async def test_a_flood_waits_and_is_not_lost(monkeypatch: pytest.MonkeyPatch) ->
     assert pauses[-1] == pytest.approx(50 / 20)
 
 
-async def test_a_standby_posts_when_it_leads_what_came_up_while_nobody_did(cluster: ClusterModel) -> None:
+async def test_a_standby_posts_when_it_leads_what_came_up_while_nobody_did() -> None:
     now = [10.0]
-    standby = EventRecorder(cluster, Metrics(), fence := WriteFence(lambda: now[0]))
+    standby = Recorder(fence=(fence := WriteFence(lambda: now[0])))
     async with running(standby.work()):
         for message in ("under the leader before", "since it is gone"):
             standby.post(event(message))
             await asyncio.sleep(0)
             now[0] += 10.0
-        assert cluster.events == []
+        assert standby.cluster.events == []
         fence.open_for_good()
         standby.take_over(15.0)
-        assert await posted(standby, cluster) == ["since it is gone"]
+        assert await standby.posted() == ["since it is gone"]

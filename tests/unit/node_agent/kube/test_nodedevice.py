@@ -134,9 +134,7 @@ async def test_is_written_immediately_when(
     assert cluster.found.status["total"] == 1
 
 
-async def test_the_duration_of_a_publication_includes_the_writes_that_failed(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_duration_includes_failed_writes(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     now, attempt = 0, FakeCluster._attempt
 
     async def slow(self: FakeCluster) -> None:

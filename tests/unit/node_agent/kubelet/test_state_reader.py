@@ -77,9 +77,7 @@ def test_socket_names_are_short_and_unique_to_the_agent() -> None:
     assert all(name.startswith("nodedevice-") and name.endswith(".sock") and len(name) <= 41 for name in names)
 
 
-async def test_a_pod_that_finishes_while_the_kubelet_is_asked_makes_its_answer_outdated(
-    plugin_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pod_that_finishes_meanwhile_outdates_it(plugin_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = Mirror(0.0)
     host = SimpleNamespace(do=lambda effects: None, now=lambda: 0.0)
     directory = KubeletDirectory(plugin_dir.parent, plugin_dir / "own")

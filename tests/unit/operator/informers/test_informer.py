@@ -201,9 +201,7 @@ async def test_a_refusal_is_logged_and_retried_from_the_same_place(
     assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "101"]
 
 
-async def test_the_more_watches_brought_nothing_the_longer_the_pause_and_never_long(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_pause_grows_with_watches_without_news(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
     delay_seconds = Informer._delay_seconds
@@ -224,9 +222,7 @@ async def test_the_more_watches_brought_nothing_the_longer_the_pause_and_never_l
 @pytest.mark.parametrize(
     "before", [b"", event(201, 1), event(201, 1) + event(202, 2)[:40]], ids=["soon", "", "in a line"]
 )
-async def test_one_that_is_cut_goes_on_and_is_no_outage(
-    watched: Watched, before: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_one_that_is_cut_is_no_outage(watched: Watched, before: bytes, caplog: pytest.LogCaptureFixture) -> None:
     watched.server.answers = [[before, b""] if before else [b""], [event(203, 3)], [LAST]]
     watched.start()
     await watched.until(3 if before else 2)
@@ -251,9 +247,7 @@ async def test_a_token_that_cannot_be_read_is_an_outage(watched: Watched) -> Non
     assert watched.server.tokens == {"Bearer fresh"}
 
 
-async def test_an_object_that_is_not_understood_holds_up_nobody(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_invalid_object_holds_up_nobody(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     body = {"metadata": {"name": "odd", "resourceVersion": "300"}, "spec": []}
     odd = json.dumps({"type": "ADDED", "object": body}).encode() + b"\n"
     watched.server.answers = [[odd, event(301, 1)], [LAST]]
@@ -365,9 +359,7 @@ async def test_a_node_without_a_name_is_an_invalid_event(watched: Watched, metad
         pytest.param(bookmark(1).replace(b'"1"', b'"one"').strip(), id="no version"),
     ],
 )
-async def test_a_line_that_no_api_server_writes_is_logged_and_a_list_made(
-    watched: Watched, line: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_nonsense_line_leads_to_a_list(watched: Watched, line: bytes, caplog: pytest.LogCaptureFixture) -> None:
     watched.server.answers = [[event(201, 1), line + b"\n", event(202, 2)], [LAST]]
     watched.start()
     await watched.until(2)

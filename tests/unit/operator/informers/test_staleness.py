@@ -119,9 +119,7 @@ async def test_an_outage_is_no_reason(guarded: Guarded) -> None:
     await guarded.watchdog._check()
 
 
-async def test_it_begins_when_everything_was_listed_once_and_goes_on_after_a_failure(
-    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_begins_with_the_lists_and_goes_on(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     working = guarded.watchdog.work()
     guarded.there_is(RECORD.name, "uid-a", 6)
     guarded.cache.synced.set()

@@ -107,9 +107,7 @@ async def test_causes_and_retry_after_come_along(server: Server, client: Client)
         await client.request("PATCH", "poddevices", "/x", body={}, content_type=APPLY)
 
 
-async def test_an_unreachable_api_server_is_logged_and_so_is_its_return(
-    server: Server, client: Client, health: ApiHealth, tmp_path: Path
-) -> None:
+async def test_outage_and_its_end_are_logged(server: Server, client: Client, health: ApiHealth, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         nowhere = f"http://127.0.0.1:{unused.getsockname()[1]}"
     async with client_of(tmp_path, nowhere, health=health) as lost:
@@ -123,9 +121,7 @@ async def test_an_unreachable_api_server_is_logged_and_so_is_its_return(
     assert health.problems() == ()
 
 
-async def test_what_is_forbidden_is_reported_until_it_is_allowed(
-    server: Server, client: Client, health: ApiHealth
-) -> None:
+async def test_a_missing_right_is_reported_until_it_is_there(server: Server, client: Client, health: ApiHealth) -> None:
     server.answers = [(403, {}), (200, {}), (200, {})]
     with pytest.raises(Forbidden):
         await client.request("PATCH", "nodes/status", "/x", body={})
@@ -226,9 +222,7 @@ async def test_a_busy_api_server_is_logged_now_and_then_and_is_no_outage(
     assert health.seconds_since_outage() < 3600
 
 
-async def test_a_policy_that_refuses_one_write_proves_nothing_about_our_rights(
-    server: Server, client: Client, health: ApiHealth
-) -> None:
+async def test_a_policy_that_refuses_one_is_no_missing_right(server: Server, client: Client, health: ApiHealth) -> None:
     server.answers = [(403, {"message": "denied request: no", "details": {"causes": [{"message": "no"}]}})]
     with pytest.raises(Denied, match="denied request: no"):
         await client.request("PATCH", "nodes/status", "/x", body={})
@@ -267,9 +261,7 @@ class TestLentSession:
         assert [headers["Authorization"] for _, _, headers, _ in server.asked] == ["Bearer first"] * 3
 
     @pytest.mark.parametrize("status", [401, 403])
-    async def test_a_refusal_is_handled_as_a_broken_connection(
-        self, server: Server, client: Client, status: int
-    ) -> None:
+    async def test_a_refusal_is_like_a_broken_connection(self, server: Server, client: Client, status: int) -> None:
         server.answers = [(status, {})]
         async with client.lend_session() as lent:
             with pytest.raises(aiohttp.ClientConnectionError, match=f"HTTP {status}"):

@@ -36,9 +36,7 @@ def health(clock: Clock) -> ApiHealth:
 
 
 @pytest.mark.parametrize("refusal", [FORBIDDEN, BUSY], ids=["forbidden", "busy"])
-def test_a_refusal_that_nobody_repeats_is_no_problem_for_ever(
-    health: ApiHealth, clock: Clock, refusal: ApiError
-) -> None:
+def test_an_unrepeated_refusal_is_no_problem_for_ever(health: ApiHealth, clock: Clock, refusal: ApiError) -> None:
     health.failed(refusal)
     clock.now += 60
     (problem,) = health.problems()
@@ -57,9 +55,7 @@ def test_one_that_is_repeated_stays_until_it_is_answered(health: ApiHealth, cloc
     assert health.problems() == ()
 
 
-def test_what_is_forbidden_is_logged_once_until_it_is_allowed(
-    health: ApiHealth, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_right_is_logged_once(health: ApiHealth, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         health.failed(FORBIDDEN)
         clock.now += 1000

@@ -89,9 +89,7 @@ async def test_one_object_is_found_by_a_list(
         assert await cluster.find(kind, namespace, "x") == frozenset()
 
 
-async def test_a_node_of_which_no_record_can_be_made_holds_up_no_other(
-    server: Server, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_invalid_node_delays_none(server: Server, client: Client, caplog: pytest.LogCaptureFixture) -> None:
     def node(name: str, version: str = "3") -> dict[str, Any]:
         return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": version}}
 
@@ -134,9 +132,7 @@ async def test_conditions_are_one_write(server: Server, client: Client) -> None:
     assert len(server.asked) == 1
 
 
-async def test_conditions_that_landed_on_another_object_of_that_name_are_taken_off_it(
-    server: Server, client: Client
-) -> None:
+async def test_conditions_on_another_object_of_that_name_are_taken_off_it(server: Server, client: Client) -> None:
     server.answers = [(200, stored("uid-2")), (200, stored("uid-2"))]
     with pytest.raises(NotFound):
         await ConditionsApi(client).apply_conditions(node_device(name="x", uid="uid-1"), CONDITIONS)
@@ -186,9 +182,7 @@ async def test_a_cleared_lease_has_no_holder_and_a_new_one_no_version(server: Se
         ("A", "a"),
     ],
 )
-async def test_what_no_pod_can_be_called_is_not_asked_for(
-    server: Server, client: Client, namespace: str, pod: str
-) -> None:
+async def test_impossible_names_are_not_asked_for(server: Server, client: Client, namespace: str, pod: str) -> None:
     with pytest.raises(NotFound):
         await Requests(client).read_pod(namespace, pod)
     assert server.asked == []

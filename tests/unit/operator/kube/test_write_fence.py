@@ -44,9 +44,7 @@ def test_it_is_closed_at_first_and_opens_until_a_moment() -> None:
 
 @pytest.mark.parametrize("verb", ["PATCH", "POST", "PUT", "DELETE"])
 @pytest.mark.parametrize("questions", [0, 1])
-async def test_no_write_is_sent_through_a_closed_fence(
-    server: Server, tmp_path: Path, verb: str, questions: int
-) -> None:
+async def test_no_write_goes_through_a_closed_fence(server: Server, tmp_path: Path, verb: str, questions: int) -> None:
     async with client_of(tmp_path, server.url, fence=LateFence(questions)) as made:
         with pytest.raises(NotLeading) as refused:
             await made.request(verb, "nodes/status", "/x", body={})
@@ -59,9 +57,7 @@ async def test_no_write_is_sent_through_a_closed_fence(
 
 @pytest.mark.parametrize("questions", [1, 2])
 @pytest.mark.parametrize("body", [None, {"a": "b" * 1_000_000}], ids=["no body", "a long body"])
-async def test_a_connection_that_is_there_carries_no_byte_and_is_given_up(
-    tmp_path: Path, questions: int, body: object
-) -> None:
+async def test_an_open_connection_carries_no_byte_and_is_given_up(tmp_path: Path, questions: int, body: object) -> None:
     received: list[bytes] = []
     ended = asyncio.Event()
 

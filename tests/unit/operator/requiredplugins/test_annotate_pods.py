@@ -136,9 +136,7 @@ async def test_a_pod_that_is_gone_is_no_trouble(gone: ApiError, caplog: pytest.L
         pytest.param(Invalid("PATCH", "pods", "odd", 422), id="as invalid"),
     ],
 )
-async def test_a_pod_that_is_refused_is_reported_once_and_holds_nothing_back(
-    refuses: ApiError, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refused_pod_is_reported_and_delays_none(refuses: ApiError, caplog: pytest.LogCaptureFixture) -> None:
     pods = Pods(refuses=refuses)
     waiting = PodAnnotator(pods, is_on=True)
     for _ in range(2):
@@ -151,9 +149,7 @@ async def test_a_pod_that_is_refused_is_reported_once_and_holds_nothing_back(
     assert "docs/security.md" in line.__dict__["remedy"]
 
 
-async def test_a_right_that_is_missing_is_reported_once_and_holds_nothing_back(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_missing_right_is_reported_once_and_holds_nothing_back(caplog: pytest.LogCaptureFixture) -> None:
     waiting = PodAnnotator(Pods(hides=Forbidden("GET", "pods", "no such role", 403)), is_on=True)
     for _ in range(2):
         assert await waiting.annotate([GPU], []) is None
@@ -172,9 +168,7 @@ async def test_a_right_that_is_missing_is_reported_once_and_holds_nothing_back(
         Forbidden("PATCH", "pods", "the token has run out", 401),
     ],
 )
-async def test_what_may_pass_is_tried_again_whatever_is_refused_beside_it(
-    passing: ApiError, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_may_pass_is_retried_beside_a_refusal(passing: ApiError, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     pods = Pods(refuses=passing, also={"pod-0": Forbidden("PATCH", "pods", "the webhook denied it", 403)})
     waiting = PodAnnotator(pods, is_on=True, clock=clock)
@@ -256,9 +250,7 @@ async def test_a_name_that_is_new_is_not_given_up_for_what_another_went_through(
     assert (waiting.lacks(GPU), waiting.lacks(NIC)) == (False, True)
 
 
-async def test_an_api_server_that_is_unreachable_holds_it_back_until_it_is_there(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_unreachable_api_server_holds_it_back_until_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     pods = Pods(hides=Unreachable("GET", "pods", "nobody there"))
     waiting = PodAnnotator(pods, is_on=True, clock=clock)

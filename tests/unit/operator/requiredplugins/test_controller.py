@@ -209,9 +209,7 @@ async def test_only_nodes_that_waited_for_the_policy_are_checked_at() -> None:
 
 
 @pytest.mark.parametrize(("was_kept", "times"), [(True, 0), (False, 1)])
-async def test_after_a_restart_pods_are_checked_for_only_where_the_policy_was_broken(
-    was_kept: bool, times: int
-) -> None:
+async def test_after_a_restart_pods_are_checked_only_where_the_policy_was_broken(was_kept: bool, times: int) -> None:
     objects = Objects()
     if was_kept:
         objects.specs = {POLICIES: policy_spec((GPU,)), BINDINGS: binding_spec()}
@@ -280,9 +278,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
         Unavailable("GET", POLICIES, "what is stored cannot be decoded", 500),
     ],
 )
-async def test_what_cannot_be_read_is_reported_once_and_the_name_goes_on_waiting(
-    why: ApiError, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_cannot_be_read_is_reported_and_retried(why: ApiError, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     bench = Bench(Objects(hides=why))
     async with bench:
@@ -302,9 +298,7 @@ async def test_what_cannot_be_read_is_reported_once_and_the_name_goes_on_waiting
 
 
 @pytest.mark.usefixtures("no_pause")
-async def test_whether_there_are_policies_is_reported_where_it_cannot_be_found_out(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_it_is_reported_where_policies_cannot_be_listed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     why = Forbidden("GET", "apis", "no such role", 403)
     objects = Objects(hides_all=why)
@@ -346,18 +340,14 @@ async def test_what_can_no_longer_be_read_is_a_warning_and_names_stay(caplog: py
         Unauthorized("GET", POLICIES, "a token of yesterday", 401),
     ],
 )
-async def test_an_api_server_that_is_away_is_left_to_whoever_watches_over_it(
-    why: ApiError, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unreachable_api_server_is_reported_elsewhere(why: ApiError, caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(Objects(hides=why))
     async with bench:
         await until(lambda: bench.objects.reads >= 6)
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_watch_that_is_cut_again_and_again_is_reopened_as_soon_as_the_first_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_watch_that_is_cut_again_and_again_is_reopened_as_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     class Cut(Objects):
         async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
             raise errors.WatchInterrupted("watch", kind, "the load balancer has closed it")

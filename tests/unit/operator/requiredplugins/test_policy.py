@@ -122,9 +122,7 @@ SPACE = [" ", "\t", "\v", "\u00a0", "\u2003"]
 @given(
     st.sampled_from(["[", "- "]), st.lists(st.sampled_from(WORDS + SPACE), max_size=6), st.sampled_from(["]", "", "\n"])
 )
-def test_what_counts_as_marked_the_runtime_reads_as_a_list_with_our_name_or_not_at_all(
-    begin: str, inner: list[str], end: str
-) -> None:
+def test_the_runtime_reads_a_mark_as_a_list_with_our_name_or_not_at_all(begin: str, inner: list[str], end: str) -> None:
     value = begin + "".join(inner) + end
     if not is_annotated({KEY: value}):
         return

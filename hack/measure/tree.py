@@ -132,10 +132,8 @@ def main() -> None:
     rows = {name: shape.rows() for name, shape in shapes.items()}
     for title in rows["programs"]:
         print(f"| {title} | {' | '.join(rows[name][title] for name in shapes)} |")
-    tests, source = (
-        _lines(root / "tests", root / "hack"),
-        sum(map(_lines, (root / folder for folder in _SOURCES.values()))),
-    )
+    tests = _lines(root / "tests", root / "hack")
+    source = _lines(*(root / folder for folder in _SOURCES.values()))
     print(f"\nlines of tests and hack: {tests}; to the source's {source}: {tests / source:.2f}")
     print(f"class names that occur twice: {', '.join(shapes['programs'].repeated()) or 'none'}")
     most = [f"{name} {count}" for name, count in shapes["programs"].callables.most_common() if count > _MOST_CALLABLES]

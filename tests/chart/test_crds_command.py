@@ -56,10 +56,8 @@ def _as_they_were(installed: ControlPlane) -> Iterator[None]:
 def test_an_older_release_is_replaced(installed: ControlPlane, as_hook: Command, there: str | None) -> None:
     put(installed, ND, there)
     status, output = as_hook("crds", "apply")
-    assert (status, output.splitlines()[0]) == (
-        0,
-        f"{ND}: changed from release {there or 'unknown'} to {__version__}",
-    ), output
+    assert status == 0, output
+    assert output.splitlines()[0] == f"{ND}: changed from release {there or 'unknown'} to {__version__}"
     assert first_column(stored(installed, ND)) == first_column(of_chart(ND))
     assert stored(installed, ND)["metadata"]["annotations"][RELEASE_ANNOTATION] == __version__
 

@@ -37,10 +37,7 @@ def test_a_message_is_there_with_its_last_byte() -> None:
 
 
 def test_only_creations_that_were_answered_on_the_plugins_stream() -> None:
-    calls = [
-        Passed(
-            1.0, _call(1, "StopContainer", "a") + _call(3, "CreateContainer", "b") + _call(5, "CreateContainer", "c")
-        )
-    ]
+    created = _call(3, "CreateContainer", "b") + _call(5, "CreateContainer", "c")
+    calls = [Passed(1.0, _call(1, "StopContainer", "a") + created)]
     answers = [Passed(2.0, _answer(1) + _answer(3, RUNTIME_STREAM) + _answer(5))]
     assert list(creations(calls, answers)) == [Creation("c", "main", 1.0)]

@@ -37,14 +37,11 @@ def test_each_program_is_shown_once(title: str, job: str, tmp_path: Path) -> Non
         "eval_time": "0m",
         "exp_samples": [{"labels": shown["east"], "value": 4}, {"labels": shown["west"], "value": 5}],
     }
-    (tmp_path / "test.yaml").write_text(
-        yaml.safe_dump({"tests": [{"input_series": series, "promql_expr_test": [asked]}]})
-    )
+    tests = {"tests": [{"input_series": series, "promql_expr_test": [asked]}]}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(tests))
     promtool("test", "rules", "test.yaml", folder=tmp_path)
     asked["expr"] = re.sub(r"on \(cluster, ", "on (", asked["expr"])
-    (tmp_path / "test.yaml").write_text(
-        yaml.safe_dump({"tests": [{"input_series": series, "promql_expr_test": [asked]}]})
-    )
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(tests))
     with pytest.raises(AssertionError, match="duplicate series"):
         promtool("test", "rules", "test.yaml", folder=tmp_path)
 

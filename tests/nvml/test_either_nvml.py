@@ -54,10 +54,8 @@ def test_gpus_are_found_by_their_own_properties(either: NvmlProcess) -> None:
         uuid = either.call("nvmlDeviceGetUUID", gpu)
         assert uuid.startswith("GPU-")
         assert either.call("nvmlDeviceGetHandleByUUID", uuid) == gpu["kept"]
-        assert (
-            either.call("nvmlDeviceGetHandleByPciBusId", either.call("nvmlDeviceGetPciInfo", gpu)["busId"])
-            == gpu["kept"]
-        )
+        bus_id = either.call("nvmlDeviceGetPciInfo", gpu)["busId"]
+        assert either.call("nvmlDeviceGetHandleByPciBusId", bus_id) == gpu["kept"]
 
 
 def test_unknown_gpus_are_rejected(either: NvmlProcess) -> None:

@@ -219,10 +219,8 @@ def test_a_reset_brings_another_uuid_and_forgets_what_is_volatile(dgx: FakeNvml,
     assert nvml.call("nvmlDeviceGetRemappedRows", gpu) == [0, 0, 1, 0]
     dgx.reset(1, uuid="GPU-another")
     assert uuid_of(nvml, gpu) == "GPU-another"
-    assert [nvml.call(*uncorrected, counter) for counter in (pynvml.NVML_VOLATILE_ECC, pynvml.NVML_AGGREGATE_ECC)] == [
-        0,
-        4,
-    ]
+    assert nvml.call(*uncorrected, pynvml.NVML_VOLATILE_ECC) == 0
+    assert nvml.call(*uncorrected, pynvml.NVML_AGGREGATE_ECC) == 4
 
 
 def test_memory_errors_are_in_dram(dgx: FakeNvml, nvml: NvmlProcess) -> None:

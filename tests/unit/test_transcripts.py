@@ -88,10 +88,8 @@ def test_an_empty_cell_stays_one() -> None:
 
 
 def test_of_a_description_remain_conditions_that_need_attention_and_events() -> None:
-    good, bad = (
-        condition("Registered", "True", "EndpointRunning"),
-        condition("Healthy", "False", "SomeDevicesUnhealthy"),
-    )
+    good = condition("Registered", "True", "EndpointRunning")
+    bad = condition("Healthy", "False", "SomeDevicesUnhealthy")
     events = "Events:\n  Type     Reason  Age  Message\n  ----     ------  ---  -------\n  Warning  Broken  7s   it is broken\n"
     output = f"Name:         nd\nSpec:\n  Node Name:  a\nStatus:\n  Conditions:\n{good}{bad}  Total:  4\n{events}"
     assert described(output) == (

@@ -66,9 +66,8 @@ async def test_an_invalid_clear_request_is_harmless(
         await here.until_unhealthy({1: "Xid48"})
         (clear / here.uuids[1]).touch()
         await here.until(lambda r: r.available == 2)
-    assert [record.message for record in caplog.records].count(
-        "cannot remove the clear request; remove the file by hand"
-    ) == 1
+    messages = [record.message for record in caplog.records]
+    assert messages.count("cannot remove the clear request; remove the file by hand") == 1
 
 
 async def test_ecc_errors_while_the_agent_was_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,26 +10,10 @@ from hypothesis.strategies import SearchStrategy
 # JSON can spell lone surrogates, and UTF-8 cannot.
 _HALF_A_PAIR = "\ud800"
 # Strings that mean something somewhere: to paths, numbers, YAML, Go, terminals.
-_TELLING = [
-    "",
-    " ",
-    "\0",
-    "*",
-    "..",
-    "a/b",
-    "-1",
-    "01",
-    "1e999999999",
-    "é",
-    "\u2028",
-    "\x1b[2J",
-    "~",
-    "null",
-    "x" * 300,
-]
+_ODD = ["", " ", "\0", "*", "..", "a/b", "-1", "01", "1e999999999", "é", "\u2028", "\x1b[2J", "~", "null", "x" * 300]
 
 # What a strict parser of JSON lets through.
-whole_texts = st.one_of(st.sampled_from(_TELLING), st.text(max_size=20))
+whole_texts = st.one_of(st.sampled_from(_ODD), st.text(max_size=20))
 texts = st.one_of(whole_texts, whole_texts, st.text(max_size=3).map(lambda text: text + _HALF_A_PAIR))
 numbers = st.one_of(
     st.integers(-3, 10), st.integers(), st.sampled_from([2**31, 2**63, 2**64, -(2**63) - 1, 10**400]), st.floats()

@@ -62,10 +62,8 @@ def test_flag_over_environment_over_configuration(node: Path) -> None:
         (node / name / "runtime").write_text("nri\n")
     variables = {"NODEDEVICE_STATE_DIR": f"{node}/env"}
     assert in_the_agents_pod(node, "runtime", "show", **variables).output == f"nri: stored in {node}/env/runtime\n"
-    flag = ("--state-dir", f"{node}/flag")
-    assert (
-        in_the_agents_pod(node, "runtime", "show", *flag, **variables).output == f"nri: stored in {node}/flag/runtime\n"
-    )
+    by_flag = in_the_agents_pod(node, "runtime", "show", "--state-dir", f"{node}/flag", **variables)
+    assert by_flag.output == f"nri: stored in {node}/flag/runtime\n"
 
 
 @pytest.mark.parametrize(

@@ -216,10 +216,8 @@ def test_a_new_name_is_never_forced_along_with_a_repair() -> None:
     model = advertising(4)
     model.node.update("kubelet", GPU, 0)
     settle(model, [node_device(GPU, available=4), node_device(NIC, available=1)])
-    assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [
-        ({GPU: 4}, True),
-        ({GPU: 4, NIC: 1}, False),
-    ]
+    applied = [(apply.numbers, apply.is_forced) for apply in model.applies]
+    assert applied == [({GPU: 4}, True), ({GPU: 4, NIC: 1}, False)]
 
 
 @pytest.mark.parametrize("value", [0, 4, 9])

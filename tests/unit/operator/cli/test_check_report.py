@@ -83,9 +83,8 @@ def with_ready(status: str | None, node: str = "node-a") -> NodeDeviceRecord:
     ],
 )
 def test_ready_or_why_not(status: str | None, is_good: bool, details: str) -> None:
-    assert of_node_devices([with_ready(status)]) == [
-        CheckResult("NodeDevice", "node-a.example.com.gpu", is_good, details)
-    ]
+    wanted = CheckResult("NodeDevice", "node-a.example.com.gpu", is_good, details)
+    assert of_node_devices([with_ready(status)]) == [wanted]
 
 
 def test_no_resource_yet_is_no_failure() -> None:

@@ -111,12 +111,8 @@ def test_node_device() -> None:
         conditions=[{"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "t"}],
     )
     record = node_device_record(msgspec.convert(body, NodeDeviceSchema))
-    assert (record.node, record.resource, record.owner_uid, record.generation) == (
-        "node-a",
-        "example.com/gpu",
-        "uid-1",
-        2,
-    )
+    assert (record.node, record.resource) == ("node-a", "example.com/gpu")
+    assert (record.owner_uid, record.generation) == ("uid-1", 2)
     assert record.has_status
     assert (record.allocated, record.releasing, record.reserved, record.available) == (1, 1, 1, 1)
     assert record.endpoint == "Running"

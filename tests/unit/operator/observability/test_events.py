@@ -31,9 +31,8 @@ def waiting(reason: str, message: str = "", container: str = "main") -> Waiting:
 
 
 def held(pod: str, container: str, *device_ids: str, **fields: Any) -> AllocationRecord:
-    return AllocationRecord(
-        "default", pod, f"uid-{pod}", container, device_ids, 0, fields.pop("is_releasing", False), **fields
-    )
+    fields = {"is_releasing": False, **fields}
+    return AllocationRecord("default", pod, f"uid-{pod}", container, device_ids, 0, **fields)
 
 
 def reported(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[str, str]]:

@@ -107,14 +107,10 @@ class TestRejectedWrites:
         record = node_device(available=4)
         await bench.settle(record)
         await bench.see(node_device(available=1))
+        problem = "failed calling webhook: read tcp {}: connection reset by peer"
         for port in range(40001, 40004):
-            await rejected_reconcile(
-                bench, f"failed calling webhook: read tcp 10.0.0.5:{port}: connection reset by peer"
-            )
-        assert (
-            await rejected_reconcile(bench, "failed calling webhook: read tcp 10.0.0.6:9: connection reset by peer")
-            == []
-        )
+            await rejected_reconcile(bench, problem.format(f"10.0.0.5:{port}"))
+        assert await rejected_reconcile(bench, problem.format("10.0.0.6:9")) == []
         assert stored(bench, record, Condition.ADVERTISED).message.endswith("10.0.0.5:40003: connection reset by peer")
         assert await rejected_reconcile(bench, "this Node is frozen") == [f"conditions {record.name}"]
         assert stored(bench, record, Condition.ADVERTISED).message.endswith("retried: this Node is frozen")

@@ -44,8 +44,6 @@ def test_an_administrators_label_with_our_prefix_is_not_ours() -> None:
 
 
 def test_changes_set_what_differs_and_take_away_what_is_left() -> None:
-    seen, want = (
-        TaintAndLabels(labels={"a": "1", "b": "1", "c": "1"}),
-        TaintAndLabels(labels={"a": "1", "b": "2", "d": "1"}),
-    )
+    seen = TaintAndLabels(labels={"a": "1", "b": "1", "c": "1"})
+    want = TaintAndLabels(labels={"a": "1", "b": "2", "d": "1"})
     assert label_changes(seen, want) == {"b": "2", "d": "1", "c": None}

@@ -20,16 +20,9 @@ from hack.cluster.node.machine import Machine, MachineProcess
 from hack.cluster.node.network import NodeNetwork
 
 BINARIES = (
-    "containerd",
-    "containerd-shim-runc-v2",
-    "ctr",
-    "bridge",
-    "host-local",
-    "loopback",
-    "runc",
-    "busybox",
-    "checker",
-    "kubelet",
+    *("containerd", "containerd-shim-runc-v2", "ctr"),
+    *("bridge", "host-local", "loopback"),
+    *("runc", "busybox", "checker", "kubelet"),
 )
 
 

@@ -71,11 +71,8 @@ def test_a_conflict_is_reported_all_the_same(model: OperatorModel) -> None:
 
 
 def test_of_what_was_decided_in_vain_only_conflicts_stand() -> None:
-    foreign, contested, pause = (
-        OwnershipConflict("kubelet"),
-        OwnershipConflict("rogue", retry_at=160),
-        ContentionBackoff(1, 760),
-    )
+    foreign, contested = OwnershipConflict("kubelet"), OwnershipConflict("rogue", retry_at=160)
+    pause = ContentionBackoff(1, 760)
     decided = with_conflict(NodeHistory("uid-1", withdrawn=frozenset({"example.com/old"})), NIC, foreign, None)
     decided = with_conflict(with_repair(decided, NIC, "kubelet", 100), GPU, contested, pause)
     before = NodeHistory("uid-1", applied=frozenset({GPU, "example.com/old"}))

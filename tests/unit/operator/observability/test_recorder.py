@@ -225,10 +225,8 @@ async def test_resources_of_one_pod_are_reported_apart(recorder: Recorder) -> No
         about = about_pod("default", "pod-a", "uid-a")
         recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), aggregate=tally))
     await until(lambda: len(recorder.cluster.events) == 2)
-    assert [found.aggregate.resource for found in recorder.cluster.events if found.aggregate] == [
-        "example.com/gpu",
-        "example.com/nic",
-    ]
+    found = [posted.aggregate.resource for posted in recorder.cluster.events if posted.aggregate]
+    assert found == ["example.com/gpu", "example.com/nic"]
 
 
 async def test_a_flood_waits_and_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:

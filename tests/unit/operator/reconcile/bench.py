@@ -7,6 +7,7 @@ from typing import Any
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES
 from nodedevice_operator.kube.write_fence import WriteFence
+from nodedevice_operator.leases.agent_liveness import LeaseTable
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
 from nodedevice_operator.objects.unwatched import PodRecord
@@ -54,6 +55,13 @@ class Bench:
     def restart(self) -> None:
         """Go on as a process that has just started, or leads after another."""
         self.reconciler.take_over(another_wrote=True, nobody_since=math.inf)
+
+    async def silence_agent(self, table: LeaseTable) -> None:
+        """Let the agent's Lease run out; what that withdraws at once is the table's to decide."""
+        listed = table.updated(self.cluster.leases, 0, frozenset({"node-a"}))
+        self.agents.clock = lambda: 61.0
+        self.agents._table = replace(listed, listed_at=50.0)
+        await self.agents._poll()
 
     async def reconcile(self) -> list[str]:
         """Reconcile once; return what was written."""

@@ -184,10 +184,7 @@ class TestAgents:
     async def test_a_withdrawal_and_its_end_are_one_write_each_to_the_node(self, bench: Bench) -> None:
         record = node_device(available=4)
         await bench.settle(record)
-        bench.agents._table = LeaseTable(0).updated(bench.cluster.leases, 0, frozenset({"node-a"}))
-        bench.agents.clock = lambda: 61.0
-        bench.agents._table = replace(bench.agents._table, listed_at=50.0)
-        await bench.agents._poll()
+        await bench.silence_agent(LeaseTable(0))
         assert await bench.reconcile() == [f"apply {{'{GPU}': 0}}", f"conditions {record.name}"]
         assert bench.recorder.reasons() == [Reason.LEASE_EXPIRED, Reason.FREE_WITHDRAWN]
         bench.cluster.leases = {"node-a": LeaseRecord("later", 60)}

@@ -24,7 +24,7 @@ class TestRejectedWrites:
         await bench.settle(record)
         before = stored(bench, record, Condition.ADVERTISED)
         await bench.see(node_device(available=1))
-        await fall_silent(bench)
+        await bench.silence_agent(LeaseTable())
         await rejected_reconcile(bench, times=2)
         assert stored(bench, record, Condition.AGENT_READY).reason == Reason.LEASE_EXPIRED
         assert stored(bench, record, Condition.READY).reason == Reason.LEASE_EXPIRED
@@ -97,7 +97,7 @@ class TestRejectedWrites:
         record = node_device(available=4)
         await bench.settle(record)
         await bench.see(node_device(available=1))
-        await fall_silent(bench)
+        await bench.silence_agent(LeaseTable())
         bench.cluster.failures["apply_capacity"] = [error]
         with pytest.raises(type(error)):
             await bench.reconcile()
@@ -224,11 +224,3 @@ async def rejected_reconcile(bench: Bench, problem: str = "this Node is frozen",
         with pytest.raises(Denied):
             await bench.reconcile()
     return bench.cluster.writes[first:]
-
-
-async def fall_silent(bench: Bench) -> None:
-    """Let the agent's Lease run out; nothing is withdrawn yet."""
-    bench.agents._table = LeaseTable().updated(bench.cluster.leases, 0, frozenset({"node-a"}))
-    bench.agents.clock = lambda: 61.0
-    bench.agents._table = replace(bench.agents._table, listed_at=50.0)
-    await bench.agents._poll()

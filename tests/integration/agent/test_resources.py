@@ -13,8 +13,8 @@ from tests.integration.agent_process import GPU, AgentNode, condition, holdings
 async def test_a_registration_shows_and_belongs_to_the_node(node: AgentNode) -> None:
     await node.plugin({"d0": FakeDevice(numa_nodes=(1,)), "d1": FakeDevice(healthy=False)}, preferred_available=True)
     seen = await node.until_numbers(total=2, allocated=0, available=1)
-    found = [(d["id"], d["health"], d.get("numaNodes")) for d in seen["devices"]]
-    assert found == [("d0", "Healthy", [1]), ("d1", "Unhealthy", None)]
+    listed = [(d["id"], d["health"], d.get("numaNodes")) for d in seen["devices"]]
+    assert listed == [("d0", "Healthy", [1]), ("d1", "Unhealthy", None)]
     assert (seen["endpoint"]["state"], seen["endpoint"]["getPreferredAllocationAvailable"]) == ("Running", True)
     assert {kind: condition(seen, kind)["status"] for kind in ("Registered", "Healthy", "Injectable")} == {
         "Registered": "True",

@@ -119,7 +119,7 @@ def test_a_kill_while_a_full_journal_is_replaced_loses_nothing(
         store.close()
 
 
-class Store(CheckpointStore):
+class OpenStore(CheckpointStore):
     """A store, and what is in its folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -139,14 +139,14 @@ class Store(CheckpointStore):
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path)
+def store(tmp_path: Path) -> Iterator[OpenStore]:
+    store = OpenStore(tmp_path)
     yield store
     store.close()
 
 
 class TestSaving:
-    def test_the_first_is_whole_and_the_next_a_line(self, store: Store) -> None:
+    def test_the_first_is_whole_and_the_next_a_line(self, store: OpenStore) -> None:
         store.save(state(0))
         assert (store.alone(), store.is_whole) == (0, True)
         store.save(state(1))
@@ -156,7 +156,7 @@ class TestSaving:
         assert store.journal.stat().st_size == checkpoint_writer.JOURNAL_BYTES
 
     def test_a_line_costs_one_flush_and_nothing_else_and_a_file_all_it_takes(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
+        self, store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store.save(state(0))
         steps: list[str] = []
@@ -179,14 +179,14 @@ class TestSaving:
         replacing = ["open", "write", "fsync", "replace", "open", "fsync"]
         assert steps == replacing
 
-    def test_an_unchanged_state_is_not_written_again(self, store: Store) -> None:
+    def test_an_unchanged_state_is_not_written_again(self, store: OpenStore) -> None:
         for number in (0, 1):
             store.save(state(number))
             before = (store.folder / FILE_NAME).stat().st_ino, store.journal.read_bytes()
             store.save(state(number))
             assert ((store.folder / FILE_NAME).stat().st_ino, store.journal.read_bytes()) == before
 
-    def test_the_whole_file_includes_the_journal(self, store: Store) -> None:
+    def test_the_whole_file_includes_the_journal(self, store: OpenStore) -> None:
         store.save(state(0))
         store.save(state(1))
         store.save(state(1), whole=True)
@@ -196,7 +196,7 @@ class TestSaving:
         assert (store.alone(), store.read()) == (1, 2)
 
     def test_a_journal_that_is_half_full_is_emptied_with_the_whole_file(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
+        self, store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 1000)
         store.save(state(0))
@@ -208,7 +208,7 @@ class TestSaving:
         store.save(state(3))
         assert store.read() == 3
 
-    def test_a_full_journal_is_the_time_for_the_whole_file(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_full_journal_causes_a_whole_file(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 1000)
         wholes = set()
         for number in range(20):
@@ -218,7 +218,7 @@ class TestSaving:
         assert 2 < len(wholes) < 20
         assert store.journal.stat().st_size == 1000
 
-    def test_a_line_bigger_than_any_journal(self, store: Store) -> None:
+    def test_a_line_bigger_than_any_journal(self, store: OpenStore) -> None:
         store.save(state(0))
         big = Allocation("uid-0", "main", GPU, {-1: ("d0",)}, bytes(checkpoint_writer.JOURNAL_BYTES))
         store.save(Checkpoint((big,)))
@@ -230,7 +230,7 @@ class TestSaving:
 class TestTrouble:
     @pytest.mark.parametrize("step", ["pwrite", "fdatasync"])
     def test_a_journal_that_cannot_be_written_costs_no_state(
-        self, store: Store, step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, store: OpenStore, step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         store.save(state(0))
         store.save(state(1))
@@ -246,9 +246,7 @@ class TestTrouble:
         store.save(state(5))
         assert (store.read(), store.is_whole) == (5, False)
 
-    def test_after_a_whole_file_that_failed_no_line_is_written(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_no_line_is_written_after_a_failed_file(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is unknown then what is on disk, and a line continues from exactly that."""
         store.save(state(0))
         store.save(state(1))
@@ -262,7 +260,7 @@ class TestTrouble:
 
     def test_something_else_in_the_journals_place(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         (tmp_path / JOURNAL).mkdir()
-        store = Store(tmp_path)
+        store = OpenStore(tmp_path)
         for number in (0, 1):
             store.save(state(number))
             assert store.alone() == number
@@ -271,25 +269,25 @@ class TestTrouble:
 
 
 class TestEnd:
-    def test_nothing_but_the_checkpoint_is_left_where_it_is_whole(self, store: Store) -> None:
+    def test_nothing_but_the_checkpoint_is_left_where_it_is_whole(self, store: OpenStore) -> None:
         store.save(state(0))
         store.save(state(1))
         store.save(state(1), whole=True)
         store.close()
         assert store.names() == [FILE_NAME]
 
-    def test_a_journal_that_is_needed_stays(self, store: Store) -> None:
+    def test_a_journal_that_is_needed_stays(self, store: OpenStore) -> None:
         store.save(state(0))
         store.save(state(1))
         store.close()
         assert store.names() == [FILE_NAME, JOURNAL]
         assert store.read() == 1
 
-    def test_a_journal_without_its_checkpoint_is_ignored(self, store: Store) -> None:
+    def test_a_journal_without_its_checkpoint_is_ignored(self, store: OpenStore) -> None:
         self.test_a_journal_that_is_needed_stays(store)
         (store.folder / FILE_NAME).unlink()
         assert checkpoint_file.read(store.folder) is None
-        again = Store(store.folder)
+        again = OpenStore(store.folder)
         again.save(state(5))
         assert again.read() == 5
         again.close()

@@ -213,9 +213,7 @@ class TestLines:
             while saving.alone().registered != saving.state.registered:
                 await asyncio.sleep(0.01)
 
-    async def test_changes_during_a_write_share_the_next_line(
-        self, begun: Saving, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_changes_during_a_write_share_one_line(self, begun: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
         lines: list[bytes] = []
         began, may_go_on = threading.Event(), threading.Event()
         append = Journal.append

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -168,14 +169,10 @@ def test_an_impossible_device_id_is_found_and_shown(file: Path) -> None:
     assert command("show", file).exit_code == 0
 
 
-def test_a_directory_is_named(file: Path) -> None:
-    file.mkdir()
-    assert command("verify", file).stderr == f"Error: {file}: Is a directory\n"
-
-
-def test_a_pipe_is_not_waited_for(file: Path) -> None:
-    os.mkfifo(file)
-    assert command("verify", file).stderr == f"Error: {file}: not a regular file\n"
+@pytest.mark.parametrize(("make", "why"), [(os.mkdir, "Is a directory"), (os.mkfifo, "not a regular file")])
+def test_what_is_no_file_is_named_and_not_waited_for(file: Path, make: Callable[[Path], None], why: str) -> None:
+    make(file)
+    assert command("verify", file).stderr == f"Error: {file}: {why}\n"
 
 
 def test_a_lost_response_is_valid(file: Path) -> None:
@@ -213,16 +210,13 @@ class TestJournal:
         assert command("verify", file).stdout == (
             f"{file}: valid; version 2, allocations: 1, resources: 1, journal lines: 1\n"
         )
-        (file.parent / f"{file.name}.journal").write_bytes(b"?" + (file.parent / f"{file.name}.journal").read_bytes())
-        damaged = command("verify", file)
-        assert (damaged.exit_code, damaged.stdout) == (1, "")
-        assert damaged.stderr == f"Error: {file}: corrupt: line 2 of the journal is damaged\n"
 
-    def test_a_flipped_bit_in_its_last_line_is_found(self, file: Path) -> None:
+    @pytest.mark.parametrize(
+        ("octets", "damage"), [(b"", b"?"), (b"uid-1", b"tid-1")], ids=["before it", "a flipped bit in its last line"]
+    )
+    def test_damage_is_found(self, file: Path, octets: bytes, damage: bytes) -> None:
         journal = file.parent / f"{file.name}.journal"
-        content = bytearray(journal.read_bytes())
-        content[content.index(b"uid-1")] ^= 1
-        journal.write_bytes(content)
+        journal.write_bytes(journal.read_bytes().replace(octets, damage, 1))
         damaged = command("verify", file)
         assert (damaged.exit_code, damaged.stdout) == (1, "")
         assert damaged.stderr == f"Error: {file}: corrupt: line 2 of the journal is damaged\n"

@@ -24,6 +24,8 @@ from nodedevice_agent.kube.status import node_device_status
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
+# so many, or these; plain IDs are healthy devices without NUMA nodes
+Devices = int | Iterable[str | Device]
 WITH_PREFERENCES = PluginOptions(get_preferred_allocation_available=True)
 
 
@@ -84,15 +86,11 @@ class Scenario:
 
     @classmethod
     def with_plugin(
-        cls,
-        devices: int | Sequence[str | Device],
-        nics: Sequence[str] = (),
-        options: PluginOptions | None = None,
-        **more: Any,
+        cls, devices: Devices, nics: Sequence[str] = (), options: PluginOptions | None = None, **more: Any
     ) -> Self:
-        """With a plugin of so many GPUs or of these, and one of network cards if there are any. more: for the manager."""
+        """With a plugin of GPUs, and one of network cards if there are any. more: for the manager."""
         scenario = cls(**more)
-        scenario.plugin(device_ids(devices) if isinstance(devices, int) else devices, options=options)
+        scenario.plugin(devices, options=options)
         if nics:
             scenario.plugin(nics, NIC, 2)
         return scenario
@@ -106,13 +104,14 @@ class Scenario:
     def connect(self, name: str = GPU, endpoint: int = 1, options: PluginOptions | None = None) -> list[Effect]:
         return self.happens("connected", name, endpoint, options or PluginOptions())
 
-    def lists(self, devices: Iterable[str | Device], name: str = GPU, endpoint: int = 1) -> list[Effect]:
-        """A complete list; plain IDs are healthy devices without NUMA nodes."""
-        listed = accept(d if isinstance(d, Device) else Device(d) for d in devices)
+    def lists(self, devices: Devices, name: str = GPU, endpoint: int = 1) -> list[Effect]:
+        """A complete list."""
+        each = device_ids(devices) if isinstance(devices, int) else devices
+        listed = accept(d if isinstance(d, Device) else Device(d) for d in each)
         return self.happens("listed", name, endpoint, listed)
 
     def plugin(
-        self, devices: Sequence[str | Device], name: str = GPU, endpoint: int = 1, options: PluginOptions | None = None
+        self, devices: Devices, name: str = GPU, endpoint: int = 1, options: PluginOptions | None = None
     ) -> list[Effect]:
         """A plugin registers and lists its devices."""
         return self.connect(name, endpoint, options) + self.lists(devices, name, endpoint)
@@ -162,9 +161,6 @@ class Scenario:
                 todo += self.prefer(effect)
             elif isinstance(effect, CallAllocate):
                 todo += self.answer(effect)
-
-    def calls_so_far(self) -> list[CallAllocate]:
-        return calls(self.effects)
 
     # -- reads -----------------------------------------------------------------------------------------------------
 

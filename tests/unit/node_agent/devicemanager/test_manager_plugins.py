@@ -62,7 +62,7 @@ class TestRegistration:
     @pytest.mark.kubelet("behaviour 18")
     def test_the_same_list_again_changes_nothing(self) -> None:
         scenario = Scenario.with_plugin(2)
-        assert scenario.lists(device_ids(2)) == []
+        assert scenario.lists(2) == []
         assert scenario.lists(reversed(device_ids(2))) == []
 
     def test_a_list_of_an_unknown_connection_is_ignored(self) -> None:
@@ -106,25 +106,19 @@ class TestSecondRegistration:
     @pytest.mark.kubelet("scenario 4")
     def test_calls_go_to_the_newest_connection(self) -> None:
         scenario = Scenario.with_plugin(2)
-        scenario.plugin(device_ids(2), endpoint=2, options=WITH_PREFERENCES)
+        scenario.plugin(2, endpoint=2, options=WITH_PREFERENCES)
         (query,) = preferred_calls(scenario.see(pod("p", gpu=1)))
         (call,) = calls(scenario.prefer(query))
         assert (query.endpoint, call.endpoint) == (2, 2)
 
-    @pytest.mark.kubelet("behaviour 13", "weak spot 7")
-    def test_the_end_of_an_old_connection_changes_nothing(self) -> None:
+    @pytest.mark.kubelet("behaviour 12", "behaviour 13", "weak spot 7")
+    @pytest.mark.parametrize("how", ["it lists", "it ends"])
+    def test_an_old_connection_changes_nothing(self, how: str) -> None:
         scenario = Scenario.with_plugin(2)
-        scenario.plugin(device_ids(2), endpoint=2)
-        assert scenario.disconnect(endpoint=1) == []
+        scenario.plugin(2, endpoint=2)
+        assert (scenario.lists([], endpoint=1) if how == "it lists" else scenario.disconnect(endpoint=1)) == []
         assert numbers(scenario) == (2, 2, 2)
         assert scenario.manager.next_deadline() is None
-
-    @pytest.mark.kubelet("behaviour 12")
-    def test_an_old_connection_no_longer_changes_the_list(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.plugin(device_ids(2), endpoint=2)
-        assert scenario.lists([], endpoint=1) == []
-        assert numbers(scenario) == (2, 2, 2)
 
     def test_an_older_connection_takes_over_when_the_newest_ends(self) -> None:
         scenario = Scenario.with_plugin(2)
@@ -150,7 +144,7 @@ class TestSecondRegistration:
 
     def test_held_devices_stay_with_their_pods(self) -> None:
         scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
-        scenario.plugin(device_ids(2), endpoint=2)
+        scenario.plugin(2, endpoint=2)
         scenario.disconnect(endpoint=1)
         assert scenario.held() == {"p/main": ("d0",)}
         assert numbers(scenario) == (2, 2, 1)

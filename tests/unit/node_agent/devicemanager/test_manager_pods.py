@@ -5,17 +5,7 @@ from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import RELEASING_SETTLE_SECONDS
 
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    Scenario,
-    calls,
-    container,
-    device_ids,
-    is_saved,
-    pod,
-    published,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, container, is_saved, pod, published
 
 
 def asked(count: int = 2) -> tuple[Scenario, CallAllocate]:
@@ -187,7 +177,7 @@ class TestAllocateFails:
     def test_a_change_of_the_resource_does_not_shorten_the_backoff(self) -> None:
         scenario, call = asked()
         scenario.fail(call)
-        assert calls(scenario.lists(device_ids(3))) == []
+        assert calls(scenario.lists(3)) == []
         assert len(calls(scenario.passes(1))) == 1
 
     def test_other_pods_are_served_during_the_backoff(self) -> None:
@@ -238,7 +228,7 @@ class TestEnd:
     def test_a_pod_that_was_terminating_when_first_seen_gets_nothing(self) -> None:
         scenario = Scenario.with_plugin(2)
         assert calls(scenario.see(pod("p", gpu=1, is_terminating=True))) == []
-        assert calls(scenario.lists(device_ids(3))) == []
+        assert calls(scenario.lists(3)) == []
         assert scenario.reasons() == {}
 
     @pytest.mark.kubelet("behaviour 70", "scenario 88")

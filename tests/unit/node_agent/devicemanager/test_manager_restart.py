@@ -9,24 +9,13 @@ from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCh
 from nodedevice_agent.devicemanager.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    Scenario,
-    calls,
-    device_ids,
-    held_by,
-    is_saved,
-    pod,
-    published,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, is_saved, pod, published
 
 SETTLE_SECONDS = 10
 
 
 def restarted_with_one_pod(**options: Any) -> Scenario:
-    before = Scenario.with_plugin(3).run(pod("p", gpu=1))
-    return before.restarted(**options)
+    return Scenario.with_plugin(3).run(pod("p", gpu=1)).restarted(**options)
 
 
 class TestFromCheckpoint:
@@ -42,7 +31,7 @@ class TestFromCheckpoint:
         assert is_settling(scenario.manager, GPU)
         scenario.connect()
         assert is_settling(scenario.manager, GPU)
-        assert published(scenario.lists(device_ids(3))) == {GPU}
+        assert published(scenario.lists(3)) == {GPU}
         assert not is_settling(scenario.manager, GPU)
 
     @pytest.mark.kubelet("scenario 94")
@@ -56,8 +45,7 @@ class TestFromCheckpoint:
         assert (seen.total, seen.allocated, seen.healthy) == (1, 1, 0)
 
     def test_an_empty_list_after_a_restart_is_published(self) -> None:
-        before = Scenario.with_plugin([])
-        scenario = before.restarted()
+        scenario = Scenario.with_plugin([]).restarted()
         assert published(scenario.plugin([])) == {GPU}
 
     @pytest.mark.kubelet("behaviour 26")
@@ -71,7 +59,7 @@ class TestFromCheckpoint:
     @pytest.mark.kubelet("scenario 87")
     def test_held_devices_are_not_allocated_again(self) -> None:
         scenario = restarted_with_one_pod()
-        scenario.plugin(device_ids(3))
+        scenario.plugin(3)
         scenario.run(pod("q", gpu=2), pod("r", gpu=1))
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1", "d2")}
         assert scenario.reasons() == {"r": "NotEnoughDevices"}
@@ -80,11 +68,11 @@ class TestFromCheckpoint:
     def test_allocate_is_not_called_again(self) -> None:
         scenario = restarted_with_one_pod()
         assert calls(scenario.see(pod("p", gpu=1))) == []
-        assert calls(scenario.plugin(device_ids(3))) == []
+        assert calls(scenario.plugin(3)) == []
 
     def test_the_name_of_a_pod_is_published_once_it_is_seen(self) -> None:
         scenario = restarted_with_one_pod()
-        scenario.plugin(device_ids(3))
+        scenario.plugin(3)
         assert scenario.snapshot().held[0].pod is None
         assert published(scenario.see(pod("p", gpu=1))) == {GPU}
         seen = scenario.snapshot().held[0].pod
@@ -100,15 +88,14 @@ class TestFromCheckpoint:
 
     @pytest.mark.kubelet("behaviour 38", "scenario 93")
     def test_a_pending_pod_is_pending_again(self) -> None:
-        before = Scenario.with_plugin(["d0"]).run(pod("p", gpu=1), pod("q", gpu=1))
-        scenario = before.restarted()
+        scenario = Scenario.with_plugin(["d0"]).run(pod("p", gpu=1), pod("q", gpu=1)).restarted()
         scenario.plugin(["d0"])
         scenario.happens("pods_synced", [pod("p", gpu=1), pod("q", gpu=1)])
         assert scenario.reasons() == {"q": "NotEnoughDevices"}
 
     def test_nothing_is_allocated_before_the_cordons_are_synced_again(self) -> None:
         scenario = restarted_with_one_pod(waits_for_cordons=True)
-        scenario.plugin(device_ids(3))
+        scenario.plugin(3)
         assert calls(scenario.see(pod("q", gpu=1))) == []
         assert scenario.reasons() == {"q": "CordonsNotSynced"}
         assert len(calls(scenario.happens("cordoned", GPU, ()))) == 1
@@ -140,7 +127,7 @@ def lost(*resources: str) -> Scenario:
     """The checkpoint was lost; plugins of these resources have registered again; nothing is recovered from the API yet."""
     scenario = Scenario(is_recovering=True)
     for endpoint, name in enumerate(resources, 1):
-        scenario.plugin(device_ids(2), name, endpoint)
+        scenario.plugin(2, name, endpoint)
     return scenario
 
 
@@ -227,16 +214,14 @@ class TestLostCheckpoint:
         assert (kept.pod_uid, kept.response) == ("hash", b"again")
 
     @pytest.mark.kubelet("behaviour 61")
-    def test_no_call_for_a_pod_that_ended(self) -> None:
+    @pytest.mark.parametrize("fails_first", [False, True], ids=["in flight", "failed"])
+    def test_no_call_for_a_pod_that_ended(self, fails_first: bool) -> None:
         scenario, call = called_again()
+        if fails_first:
+            scenario.fail(call)
         scenario.gone("p")
         assert scenario.answer(call) == []
         assert scenario.held() == {}
-
-    def test_no_retry_for_a_pod_that_ended_during_the_backoff(self) -> None:
-        scenario, call = called_again()
-        scenario.fail(call)
-        scenario.gone("p")
         assert calls(scenario.passes(30)) == []
 
     def test_nothing_was_held(self) -> None:
@@ -254,7 +239,7 @@ class TestLostCheckpoint:
             scenario.connect(endpoint=2)
         scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
         assert is_settling(scenario.manager, GPU)
-        assert published(scenario.lists(device_ids(2), endpoint=2 if comes_again else 1)) == {GPU}
+        assert published(scenario.lists(2, endpoint=2 if comes_again else 1)) == {GPU}
         assert not is_settling(scenario.manager, GPU)
 
     def test_one_that_never_lists_is_not_waited_for_any_longer(self) -> None:
@@ -297,7 +282,7 @@ class TestLostCheckpoint:
         scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
         again = scenario.restarted()
         assert again.held() == {"p/main": ("d0",)}
-        (call,) = calls(again.plugin(device_ids(2)))
+        (call,) = calls(again.plugin(2))
         assert call.device_ids == ("d0",)
 
 

@@ -239,10 +239,7 @@ class TestPreferred:
         assert await connection.preferred(("d0",), (), 1) == ()
 
 
-Ask = Callable[[Connection], Awaitable[object]]
-
-
-CALLS: dict[str, Ask] = {
+CALLS: dict[str, Callable[[Connection], Awaitable[object]]] = {
     "Allocate": lambda connection: connection.allocate(("d0",)),
     "GetPreferredAllocation": lambda connection: connection.preferred(("d0",), (), 1),
     "PreStartContainer": lambda connection: connection.pre_start(("d0",)),

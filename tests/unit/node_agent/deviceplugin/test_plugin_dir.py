@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -126,9 +127,8 @@ def test_a_manager_that_is_too_busy_to_accept_counts(tmp_path: Path) -> None:
         pytest.param(lambda path: path / "file", "cannot be used", id="a file"),
     ],
 )
-def test_a_directory_that_cannot_be_used_is_an_error(tmp_path: Path, make: object, error: str) -> None:
+def test_a_directory_that_cannot_be_used_is_an_error(tmp_path: Path, make: Callable[[Path], Path], error: str) -> None:
     (tmp_path / "file").touch()
-    assert callable(make)
     with pytest.raises(AgentSettingsError, match=rf"--plugin-dir .*{error}"):
         PluginDirectory.take(make(tmp_path))
 

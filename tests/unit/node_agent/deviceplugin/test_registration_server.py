@@ -307,9 +307,7 @@ class TestKeepServing:
         with pytest.raises(DirectoryServed, match="lock"):
             PluginDirectory.take(kept.directory.path)
 
-    async def test_another_process_is_reported_until_it_ends(
-        self, kept: Kept, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_another_process_is_reported_until_gone(self, kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
         kept.socket.unlink()
         with listening(kept.socket):
             taken = kept.socket.stat().st_ino

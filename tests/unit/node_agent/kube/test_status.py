@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.devices import Device, accept
-from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, DevicesNotInjected, snapshot
+from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, snapshot
 from nodedevice_agent.kube.status import (
     MAX_ALLOCATIONS,
     MAX_IDS,
@@ -14,7 +14,7 @@ from nodedevice_agent.kube.status import (
     node_device_status,
 )
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, WITH_PREFERENCES, Scenario, device_ids, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, WITH_PREFERENCES, Scenario, calls, device_ids, pod
 from tests.unit.node_agent.devicemanager.scenario import status as status_of
 from tests.unit.node_agent.kube import crd_rules
 
@@ -39,7 +39,7 @@ def condition(shown: Json, kind: str) -> tuple[str, str, str]:
 
 
 def test_every_rule_of_the_crd_is_checked_here() -> None:
-    assert crd_rules.rules_of_the_crd() == crd_rules.known_rules()
+    assert crd_rules.rules_of_one_side() == set()
 
 
 def test_one_of_everything() -> None:
@@ -103,33 +103,24 @@ def test_one_of_everything() -> None:
     }
 
 
-class TestStaticPods:
+def test_static_pods_are_shown_by_the_uid_of_the_api_and_sorted_by_it() -> None:
     """The runtime knows them by another UID than the API, and readers of the status use the API."""
-
-    def test_are_shown_by_the_uid_of_the_api_and_sorted_by_it(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.run(pod("aaa", gpu=1, api_uid="zzz"), pod("mmm", gpu=1), pod("bbb", gpu=1, api_uid="yyy"))
-        shown = status(scenario)
-        assert [a["podUID"] for a in shown["allocations"]] == ["mmm", "zzz"]
-        assert [w["podUID"] for w in shown["waiting"]] == ["yyy"]
-        assert crd_rules.problems(shown) == []
-        assert status(scenario, shown, TUESDAY) == shown
+    scenario = Scenario.with_plugin(2)
+    scenario.run(pod("aaa", gpu=1, api_uid="zzz"), pod("mmm", gpu=1), pod("bbb", gpu=1, api_uid="yyy"))
+    shown = status(scenario)
+    assert [a["podUID"] for a in shown["allocations"]] == ["mmm", "zzz"]
+    assert [w["podUID"] for w in shown["waiting"]] == ["yyy"]
+    assert status(scenario, shown, TUESDAY) == shown
 
 
-def _of(uids: list[str]) -> DevicesNotInjected:
-    return lambda uid, container, resource_name: uid in uids
-
-
-class TestDevicesNotInjected:
-    def test_not_injected_marks_allocations_and_waiting_containers(self) -> None:
-        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("q", gpu=1))
-        none: list[str] = []
-        for uids in (none, ["p"], ["q"], ["p", "q"]):
-            now = snapshot(scenario.manager, GPU, _of(uids))
-            shown = node_device_status(now, {}, wall_time=MONDAY, version="1", runtime="nri")
-            found = [entry["podUID"] for entry in shown["allocations"] + shown["waiting"] if entry.get("notInjected")]
-            assert found == uids
-            assert crd_rules.problems(shown) == []
+@pytest.mark.parametrize("uids", [[], ["p"], ["q"], ["p", "q"]], ids=",".join)
+def test_not_injected_marks_allocations_and_waiting_containers(uids: list[str]) -> None:
+    scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("q", gpu=1))
+    now = snapshot(scenario.manager, GPU, lambda uid, container, resource_name: uid in uids)
+    shown = node_device_status(now, {}, wall_time=MONDAY, version="1", runtime="nri")
+    found = [entry["podUID"] for entry in shown["allocations"] + shown["waiting"] if entry.get("notInjected")]
+    assert found == uids
+    assert crd_rules.problems(shown) == []
 
 
 class TestSince:
@@ -147,7 +138,7 @@ class TestSince:
         scenario.run(*pods)
         first = status(scenario)
         again = scenario.restarted()
-        again.plugin(device_ids(4))
+        again.plugin(4)
         again.happens("pods_synced", pods)
         assert status(again, first, TUESDAY) == first
 
@@ -287,7 +278,7 @@ class TestBounds:
         scenario = Scenario.with_plugin(["d0"])
         for index in range(MAX_WAITING + 10):
             scenario.see(pod(f"p{index:03}", gpu=1))
-        scenario.fail(scenario.calls_so_far()[0], "☃" * 10_000)
+        scenario.fail(calls(scenario.effects)[0], "☃" * 10_000)
         shown = status(scenario)
         assert 0 < len(shown["waiting"]) <= MAX_WAITING
         assert max(len(w["message"]) for w in shown["waiting"]) == 1024

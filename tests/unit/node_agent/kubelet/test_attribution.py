@@ -8,6 +8,10 @@ from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, PodR
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, init, pod
 
+Entries = tuple[Allocation, ...]
+Rows = tuple[PodResourcesRow, ...]
+Names = tuple[str, ...]
+
 ONE, TWO = held_by("one", "d0"), held_by("two", "d1", "d2")
 
 
@@ -25,11 +29,7 @@ def resources(*names: str) -> dict[str, Resource]:
 
 
 def attributed(
-    entries: tuple[Allocation, ...] | None,
-    rows: tuple[PodResourcesRow, ...] | None = (),
-    pods: tuple[str, ...] = (),
-    ended: tuple[str, ...] = (),
-    before: tuple[Allocation, ...] = (),
+    entries: Entries | None, rows: Rows | None = (), pods: Names = (), ended: Names = (), before: Entries = ()
 ) -> Attribution:
     present = {uid: pod(uid, gpu=1) for uid in pods}
     return attribute(KubeletState(entries, rows), present, ended, resources(), before)
@@ -62,11 +62,7 @@ def attributed(
     ],
 )
 def test_attribution(
-    entries: tuple[Allocation, ...] | None,
-    rows: tuple[PodResourcesRow, ...] | None,
-    pods: tuple[str, ...],
-    ended: tuple[str, ...],
-    expected: dict[str, tuple[str, ...]],
+    entries: Entries | None, rows: Rows | None, pods: Names, ended: Names, expected: dict[str, Names]
 ) -> None:
     found = attributed(entries, rows, pods, ended)
     assert {a.pod_uid: a.device_ids for a in found.allocations} == expected

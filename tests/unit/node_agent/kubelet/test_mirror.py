@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import (
@@ -240,7 +240,6 @@ class Kubelet(RuleBasedStateMachine):
     def api_lists_again(self) -> None:
         self.mirror.pods_synced([pod(uid, gpu=1) for uid in self.pods], 0.0)
 
-    @precondition(lambda self: self.mirror is not None)
     @rule()
     def agent_restarts(self) -> None:
         self.mirror = Mirror(0.0, self.mirror.checkpoint())

@@ -63,9 +63,7 @@ def test_a_file_without_end_is_not_read_to_its_end(plugin_dir: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("make", "why"), [(os.mkdir, "Is a directory"), (os.mkfifo, "not a regular file")])
-def test_what_is_no_file_is_neither_read_nor_waited_for(
-    plugin_dir: Path, make: Callable[[Path], None], why: str
-) -> None:
+def test_what_is_no_file_is_neither_read_nor_awaited(plugin_dir: Path, make: Callable[[Path], None], why: str) -> None:
     make(plugin_dir / CHECKPOINT)
     with pytest.raises(CheckpointCorrupt, match=f"cannot be read: {why}"):
         read_checkpoint(plugin_dir.parent)

@@ -340,7 +340,7 @@ class TestDevicesNotInjected:
         scenario.run(pod("p", gpu=1))
         assert scenario.ask("p") is None
         scenario.start(container("p"), "p")
-        scenario.answer_all(scenario.plugin(device_ids(1)))
+        scenario.answer_all(scenario.plugin(1))
         assert self.without(scenario)
 
     def test_one_resource_of_two(self) -> None:
@@ -350,13 +350,9 @@ class TestDevicesNotInjected:
         assert not self.without(scenario)
         assert scenario.runtime.not_injected("p", "main", NIC)
 
-    def test_its_end_is_published(self) -> None:
-        scenario = self.found()
-        assert published(scenario.end(container("p"), "p")) == {GPU}
-        assert not self.without(scenario)
-
-    def test_the_end_of_a_pending_pods_container_is_published(self) -> None:
-        scenario = self.found(allocated=False)
+    @pytest.mark.parametrize("allocated", [True, False], ids=["allocated", "pending"])
+    def test_its_end_is_published(self, allocated: bool) -> None:
+        scenario = self.found(allocated=allocated)
         assert published(scenario.end(container("p"), "p")) == {GPU}
         assert not self.without(scenario)
 

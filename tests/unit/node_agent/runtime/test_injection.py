@@ -14,7 +14,7 @@ from nodedevice_agent.runtime.injection import Grant, Refusal, requires_plugin
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, container, device_ids, held_by, init, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, container, held_by, init, pod
 
 KEY = "required-plugins.noderesource.dev"
 
@@ -121,15 +121,13 @@ class TestPodSettings:
 class TestNoDecision:
     @pytest.mark.parametrize("held", [False, True])
     def test_a_pod_that_asks_for_nothing(self, held: bool) -> None:
-        scenario = with_plugin().run(pod("p"))
-        assert scenario.ask("p", held=held) is None
+        assert with_plugin().run(pod("p")).ask("p", held=held) is None
 
     def test_an_unknown_pod_without_the_annotation(self) -> None:
         assert with_plugin().ask("stranger") is None
 
     def test_an_unregistered_resource(self) -> None:
-        scenario = RuntimeScenario().run(pod("p", gpu=1))
-        assert scenario.ask("p") is None
+        assert RuntimeScenario().run(pod("p", gpu=1)).ask("p") is None
 
     def test_a_resource_of_the_kubelet(self) -> None:
         scenario = RuntimeScenario(kubelets=frozenset({GPU})).run(pod("p", gpu=1))
@@ -164,8 +162,7 @@ class TestRefused:
         assert refusal.is_temporary
 
     def test_not_registered(self) -> None:
-        scenario = RuntimeScenario().run(pod("p", gpu=1))
-        self.refused(scenario, GPU, "no device plugin has registered")
+        self.refused(RuntimeScenario().run(pod("p", gpu=1)), GPU, "no device plugin has registered")
 
     @pytest.mark.kubelet("weak spot 27")
     def test_no_device_is_free(self) -> None:
@@ -190,8 +187,7 @@ class TestRefused:
         self.refused(scenario, "EndpointStopped")
 
     def test_a_terminating_pod(self) -> None:
-        scenario = with_plugin().run(pod("p", gpu=1, is_terminating=True))
-        self.refused(scenario, "is terminating")
+        self.refused(with_plugin().run(pod("p", gpu=1, is_terminating=True)), "is terminating")
 
     def test_a_pod_that_is_over(self) -> None:
         scenario = with_plugin()
@@ -209,7 +205,7 @@ class TestRefused:
     def test_a_lost_response(self) -> None:
         scenario = RuntimeScenario(Checkpoint((held_by("p", "d0", response=None),), {GPU: ()}))
         self.refused(scenario, "was lost with the checkpoint", soon=True)
-        scenario.answer_all(scenario.plugin(device_ids(1)))
+        scenario.answer_all(scenario.plugin(1))
         assert isinstance(scenario.ask("p"), Grant)
 
     @pytest.mark.kubelet("weak spot 24")
@@ -266,7 +262,7 @@ class TestPreStart:
         assert scenario.prepare(scenario.end(first, "p")) == []
         after = scenario.rebooted()
         found = after.sync(("p", main))
-        found += after.plugin(device_ids(1), options=PluginOptions(pre_start_required=True))
+        found += after.plugin(1, options=PluginOptions(pre_start_required=True))
         assert after.prepare(found) == []
 
     def test_a_due_call_is_cancelled_when_the_device_is_in_use(self) -> None:
@@ -299,7 +295,7 @@ class TestPreStart:
         after = scenario.rebooted()
         after.sync()
         assert isinstance(after.ask("p"), Refusal)
-        (call,) = after.prepare(after.plugin(device_ids(2), options=PluginOptions(pre_start_required=True)))
+        (call,) = after.prepare(after.plugin(2, options=PluginOptions(pre_start_required=True)))
         assert call.container == "main"
         assert isinstance(after.ask("p"), Grant)
 

@@ -100,12 +100,8 @@ class TestFailure:
     def test_is_reported_and_the_devices_stay_held(self) -> None:
         scenario, call = called()
         assert published(fails(scenario, call)) == {GPU}
-        (view,) = scenario.snapshot().pending
-        assert (view.pending.reason, view.pending.message, view.pending.container) == (
-            "PreStartFailed",
-            "cannot reset",
-            "main",
-        )
+        (pending,) = (view.pending for view in scenario.snapshot().pending)
+        assert (pending.reason, pending.message, pending.container) == ("PreStartFailed", "cannot reset", "main")
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_is_retried_with_backoff(self) -> None:

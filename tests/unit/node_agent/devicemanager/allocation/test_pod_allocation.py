@@ -5,6 +5,7 @@ Rows follow the kubelet's own table, where it has one; the intended difference i
 
 import pytest
 from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.devicemanager.pods import Container, Pod
 
 from tests.unit.node_agent.devicemanager.scenario import (
@@ -201,7 +202,7 @@ class TestShortage:
         scenario = Scenario.with_plugin(2)
         assert calls(scenario.see(late)) == []
         assert scenario.reasons() == {"p": "NotEnoughDevices"}
-        scenario.answer_all(scenario.lists(device_ids(3)))
+        scenario.answer_all(scenario.lists(3))
         assert scenario.reasons() == {}
 
     def test_first_come_first_served(self) -> None:
@@ -284,7 +285,7 @@ class TestPartlyAllocated:
     def test_a_container_that_has_its_devices_is_skipped(self) -> None:
         scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
         again = scenario.restarted()
-        again.plugin(device_ids(2))
+        again.plugin(2)
         effects = again.see(pod("p", gpu=1))
         assert calls(effects) == []
         assert not is_saved(effects, durable=True)
@@ -305,7 +306,7 @@ class TestPartlyAllocated:
         scenario = Scenario.with_plugin(3).run(pod("p", init("i", 2)))
         whole = pod("p", init("i", 2), container("a", gpu=1), container("b", gpu=2))
         again = scenario.restarted()
-        again.plugin(device_ids(3))
+        again.plugin(3)
         again.run(whole)
         assert again.held() == {"p/i": ("d0", "d1"), "p/a": ("d0",), "p/b": ("d1", "d2")}
 
@@ -316,18 +317,17 @@ class TestPartlyAllocated:
         assert scenario.held(NIC) == {"p/main": ("n0",)}
 
 
-def in_progress() -> Scenario:
+def in_progress() -> tuple[Scenario, CallAllocate]:
     scenario = Scenario.with_plugin(2)
-    scenario.see(pod("p", gpu=1, nic=1))
-    return scenario
+    (call,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
+    return scenario, call
 
 
 class TestResourceRegisteredMeanwhile:
     """A resource is registered while a pod that requests it gets devices of another one."""
 
     def test_the_pod_gets_its_devices_too(self) -> None:
-        scenario = in_progress()
-        (call,) = calls(scenario.effects)
+        scenario, call = in_progress()
         assert calls(scenario.plugin(["n0"], NIC, endpoint=2)) == []
         (second,) = calls(scenario.answer(call))
         assert second.resource_name == NIC
@@ -335,8 +335,7 @@ class TestResourceRegisteredMeanwhile:
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("n0",)})
 
     def test_the_pod_is_pending_where_none_is_free(self) -> None:
-        scenario = in_progress()
-        (call,) = calls(scenario.effects)
+        scenario, call = in_progress()
         scenario.plugin([], NIC, endpoint=2)
         assert calls(scenario.answer(call)) == []
         assert scenario.held(GPU) == {"p/main": ("d0",)}

@@ -146,7 +146,7 @@ def test_what_somebody_else_brought_is_left_to_him(own_temp: Path, theirs: Contr
         assert _objects(theirs) == before
 
 
-def test_a_node_of_that_name_is_left_alone(own_temp: Path, theirs: ControlPlane) -> None:
+def test_a_node_of_that_name_is_not_changed(own_temp: Path, theirs: ControlPlane) -> None:
     theirs.add_node("node-b")
     before = _objects(theirs)
     done = _demo(theirs.admin_kubeconfig)
@@ -156,7 +156,7 @@ def test_a_node_of_that_name_is_left_alone(own_temp: Path, theirs: ControlPlane)
     theirs.remove_node("node-b")
 
 
-def test_what_is_there_already_is_left_alone(own_temp: Path, theirs: ControlPlane) -> None:
+def test_existing_objects_are_not_changed(own_temp: Path, theirs: ControlPlane) -> None:
     theirs.kubectl("create", "namespace", "nodedevice-system")
     done = _demo(theirs.admin_kubeconfig)
     assert done.returncode == 1

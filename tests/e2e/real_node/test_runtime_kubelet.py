@@ -34,7 +34,7 @@ def cordon(of: NodeUnderTest, resource: str, *device_ids: str) -> None:
     of.control_plane.kubectl("patch", "nodedevice", name, "--type=merge", "-p", json.dumps(patch))
 
 
-def test_who_holds_what_is_what_the_containers_found(kubelet_node: NodeUnderTest) -> None:
+def test_holders_are_the_containers_that_found_the_devices(kubelet_node: NodeUnderTest) -> None:
     rw = kubelet_node.kinds["rw"]
     found = kubelet_node.run(pod("shown", [container("a", {rw.resource: 1}), container("b", {rw.resource: 2})]))
     expected = {f"shown/{name}": sorted(kubelet_node.seen("shown", name).env[rw.env].split(",")) for name in ("a", "b")}

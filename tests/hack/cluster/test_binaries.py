@@ -115,7 +115,7 @@ def test_an_old_go_is_passed_over(cache: Path, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("name", "value"), [("HOME", None), ("GO111MODULE", "off")], ids=["no HOME", "no modules"])
-def test_what_go_would_stumble_over_is_put_right(
+def test_settings_that_break_go_builds_are_corrected(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str | None
 ) -> None:
     _put_go(tmp_path / "bin", monkeypatch, body='test -n "$HOME" -a "$GO111MODULE" = on || exit 1')

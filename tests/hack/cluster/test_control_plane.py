@@ -61,7 +61,7 @@ def test_a_played_node_has_its_capacity_from_the_kubelet(control_plane: ControlP
     control_plane.kubectl("wait", "--namespace=kube-node-lease", "--for=create", f"lease/{node}", "--timeout=30s")
 
 
-def test_a_node_that_is_not_ours_is_left_alone(control_plane: ControlPlane, node: str) -> None:
+def test_a_foreign_node_is_not_changed(control_plane: ControlPlane, node: str) -> None:
     stranger = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a-stranger"}}
     control_plane.apply(yaml.safe_dump(stranger))
     try:

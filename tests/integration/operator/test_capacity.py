@@ -148,7 +148,7 @@ def test_a_nodedevice_recreated_by_its_agent_changes_no_node(installed: ControlP
     assert (advertised.shown(), written()) == (("4", "4"), before)
 
 
-def test_conditions_that_somebody_edits_are_put_right(advertised: PlayedNode) -> None:
+def test_edited_conditions_are_restored(advertised: PlayedNode) -> None:
     conditions = [{**c, "reason": "ByHand"} for c in advertised.conditions().values()]
     patch = {"status": {"conditions": conditions}}
     merge = PatchType.MERGE

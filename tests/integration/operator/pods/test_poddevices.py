@@ -91,7 +91,7 @@ def test_two_resources_are_one_poddevice_and_an_event_each(node: PlayedNode, pod
         pytest.param({"metadata": {"ownerReferences": None}}, id="no owner"),
     ],
 )
-def test_a_poddevice_that_somebody_edits_is_put_right(node: PlayedNode, pods: Pods, edit: dict[str, Any]) -> None:
+def test_an_edited_poddevice_is_restored(node: PlayedNode, pods: Pods, edit: dict[str, Any]) -> None:
     uid = pods.run("pod-a", node.name)
     node.publish(healthy=4, allocations=[pods.holds("pod-a", uid, "gpu-0")])
     before = pods.wait_devices("pod-a", "gpu-0")

@@ -222,7 +222,7 @@ def test_a_new_name_is_never_forced_along_with_a_repair() -> None:
 
 @pytest.mark.parametrize("value", [0, 4, 9])
 @pytest.mark.parametrize("maps", [(CAPACITY, ALLOCATABLE), (CAPACITY,), (ALLOCATABLE,)])
-def test_a_name_that_was_there_first_is_left_alone(value: int, maps: tuple[str, ...]) -> None:
+def test_a_name_that_was_set_before_is_not_changed(value: int, maps: tuple[str, ...]) -> None:
     model = OperatorModel()
     model.node.update("kubelet", GPU, value, maps)
     settle(model, [node_device(GPU, available=4), node_device(NIC, available=1)])
@@ -270,7 +270,7 @@ def test_a_restart_reports_no_conflict_again_and_forces_nothing() -> None:
     assert model.applies == []
 
 
-def test_a_number_of_any_size_is_put_right() -> None:
+def test_a_foreign_number_of_any_size_is_restored() -> None:
     model = advertising(4)
     found = count("1e5000")
     model.node.update("evil", GPU, found)
@@ -289,7 +289,7 @@ def test_a_node_made_again_under_the_same_name_is_not_ours_yet() -> None:
     assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
 
 
-class TestMadeAnewMeanwhile:
+class TestRecreatedMeanwhile:
     """The Node was made again while no operator ran, and its NodeDevice was taken over with the conditions stored in it."""
 
     def again(self, model: OperatorModel) -> OperatorModel:

@@ -26,7 +26,7 @@ def test_only_what_is_ours() -> None:
     assert withdrawal(seen) == Withdrawal("node-a", capacity, True, ("nodedevice.io/example.com.a.total",))
 
 
-def test_a_node_without_anything_of_ours_is_left_alone() -> None:
+def test_a_node_without_anything_of_ours_is_not_changed() -> None:
     assert withdrawal(node(theirs=ExtendedResource(1, 1, KUBELET, KUBELET))).is_nothing
     assert not withdrawal(node(TaintAndLabels(is_tainted=True))).is_nothing
     assert not withdrawal(node(TaintAndLabels(labels={"nodedevice.io/a.total": "1"}))).is_nothing

@@ -43,7 +43,7 @@ class Run:
     leases: LeaseModel
     now: list[float] = field(default_factory=lambda: [100.0])
     led: list[bool] = field(default_factory=list)
-    untold_since: list[float] = field(default_factory=list)
+    without_leader_since: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.fence = WriteFence(lambda: self.now[0])
@@ -51,7 +51,7 @@ class Run:
 
     def _lead(self, another_wrote: bool, nobody_since: float) -> None:
         self.led.append(another_wrote)
-        self.untold_since.append(nobody_since)
+        self.without_leader_since.append(nobody_since)
 
     async def rounds(self, seconds: float) -> None:
         """Let so many seconds pass, with every round when it is due."""
@@ -106,7 +106,7 @@ async def test_one_that_renews_no_more_is_followed_within_its_time_and_an_eighth
     assert run.fence.is_open
     assert run.leases.lease.transitions == 8
     # it may have worked until its next renewal was due
-    assert run.untold_since == [101]
+    assert run.without_leader_since == [101]
 
 
 async def test_one_that_cleared_it_is_followed_at_the_next_poll(run: Run) -> None:
@@ -117,7 +117,7 @@ async def test_one_that_cleared_it_is_followed_at_the_next_poll(run: Run) -> Non
     await run.rounds(0.5)
     assert run.fence.is_open
     # seen at the next check
-    assert 101 <= run.untold_since[0] <= 101.5
+    assert 101 <= run.without_leader_since[0] <= 101.5
 
 
 async def test_the_gate_closes_by_itself_when_nothing_can_be_renewed(run: Run) -> None:
@@ -134,7 +134,7 @@ async def test_the_gate_closes_by_itself_when_nothing_can_be_renewed(run: Run) -
     assert run.fence.is_open
     # nobody else held it in between, and nothing was written since the fence closed
     assert run.led == [True, False]
-    assert run.untold_since[1] == 103
+    assert run.without_leader_since[1] == 103
 
 
 async def test_a_renewal_counts_from_when_it_was_sent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from nodedevice_common import observability
+from nodedevice_common import logs
 
 from nodedevice_agent import __version__
 from nodedevice_agent.agent import Agent
@@ -66,7 +66,7 @@ def run(config: Path | None, **flags: Any) -> None:
     """Run the agent until SIGTERM or SIGINT."""
     try:
         settings = load(config, flags)
-        observability.set_up_logs(settings.log_level, settings.log_format, _LIBRARIES)
+        logs.set_up_logs(settings.log_level, settings.log_format, _LIBRARIES)
         # Imported objects live as long as the process. Without them (47,000), a full collection no longer pauses it for 50 ms.
         gc.collect()
         gc.freeze()

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from nodedevice_common import observability
+from nodedevice_common import http_server
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
@@ -179,7 +179,7 @@ class AgentHealth:
     """
 
     def __init__(self, *waits_for: str) -> None:
-        self._heartbeat = observability.Heartbeat()
+        self._heartbeat = http_server.Heartbeat()
         self.beat = self._heartbeat.beat
         self._missing = dict.fromkeys(waits_for, "not yet")
 
@@ -200,12 +200,12 @@ class AgentHealth:
         return not missing, "; ".join(f"{what}: {why}" for what, why in missing) or "ok"
 
 
-def serve(address: str, health: AgentHealth) -> observability.ProbeServer:
-    """Start serving on HOST:PORT (port 0: any; no host: loopback). Raises AgentSettingsError."""
+def serve(address: str, health: AgentHealth) -> http_server.BoundedServer:
+    """Start serving on HOST:PORT (port 0: any; no host: all addresses). Raises AgentSettingsError."""
     try:
-        host, port = observability.parse_address(address)
+        host, port = http_server.parse_address(address)
         checks = {"/healthz": health.live, "/readyz": health.ready}
-        server = observability.serve((host or "127.0.0.1", port), checks, REGISTRY)
+        server = http_server.serve((host, port), checks, REGISTRY)
     except OSError as exc:
         raise AgentSettingsError(f"--http-address {address}: {exc.strerror}") from exc
     except ValueError as exc:

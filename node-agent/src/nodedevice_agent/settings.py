@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from nodedevice_api import names
 from nodedevice_common import settings_loader
-from nodedevice_common.observability import LogFormat, LogLevel
+from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_agent.devicemanager.allocation import topology
 from nodedevice_agent.errors import AgentSettingsError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
-from nodedevice_common import observability
+from nodedevice_common import logs
 
 from nodedevice_operator import __version__, settings
 from nodedevice_operator.cli.check import check
@@ -40,7 +40,7 @@ main.add_command(check)
     help="YAML file with the same settings in camelCase; flags and environment win over it.",
 )
 @click.option("--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config.")
-@click.option("--http-address", help="host:port of /healthz, /readyz and /metrics; port 0 takes a free one.")
+@click.option("--http-address", help="HOST:PORT of /healthz, /readyz, /metrics; without HOST all addresses; port 0: any free one.")
 @click.option("--leases-namespace", help="Namespace in which the agents keep their Leases.")
 @click.option("--agent-poll-seconds", type=float, help="How often the agents' Leases are listed.")
 @click.option(
@@ -75,8 +75,8 @@ main.add_command(check)
     default=None,
     help="Have that policy mark pods too that wait for a resource before it is advertised (the default), or not.",
 )
-@click.option("--log-level", type=click.Choice(get_args(observability.LogLevel)), help="Least level that is logged.")
-@click.option("--log-format", type=click.Choice(get_args(observability.LogFormat)), help="For people or for machines.")
+@click.option("--log-level", type=click.Choice(get_args(logs.LogLevel)), help="Least level that is logged.")
+@click.option("--log-format", type=click.Choice(get_args(logs.LogFormat)), help="For people or for machines.")
 def run(config_file: Path | None, **flags: Any) -> None:
     """Run the operator until SIGTERM or SIGINT.
 
@@ -98,7 +98,7 @@ def _set_up_log(chosen: settings.OperatorSettings) -> None:
     # these log each attempt of each request; what matters of it is logged once, by kube.health
     requests = logging.WARNING if chosen.log_level == "debug" else logging.CRITICAL
     libraries = {"kopf": requests, "asyncio": logging.WARNING}
-    observability.set_up_logs(chosen.log_level, chosen.log_format, libraries)
+    logs.set_up_logs(chosen.log_level, chosen.log_format, libraries)
 
 
 def _policies(given: tuple[str, ...]) -> dict[str, str] | None:

@@ -13,7 +13,8 @@ from msgspec import Meta
 from nodedevice_api import names
 from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_common import settings_loader
-from nodedevice_common.observability import LogFormat, LogLevel, parse_address
+from nodedevice_common.http_server import parse_address
+from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
@@ -51,7 +52,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """
 
     kubeconfig: str | None = None
-    http_address: str = "0.0.0.0:8080"
+    http_address: str = ":8080"
     leases_namespace: str = names.AGENTS_NAMESPACE
     agent_poll_seconds: Annotated[float, Meta(ge=0.5, le=20)] = 10.0
     agent_grace_seconds: Annotated[float, Meta(ge=0)] = 300.0
@@ -76,7 +77,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             return parse_address(self.http_address)
         except ValueError as exc:
             raise OperatorSettingsError(
-                "httpAddress", f"{self.http_address!r} is not host:port, such as 0.0.0.0:8080"
+                "httpAddress", f"{self.http_address!r} is not host:port, such as :8080 or 127.0.0.1:8080"
             ) from exc
 
 

@@ -11,7 +11,7 @@ import pytest
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.metrics import MOST_CONTAINERS, AgentHealth, AllocationCollector
-from nodedevice_common.observability import HANG_SECONDS
+from nodedevice_common.http_server import HANG_SECONDS
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, device_ids, pod
 

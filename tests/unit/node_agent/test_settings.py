@@ -14,7 +14,7 @@ from nodedevice_agent.__main__ import main
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.settings import AgentSettings, Runtime, load, read_topology
-from nodedevice_common import observability
+from nodedevice_common import logs
 
 PATIENCE_SECONDS = 60
 
@@ -34,7 +34,7 @@ def started_with(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         seen.append(settings)
 
     monkeypatch.setattr(__main__, "_until_stopped", note)
-    monkeypatch.setattr(observability, "set_up_logs", lambda *_: None)
+    monkeypatch.setattr(logs, "set_up_logs", lambda *_: None)
     return seen
 
 

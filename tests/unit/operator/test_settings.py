@@ -19,7 +19,7 @@ from nodedevice_operator.settings import OperatorSettings
 def test_defaults() -> None:
     assert settings.load(None, {}) == OperatorSettings()
     assert OperatorSettings().leases_namespace == names.AGENTS_NAMESPACE
-    assert OperatorSettings().http_endpoint == ("0.0.0.0", 8080)
+    assert OperatorSettings().http_endpoint == ("", 8080)
 
 
 def test_what_is_given_wins_over_the_file(tmp_path: Path) -> None:

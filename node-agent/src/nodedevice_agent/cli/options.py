@@ -29,7 +29,7 @@ _HELP: Final = {
     "pod_resources_socket": "Socket of the PodResources service; '' for none.  "
     "[default: pod-resources/kubelet.sock in --state-dir]",
     "plugins_registry_dir": "Directory watched for sockets of plugins.  [default: none]",
-    "http_address": "HOST:PORT of /healthz, /readyz, /metrics.",
+    "http_address": "HOST:PORT of /healthz, /readyz, /metrics; without HOST on all addresses, IPv4 and IPv6.",
     "leases_namespace": "Namespace of the agents' Leases.",
     "runtime": "How devices reach containers.",
     "kubelet_dir": "The kubelet's root directory.",

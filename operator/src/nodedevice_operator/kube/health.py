@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodedevice_common.observability import Heartbeat, serve
+from nodedevice_common.http_server import Heartbeat, serve
 from prometheus_client import CollectorRegistry
 
 from nodedevice_operator.errors import (

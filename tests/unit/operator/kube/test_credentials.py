@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from kubernetes import config
-from nodedevice_common import observability
+from nodedevice_common import logs
 from nodedevice_operator.__main__ import main
 from nodedevice_operator.errors import CredentialsError
 from nodedevice_operator.kube import credentials
@@ -49,7 +49,7 @@ def test_a_kubeconfig_that_is_none_ends_the_program_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, problem: str
 ) -> None:
     # the logging of this process is not the program's
-    monkeypatch.setattr(observability, "set_up_logs", lambda *_: None)
+    monkeypatch.setattr(logs, "set_up_logs", lambda *_: None)
     file = tmp_path / "kubeconfig"
     file.write_text(content)
     done = CliRunner().invoke(main, ["run", "--kubeconfig", str(file), "--http-address", "127.0.0.1:0"])

@@ -5,7 +5,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from nodedevice_common import observability
+from nodedevice_common import http_server
 from nodedevice_operator.errors import (
     ApiError,
     Denied,
@@ -118,7 +118,7 @@ def test_pages_show_what_is_wrong_and_only_a_hang_ends_the_process(monkeypatch: 
     api.failed(Unreachable("get", "nodes", "refused"))
     assert get(address, "/healthz") == (200, "ok\nAPI server https://api is unreachable: refused\n")
     assert get(address, "/readyz")[0] == 503
-    monkeypatch.setattr(observability, "HANG_SECONDS", -1.0)
+    monkeypatch.setattr(http_server, "HANG_SECONDS", -1.0)
     assert get(address, "/healthz")[0] == 503
     assert get(address, "/nothing")[0] == 404
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from nodedevice_common.observability import LogFormat, set_up_logs
+from nodedevice_common.logs import LogFormat, set_up_logs
 
 OURS = logging.getLogger("nodedevice_common.test")
 LIBRARY = logging.getLogger("library_of_others")

@@ -1,0 +1,179 @@
+"""/healthz, /readyz and /metrics of both programs, answered from a thread of its own: also while the event loop hangs.
+
+Any pod of the cluster may connect, so all that a client can take is bounded: connections, their time, and the bytes of a request.
+"""
+
+import contextlib
+import errno
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+
+# an unneeded second series for each counter: at thousands of nodes they add up
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the function has no annotations
+
+HANG_SECONDS = 30.0
+MAX_CONNECTIONS: Final = 64
+# of one connection, from accept to close: one request, and its response read
+CONNECTION_SECONDS: Final = 30.0
+_REQUEST_BYTES: Final = 16 * 1024
+# the kernel has no IPv6, or it is switched off
+_NO_IPV6: Final = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT}
+
+# whether all is well, and the text of the response
+Check = Callable[[], tuple[bool, str]]
+
+
+class Heartbeat:
+    """Whether the event loop still turns. beat() is called from it every few seconds; `problem` is read by another thread."""
+
+    def __init__(self) -> None:
+        self.beat()
+
+    def beat(self) -> None:
+        self._beaten_at = time.monotonic()
+
+    def problem(self) -> str:
+        """What is wrong; empty when nothing is."""
+        still = time.monotonic() - self._beaten_at
+        return f"the event loop has not turned for {still:.0f} s" if still > HANG_SECONDS else ""
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT, where an IPv6 address stands in brackets and no host means all addresses. Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(address)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def serve(address: tuple[str, int], checks: Mapping[str, Check], registry: CollectorRegistry) -> "BoundedServer":
+    """Answer until the process ends or the server is shut down. checks: by path.
+
+    address: no host means all addresses, of IPv4 and, where the machine has it, of IPv6; port 0 takes a free one.
+    Raises OSError when the address cannot be used.
+    """
+    server = _bound(address, _handler(checks, registry))
+    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    return server
+
+
+def _bound(address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> "BoundedServer":
+    host, port = address
+    if host:
+        return (_Ipv6Server if ":" in host else BoundedServer)(address, handler)
+    try:
+        return _DualStackServer(("::", port), handler)
+    except OSError as exc:
+        if exc.errno not in _NO_IPV6:
+            raise
+        return BoundedServer(("0.0.0.0", port), handler)
+
+
+class BoundedServer(ThreadingHTTPServer):
+    """A thread for each connection. Beyond MAX_CONNECTIONS the oldest is closed, so that a new client is always answered."""
+
+    daemon_threads = True
+    block_on_close = False
+    # not five: beyond it the kernel drops a client's first packet, which it repeats after a second
+    request_queue_size = 2 * MAX_CONNECTIONS
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        # when each was accepted, oldest first
+        self._accepted_at: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._accepted_at) >= MAX_CONNECTIONS:
+                self._hang_up(next(iter(self._accepted_at)))
+            self._accepted_at[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Runs after each accept, and twice a second."""
+        latest = time.monotonic() - CONNECTION_SECONDS
+        with self._lock:
+            for connection in [each for each, at in self._accepted_at.items() if at < latest]:
+                self._hang_up(connection)
+
+    def _hang_up(self, connection: socket.socket) -> None:
+        """Its thread, which waits for it, ends; the thread closes it."""
+        del self._accepted_at[connection]
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._accepted_at.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: the client is gone, or was cut off."""
+
+
+class _Ipv6Server(BoundedServer):
+    address_family = socket.AF_INET6
+
+
+class _DualStackServer(_Ipv6Server):
+    def server_bind(self) -> None:
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+
+class _Request:
+    """The lines of a request; beyond its bytes it ends. Longer headers are cut off, which takes nothing from a GET."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._left = _REQUEST_BYTES
+        self.close = file.close
+
+    def readline(self, limit: int) -> bytes:
+        line: bytes = self._file.readline(min(limit, self._left))
+        self._left -= len(line)
+        return line
+
+
+def _handler(checks: Mapping[str, Check], registry: CollectorRegistry) -> type[BaseHTTPRequestHandler]:
+    def answer(path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
+        """Status, content type, body."""
+        if path == "/metrics":
+            encode, content_type = choose_encoder(accept)
+            return HTTPStatus.OK, content_type, encode(registry)
+        if path in checks:
+            is_good, text = checks[path]()
+            status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
+        else:
+            status, text = HTTPStatus.NOT_FOUND, f"not found; known are {', '.join((*checks, '/metrics'))}"
+        return status, "text/plain; charset=utf-8", f"{text}\n".encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            self.rfile: Any = _Request(self.rfile)
+
+        def do_GET(self) -> None:
+            status, content_type, body = answer(self.path.partition("?")[0], self.headers.get("Accept", ""))
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: a kubelet asks every few seconds."""
+
+    return Handler

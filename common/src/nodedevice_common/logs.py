@@ -1,0 +1,61 @@
+"""The logs of both programs, on stderr: a line is an event with its fields, as text for people or JSON for collectors."""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+_OURS = "nodedevice_"
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {key}={_shown(value)}" for key, value in _fields(record).items())
+        line = f"{_time(record)} {record.levelname:<7} {record.getMessage()}{fields}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+def set_up_logs(level: LogLevel, log_format: LogFormat, libraries: Mapping[str, int]) -> None:
+    """Send every log line of the process to stderr. libraries: the lowest level that is logged, by logger of a library."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name, lowest in libraries.items():
+        logging.getLogger(name).setLevel(lowest)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    if not record.name.startswith(_OURS):
+        return {}  # kopf attaches its whole settings to each of its records
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _shown(value: object) -> str:
+    """A word as it is; everything else as JSON, so that a line stays one line."""
+    is_word = isinstance(value, str) and value and value.isprintable() and not set(value) & {" ", '"'}
+    return str(value) if is_word else json.dumps(value, default=str)

@@ -1,0 +1,123 @@
+"""What any pod can do to the HTTP server of both programs: connect often, stay, drip, send without end. Others are answered."""
+
+import errno
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from nodedevice_common import http_server
+from nodedevice_common.http_server import MAX_CONNECTIONS, BoundedServer, serve
+from prometheus_client import CollectorRegistry
+
+from hack.cluster.waiting import wait_until
+
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: here\r\n"
+
+
+def served(host: str) -> BoundedServer:
+    return serve((host, 0), {"/healthz": lambda: (True, "ok")}, CollectorRegistry())
+
+
+@pytest.fixture
+def server() -> Iterator[BoundedServer]:
+    made = served("127.0.0.1")
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def connected(server: BoundedServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.server_port), timeout=10)
+
+
+def answer(server: BoundedServer, host: str = "127.0.0.1") -> str:
+    with urllib.request.urlopen(f"http://{host}:{server.server_port}/healthz", timeout=10) as got:
+        return str(got.read().decode())
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(0.01)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_idle_connections_keep_nobody_out(server: BoundedServer) -> None:
+    before = threading.active_count()
+    idle = [connected(server) for _ in range(4 * MAX_CONNECTIONS)]
+    assert answer(server) == "ok\n"
+    wait_until(lambda: threading.active_count() - before <= MAX_CONNECTIONS, "threads end with their connections")
+    wait_until(lambda: all(is_closed(each) for each in idle[:MAX_CONNECTIONS]), "the oldest are closed")
+    assert not is_closed(idle[-1])
+    for each in idle:
+        each.close()
+
+
+@pytest.mark.parametrize("drip", [b"", b"a"], ids=["silent", "dripping"])
+def test_a_connection_ends_in_time(server: BoundedServer, monkeypatch: pytest.MonkeyPatch, drip: bytes) -> None:
+    monkeypatch.setattr(http_server, "CONNECTION_SECONDS", 0.5)
+    with connected(server) as connection:
+        connection.sendall(REQUEST + b"X-Slow: ")
+
+        def is_cut() -> bool:
+            if is_closed(connection):
+                return True
+            connection.sendall(drip)
+            return False
+
+        wait_until(is_cut, "the connection is closed")
+
+
+def test_headers_without_end_are_cut_off(server: BoundedServer) -> None:
+    with connected(server) as connection:
+        connection.sendall(REQUEST)
+        try:
+            for _ in range(1000):
+                connection.sendall(b"X-Many: " + b"a" * 10_000 + b"\r\n")
+        except OSError:
+            return
+    pytest.fail("10 MB of headers were read")
+
+
+def test_a_connection_is_one_request(server: BoundedServer) -> None:
+    with connected(server) as connection:
+        connection.sendall(2 * (REQUEST + b"\r\n"))
+        received = b""
+        with_end = time.monotonic() + 10
+        while time.monotonic() < with_end and (part := connection.recv(4096)):
+            received += part
+    assert received.count(b"HTTP/1.1 200 OK") == 1
+    assert b"Connection: close\r\n" in received
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback address")
+def test_no_host_is_every_address_of_both_families() -> None:
+    server = served("")
+    assert answer(server) == answer(server, "[::1]") == "ok\n"
+    server.shutdown()
+    server.server_close()
+
+
+def test_no_host_without_ipv6_is_every_address_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    monkeypatch.setattr(http_server._DualStackServer, "server_bind", refuse)
+    server = served("")
+    assert answer(server) == "ok\n"
+    server.shutdown()
+    server.server_close()

@@ -40,7 +40,9 @@ main.add_command(check)
     help="YAML file with the same settings in camelCase; flags and environment win over it.",
 )
 @click.option("--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config.")
-@click.option("--http-address", help="HOST:PORT of /healthz, /readyz, /metrics; without HOST all addresses; port 0: any free one.")
+@click.option(
+    "--http-address", help="HOST:PORT of /healthz, /readyz, /metrics; without HOST all addresses; port 0: any free one."
+)
 @click.option("--leases-namespace", help="Namespace in which the agents keep their Leases.")
 @click.option("--agent-poll-seconds", type=float, help="How often the agents' Leases are listed.")
 @click.option(

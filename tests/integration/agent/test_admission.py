@@ -279,6 +279,12 @@ def conditions(*kinds: str, manager: str = AGENT_FIELD_MANAGER) -> Call:
     return lambda c, k, ns: apply_status(c, NAME, {"conditions": found}, manager)
 
 
+def empty_fields_of_others(agent: Client) -> Any:
+    entries = agent.get(NodeDevice, NAME).to_dict()["metadata"]["managedFields"]
+    emptied = [{**each, "fieldsV1": {}} if each["manager"] != AGENT_FIELD_MANAGER else each for each in entries]
+    return merge(agent, {"metadata": {"managedFields": emptied}})
+
+
 def makes(name: str = "", node: str = A, *, is_owned: bool = True, cordons: Any = None, **metadata: Any) -> Call:
     """A new object of a node; name: if it is not its own."""
 
@@ -295,6 +301,7 @@ def makes_lease(name: str = A, namespace: str = AGENTS_NAMESPACE, **metadata: An
     return lambda c, k, ns: c.create(lease(name, namespace, **metadata))
 
 
+NOBODY = "11111111-1111-1111-1111-111111111111"
 NEW, OPERATOR = "example.com/new", "nodedevice-operator"
 OF_OTHERS, OF_OPERATOR = f"NodeDevice of node {B}", "are the operator's"
 NO_MARKS, ONE_EXCEPTION = "no labels, annotations", "on its Lease is the one exception"
@@ -341,6 +348,12 @@ FORBIDDEN: list[tuple[str, Call, str]] = [
     ("makes one with a label", makes(labels={"a": "b"}), NO_MARKS),
     ("a Lease with a finalizer", makes_lease(finalizers=[FINALIZER]), NO_MARKS),
     ("forgets whose the cordons are", marks(managedFields=[{}]), "managedFields"),
+    ("empties what others have set", lambda c, k, ns: empty_fields_of_others(c), "no entry of others in managedFields"),
+    (
+        "a Node that does not exist as owner",
+        lambda c, k, ns: merge(c, {"metadata": {"ownerReferences": [{**owner(k, A), "uid": NOBODY}]}}),
+        "no Node an owner but the one of its token",
+    ),
     (
         "another Node as owner",
         lambda c, k, ns: merge(c, {"metadata": {"ownerReferences": [owner(k, A), owner(k, B)]}}),

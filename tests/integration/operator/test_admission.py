@@ -92,7 +92,17 @@ def test_extended_resources_come_change_and_go(operator: Client) -> None:
             "capacity and allocatable only",
             id="an address",
         ),
-        pytest.param({"status": {"nodeInfo": {"kernelVersion": "x"}}}, "capacity and allocatable only", id="node info"),
+        *(
+            pytest.param({"status": content}, "capacity and allocatable only", id=next(iter(content)))
+            for content in (
+                {"nodeInfo": {"kernelVersion": "x"}},
+                {"images": [{"names": ["x:1"], "sizeBytes": 1}]},
+                {"phase": "Running"},
+                {"features": {"supplementalGroupsPolicy": True}},
+                {"declaredFeatures": ["X"]},
+                {"runtimeHandlers": [{"name": "x"}]},
+            )
+        ),
     ],
 )
 def test_nothing_else_by_way_of_the_status(operator: Client, content: dict[str, Any], sentence: str) -> None:
@@ -128,6 +138,11 @@ def test_its_own_taint_and_labels_where_the_chart_allows_them(writes_nodes: Clie
     ("content", "sentence"),
     [
         pytest.param({"spec": {"taints": []}}, "but the taint nodedevice.io/unhealthy-devices", id="a foreign taint"),
+        pytest.param(
+            {"spec": {"taints": [FOREIGN, {**TAINT, "effect": "NoExecute"}]}},
+            "effect NoSchedule only",
+            id="an eviction",
+        ),
         pytest.param({"spec": {"unschedulable": True}}, "nothing of a Node's spec but the taint", id="cordon the Node"),
         pytest.param({"metadata": {"labels": {"team": "b"}}}, "that begin with nodedevice.io/", id="a foreign label"),
         pytest.param({"metadata": {"labels": {"team": None}}}, "that begin with nodedevice.io/", id="one away"),

@@ -316,6 +316,18 @@ def test_a_socket_among_the_plugins_needs_no_mount_of_its_own() -> None:
     assert {path for path in found if path.startswith("/data")} == {"/data/a", "/data/b"}
 
 
+@pytest.mark.parametrize(("values", "ports"), [("closed ports", []), ("ports for monitoring", [8080, 9808])])
+def test_only_peers_that_are_named_reach_the_ports(values: str, ports: list[int]) -> None:
+    found = [each["spec"] for each in manifests(values) if each["kind"] == "NetworkPolicy"]
+    assert [each["policyTypes"] for each in found] == [["Ingress"]] * 2
+    rules = [rule for each in found for rule in each.get("ingress", [])]
+    assert sorted(port["port"] for rule in rules for port in rule["ports"]) == ports
+    assert all(rule["from"] == VALUE_SETS[values]["networkPolicies"]["from"] for rule in rules)
+    for each, kind in zip(found, ("DaemonSet", "Deployment"), strict=True):
+        (workload,) = [one for one in manifests(values) if one["kind"] == kind]
+        assert each["podSelector"] == workload["spec"]["selector"]
+
+
 def test_a_single_operator_has_no_budget() -> None:
     kinds = {each["kind"] for each in render_chart({"operator": {"replicas": 1}})}
     assert "PodDisruptionBudget" not in kinds

@@ -167,6 +167,7 @@ def test_no_object_takes_any_key() -> None:
         ),
         f"/$defs/volumes/items/patternProperties/{other_volumes}",
         "/properties/global",
+        "/properties/networkPolicies/properties/from/items",
     ]
 
 

@@ -133,6 +133,13 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "cleanup": {"enabled": False},
     },
     "all goes at the end": {"crds": {"keep": False, "allowDowngrade": True}, "cleanup": {"timeoutSeconds": 600}},
+    "closed ports": {"networkPolicies": {"enabled": True}},
+    "ports for monitoring": {
+        "networkPolicies": {
+            "enabled": True,
+            "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        }
+    },
     "Leases elsewhere": {"agents": {"leaseNamespace": "leases-of-agents"}},
     "part of another chart": {"global": {"anything": {"at": "all"}}},
 }

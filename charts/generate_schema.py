@@ -25,13 +25,15 @@ SOURCE = _HERE / "values.schema.yaml"
 SCHEMA = _HERE / "nodedevice" / "values.schema.json"
 
 PROGRAMS: dict[str, type[msgspec.Struct]] = {"agent": AgentSettings, "operator": OperatorSettings}
+_HTTP = ("metricsAuthentication", "tlsCertificate", "tlsKey")
 # The chart sets these itself: where the pod runs, where its ports are, and what must agree with the rights it hands out.
 DECIDED = {
-    "agent": frozenset({"nodeName", "kubeconfig", "httpAddress", "leasesNamespace"}),
+    "agent": frozenset({"nodeName", "kubeconfig", "httpAddress", "leasesNamespace", *_HTTP}),
     "operator": frozenset(
         {
             "kubeconfig",
             "httpAddress",
+            *_HTTP,
             "leasesNamespace",
             "namespace",
             "leaderElect",

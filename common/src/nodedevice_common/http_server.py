@@ -3,18 +3,27 @@
 Any pod of the cluster may connect, so all that a client can take is bounded: connections, their time, and the bytes of a request.
 """
 
+import asyncio
 import contextlib
 import errno
+import logging
+import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
+
+from nodedevice_common.access import Create, MetricsAccess
+
+log = logging.getLogger(__name__)
 
 # an unneeded second series for each counter: at thousands of nodes they add up
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the function has no annotations
@@ -54,13 +63,83 @@ def parse_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def serve(address: tuple[str, int], checks: Mapping[str, Check], registry: CollectorRegistry) -> "BoundedServer":
-    """Answer until the process ends or the server is shut down. checks: by path.
+class Certificate:
+    """Of the files of a certificate chain and its key, in PEM; read again when they have changed, as a mounted Secret does.
+
+    Raises OSError, of which ssl.SSLError is one, when they cannot be used.
+    """
+
+    def __init__(self, chain: str, key: str) -> None:
+        self._files = chain, key
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._loaded = self._versions()
+        self._context.load_cert_chain(*self._files)
+
+    def _versions(self) -> tuple[tuple[int, int], ...]:
+        return tuple((status.st_mtime_ns, status.st_ino) for status in map(os.stat, self._files))
+
+    def wrap(self, connection: socket.socket) -> socket.socket:
+        """The handshake is made by the first that reads."""
+        self._reload()
+        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+
+    def _reload(self) -> None:
+        try:
+            now = self._versions()
+            if now == self._loaded:
+                return
+            # once for each version of the files
+            self._loaded = now
+            self._context.load_cert_chain(*self._files)
+        except OSError as exc:
+            extra = {"certificate": self._files[0], "key": self._files[1], "error": str(exc)}
+            log.warning("the new TLS certificate cannot be used; serving with the one before", extra=extra)
+
+
+Authentication = Literal["none", "token"]
+
+
+@dataclass(frozen=True)
+class Protection:
+    """certificate: None for plain HTTP. access: to /metrics; None for everybody."""
+
+    certificate: Certificate | None = None
+    access: MetricsAccess | None = None
+
+
+OPEN: Final = Protection()
+
+
+def protection(authentication: Authentication, chain: str, key: str, create: Create) -> Protection:
+    """As the settings metricsAuthentication, tlsCertificate and tlsKey have it; on the event loop. Raises ValueError."""
+    if bool(chain) != bool(key):
+        raise ValueError("tlsCertificate and tlsKey belong together: set both or none")
+    if authentication == "token" and not chain:
+        raise ValueError(
+            "metricsAuthentication: token needs tlsCertificate and tlsKey, or the tokens would be sent in clear text"
+        )
+    try:
+        certificate = Certificate(chain, key) if chain else None
+    except OSError as exc:
+        raise ValueError(f"tlsCertificate {chain} and tlsKey {key} cannot be used: {exc}") from exc
+    access = MetricsAccess(create, asyncio.get_running_loop()) if authentication == "token" else None
+    return Protection(certificate, access)
+
+
+def serve(
+    address: tuple[str, int],
+    checks: Mapping[str, Check],
+    registry: CollectorRegistry,
+    protection: Protection = OPEN,
+) -> "BoundedServer":
+    """Answer until the process ends or the server is shut down. checks: by path, open to everybody.
 
     address: no host means all addresses, of IPv4 and, where the machine has it, of IPv6; port 0 takes a free one.
     Raises OSError when the address cannot be used.
     """
-    server = _bound(address, _handler(checks, registry))
+    server = _bound(address, _handler(checks, registry, protection.access))
+    server.certificate = protection.certificate
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server
 
@@ -89,7 +168,12 @@ class BoundedServer(ThreadingHTTPServer):
         # when each was accepted, oldest first
         self._accepted_at: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
+        self.certificate: Certificate | None = None
         super().__init__(address, handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        return (self.certificate.wrap(connection) if self.certificate else connection), address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
@@ -144,13 +228,26 @@ class _Request:
         return line
 
 
-def _handler(checks: Mapping[str, Check], registry: CollectorRegistry) -> type[BaseHTTPRequestHandler]:
-    def answer(path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
+_REFUSED: Final = {
+    HTTPStatus.UNAUTHORIZED: "a bearer token that the API server accepts is needed",
+    HTTPStatus.FORBIDDEN: "this account may not read metrics: grant it get on the nonResourceURL /metrics",
+    HTTPStatus.TOO_MANY_REQUESTS: "too many unknown tokens; try again in a second",
+    HTTPStatus.SERVICE_UNAVAILABLE: "the API server does not answer who this is; its state is at /healthz",
+}
+
+
+def _handler(
+    checks: Mapping[str, Check], registry: CollectorRegistry, access: MetricsAccess | None
+) -> type[BaseHTTPRequestHandler]:
+    def answer(path: str, accept: str, authorization: str) -> tuple[HTTPStatus, str, bytes]:
         """Status, content type, body."""
         if path == "/metrics":
-            encode, content_type = choose_encoder(accept)
-            return HTTPStatus.OK, content_type, encode(registry)
-        if path in checks:
+            status = access.check(authorization) if access is not None else HTTPStatus.OK
+            if status is HTTPStatus.OK:
+                encode, content_type = choose_encoder(accept)
+                return status, content_type, encode(registry)
+            text = _REFUSED[status]
+        elif path in checks:
             is_good, text = checks[path]()
             status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
         else:
@@ -165,8 +262,11 @@ def _handler(checks: Mapping[str, Check], registry: CollectorRegistry) -> type[B
             self.rfile: Any = _Request(self.rfile)
 
         def do_GET(self) -> None:
-            status, content_type, body = answer(self.path.partition("?")[0], self.headers.get("Accept", ""))
+            headers = (self.headers.get(name, "") for name in ("Accept", "Authorization"))
+            status, content_type, body = answer(self.path.partition("?")[0], *headers)
             self.send_response(status)
+            if status is HTTPStatus.UNAUTHORIZED:
+                self.send_header("WWW-Authenticate", "Bearer")
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Connection", "close")

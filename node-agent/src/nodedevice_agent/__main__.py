@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 from nodedevice_common import logs
+from nodedevice_common.http_server import Protection, protection
 
 from nodedevice_agent import __version__
 from nodedevice_agent.agent import Agent
@@ -101,7 +102,7 @@ async def _run(settings: AgentSettings) -> None:
     make_state_dir(state_dir)
     cluster = KubeClient.connect(Path(settings.kubeconfig) if settings.kubeconfig else None)
     health = AgentHealth("plugin directory", "node", "api server", "pods")
-    server = serve(settings.http_address, health)
+    server = serve(settings.http_address, health, _protection(settings, cluster))
     try:
         with ExitStack() as stack:
             directory = await _wait_for(lambda: stack.enter_context(closing(PluginDirectory.take(plugin_dir))), health)
@@ -118,6 +119,13 @@ async def _run(settings: AgentSettings) -> None:
         server.shutdown()
         server.server_close()
         await cluster.close()
+
+
+def _protection(settings: AgentSettings, cluster: KubeClient) -> Protection:
+    try:
+        return protection(settings.metrics_authentication, settings.tls_certificate, settings.tls_key, cluster.review)
+    except ValueError as exc:
+        raise AgentSettingsError(str(exc)) from exc
 
 
 async def _built_in_plugins(agent: Agent, settings: AgentSettings, plugin_dir: Path, state_dir: Path) -> None:

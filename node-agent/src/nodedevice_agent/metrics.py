@@ -200,12 +200,14 @@ class AgentHealth:
         return not missing, "; ".join(f"{what}: {why}" for what, why in missing) or "ok"
 
 
-def serve(address: str, health: AgentHealth) -> http_server.BoundedServer:
+def serve(
+    address: str, health: AgentHealth, protection: http_server.Protection = http_server.OPEN
+) -> http_server.BoundedServer:
     """Start serving on HOST:PORT (port 0: any; no host: all addresses). Raises AgentSettingsError."""
     try:
         host, port = http_server.parse_address(address)
         checks = {"/healthz": health.live, "/readyz": health.ready}
-        server = http_server.serve((host, port), checks, REGISTRY)
+        server = http_server.serve((host, port), checks, REGISTRY, protection)
     except OSError as exc:
         raise AgentSettingsError(f"--http-address {address}: {exc.strerror}") from exc
     except ValueError as exc:

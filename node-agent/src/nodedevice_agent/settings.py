@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from nodedevice_api import names
 from nodedevice_common import settings_loader
+from nodedevice_common.http_server import Authentication
 from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_agent.devicemanager.allocation import topology
@@ -47,6 +48,11 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     plugins_registry_dir: str = ""
     # of /healthz, /readyz and /metrics; loopback, so that nothing is open to the network by default
     http_address: str = "127.0.0.1:9808"
+    # who may read /metrics; token: bearers of a token whose account may get that path; probes stay open
+    metrics_authentication: Authentication = "none"
+    # files of a certificate chain and its key, in PEM; read again when they change; empty: plain HTTP
+    tls_certificate: str = ""
+    tls_key: str = ""
     # namespace of this agent's Lease; the operator needs the same value
     leases_namespace: str = names.AGENTS_NAMESPACE
     # how devices reach containers. none: they are only counted and recorded; nri: the agent allocates, and injects through the

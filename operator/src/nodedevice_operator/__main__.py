@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import click
 from nodedevice_common import logs
+from nodedevice_common.http_server import Authentication
 
 from nodedevice_operator import __version__, settings
 from nodedevice_operator.cli.check import check
@@ -43,6 +44,13 @@ main.add_command(check)
 @click.option(
     "--http-address", help="HOST:PORT of /healthz, /readyz, /metrics; without HOST all addresses; port 0: any free one."
 )
+@click.option(
+    "--metrics-authentication",
+    type=click.Choice(get_args(Authentication)),
+    help="Who may read /metrics: everybody, or bearers of a token with permission to get that path.",
+)
+@click.option("--tls-certificate", help="PEM file of a certificate chain: HTTPS with it instead of HTTP.")
+@click.option("--tls-key", help="PEM file of its key.")
 @click.option("--leases-namespace", help="Namespace in which the agents keep their Leases.")
 @click.option("--agent-poll-seconds", type=float, help="How often the agents' Leases are listed.")
 @click.option(

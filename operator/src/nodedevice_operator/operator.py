@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import kopf
 from nodedevice_api import names
+from nodedevice_common.http_server import Protection, protection
 
 from nodedevice_operator.capacity.reconciler import CapacityApi, CapacityReconciler
-from nodedevice_operator.errors import OperatorError, TaskEnded
+from nodedevice_operator.errors import OperatorError, OperatorSettingsError, TaskEnded
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
@@ -22,6 +23,7 @@ from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import CONCURRENT_REQUESTS, Client
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.kube.lists import KINDS, Cluster
+from nodedevice_operator.kube.reviews import Reviews
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.agent_monitor import AgentMonitor, AgentsApi
 from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
@@ -56,7 +58,7 @@ class Operator:
     def __init__(self, settings: OperatorSettings) -> None:
         """Starts nothing. Raises CredentialsError when there is nothing to log in with."""
         self._settings = settings
-        login = credentials.load(settings.kubeconfig)
+        self._login = login = credentials.load(settings.kubeconfig)
         self._metrics = metrics = Metrics()
         self._cache = cache = Cache()
         metrics.watch(cache)
@@ -118,7 +120,7 @@ class Operator:
         does not deliver what the API server has, and TaskEnded for what can only be a bug.
         """
         self._take_signals()
-        host, port = self._health.serve(self._settings.http_endpoint, self._metrics.registry)
+        host, port = self._health.serve(self._settings.http_endpoint, self._metrics.registry, self._protection())
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
         life = kopf.operator(
             registry=self._registry(),
@@ -144,6 +146,18 @@ class Operator:
         if self._failed is not None:
             _raise_failure(self._failed)
         log.info("stopped")
+
+    def _protection(self) -> Protection:
+        settings = self._settings
+        # opens no connection before it is asked
+        client = Client(self._login, self._api_health, self._metrics.writes, concurrent=2)
+        self._clients.append(client)
+        try:
+            return protection(
+                settings.metrics_authentication, settings.tls_certificate, settings.tls_key, Reviews(client).create
+            )
+        except ValueError as exc:
+            raise OperatorSettingsError("metricsAuthentication", str(exc)) from exc
 
     def _take_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,7 +13,7 @@ from msgspec import Meta
 from nodedevice_api import names
 from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_common import settings_loader
-from nodedevice_common.http_server import parse_address
+from nodedevice_common.http_server import Authentication, parse_address
 from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_operator.errors import OperatorSettingsError
@@ -29,6 +29,8 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     kubeconfig: file with the API server and credentials; None: the pod's service account, or ~/.kube/config outside of one.
     http_address: where /healthz, /readyz and /metrics are served; port 0 lets the system choose one.
+    metrics_authentication: token: /metrics needs a bearer token whose account may get that path; probes stay open.
+    tls_certificate, tls_key: files of a certificate chain and its key, in PEM; read again when they change. Empty: plain HTTP.
     leases_namespace: where the agents' Leases are; the agents need the same setting.
     agent_poll_seconds: how often the agents' Leases are listed. They last 60 s and are renewed every 20: a shorter interval only
         detects a dead agent sooner.
@@ -53,6 +55,9 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     kubeconfig: str | None = None
     http_address: str = ":8080"
+    metrics_authentication: Authentication = "none"
+    tls_certificate: str = ""
+    tls_key: str = ""
     leases_namespace: str = names.AGENTS_NAMESPACE
     agent_poll_seconds: Annotated[float, Meta(ge=0.5, le=20)] = 10.0
     agent_grace_seconds: Annotated[float, Meta(ge=0)] = 300.0

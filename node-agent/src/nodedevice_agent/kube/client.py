@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import httpx2
 import msgspec
@@ -90,6 +90,25 @@ class NodeDeviceObject(KubeObject, res.GlobalResource):
 
 class NodeDeviceStatusObject(NodeDeviceObject, res.GlobalSubResource):
     _api_info = api_info(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES, "patch", action="status")
+
+
+class ReviewObject(KubeObject, res.GlobalResource):
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+class TokenReviewObject(ReviewObject):
+    _api_info = api_info("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", "post")
+
+
+class SubjectAccessReviewObject(ReviewObject):
+    _api_info = api_info("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", "post")
+
+
+_REVIEWS: Final[dict[str, type[ReviewObject]]] = {
+    "TokenReview": TokenReviewObject,
+    "SubjectAccessReview": SubjectAccessReviewObject,
+}
 
 
 class KubeClient:
@@ -184,6 +203,11 @@ class KubeClient:
             if found is None:
                 return
             yield found
+
+    async def review(self, group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+        """The status that the API server gives a TokenReview or SubjectAccessReview."""
+        with self._request(f"creating a {kind.lower()} of {group}"):
+            return (await self._client.create(_REVIEWS[kind](spec=spec))).status
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
         with self._request(f"reading lease {namespace}/{name}"):

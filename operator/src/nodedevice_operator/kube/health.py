@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodedevice_common.http_server import Heartbeat, serve
+from nodedevice_common.http_server import OPEN, Heartbeat, Protection, serve
 from prometheus_client import CollectorRegistry
 
 from nodedevice_operator.errors import (
@@ -148,13 +148,15 @@ class Health:
     # beats as long as the event loop turns
     heartbeat: Heartbeat = field(default_factory=Heartbeat, init=False)
 
-    def serve(self, address: tuple[str, int], registry: CollectorRegistry) -> tuple[str, int]:
+    def serve(
+        self, address: tuple[str, int], registry: CollectorRegistry, protection: Protection = OPEN
+    ) -> tuple[str, int]:
         """Begin to answer at /healthz and /readyz, until the process ends; the address in use.
 
         Raises OperatorSettingsError when the address cannot be used.
         """
         try:
-            server = serve(address, {"/healthz": self._live, "/readyz": self._ready}, registry)
+            server = serve(address, {"/healthz": self._live, "/readyz": self._ready}, registry, protection)
         except OSError as exc:
             problem = f"{address[0]}:{address[1]} cannot be used ({exc.strerror or exc})"
             raise OperatorSettingsError("httpAddress", problem) from exc

@@ -1,0 +1,139 @@
+"""Verdicts on bearer tokens: what the API server is asked, what is kept, and what a flood costs."""
+
+import asyncio
+from collections.abc import Iterator
+from http import HTTPStatus
+from threading import Thread
+from typing import Any
+
+import pytest
+from nodedevice_common.access import _MOST_VERDICTS, _REVIEWS_AT_ONCE, VERDICT_SECONDS, MetricsAccess
+
+GOOD, OTHER = "Bearer good", "Bearer of-another"
+OK, UNKNOWN, FORBIDDEN = HTTPStatus.OK, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN
+
+
+class Reviews:
+    """Knows the tokens good and of-another; the account of the first may read metrics."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, dict[str, Any]]] = []
+        self.error: Exception | None = None
+
+    async def create(self, group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append((group, kind, spec))
+        if self.error is not None:
+            raise self.error
+        if kind == "TokenReview":
+            if spec["token"] not in ("good", "of-another"):
+                return {"error": "no such token"}
+            return {"authenticated": True, "user": {"username": spec["token"], "groups": ["g"], "uid": "7"}}
+        return {"allowed": spec["user"] == "good"}
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    running = Thread(target=made.run_forever)
+    running.start()
+    yield made
+    made.call_soon_threadsafe(made.stop)
+    running.join()
+    made.close()
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def reviews() -> Reviews:
+    return Reviews()
+
+
+@pytest.fixture
+def access(reviews: Reviews, loop: asyncio.AbstractEventLoop, clock: Clock) -> MetricsAccess:
+    return MetricsAccess(reviews.create, loop, clock)
+
+
+@pytest.mark.parametrize(
+    ("header", "verdict", "requests"),
+    [
+        pytest.param("", UNKNOWN, 0, id="no header"),
+        pytest.param("Bearer ", UNKNOWN, 0, id="no token"),
+        pytest.param("Basic good", UNKNOWN, 0, id="another scheme"),
+        pytest.param("Bearer bad", UNKNOWN, 1, id="unknown"),
+        pytest.param(OTHER, FORBIDDEN, 2, id="without the permission"),
+        pytest.param(GOOD, OK, 2, id="with it"),
+        pytest.param("bearer   good ", OK, 2, id="spelled otherwise"),
+    ],
+)
+def test_who_may_read(access: MetricsAccess, reviews: Reviews, header: str, verdict: HTTPStatus, requests: int) -> None:
+    assert access.check(header) is verdict
+    assert len(reviews.asked) == requests
+
+
+def test_what_is_asked(access: MetricsAccess, reviews: Reviews) -> None:
+    access.check(GOOD)
+    path = {"path": "/metrics", "verb": "get"}
+    assert reviews.asked == [
+        ("authentication.k8s.io", "TokenReview", {"token": "good"}),
+        (
+            "authorization.k8s.io",
+            "SubjectAccessReview",
+            {"user": "good", "groups": ["g"], "uid": "7", "nonResourceAttributes": path},
+        ),
+    ]
+
+
+@pytest.mark.parametrize("header", [GOOD, OTHER, "Bearer bad"])
+def test_a_verdict_is_kept_for_a_minute(access: MetricsAccess, reviews: Reviews, clock: Clock, header: str) -> None:
+    first = access.check(header)
+    asked = len(reviews.asked)
+    clock.now += VERDICT_SECONDS - 1
+    assert access.check(header) is first
+    assert len(reviews.asked) == asked
+    clock.now += 2
+    access.check(header)
+    assert len(reviews.asked) == 2 * asked
+
+
+def test_no_answer_is_no_permission_and_is_not_kept(access: MetricsAccess, reviews: Reviews) -> None:
+    reviews.error = OSError("away")
+    assert access.check(GOOD) is HTTPStatus.SERVICE_UNAVAILABLE
+    reviews.error = None
+    assert access.check(GOOD) is OK
+
+
+def test_a_flood_of_tokens_costs_few_requests_and_keeps_nobody_out(
+    access: MetricsAccess, reviews: Reviews, clock: Clock
+) -> None:
+    assert access.check(GOOD) is OK
+    reviews.asked.clear()
+    verdicts = {access.check(f"Bearer {number}") for number in range(1000)}
+    assert verdicts == {UNKNOWN, HTTPStatus.TOO_MANY_REQUESTS}
+    assert len(reviews.asked) < _REVIEWS_AT_ONCE
+    clock.now += VERDICT_SECONDS + 1
+    for number in range(_REVIEWS_AT_ONCE):
+        access.check(f"Bearer again-{number}")
+    assert access.check("Bearer one-more") is HTTPStatus.TOO_MANY_REQUESTS
+    assert access.check(GOOD) is OK
+
+
+def test_verdicts_are_bounded_and_refused_ones_go_first(access: MetricsAccess, reviews: Reviews, clock: Clock) -> None:
+    assert access.check(GOOD) is OK
+    for number in range(2 * _MOST_VERDICTS):
+        clock.now += 0.1
+        access.check(f"Bearer {number}")
+    assert len(access._verdicts) <= _MOST_VERDICTS
+    reviews.asked.clear()
+    assert access.check(GOOD) is OK
+    assert not reviews.asked

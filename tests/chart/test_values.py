@@ -145,6 +145,31 @@ def test_intervals(interval: str) -> None:
     assert [endpoint["interval"] for endpoints in endpoint_lists for endpoint in endpoints] == [interval, interval]
 
 
+@pytest.mark.parametrize(
+    ("metrics", "https"),
+    [
+        ({}, {}),
+        ({"authentication": "token"}, {"scheme": "https", "tlsConfig": {"insecureSkipVerify": True}}),
+        ({"certificate": "ours"}, {"scheme": "https", "tlsConfig": {"insecureSkipVerify": True}}),
+    ],
+)
+def test_monitors_scrape_as_it_is_served(metrics: dict[str, str], https: dict[str, Any]) -> None:
+    authorization = {"credentials": {"name": "prometheus-token", "key": "token"}}
+    values = {"metrics": metrics, "monitoring": {"monitors": {"enabled": True, "authorization": authorization}}}
+    endpoints = [
+        endpoint
+        for each in render_chart(values)
+        if each["kind"] in {"PodMonitor", "ServiceMonitor"}
+        for endpoint in each["spec"].get("endpoints") or each["spec"]["podMetricsEndpoints"]
+    ]
+    assert len(endpoints) == 2
+    expected = {**https, "authorization": authorization} if https else {}
+    for endpoint in endpoints:
+        assert {
+            key: value for key, value in endpoint.items() if key in {"scheme", "tlsConfig", "authorization"}
+        } == expected
+
+
 def open_objects(schema: Any, at: str = "") -> list[str]:
     """Places of the schema that describe an object and let it have keys that nobody knows."""
     if isinstance(schema, list):
@@ -167,6 +192,8 @@ def test_no_object_takes_any_key() -> None:
         ),
         f"/$defs/volumes/items/patternProperties/{other_volumes}",
         "/properties/global",
+        "/properties/monitoring/properties/monitors/properties/authorization",
+        "/properties/monitoring/properties/monitors/properties/tlsConfig",
         "/properties/networkPolicies/properties/from/items",
     ]
 

@@ -133,10 +133,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "cleanup": {"enabled": False},
     },
     "all goes at the end": {"crds": {"keep": False, "allowDowngrade": True}, "cleanup": {"timeoutSeconds": 600}},
-    "metrics by token": {
-        "metrics": {"authentication": "token"},
-        "monitoring": {"monitors": {"enabled": True, "authorization": {"credentials": {"name": "t", "key": "token"}}}},
-    },
+    "metrics by token": {"metrics": {"authentication": "token"}},
     "metrics by token, with a certificate": {"metrics": {"authentication": "token", "certificate": "of-ours"}},
     "HTTPS": {"metrics": {"certificate": "of-ours"}},
     "closed ports": {"networkPolicies": {"enabled": True}},

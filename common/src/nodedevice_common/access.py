@@ -6,6 +6,7 @@ nonResourceURLs, as for the metrics of Kubernetes' own components.
 
 import asyncio
 import hashlib
+import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from nodedevice_common.pacing import TokenBucket
+
+log = logging.getLogger(__name__)
 
 VERDICT_SECONDS: Final = 60.0
 _REVIEW_SECONDS: Final = 8.0
@@ -62,6 +65,7 @@ class MetricsAccess:
         # by the token's hash: until when, and what; oldest first
         self._verdicts: dict[bytes, tuple[float, HTTPStatus]] = {}
         self._bucket = TokenBucket(_REVIEWS_PER_SECOND, _REVIEWS_AT_ONCE, clock())
+        self._next_log = 0.0
         self._lock = threading.Lock()
 
     def check(self, authorization: str) -> HTTPStatus:
@@ -84,9 +88,9 @@ class MetricsAccess:
         asking = asyncio.run_coroutine_threadsafe(review(self._create, token), self._loop)
         try:
             verdict = asking.result(_REVIEW_SECONDS)
-        except (Exception, CancelledError):
-            # each client reports its failures in the log; no answer is no permission
+        except (Exception, CancelledError) as exc:
             asking.cancel()
+            self._log_failure(exc)
             return HTTPStatus.SERVICE_UNAVAILABLE
         with self._lock:
             self._verdicts.pop(key, None)
@@ -94,6 +98,16 @@ class MetricsAccess:
             if len(self._verdicts) > _MOST_VERDICTS:
                 self._forget_one()
         return verdict
+
+    def _log_failure(self, error: BaseException) -> None:
+        """At most once a minute."""
+        with self._lock:
+            is_due = self._clock() >= self._next_log
+            if is_due:
+                self._next_log = self._clock() + VERDICT_SECONDS
+        if is_due:
+            problem = str(error) or type(error).__name__
+            log.warning("cannot review the token of a client of /metrics; refusing it", extra={"error": problem})
 
     def _forget_one(self) -> None:
         """A refused one if there is any: tokens without end do not push out those that may read."""

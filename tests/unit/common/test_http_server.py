@@ -6,10 +6,11 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from nodedevice_common import http_server
-from nodedevice_common.http_server import MAX_CONNECTIONS, BoundedServer, serve
+from nodedevice_common.http_server import MAX_CONNECTIONS, Authentication, BoundedServer, protection, serve
 from prometheus_client import CollectorRegistry
 
 from hack.cluster.waiting import wait_until
@@ -121,3 +122,24 @@ def test_no_host_without_ipv6_is_every_address_of_ipv4(monkeypatch: pytest.Monke
     assert answer(server) == "ok\n"
     server.shutdown()
     server.server_close()
+
+
+async def _created(group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("authentication", "chain", "key", "sentence"),
+    [
+        pytest.param("token", "", "", "token needs tlsCertificate and tlsKey", id="tokens without TLS"),
+        pytest.param("none", "/a.crt", "", "belong together", id="no key"),
+        pytest.param("none", "", "/a.key", "belong together", id="no certificate"),
+        pytest.param("none", "/none/a.crt", "/none/a.key", "cannot be used: .*No such file", id="no such file"),
+        pytest.param("none", __file__, __file__, "cannot be used: .*PEM", id="not PEM"),
+    ],
+)
+async def test_what_cannot_be_protected_is_an_error(
+    authentication: Authentication, chain: str, key: str, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        protection(authentication, chain, key, _created)

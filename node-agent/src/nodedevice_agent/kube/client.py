@@ -93,6 +93,9 @@ class NodeDeviceStatusObject(NodeDeviceObject, res.GlobalSubResource):
 
 
 class ReviewObject(KubeObject, res.GlobalResource):
+    # the library sets both before it sends an object
+    apiVersion: str | None = None
+    kind: str | None = None
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
 

@@ -36,6 +36,7 @@ DECIDED = {
             "namespace",
             "leaderElect",
             "requiredPlugins",
+            "requiredPluginNames",
             "markWaitingPods",
             "nodeTaint",
             "nodeLabels",

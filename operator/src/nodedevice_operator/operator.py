@@ -81,7 +81,14 @@ class Operator:
         )
         annotator = PodAnnotator(UnboundPodsApi(client), is_on=settings.mark_waiting_pods)
         self._required_plugins = RequiredPluginsController(
-            RequiredPluginsApi(client), annotator, cache, queue, metrics, fence, is_on=settings.required_plugins
+            RequiredPluginsApi(client),
+            annotator,
+            cache,
+            queue,
+            metrics,
+            fence,
+            is_on=settings.required_plugins,
+            patterns=settings.required_plugin_names,
         )
         self._capacity = CapacityReconciler(cache, CapacityApi(client), recorder, metrics, self._required_plugins)
         pod_devices = PodDeviceReconciler(cache, PodDevicesApi(client), recorder)

@@ -23,6 +23,10 @@ from nodedevice_operator.remediation.eviction_policy import ANY_RESOURCE, Policy
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
+# A resource name, or a part of one with * for the rest.
+NAME_PATTERN: Final = r"^[-A-Za-z0-9_./*]{1,308}$"
+
+
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Everything that can be set.
 
@@ -40,6 +44,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never. A check reads the
         metadata of every object: for 10,000 some 0.7 s of the API server's CPU and 0.1 s of ours, 0.7 % of a core in two minutes.
     required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the runtime nri.
+    required_plugin_names: the names that it may hold, with * for any characters; other names of such nodes are not advertised.
     mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already;
         it takes the rights to list and patch pods. Without it such a pod could start without its device while the agent is away.
     node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off removes the taint.
@@ -60,6 +65,9 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     leader_lease_seconds: Annotated[int, Meta(ge=SHORTEST_LEASE_SECONDS, le=LONGEST_LEASE_SECONDS)] = 4
     watchdog_seconds: Annotated[float, Meta(ge=0)] = 120.0
     required_plugins: bool = True
+    required_plugin_names: Annotated[tuple[Annotated[str, Meta(pattern=NAME_PATTERN)], ...], Meta(min_length=1)] = (
+        "*",
+    )
     mark_waiting_pods: bool = True
     node_taint: bool = False
     node_labels: bool = False

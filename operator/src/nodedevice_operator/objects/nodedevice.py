@@ -40,6 +40,7 @@ class StatusWriter(Schema):
 
 
 class NodeDeviceMetadata(MetadataSchema):
+    creation_timestamp: str = ""
     managed_fields: list[StatusWriter] = []
 
 
@@ -159,7 +160,7 @@ class StoredCondition:
 class NodeDeviceRecord:
     """A NodeDevice. `has_status` is False until its agent has written a status, whatever others have written into it.
 
-    runtime: how devices reach containers there.
+    created: when, in the API's own form. runtime: how devices reach containers there.
     edited_by: other field managers that have written status fields of the agent or the operator.
     """
 
@@ -170,6 +171,7 @@ class NodeDeviceRecord:
     node: str
     resource: str
     owner_uid: str | None
+    created: str = ""
     has_status: bool = False
     total: int = 0
     healthy: int = 0
@@ -192,6 +194,16 @@ class NodeDeviceRecord:
     @property
     def key(self) -> str:
         return self.name
+
+    @property
+    def age(self) -> tuple[str, str]:
+        """Sorts NodeDevices, the oldest first."""
+        return self.created, self.name
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its device plugin is gone for good and no container holds a device of it."""
+        return self.endpoint == "Gone" and not (self.allocated or self.releasing)
 
     def is_condition(self, kind: str, status: str) -> bool:
         """Whether the condition of that type is stored with that status."""
@@ -231,6 +243,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         node=intern(obj.spec.node_name),
         resource=intern(obj.spec.resource_name),
         owner_uid=next((intern(o.uid) for o in meta.owner_references if o.kind == "Node"), None),
+        created=intern(meta.creation_timestamp),
         has_status=(status.total is not None or status.endpoint is not None) and _is_of_agent(obj),
         total=status.total or 0,
         healthy=status.healthy,

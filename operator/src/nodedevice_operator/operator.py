@@ -32,6 +32,7 @@ from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi, Co
 from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconciler, PodDevicesApi
 from nodedevice_operator.remediation.eviction_controller import EvictionController, EvictionsApi
+from nodedevice_operator.remediation.gone_nodedevices import GoneNodeDevices, NodeDevicesApi
 from nodedevice_operator.remediation.node_label_controller import NodeLabelController, NodeLabelsApi
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
@@ -106,6 +107,7 @@ class Operator:
         self._node_labels = NodeLabelController(
             cache, NodeLabelsApi(client), fence, taint=settings.node_taint, labels=settings.node_labels
         )
+        self._gone = GoneNodeDevices(cache, NodeDevicesApi(client), fence)
         cluster = Cluster(client)
         self._informers = {kind.name: Informer(kind, cache, cluster, client) for kind in KINDS}
         self._watchdog = Watchdog(cache, cluster, self._api_health, settings.watchdog_seconds)
@@ -220,6 +222,7 @@ class Operator:
             "policy": self._required_plugins.work(),
             "evictions": self._evictions.work(),
             "node-labels": self._node_labels.work(),
+            "gone-nodedevices": self._gone.work(),
             **{f"watch-{kind}": informer.work() for kind, informer in self._informers.items()},
             **{f"watch-{kind}": self._required_plugins.watch(kind) for kind in (POLICIES, BINDINGS)},
             **{f"reconcile-{number}": self._queue.work(self._nodes.reconcile) for number in range(CONCURRENT_REQUESTS)},

@@ -44,13 +44,19 @@ class NodeDeviceMetadata(MetadataSchema):
     managed_fields: list[StatusWriter] = []
 
 
+class CordonSchema(Schema):
+    id: str = ""
+
+
 class NodeDeviceSpec(Schema):
     node_name: str
     resource_name: str
+    cordoned_devices: list[CordonSchema] = []
 
 
 class EndpointSchema(Schema):
     state: str | None = None
+    since: str = ""
 
 
 class DeviceStatus(Schema):
@@ -160,7 +166,8 @@ class StoredCondition:
 class NodeDeviceRecord:
     """A NodeDevice. `has_status` is False until its agent has written a status, whatever others have written into it.
 
-    created: when, in the API's own form. runtime: how devices reach containers there.
+    created, endpoint_since: when, in the API's own form. cordons: how many there are.
+    runtime: how devices reach containers there.
     edited_by: other field managers that have written status fields of the agent or the operator.
     """
 
@@ -172,6 +179,7 @@ class NodeDeviceRecord:
     resource: str
     owner_uid: str | None
     created: str = ""
+    cordons: int = 0
     has_status: bool = False
     total: int = 0
     healthy: int = 0
@@ -181,6 +189,7 @@ class NodeDeviceRecord:
     reserved: int = 0
     available: int = 0
     endpoint: str | None = None
+    endpoint_since: str = ""
     runtime: str = ""
     devices: Mapping[str, DeviceRecord] = field(default_factory=dict)
     listed: tuple[str, ...] = ()
@@ -204,6 +213,11 @@ class NodeDeviceRecord:
     def is_gone(self) -> bool:
         """Whether its device plugin is gone for good and no container holds a device of it."""
         return self.endpoint == "Gone" and not (self.allocated or self.releasing)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing would be lost with it: it is gone, and nobody holds, waits for or cordons a device."""
+        return self.is_gone and not (self.allocations or self.allocations_omitted or self.waiting or self.cordons)
 
     def is_condition(self, kind: str, status: str) -> bool:
         """Whether the condition of that type is stored with that status."""
@@ -244,6 +258,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         resource=intern(obj.spec.resource_name),
         owner_uid=next((intern(o.uid) for o in meta.owner_references if o.kind == "Node"), None),
         created=intern(meta.creation_timestamp),
+        cordons=len(obj.spec.cordoned_devices),
         has_status=(status.total is not None or status.endpoint is not None) and _is_of_agent(obj),
         total=status.total or 0,
         healthy=status.healthy,
@@ -253,6 +268,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         reserved=status.reserved,
         available=status.available,
         endpoint=intern(status.endpoint.state) if status.endpoint and status.endpoint.state else None,
+        endpoint_since=intern(status.endpoint.since) if status.endpoint else "",
         runtime=intern(status.agent.runtime) if status.agent else "",
         devices={ids[d.id]: _device(d) for d in status.devices if d.id in held or d.health != "Healthy"},
         listed=tuple(ids),

@@ -22,7 +22,8 @@ HELD = allocation("uid-a", "main", "gpu-0")
 
 
 def exists(node: PlayedNode, resource: str) -> bool:
-    return node.nd_name(resource) in {each.metadata.name for each in node.client.list(NodeDevice)}
+    found = list(node.client.list(NodeDevice, fields={"metadata.name": node.nd_name(resource)}))
+    return bool(found)
 
 
 def test_what_has_been_gone_for_an_hour_is_deleted_and_the_rest_stays(

@@ -7,6 +7,7 @@ resolved does. Each feature owns its requests: a class beside it, on Requests.
 import asyncio
 import contextlib
 import datetime
+import math
 import os
 import re
 import ssl
@@ -31,6 +32,7 @@ from nodedevice_operator.errors import (
     NotFound,
     NotLeading,
     OverBudget,
+    TooBig,
     Unauthorized,
     Unavailable,
     Unreachable,
@@ -48,7 +50,7 @@ T = TypeVar("T")
 CORE: Final = "/api/v1"
 OWN: Final = f"/apis/{names.API_VERSION}"
 
-# A page of Nodes is some 2 MB of JSON; only one is held at a time.
+# Objects in a page, at most; only one page is held at a time.
 PAGE: Final = 250
 
 APPLY: Final = "application/apply-patch+yaml"
@@ -116,12 +118,13 @@ class Client:
         body: Any = None,
         content_type: str = JSON,
         accept: str = JSON,
+        most_bytes: float = math.inf,
     ) -> bytes:
         """Send one request and return the body of the response.
 
         what: the kind, or kind/subresource, for errors and metrics.
         body: anything JSON can hold. accept: another form of the response, such as metadata only.
-        Raises ApiError, or the kind of it that fits.
+        Raises TooBig for a response of more bytes, and ApiError, or the kind of it that fits.
         """
         if verb != "GET" and self._fence is not None:
             self._fence.check(verb, what)
@@ -130,8 +133,8 @@ class Client:
         self._count_pending(verb, 1)
         try:
             async with self._places:
-                data = await self._send(verb, what, path, query, content, headers)
-        except NotLeading:
+                data = await self._send(verb, what, path, query, content, headers, most_bytes)
+        except (NotLeading, TooBig):
             raise
         except ApiError as error:
             self._count(verb, what, type(error).__name__)
@@ -237,6 +240,7 @@ class Client:
         query: Mapping[str, str | int] | None,
         content: bytes | None,
         headers: dict[str, str],
+        most_bytes: float,
     ) -> bytes:
         connect_seconds = min(_CONNECT_SECONDS, self._read_seconds)
         # a server that takes no byte of a body is not waited for without end; the response to a write is short
@@ -246,7 +250,7 @@ class Client:
             async with self._session.request(
                 verb, self._url(path, query), data=content, **self._options(headers), timeout=timeout
             ) as response:
-                data = await response.read()
+                data = await _read(verb, what, response, most_bytes)
         except NotLeading as closed:
             raise NotLeading(verb, what, closed.problem) from closed
         except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
@@ -339,6 +343,18 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
             parts = [other]
         # a chunk that was there already gives no turn to anybody else
         await asyncio.sleep(0)
+
+
+async def _read(verb: str, what: str, response: aiohttp.ClientResponse, most_bytes: float) -> bytes:
+    """The body. Raises TooBig as soon as it is longer."""
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > most_bytes:
+            raise TooBig(verb, what, f"the response has more than {most_bytes} bytes", response.status)
+        parts.append(chunk)
+    return b"".join(parts)
 
 
 def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -> ApiError:

@@ -14,7 +14,7 @@ from typing import Final
 
 from nodedevice_api import names
 
-from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading
+from nodedevice_operator.errors import ApiError, Conflict, Denied, NotFound, NotLeading
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import OWN, Requests, path_segment
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -67,8 +67,8 @@ class GoneNodeDevices:
             if record.is_unused and record.endpoint_since <= latest:
                 try:
                     await self.api.delete_node_device(record)
-                except (Conflict, NotFound):
-                    continue  # the watch brings what became of it
+                except (Conflict, Denied, NotFound):
+                    continue  # it is another by now; the watch brings that
                 extra = {"nodedevice": record.name, "since": record.endpoint_since}
                 log.info("NodeDevice deleted: its device plugin is gone", extra=extra)
 

@@ -23,7 +23,7 @@ from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator
 from nodedevice_operator.requiredplugins.pending_pods import advertised
-from nodedevice_operator.requiredplugins.policy import Selection, Spec, Stored
+from nodedevice_operator.requiredplugins.policy import PolicyNames, Spec, Stored
 from nodedevice_operator.requiredplugins.watch import PERMISSIONS, REMEDY, PolicyState, PolicyWatch, RequiredPluginsApi
 from nodedevice_operator.workqueue import WorkQueue
 
@@ -55,7 +55,7 @@ class RequiredPluginsController:
     clock: Callable[[], float] = time.monotonic
     # by kind, the spec that was sent and what the API server made of it
     _accepted: dict[str, tuple[Spec, Spec]] = field(default_factory=dict, init=False)
-    _selection: Selection = field(default=Selection(), init=False)
+    _selection: PolicyNames = field(default=PolicyNames(), init=False)
     # by name, since when it is in a whole policy (monotonic seconds)
     _since: dict[str, float] = field(default_factory=dict, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)

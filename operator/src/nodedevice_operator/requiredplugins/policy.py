@@ -56,7 +56,7 @@ Stored = Mapping[str, Spec | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class PolicyNames:
     """names: those that the policy must hold, sorted. left_out: names that it must not hold, and why."""
 
     names: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Selection:
 
 def select(
     records: Iterable[NodeDeviceRecord], nodes: Mapping[str, NodeRecord], patterns: Collection[str] = ("*",)
-) -> Selection:
+) -> PolicyNames:
     """Select the names of the NodeDevices whose agents work by NRI, the oldest first where there are too many.
 
     A NodeDevice counts while its Node exists and owns it, and until it is gone: neither one node nor one device plugin can fill the
@@ -93,7 +93,7 @@ def select(
             length += len(_literal(name))
             names.add(name)
             del left_out[name]
-    return Selection(tuple(sorted(names)), left_out)
+    return PolicyNames(tuple(sorted(names)), left_out)
 
 
 def plan(names: tuple[str, ...], stored: Stored) -> dict[str, Spec | None]:

@@ -12,7 +12,7 @@ from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
     MOST_CHARACTERS,
     POLICIES,
-    Selection,
+    PolicyNames,
     Spec,
     Stored,
     binding_spec,
@@ -84,7 +84,7 @@ def test_names_are_those_of_agents_that_work_by_nri() -> None:
 )
 def test_only_what_a_node_has_is_in_the_policy(fields: dict[str, Any], is_in: bool) -> None:
     found = select([node_device(GPU, runtime="nri", **fields)], NODES)
-    assert found == Selection((GPU,) if is_in else ())
+    assert found == PolicyNames((GPU,) if is_in else ())
 
 
 def aged(count: int, node: str = "node-a", *, length: int = 0, since: int = 0) -> list[NodeDeviceRecord]:
@@ -103,7 +103,7 @@ def aged(count: int, node: str = "node-a", *, length: int = 0, since: int = 0) -
 def test_a_node_has_64_names_the_oldest_first_and_takes_none_from_another() -> None:
     old = aged(70)
     also = node_device(old[0].resource, node="node-b", runtime="nri")
-    assert select(old, NODES) == Selection(
+    assert select(old, NODES) == PolicyNames(
         tuple(record.resource for record in old[6:]), {record.resource: "TooManyNames" for record in old[:6]}
     )
     both = select([*old, also], {**NODES, "node-b": NODES["node-a"]})

@@ -50,8 +50,7 @@ T = TypeVar("T")
 CORE: Final = "/api/v1"
 OWN: Final = f"/apis/{names.API_VERSION}"
 
-# Objects in a page, at most; only one page is held at a time.
-PAGE: Final = 250
+PAGE: Final = 250  # objects, at most
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
@@ -82,9 +81,8 @@ _HEADERS: Final = {"User-Agent": "nodedevice-operator", "Accept-Encoding": "iden
 class Client:
     """Requests and watches of one API server. `close` does not wait for responses that are still missing.
 
-    writes: counts write requests by kind, verb and outcome.
+    writes: counts write requests by kind, verb and outcome. read_seconds: how long the API server may be silent in a response.
     fence: what every write must pass just before it is sent; None lets all pass.
-    read_seconds: how long the API server may be silent in a response.
     """
 
     def __init__(
@@ -123,8 +121,8 @@ class Client:
         """Send one request and return the body of the response.
 
         what: the kind, or kind/subresource, for errors and metrics.
-        body: anything JSON can hold. accept: another form of the response, such as metadata only.
-        Raises TooBig for a response of more bytes, and ApiError, or the kind of it that fits.
+        body: anything JSON can hold. accept: another form of the response, such as metadata only. most_bytes: of the response.
+        Raises ApiError, or the kind of it that fits.
         """
         if verb != "GET" and self._fence is not None:
             self._fence.check(verb, what)
@@ -280,9 +278,7 @@ class Client:
             self._writes.labels(kind=what, verb=verb.lower(), outcome=outcome).inc()
 
     def _count_pending(self, verb: str, change: int) -> None:
-        if verb == "GET":
-            return
-        self._pending_writes += change
+        self._pending_writes += change if verb != "GET" else 0
         if self._pending_writes:
             self._no_pending_write.clear()
         else:
@@ -347,14 +343,12 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 async def _read(verb: str, what: str, response: aiohttp.ClientResponse, most_bytes: float) -> bytes:
     """The body. Raises TooBig as soon as it is longer."""
-    parts: list[bytes] = []
-    size = 0
+    data = bytearray()
     async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > most_bytes:
+        data += chunk
+        if len(data) > most_bytes:
             raise TooBig(verb, what, f"the response has more than {most_bytes} bytes", response.status)
-        parts.append(chunk)
-    return b"".join(parts)
+    return bytes(data)
 
 
 def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -> ApiError:

@@ -82,7 +82,9 @@ class RequiredPluginsController:
 
     def on_update(self, _: str, __: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
         """A NodeDevice was created or changed: its resource may be new to the policy."""
-        if now is not None and now.runtime == names.RUNTIME_NRI and not self._is_selected(now.resource):
+        if now is None or now.resource in self._selection.left_out or now.resource in self._selection.names:
+            return
+        if policy.is_candidate(now, self.cache.nodes.get(now.node)):
             self._wake.set()
 
     def wake(self) -> None:
@@ -134,10 +136,6 @@ class RequiredPluginsController:
         if self._selection.left_out and not before.left_out:
             some = sorted(self._selection.left_out)[:_MOST_LOGGED]
             log.warning("resource names are left out of the policy and not advertised", extra={"resource_names": some})
-
-    def _is_selected(self, name: str) -> bool:
-        """Whether it was decided on: it is in the policy, or left out of it."""
-        return name in self._selection.left_out or name in self._selection.names
 
     async def _write(self) -> float:
         """Bring what is stored to the selected names; return in how many seconds to reconcile again. Raises NotLeading."""

@@ -63,20 +63,23 @@ class PolicyNames:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
+def is_candidate(record: NodeDeviceRecord, node: NodeRecord | None) -> bool:
+    """Whether its name may be in the policy: its agent works by NRI, this Node exists and owns it, and its plugin is not gone."""
+    is_used = record.runtime == RUNTIME_NRI and not record.is_gone
+    return is_used and node is not None and node.uid == record.owner_uid and is_real(record)
+
+
 def select(
     records: Iterable[NodeDeviceRecord], nodes: Mapping[str, NodeRecord], patterns: Collection[str] = ("*",)
 ) -> PolicyNames:
-    """Select the names of the NodeDevices whose agents work by NRI, the oldest first where there are too many.
+    """Select the names of these NodeDevices, the oldest first where there are too many: one node cannot fill the policy.
 
-    A NodeDevice counts while its Node exists and owns it, and until it is gone: neither one node nor one device plugin can fill the
-    policy. patterns: names that an administrator allows.
+    nodes: by name. patterns: names that an administrator allows.
     """
     allowed = re.compile("|".join(".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns))
     by_node: dict[str, list[NodeDeviceRecord]] = defaultdict(list)
     for record in records:
-        node = nodes.get(record.node)
-        is_owned = node is not None and node.uid == record.owner_uid
-        if is_owned and record.runtime == RUNTIME_NRI and is_real(record) and not record.is_gone:
+        if is_candidate(record, nodes.get(record.node)):
             by_node[record.node].append(record)
     left_out: dict[str, str] = {}
     oldest: dict[str, str] = {}

@@ -409,6 +409,29 @@ async def test_while_a_newer_policy_is_refused_what_the_stored_one_guards_stays_
         await until(lambda: again.keeper.unguarded(newer) == {NIC: names.Reason.POLICY_PENDING})
 
 
+@pytest.mark.parametrize(
+    ("record", "is_woken"),
+    [
+        pytest.param(node_device(NIC, runtime="nri"), True, id="a new name"),
+        pytest.param(RECORD, False, id="it is in the policy"),
+        pytest.param(node_device("example.com/left-out", runtime="nri"), False, id="it is left out"),
+        pytest.param(node_device(NIC, runtime="nri", endpoint="Gone"), False, id="its plugin is gone"),
+        pytest.param(node_device(NIC, runtime="nri", owner_uid="uid-0"), False, id="its Node is another"),
+        pytest.param(node_device(NIC), False, id="another runtime"),
+    ],
+)
+async def test_only_a_name_that_may_come_into_the_policy_causes_a_reconcile(
+    record: NodeDeviceRecord, is_woken: bool
+) -> None:
+    bench = Bench(Objects(), records=(RECORD, node_device("example.com/left-out", runtime="nri")))
+    bench.keeper.patterns = (GPU, NIC)
+    async with bench:
+        await bench.until_written()
+        bench.keeper._wake.clear()
+        bench.keeper.on_update(record.node, None, record)
+        assert bench.keeper._wake.is_set() is is_woken
+
+
 async def test_a_default_that_the_api_server_adds_is_not_undone() -> None:
     bench = Bench(Objects())
     bench.objects.default = {"aDefaultOfTomorrow": 1}

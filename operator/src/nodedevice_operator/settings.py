@@ -21,10 +21,8 @@ from nodedevice_operator.remediation.eviction_policy import ANY_RESOURCE, Policy
 
 # What the API server accepts as the name of a namespace: anything else could change the path of a request.
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
 # A resource name, or a part of one with * for the rest.
-NAME_PATTERN: Final = r"^[-A-Za-z0-9_./*]{1,308}$"
+NAME_PATTERN: Final = re.compile(r"[-A-Za-z0-9_./*]{1,308}")
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -65,9 +63,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     leader_lease_seconds: Annotated[int, Meta(ge=SHORTEST_LEASE_SECONDS, le=LONGEST_LEASE_SECONDS)] = 4
     watchdog_seconds: Annotated[float, Meta(ge=0)] = 120.0
     required_plugins: bool = True
-    required_plugin_names: Annotated[tuple[Annotated[str, Meta(pattern=NAME_PATTERN)], ...], Meta(min_length=1)] = (
-        "*",
-    )
+    required_plugin_names: tuple[str, ...] = ("*",)
     mark_waiting_pods: bool = True
     node_taint: bool = False
     node_labels: bool = False
@@ -109,6 +105,12 @@ def _check(settings: OperatorSettings) -> None:
             raise OperatorSettingsError(
                 key, f"{namespace!r} is no namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
             )
+    if not settings.required_plugin_names:
+        raise OperatorSettingsError("requiredPluginNames", "needs at least one pattern; * allows every resource name")
+    for pattern in settings.required_plugin_names:
+        if not NAME_PATTERN.fullmatch(pattern):
+            problem = f"{pattern!r} is no resource name, with * for any characters, such as vendor.com/*"
+            raise OperatorSettingsError("requiredPluginNames", problem)
     for resource in settings.held_device_policy.keys() - {ANY_RESOURCE}:
         problem = resource_name_problem(resource)
         if problem:

@@ -103,7 +103,10 @@ class DeviceManager:
         return [*changed, *self._reconsider({resource_name}, now)]
 
     def forget(self, resource_name: str) -> bool:
-        """Forget a resource whose plugin is gone, unless a pod holds it or asks for it; whether it is not known any more."""
+        """Forget a resource whose plugin is gone, unless a pod holds it or asks for it; whether it is not known any more.
+
+        Without effects: what remains of it are its NodeDevice and its metrics, which end by the same event.
+        """
         resource = self.resources.get(resource_name)
         if resource is None:
             return True

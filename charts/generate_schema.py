@@ -38,6 +38,7 @@ DECIDED = {
             "namespace",
             "leaderElect",
             "requiredPlugins",
+            "requiredPluginNames",
             "markWaitingPods",
             "nodeTaint",
             "nodeLabels",

@@ -51,12 +51,13 @@ def status(
     allocations: Iterable[Mapping[str, Any]] = (),
     *,
     state: str = "Running",
+    since: str = "",
     runtime: str = "none",
     **more: Any,
 ) -> Body:
     """The whole status, as each apply of an agent carries it; its numbers are those of the devices and allocations.
 
-    devices: as in the API, sorted. state: of the endpoint. runtime: which one injects; none: nobody does.
+    devices: as in the API, sorted. state: of the endpoint, since then. runtime: which one injects; none: nobody does.
     """
     devices, allocations = list(devices), sorted(allocations, key=lambda a: (a["podUID"], a["container"]))
     held = {i for a in allocations if not a.get("releasing") for i in a["deviceIDs"]}
@@ -72,7 +73,7 @@ def status(
         "allocated": len(held),
         "releasing": len(releasing),
         "available": 0 if state == "Gone" else len([i for i in healthy if i not in held | releasing]),
-        "endpoint": {"state": state, "since": SINCE},
+        "endpoint": {"state": state, "since": since or (SINCE if state == "Running" else now_text())},
         "agent": {"version": "0.1.0", "runtime": runtime},
         "devices": devices,
         "allocations": allocations,

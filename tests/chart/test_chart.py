@@ -15,6 +15,8 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
 POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+# what holds the operator to parts of a right beside its first policy
+OPERATORS_ALSO = ("nodedevice-operator-nodedevices", "nodedevice-operator-pods")
 
 
 def rendered(values: dict[str, Any] | None = None) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -33,7 +35,7 @@ def test_renders_these_objects_and_no_others() -> None:
         *(("ServiceAccount", SYSTEM_NAMESPACE, account) for account in accounts),
         *((kind, "", account) for kind in ("ClusterRole", "ClusterRoleBinding") for account in accounts),
         *((kind, AGENTS_NAMESPACE, account) for kind in ("Role", "RoleBinding") for account in accounts),
-        *((kind, "", name) for kind in POLICIES for name in (*accounts, "nodedevice-operator-pods")),
+        *((kind, "", name) for kind in POLICIES for name in (*accounts, *OPERATORS_ALSO)),
         *((kind, SYSTEM_NAMESPACE, "nodedevice-operator-election") for kind in ("Role", "RoleBinding")),
         *(("ConfigMap", SYSTEM_NAMESPACE, account) for account in accounts),
         ("DaemonSet", SYSTEM_NAMESPACE, "nodedevice-agent"),
@@ -44,7 +46,7 @@ def test_renders_these_objects_and_no_others() -> None:
 
 @pytest.mark.parametrize(
     ("value", "policies"),
-    [("agents", ["nodedevice-agent"]), ("operator", ["nodedevice-operator", "nodedevice-operator-pods"])],
+    [("agents", ["nodedevice-agent"]), ("operator", ["nodedevice-operator", *OPERATORS_ALSO])],
 )
 def test_a_policy_can_be_switched_off(value: str, policies: list[str]) -> None:
     missing = set(rendered()) - set(rendered({"admission": {value: False}}))

@@ -223,7 +223,9 @@ def test_the_programs_take_the_settings_that_are_rendered(name: str, tmp_path: P
     assert agent_settings.load(agent_file, {"node_name": "node-a"}).runtime == wanted.get("runtime", "auto")
     loaded = operator_settings.load(operator_file, {})
     assert loaded.node_taint == (VALUE_SETS[name].get("nodeTaint") == "on")
-    assert loaded.required_plugins == VALUE_SETS[name].get("requiredPlugins", True)
+    required = VALUE_SETS[name].get("requiredPlugins", {})
+    assert loaded.required_plugins == required.get("enabled", True)
+    assert loaded.required_plugin_names == tuple(required.get("names", ["*"]))
     assert loaded.mark_waiting_pods == VALUE_SETS[name].get("markWaitingPods", True)
 
 

@@ -120,13 +120,14 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         },
     },
     "all that may be written": {
+        "requiredPlugins": {"names": ["example.com/*"]},
         "evictions": True,
         "nodeTaint": "on",
         "nodeLabels": "remove",
         "operator": {"config": {"heldDevicePolicy": {"*": "evict", "example.com/gpu": "report"}, "logFormat": "json"}},
     },
     "as little as may be": {
-        "requiredPlugins": False,
+        "requiredPlugins": {"enabled": False},
         "markWaitingPods": False,
         "admission": {"agents": False, "operator": False},
         "crds": {"upgrade": False},

@@ -27,13 +27,13 @@ Whether the operator may write to Nodes what is no capacity: `true` or nothing.
 Whether the operator may list pods and patch them: `true` or nothing.
 */}}
 {{- define "nodedevice.operator.patchesPods" -}}
-{{- if and .Values.requiredPlugins .Values.markWaitingPods }}true{{ end -}}
+{{- if and .Values.requiredPlugins.enabled .Values.markWaitingPods }}true{{ end -}}
 {{- end }}
 
 {{/*
 The operator's settings: what the user gave, and over it what its rights depend on too, so that the two never differ.
 */}}
 {{- define "nodedevice.operator.config" -}}
-{{- $decided := dict "requiredPlugins" .Values.requiredPlugins "markWaitingPods" .Values.markWaitingPods "nodeTaint" (eq .Values.nodeTaint "on") "nodeLabels" (eq .Values.nodeLabels "on") -}}
+{{- $decided := dict "requiredPlugins" .Values.requiredPlugins.enabled "requiredPluginNames" .Values.requiredPlugins.names "markWaitingPods" .Values.markWaitingPods "nodeTaint" (eq .Values.nodeTaint "on") "nodeLabels" (eq .Values.nodeLabels "on") -}}
 {{- toPrettyJson (mergeOverwrite (deepCopy .Values.operator.config) $decided) -}}
 {{- end }}

@@ -48,6 +48,10 @@ class AllocationCollector:
         # replaced, never changed: the other thread may be reading it
         self._held = {**self._held, now.resource_name: held}
 
+    def forget(self, resource_name: str) -> None:
+        """Nothing of this resource is known any more."""
+        self._held = {name: held for name, held in self._held.items() if name != resource_name}
+
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(
             "nodedevice_agent_allocated_devices",
@@ -149,6 +153,18 @@ POD_RESOURCES_ERRORS = Counter(
     ["server_api_version", "method", "code"],
 )
 
+_BY_RESOURCE: Final = (
+    RESOURCE_DEVICES,
+    ENDPOINT_RUNNING,
+    REGISTRATIONS,
+    ALLOCATE_SECONDS,
+    ALLOCATE_FAILED,
+    PRE_START_SECONDS,
+    PRE_START_FAILED,
+    PODS_WAITING,
+    CONTAINERS_WITHOUT,
+)
+
 # Counters start at 0: a rate over time never includes the first value of a new series.
 for _kind in ("NodeDevice", "Lease"):
     for _outcome in ("ok", "ApiForbidden", "ApiRefused", "ApiUnreachable"):
@@ -171,6 +187,13 @@ def observe(now: Snapshot) -> None:
     PODS_WAITING.labels(now.resource_name).set(len(now.pending))
     ENDPOINT_RUNNING.labels(now.resource_name).set(now.state is EndpointState.RUNNING)
     ALLOCATIONS.update(now)
+
+
+def forget(resource_name: str) -> None:
+    """The resource is not known any more: its series end."""
+    ALLOCATIONS.forget(resource_name)
+    for metric in _BY_RESOURCE:
+        metric.remove_by_labels({"resource_name": resource_name})
 
 
 class AgentHealth:

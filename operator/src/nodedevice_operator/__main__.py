@@ -81,6 +81,13 @@ main.add_command(check)
     help="Keep the policy by which pods wait for their node's agent (the default), or leave that to the runtime.",
 )
 @click.option(
+    "--required-plugin-names",
+    multiple=True,
+    callback=lambda _context, _option, given: list(given) or None,
+    metavar="PATTERN",
+    help="Resource names that it may hold, such as vendor.com/*; others are not advertised. May be given several times.",
+)
+@click.option(
     "--mark-waiting-pods/--no-mark-waiting-pods",
     default=None,
     help="Have that policy mark pods too that wait for a resource before it is advertised (the default), or not.",

@@ -5,7 +5,7 @@ OperatorError
 ├── StaleWatch, TaskEnded                         the process exits, to be started again
 ├── Overdue, OlderRelease, StillLed               a command ends
 └── ApiError                                      a request failed
-    ├── Unreachable, WatchInterrupted, InvalidResponse, NotFound, Conflict, Invalid, NotLeading
+    ├── Unreachable, WatchInterrupted, InvalidResponse, TooBig, NotFound, Conflict, Invalid, NotLeading
     ├── Unavailable
     │   └── OverBudget
     └── Forbidden
@@ -114,6 +114,10 @@ class ApiError(OperatorError):
         self.status = status
         self.retry_after_seconds = retry_after_seconds or 0.0
         self.causes = causes
+
+
+class TooBig(ApiError):
+    """The response is longer than was asked for, and not read to its end."""
 
 
 class Unreachable(ApiError):

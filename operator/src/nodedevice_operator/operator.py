@@ -34,6 +34,7 @@ from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi, Co
 from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconciler, PodDevicesApi
 from nodedevice_operator.remediation.eviction_controller import EvictionController, EvictionsApi
+from nodedevice_operator.remediation.gone_nodedevices import GoneNodeDevices, NodeDevicesApi
 from nodedevice_operator.remediation.node_label_controller import NodeLabelController, NodeLabelsApi
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
@@ -83,7 +84,14 @@ class Operator:
         )
         annotator = PodAnnotator(UnboundPodsApi(client), is_on=settings.mark_waiting_pods)
         self._required_plugins = RequiredPluginsController(
-            RequiredPluginsApi(client), annotator, cache, queue, metrics, fence, is_on=settings.required_plugins
+            RequiredPluginsApi(client),
+            annotator,
+            cache,
+            queue,
+            metrics,
+            fence,
+            is_on=settings.required_plugins,
+            patterns=settings.required_plugin_names,
         )
         self._capacity = CapacityReconciler(cache, CapacityApi(client), recorder, metrics, self._required_plugins)
         pod_devices = PodDeviceReconciler(cache, PodDevicesApi(client), recorder)
@@ -101,6 +109,7 @@ class Operator:
         self._node_labels = NodeLabelController(
             cache, NodeLabelsApi(client), fence, taint=settings.node_taint, labels=settings.node_labels
         )
+        self._gone = GoneNodeDevices(cache, NodeDevicesApi(client), fence)
         cluster = Cluster(client)
         self._informers = {kind.name: Informer(kind, cache, cluster, client) for kind in KINDS}
         self._watchdog = Watchdog(cache, cluster, self._api_health, settings.watchdog_seconds)
@@ -227,6 +236,7 @@ class Operator:
             "policy": self._required_plugins.work(),
             "evictions": self._evictions.work(),
             "node-labels": self._node_labels.work(),
+            "gone-nodedevices": self._gone.work(),
             **{f"watch-{kind}": informer.work() for kind, informer in self._informers.items()},
             **{f"watch-{kind}": self._required_plugins.watch(kind) for kind in (POLICIES, BINDINGS)},
             **{f"reconcile-{number}": self._queue.work(self._nodes.reconcile) for number in range(CONCURRENT_REQUESTS)},

@@ -22,6 +22,8 @@ from nodedevice_operator.remediation.eviction_policy import ANY_RESOURCE, Policy
 
 # What the API server accepts as the name of a namespace: anything else could change the path of a request.
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# A resource name, or a part of one with * for the rest.
+NAME_PATTERN: Final = re.compile(r"[-A-Za-z0-9_./*]{1,308}")
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -43,6 +45,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never. A check reads the
         metadata of every object: for 10,000 some 0.7 s of the API server's CPU and 0.1 s of ours, 0.7 % of a core in two minutes.
     required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the runtime nri.
+    required_plugin_names: the names that it may hold, with * for any characters; other names of such nodes are not advertised.
     mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already;
         it takes the rights to list and patch pods. Without it such a pod could start without its device while the agent is away.
     node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off removes the taint.
@@ -66,6 +69,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     leader_lease_seconds: Annotated[int, Meta(ge=SHORTEST_LEASE_SECONDS, le=LONGEST_LEASE_SECONDS)] = 4
     watchdog_seconds: Annotated[float, Meta(ge=0)] = 120.0
     required_plugins: bool = True
+    required_plugin_names: tuple[str, ...] = ("*",)
     mark_waiting_pods: bool = True
     node_taint: bool = False
     node_labels: bool = False
@@ -107,6 +111,12 @@ def _check(settings: OperatorSettings) -> None:
             raise OperatorSettingsError(
                 key, f"{namespace!r} is no namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
             )
+    if not settings.required_plugin_names:
+        raise OperatorSettingsError("requiredPluginNames", "needs at least one pattern; * allows every resource name")
+    for pattern in settings.required_plugin_names:
+        if not NAME_PATTERN.fullmatch(pattern):
+            problem = f"{pattern!r} is no resource name, with * for any characters, such as vendor.com/*"
+            raise OperatorSettingsError("requiredPluginNames", problem)
     for resource in settings.held_device_policy.keys() - {ANY_RESOURCE}:
         problem = resource_name_problem(resource)
         if problem:

@@ -105,6 +105,8 @@ class Reason:
     NOT_INJECTABLE: Final = "NotInjectable"
     NOT_ADVERTISED: Final = "NotAdvertised"
     POLICY_PENDING: Final = "PolicyPending"
+    TOO_MANY_NAMES: Final = "TooManyNames"
+    NAME_EXCLUDED: Final = "NameExcluded"
     WRITE_REFUSED: Final = "WriteRefused"
     UPDATE_REFUSED: Final = "UpdateRefused"
     FOREIGN_OWNER: Final = "ForeignOwner"

@@ -1,6 +1,6 @@
 """A cluster without an API server: what the operator's edges ask of one, answered from memory, and every write noted."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,10 +51,10 @@ class ClusterModel(
         """The Node as the API server would return it now."""
         return replace(self.node.record(), resource_version=self.version)
 
-    async def list_all(self, kind: Kind[Any]) -> Listed[Any]:
+    async def pages(self, kind: Kind[Any]) -> AsyncIterator[Listed[Any]]:
         version = self._next(f"list {kind.name}")
         records = {NODES: [self.node_record()], NODE_DEVICES: self.node_devices.values()}
-        return Listed(list(records.get(kind, self.pod_devices.values())), version)
+        yield Listed(list(records.get(kind, self.pod_devices.values())), version)
 
     async def list_leases(self) -> dict[str, LeaseRecord]:
         self._next("list_leases")

@@ -1,7 +1,7 @@
 """Collaborators of the operator's features that record what they are given, or decide nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -93,5 +93,5 @@ class NoRequiredPlugins(RequiredPluginsController):
     def lacks_policies(self) -> bool | None:
         return False
 
-    def unguarded(self, records: Iterable[NodeDeviceRecord]) -> frozenset[str]:
-        return frozenset()
+    def unguarded(self, records: Iterable[NodeDeviceRecord]) -> Mapping[str, str]:
+        return {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from nodedevice_api.names import node_device_name
@@ -146,6 +147,27 @@ async def test_a_deleted_object_is_created_again(node: AgentNode) -> None:
     after = await node.until(lambda _: node.object()["metadata"]["uid"] != uid)
     after = await node.until_numbers(total=2, allocated=1, available=1)
     assert holdings(after) == holdings(before)
+
+
+async def test_the_deletion_of_an_object_sticks_once_its_plugin_is_gone(
+    agent_node: AgentNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry = "from nodedevice_agent.devicemanager import resource\nresource.STOP_GRACE_PERIOD_SECONDS = 0.5\n"
+    (tmp_path / "sitecustomize.py").write_text(hurry)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    agent_node.start_agent()
+    plugin = await agent_node.free_plugin(2)
+    await plugin.stop()
+    await agent_node.until(lambda seen: seen["endpoint"]["state"] == "Gone")
+    name = node_device_name(agent_node.name, GPU)
+    await asyncio.to_thread(agent_node.control_plane.kubectl, "delete", "nodedevice", name)
+    # it was created again within a second
+    await asyncio.sleep(3)
+    assert agent_node.object() == {}
+    assert GPU not in (await agent_node.agent.get("/metrics"))[1]
+    assert agent_node.agent.lines("resource forgotten: its plugin is gone")[0]["resource_name"] == GPU
+    await plugin.join(agent_node.plugin_dir)
+    await agent_node.until_numbers(total=2, allocated=0, available=2)
 
 
 async def test_the_built_in_simulated_plugin(node: AgentNode) -> None:

@@ -249,6 +249,8 @@ def test_refuses_negative_number(client: Client, number: str) -> None:
         pytest.param({"endpoint": {"state": "Dead"}}, '"Running", "Stopped", "Gone"', id="endpoint state"),
         pytest.param({"agent": {"runtime": "r" * 17}}, "status.agent.runtime: Too long", id="runtime"),
         pytest.param({"conditions": [condition("Ready", "Maybe")]}, '"True", "False", "Unknown"', id="condition"),
+        pytest.param({"conditions": [condition("Ready", message="m" * 2049)]}, "message: Too long", id="message"),
+        pytest.param({"conditions": [condition("Ready", reason="r" * 129)]}, "reason: Too long", id="reason"),
         pytest.param(
             {"conditions": [{"type": "Ready"}]}, "conditions[0].status: Required value", id="half a condition"
         ),

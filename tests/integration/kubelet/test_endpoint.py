@@ -148,6 +148,10 @@ async def test_a_plugin_gone_for_good_is_withdrawn(agent: Mirroring, kubelet: Ma
     await kubelet.until_hung_up()
     assert not (agent.kubelet_dir / "device-plugins" / endpoint_name(GPU)).exists()
     assert agent.injectable(GPU)[1] == Reason.NOTHING_FOR_KUBELET
+    assert agent.mirror.forget(GPU)
+    agent.backend.resource_forgotten(GPU)
+    await agent.register(plugin)
+    await kubelet.until_listed(GPU, ["d0", "d1"])
 
 
 async def test_a_list_that_the_kubelet_would_not_take_is_not_sent(

@@ -30,6 +30,7 @@ def operator(installed: ControlPlane) -> Iterator[Client]:
     installed.add_node(NODE)
     marks = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "a"}}, "spec": {"taints": [FOREIGN]}}
     installed.client.patch(Node, NODE, marks, patch_type=PatchType.MERGE)
+    installed.client.patch(Node.Status, NODE, {"status": {"runtimeHandlers": [{"name": "runc"}]}})
     with client_with_token(installed, SYSTEM_NAMESPACE, "nodedevice-operator") as client:
         wait_until(lambda: is_in_force(client), "the policy is in force", 20)
         yield client
@@ -93,16 +94,21 @@ def test_extended_resources_come_change_and_go(operator: Client) -> None:
             id="an address",
         ),
         *(
-            pytest.param({"status": content}, "capacity and allocatable only", id=next(iter(content)))
-            for content in (
-                {"nodeInfo": {"kernelVersion": "x"}},
-                {"images": [{"names": ["x:1"], "sizeBytes": 1}]},
-                {"phase": "Running"},
-                {"features": {"supplementalGroupsPolicy": True}},
-                {"declaredFeatures": ["X"]},
-                {"runtimeHandlers": [{"name": "x"}]},
-            )
+            pytest.param({"status": {part: value}}, "capacity and allocatable only", id=part)
+            # `config` is not here: the API server itself ignores what is written there
+            for part, value in {
+                "nodeInfo": {"kernelVersion": "x"},
+                "phase": "Terminated",
+                "images": [{"names": ["registry.example.com/a:1"], "sizeBytes": 1}],
+                "features": {"supplementalGroupsPolicy": True},
+                "declaredFeatures": ["A"],
+                "runtimeHandlers": [{"name": "x"}],
+                "volumesInUse": ["x"],
+                "volumesAttached": [{"name": "x", "devicePath": "/dev/x"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}},
+            }.items()
         ),
+        pytest.param({"status": {"runtimeHandlers": None}}, "capacity and allocatable only", id="handlers away"),
     ],
 )
 def test_nothing_else_by_way_of_the_status(operator: Client, content: dict[str, Any], sentence: str) -> None:
@@ -139,10 +145,9 @@ def test_its_own_taint_and_labels_where_the_chart_allows_them(writes_nodes: Clie
     [
         pytest.param({"spec": {"taints": []}}, "but the taint nodedevice.io/unhealthy-devices", id="a foreign taint"),
         pytest.param(
-            {"spec": {"taints": [FOREIGN, {**TAINT, "effect": "NoExecute"}]}},
-            "effect NoSchedule only",
-            id="an eviction",
+            {"spec": {"taints": [FOREIGN, {**TAINT, "effect": "NoExecute"}]}}, "with the effect NoSchedule", id="evicts"
         ),
+        pytest.param({"spec": {"providerID": "x"}}, "nothing of a Node's spec but the taint", id="its provider"),
         pytest.param({"spec": {"unschedulable": True}}, "nothing of a Node's spec but the taint", id="cordon the Node"),
         pytest.param({"metadata": {"labels": {"team": "b"}}}, "that begin with nodedevice.io/", id="a foreign label"),
         pytest.param({"metadata": {"labels": {"team": None}}}, "that begin with nodedevice.io/", id="one away"),

@@ -102,6 +102,21 @@ class DeviceManager:
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
         return [*changed, *self._reconsider({resource_name}, now)]
 
+    def forget(self, resource_name: str) -> bool:
+        """Forget a resource whose plugin is gone, unless a pod holds it or asks for it; whether it is not known any more.
+
+        Without effects: what remains of it are its NodeDevice and its metrics, which end by the same event.
+        """
+        resource = self.resources.get(resource_name)
+        if resource is None:
+            return True
+        requested = (request.resource_name for pod in self.pods.values() for request in pod.device_requests)
+        if resource.state is not EndpointState.GONE or resource.holders or resource_name in requested:
+            return False
+        del self.resources[resource_name]
+        self._publish_releasing_at.pop(resource_name, None)
+        return True
+
     def cordoned(self, resource_name: str, device_ids: Iterable[str], now: float) -> list[Effect]:
         """The administrator's complete set of cordons. Free devices leave at once, held ones when their pod ends."""
         resource = self.resources.get(resource_name)

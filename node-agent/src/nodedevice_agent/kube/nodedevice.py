@@ -53,6 +53,9 @@ class Backend(Protocol):
     def resource_changed(self, resource_name: str) -> None:
         """The resource's devices or allocations may have changed."""
 
+    def resource_forgotten(self, resource_name: str) -> None:
+        """The resource is not known any more."""
+
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """Whether a container runs without this resource that it requested."""
 
@@ -68,6 +71,9 @@ class RecordOnly:
 
     def resource_changed(self, resource_name: str) -> None:
         """Nobody else is served."""
+
+    def resource_forgotten(self, resource_name: str) -> None:
+        """Nothing is remembered."""
 
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         return False
@@ -117,6 +123,17 @@ class Publisher:
     def refresh_all(self) -> None:
         for found in self._objects.values():
             found.touch()
+
+    def forget(self, resource_name: str) -> bool:
+        """Its object does not exist: forget the resource if its plugin is gone and no pod needs it; whether that was done."""
+        if not self._host.manager.forget(resource_name):
+            return False
+        if resource_name in self._objects:
+            self._objects.pop(resource_name).stop()
+            self._backend.resource_forgotten(resource_name)
+            metrics.forget(resource_name)
+            log.info("resource forgotten: its plugin is gone", extra={"resource_name": resource_name})
+        return True
 
     # -- for each NodeDevice --------------------------------------------------------------------------------------------
 
@@ -186,7 +203,7 @@ class Contention:
 
 
 class NodeDeviceSync:
-    """One resource's object. run() until cancelled; touch() when something may have changed."""
+    """One resource's object. run() until stop(); touch() when something may have changed."""
 
     def __init__(self, publisher: Publisher, resource_name: str) -> None:
         self._publisher = publisher
@@ -198,6 +215,7 @@ class NodeDeviceSync:
         self._synced = asyncio.Event()
         # the API server responds again, or the object is gone: ends the pause after a failure
         self._hurry = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._observed: Json | None = None
         self._version = 0
         # our own statuses: the last one known to be stored, then those sent since; empty while none is known
@@ -214,8 +232,14 @@ class NodeDeviceSync:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(inform(self._cluster, NodeDeviceObject, {"metadata.name": self._name}, self))
-            group.create_task(self._write())
+            watch = inform(self._cluster, NodeDeviceObject, {"metadata.name": self._name}, self)
+            running = [group.create_task(watch), group.create_task(self._write())]
+            await self._stopped.wait()
+            for task in running:
+                task.cancel()
+
+    def stop(self) -> None:
+        self._stopped.set()
 
     # -- the observed object --------------------------------------------------------------------------------------------
 
@@ -233,6 +257,8 @@ class NodeDeviceSync:
     def _seen(self, found: NodeDeviceObject | None) -> None:
         if found is not None and _version(found) < self._version:
             # the event of an earlier write of ours, after the response to a later one
+            return
+        if found is None and self._publisher.forget(self._resource_name):
             return
         if found is None:
             self._ours = ()
@@ -299,6 +325,8 @@ class NodeDeviceSync:
     async def _publish(self) -> bool:
         """Write the status if it differs from the observed one. Returns whether it was written."""
         await self._publisher.saved()
+        if self._stopped.is_set():
+            return False
         observed = self._observed
         before = well_formed(observed or {})
         wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -316,6 +344,8 @@ class NodeDeviceSync:
             written = await self._apply(status)
         except ApiNotFound:
             # deleted a moment ago; the watch will report it as well
+            if self._publisher.forget(self._resource_name):
+                return False
             await self._create()
             written = await self._apply(status)
         self._observed, self._version, self._ours = written.status, _version(written), (status,)

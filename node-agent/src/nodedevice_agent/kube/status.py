@@ -24,6 +24,7 @@ Json = dict[str, Any]
 MAX_ALLOCATIONS = 1024
 MAX_IDS = 1024
 MAX_WAITING = 256
+MAX_MESSAGE = 2048
 # Of one list, as JSON: the API server rejects an object of 1.5 MiB, with an error that looks like a server error.
 MAX_LIST_BYTES = 256 * 1024
 
@@ -189,7 +190,8 @@ def _conditions(
 def _condition(kind: str, status: str, reason: str, message: str, earlier: Mapping[str, Any], wall_time: str) -> Json:
     same = earlier.get("status") == status
     since = earlier.get("lastTransitionTime", wall_time) if same else wall_time
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+    shown = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
+    return {"type": kind, "status": status, "reason": reason, "message": shown, "lastTransitionTime": since}
 
 
 def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:

@@ -87,6 +87,7 @@ class KubeletBackend:
         self.watcher = FileWatcher()
         self._reader = KubeletStateReader(directory, mirror, host, self.watcher, self._trouble_changed)
         self._endpoints: dict[str, KubeletEndpoint] = {}
+        self._serving: dict[str, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
@@ -104,10 +105,15 @@ class KubeletBackend:
         endpoint = self._endpoints.get(resource_name)
         if endpoint is None:
             endpoint = self._endpoints[resource_name] = KubeletEndpoint(self, resource_name)
-            self._tasks.create_task(endpoint.run())
+            self._serving[resource_name] = self._tasks.create_task(endpoint.run())
         endpoint.advertise(advertised(self.mirror.resources[resource_name]))
         if self.mirror.is_outdated:
             self._reader.poke()
+
+    def resource_forgotten(self, resource_name: str) -> None:
+        """Its device plugin is gone, so it is not advertised to the kubelet either."""
+        if self._endpoints.pop(resource_name, None) is not None:
+            self._serving.pop(resource_name).cancel()
 
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """The kubelet reports no containers."""

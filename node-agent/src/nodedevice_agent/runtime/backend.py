@@ -84,6 +84,10 @@ class NriBackend:
     def resource_changed(self, resource_name: str) -> None:
         """Nothing to do: the runtime calls when it creates a container."""
 
+    def resource_forgotten(self, resource_name: str) -> None:
+        for known in (self._not_injected, self._using_released):
+            known.pop(resource_name, None)
+
     def injectable(self, now: Snapshot) -> Injectable | None:
         """Logs each container once that runs without its devices, and each that uses released ones."""
         name, condition = now.resource_name, self._status.condition

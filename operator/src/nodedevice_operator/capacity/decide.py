@@ -25,6 +25,7 @@ fall below what is in use.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 from nodedevice_api import names
@@ -174,13 +175,13 @@ def decide(
     before: NodeHistory | None,
     now: float,
     agent: AgentState = ALIVE,
-    unguarded: frozenset[str] = frozenset(),
+    unguarded: Mapping[str, str] = MappingProxyType({}),
 ) -> CapacityDecision:
     """Decide what to write into the status of `node`.
 
     node_devices: every NodeDevice that names this node; never a part of them.
     now: monotonic seconds. agent: whether the node's agent lives.
-    unguarded: resources that must not be new on a Node yet, as nothing would make their pods wait for the agent.
+    unguarded: resources that must not be new on a Node, as nothing would make their pods wait for the agent; and why, one word.
     """
     history = history_of(node.uid, before)
     records = sorted(filter(is_real, node_devices), key=lambda record: record.resource)
@@ -257,10 +258,10 @@ def _decide_one(
     return decision
 
 
-def _guarded(decision: OwnershipDecision, unguarded: frozenset[str]) -> OwnershipDecision:
+def _guarded(decision: OwnershipDecision, unguarded: Mapping[str, str]) -> OwnershipDecision:
     """A name that is on the Node already stays: only a new one waits."""
     if decision.is_new and decision.resource in unguarded:
-        return replace(decision, number=None, reason=names.Reason.POLICY_PENDING, differs=False, is_new=False)
+        return replace(decision, number=None, reason=unguarded[decision.resource], differs=False, is_new=False)
     return decision
 
 

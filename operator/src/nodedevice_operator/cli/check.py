@@ -18,6 +18,7 @@ from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster
 from nodedevice_operator.leases.agent_monitor import AgentsApi
 from nodedevice_operator.leases.elector import LeaderLeases
+from nodedevice_operator.objects.nodedevice import without_lists
 from nodedevice_operator.objects.unwatched import LeaseRecord
 
 _WAIT_SECONDS: Final = 60.0
@@ -105,7 +106,8 @@ class _Checks:
         kinds = [await self._kind(name) for name in NAMES]
         found = [*kinds, await self._operator(), *await self._agents()]
         if all(result.is_good for result in kinds):
-            found += of_node_devices((await self._cluster.list_all(NODE_DEVICES)).records)
+            pages = self._cluster.pages(NODE_DEVICES)
+            found += of_node_devices([without_lists(record) async for page in pages for record in page.records])
         return found
 
     async def _kind(self, name: str) -> CheckResult:

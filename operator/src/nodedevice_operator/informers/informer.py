@@ -66,9 +66,16 @@ class Informer:
 
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
-        listed = await self._cluster.list_all(self._kind)
-        changed = self._store.replace(listed.records, listed.version, listed.undecoded)
-        fields = {"kind": self._kind.name, "objects": len(listed.records), "changed_nodes": len(changed)}
+        # with the bounds of a store, not all of it at once
+        listed = self._store.empty()
+        undecoded: frozenset[Any] = frozenset()
+        version = 0
+        async for page in self._cluster.pages(self._kind):
+            version, undecoded = page.version, undecoded | page.undecoded
+            for record in page.records:
+                listed.put(record)
+        changed = self._store.replace(listed.values(), version, undecoded)
+        fields = {"kind": self._kind.name, "objects": len(listed.by_key), "changed_nodes": len(changed)}
         log.info("list is complete", extra=fields)
         if self._cache.is_complete:
             self._cache.synced.set()
@@ -79,7 +86,7 @@ class Informer:
             # until every list was complete no node was reconciled, so all are to be
             for node in changed if was_complete else self._cache.names_of_nodes():
                 self._cache.on_list(node)
-        return listed.version
+        return version
 
     def _log_failed_list(self, state: RetryCallState) -> None:
         """Once: what is forbidden, and an API server that is unreachable, is logged by kube.health."""

@@ -6,13 +6,13 @@ may be concluded from what is absent. An object that exists and cannot be decode
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from nodedevice_api import names
 
 from nodedevice_operator.objects.node import NodeRecord
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, within_bounds
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
 # Answers to our own writes may come after the news that the object is gone; so many of the gone are remembered.
@@ -39,16 +39,20 @@ R = TypeVar("R", bound=Record)
 # Called with the node that an object is about, and the record before and after the change; None: there is none.
 UpdateHandler = Callable[[str, R | None, R | None], None]
 
+# Those records of one node of which less must be kept, as that less.
+Bounds = Callable[[Sequence[R]], Iterable[R]]
+
 
 class Store(Generic[K, R]):
     """Records of one kind, by key and by node.
 
     What a watch shows goes in by `update` and `delete`, which call the handlers. A list goes in by `replace`, and responses to our
-    own writes by `put` and `remove`: these call none.
+    own writes by `put` and `remove`: these call none. bounds: what may be kept of one node.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Bounds[R] | None = None) -> None:
         self.is_complete = False
+        self._bounds = bounds
         # for reading only
         self.by_key: dict[K, R] = {}
         # a node has few of each kind, and a tuple of keys is a fifth of a dictionary
@@ -56,6 +60,10 @@ class Store(Generic[K, R]):
         self._gone: dict[str, None] = {}
         self._invalid: set[K] = set()
         self._handlers: list[UpdateHandler[R]] = []
+
+    def empty(self) -> "Store[K, R]":
+        """Another store with the same bounds."""
+        return Store(self._bounds)
 
     def on_update(self, handler: UpdateHandler[R]) -> None:
         """Call `handler` at each change that a watch brings, not at those of a list."""
@@ -65,7 +73,7 @@ class Store(Generic[K, R]):
         """Store a watched object, and call the handlers if that changed what is known."""
         before = self.by_key.get(record.key)
         if self.put(record):
-            self._notify(record.node, before, record)
+            self._notify(record.node, before, self.by_key[record.key])
             if before is not None and before.node != record.node:
                 self._notify(before.node, before, None)
 
@@ -109,9 +117,11 @@ class Store(Generic[K, R]):
         self.by_key[key] = record
         if held is None or held.node != record.node:
             self._by_node[record.node] = (*self._by_node.get(record.node, ()), key)
+        if self._bounds is not None:
+            self.by_key.update((less.key, less) for less in self._bounds(self.of_node(record.node)))
         was_invalid = self.is_invalid(key)
         self._invalid.discard(key)
-        return was_invalid or held is None or held != record
+        return was_invalid or held is None or held != self.by_key[key]
 
     def mark_invalid(self, key: K) -> bool:
         """The object of that key exists and cannot be decoded; whether that was not known."""
@@ -180,7 +190,7 @@ class Cache:
 
     def __init__(self) -> None:
         self.nodes: Store[str, NodeRecord] = Store()
-        self.node_devices: Store[str, NodeDeviceRecord] = Store()
+        self.node_devices: Store[str, NodeDeviceRecord] = Store(within_bounds)
         self.pod_devices: Store[tuple[str, str], PodDeviceRecord] = Store()
         self.stores: Mapping[str, Store[Any, Any]] = {
             "nodes": self.nodes,

@@ -7,6 +7,7 @@ resolved does. Each feature owns its requests: a class beside it, on Requests.
 import asyncio
 import contextlib
 import datetime
+import math
 import os
 import re
 import ssl
@@ -31,6 +32,7 @@ from nodedevice_operator.errors import (
     NotFound,
     NotLeading,
     OverBudget,
+    TooBig,
     Unauthorized,
     Unavailable,
     Unreachable,
@@ -48,8 +50,7 @@ T = TypeVar("T")
 CORE: Final = "/api/v1"
 OWN: Final = f"/apis/{names.API_VERSION}"
 
-# A page of Nodes is some 2 MB of JSON; only one is held at a time.
-PAGE: Final = 250
+PAGE: Final = 250  # objects, at most
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
@@ -80,9 +81,8 @@ _HEADERS: Final = {"User-Agent": "nodedevice-operator", "Accept-Encoding": "iden
 class Client:
     """Requests and watches of one API server. `close` does not wait for responses that are still missing.
 
-    writes: counts write requests by kind, verb and outcome.
+    writes: counts write requests by kind, verb and outcome. read_seconds: how long the API server may be silent in a response.
     fence: what every write must pass just before it is sent; None lets all pass.
-    read_seconds: how long the API server may be silent in a response.
     """
 
     def __init__(
@@ -116,11 +116,12 @@ class Client:
         body: Any = None,
         content_type: str = JSON,
         accept: str = JSON,
+        most_bytes: float = math.inf,
     ) -> bytes:
         """Send one request and return the body of the response.
 
         what: the kind, or kind/subresource, for errors and metrics.
-        body: anything JSON can hold. accept: another form of the response, such as metadata only.
+        body: anything JSON can hold. accept: another form of the response, such as metadata only. most_bytes: of the response.
         Raises ApiError, or the kind of it that fits.
         """
         if verb != "GET" and self._fence is not None:
@@ -130,8 +131,8 @@ class Client:
         self._count_pending(verb, 1)
         try:
             async with self._places:
-                data = await self._send(verb, what, path, query, content, headers)
-        except NotLeading:
+                data = await self._send(verb, what, path, query, content, headers, most_bytes)
+        except (NotLeading, TooBig):
             raise
         except ApiError as error:
             self._count(verb, what, type(error).__name__)
@@ -237,6 +238,7 @@ class Client:
         query: Mapping[str, str | int] | None,
         content: bytes | None,
         headers: dict[str, str],
+        most_bytes: float,
     ) -> bytes:
         connect_seconds = min(_CONNECT_SECONDS, self._read_seconds)
         # a server that takes no byte of a body is not waited for without end; the response to a write is short
@@ -246,7 +248,7 @@ class Client:
             async with self._session.request(
                 verb, self._url(path, query), data=content, **self._options(headers), timeout=timeout
             ) as response:
-                data = await response.read()
+                data = await _read(verb, what, response, most_bytes)
         except NotLeading as closed:
             raise NotLeading(verb, what, closed.problem) from closed
         except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
@@ -276,9 +278,7 @@ class Client:
             self._writes.labels(kind=what, verb=verb.lower(), outcome=outcome).inc()
 
     def _count_pending(self, verb: str, change: int) -> None:
-        if verb == "GET":
-            return
-        self._pending_writes += change
+        self._pending_writes += change if verb != "GET" else 0
         if self._pending_writes:
             self._no_pending_write.clear()
         else:
@@ -339,6 +339,16 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
             parts = [other]
         # a chunk that was there already gives no turn to anybody else
         await asyncio.sleep(0)
+
+
+async def _read(verb: str, what: str, response: aiohttp.ClientResponse, most_bytes: float) -> bytes:
+    """The body. Raises TooBig as soon as it is longer."""
+    data = bytearray()
+    async for chunk in response.content.iter_any():
+        data += chunk
+        if len(data) > most_bytes:
+            raise TooBig(verb, what, f"the response has more than {most_bytes} bytes", response.status)
+    return bytes(data)
 
 
 def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -> ApiError:

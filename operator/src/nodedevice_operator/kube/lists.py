@@ -1,6 +1,7 @@
 """The kinds that the operator watches, and their lists. Objects become records; failures are the errors of errors.py."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
@@ -8,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from nodedevice_api import names
 
-from nodedevice_operator.errors import InvalidResponse
+from nodedevice_operator.errors import InvalidResponse, TooBig
 from nodedevice_operator.kube.client import CORE, JSON, OWN, PAGE, Requests, path_segment
 from nodedevice_operator.kube.decode import DECODE_ERRORS, VALUE_ERRORS, Key, decode_page, key_of, log_undecodable
 from nodedevice_operator.objects.meta import ListSchema, PartialObject, PartialObjectList, WatchEvent
@@ -18,6 +19,12 @@ from nodedevice_operator.objects.poddevice import PodDeviceRecord, PodDeviceSche
 
 # Any list, with the metadata of its objects and nothing else.
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+# A page of 250 Nodes is some 2 MB of JSON. Whoever may write big objects must not fill the memory with one page of them: a longer
+# page is asked for again with fewer objects. Decoded it takes several times as much.
+_PAGE_BYTES: Final = 2 * 1024 * 1024
+_MOST_PAGE_BYTES: Final = 2 * _PAGE_BYTES
+_FEWER: Final = 8
 
 R = TypeVar("R")
 
@@ -57,7 +64,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (NODES, NODE_DEVICES, POD_DEVICES)
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[R]):
-    """A whole list, as of one version. undecoded: keys of its objects that cannot be decoded, as Store.replace takes them."""
+    """A list or a page of one, as of one version. undecoded: keys of objects that cannot be decoded, for Store.replace."""
 
     records: list[R]
     version: int
@@ -68,22 +75,26 @@ class Cluster(Requests):
     """Lists of the kinds that the operator watches."""
 
     async def list_all(self, kind: Kind[R]) -> Listed[R]:
-        """All objects of a kind, in all namespaces. One that cannot be decoded is logged, and delays no other."""
-        records: list[R] = []
-        undecoded: set[Key] = set()
-        version = ""
+        """All objects of a kind, in all namespaces."""
+        pages = [page async for page in self.pages(kind)]
+        undecoded = frozenset[Any]().union(*(page.undecoded for page in pages))
+        return Listed([record for page in pages for record in page.records], pages[-1].version, undecoded)
+
+    async def pages(self, kind: Kind[R]) -> AsyncIterator[Listed[R]]:
+        """The same page by page. An object that cannot be decoded is logged, and delays no other."""
         async for page, failed in self._kind_pages(kind):
-            version = page.metadata.resource_version
-            undecoded |= failed
+            records: list[R] = []
+            undecoded: set[Key] = {*failed}
             for item in page.items:
                 try:
                     records.append(kind.record(item))
                 except VALUE_ERRORS as exc:
                     log_undecodable(kind.name, item.metadata.name, exc)
                     undecoded.add(key_of(item.metadata.name, item.metadata.namespace))
-        if not version.isdecimal():
-            raise InvalidResponse("GET", kind.name, f"the list has the resource version {version!r}")
-        return Listed(records, int(version), frozenset(undecoded))
+            version = page.metadata.resource_version
+            if not version.isdecimal():
+                raise InvalidResponse("GET", kind.name, f"the list has the resource version {version!r}")
+            yield Listed(records, int(version), frozenset(undecoded))
 
     async def list_versions(self, kind: Kind[Any]) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
         """Uid and resource version of every object of that kind, by its key in the cache, page by page."""
@@ -104,14 +115,23 @@ class Cluster(Requests):
 
     async def _kind_pages(self, kind: Kind[Any], accept: str = JSON) -> AsyncIterator[tuple[Any, frozenset[Key]]]:
         """A list page by page, all as of one moment: that of the first; with the keys of each that cannot be decoded."""
-        query: dict[str, str | int] = {"limit": PAGE}
+        query: dict[str, str | int] = {}
+        limit = PAGE
         while True:
-            data = await self._client.request("GET", kind.name, kind.path, query=query, accept=accept)
+            most = _MOST_PAGE_BYTES if limit > 1 else math.inf
+            try:
+                data = await self._client.request(
+                    "GET", kind.name, kind.path, query={"limit": limit, **query}, accept=accept, most_bytes=most
+                )
+            except TooBig:
+                limit = max(limit // _FEWER, 1)
+                continue
             page = decode_page(kind.name, data, kind.page, kind.schema, needs_status=kind.needs_status)
+            limit = min(max(limit * _PAGE_BYTES // len(data), 1), PAGE)
+            query = {"continue": page[0].metadata.continue_}
             yield page
-            more = page[0].metadata.continue_
-            if not more:
+            del data, page
+            if not query["continue"]:
                 return
-            query = {"limit": PAGE, "continue": more}
             # decoding a page keeps the loop busy for a while; whoever waits goes first
             await asyncio.sleep(0)

@@ -3,8 +3,8 @@
 Two records are equal when they mean the same, whatever their resource versions.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from sys import intern
 from typing import Any, Final
@@ -25,6 +25,16 @@ _THEIR_CONDITIONS: Final = frozenset(
     f'k:{{"type":"{kind}"}}' for kind in (*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS)
 )
 _NOBODY: Final[frozenset[str]] = frozenset()
+_KNOWN_CONDITIONS: Final = frozenset((*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS))
+
+# Whoever has the token of one node may write objects of any size and number: of a node so many bytes are kept, about, beside a few
+# hundred bytes for each object. An agent lists 256 KiB at most for each resource.
+MOST_BYTES_OF_NODE: Final = 16 * 1024 * 1024
+_BYTES_OF_ENTRY: Final = 400
+_BYTES_OF_TEXT: Final = 64
+# Texts that no agent of ours writes that long.
+_LONGEST_TEXT: Final = 128
+_MOST_EDITORS: Final = 8
 
 
 class StatusFields(Schema):
@@ -40,16 +50,23 @@ class StatusWriter(Schema):
 
 
 class NodeDeviceMetadata(MetadataSchema):
+    creation_timestamp: str = ""
     managed_fields: list[StatusWriter] = []
+
+
+class CordonSchema(Schema):
+    id: str = ""
 
 
 class NodeDeviceSpec(Schema):
     node_name: str
     resource_name: str
+    cordoned_devices: list[CordonSchema] = []
 
 
 class EndpointSchema(Schema):
     state: str | None = None
+    since: str = ""
 
 
 class DeviceStatus(Schema):
@@ -159,8 +176,10 @@ class StoredCondition:
 class NodeDeviceRecord:
     """A NodeDevice. `has_status` is False until its agent has written a status, whatever others have written into it.
 
+    created, endpoint_since: when, in the API's own form. cordons: how many there are.
     runtime: how devices reach containers there.
     edited_by: other field managers that have written status fields of the agent or the operator.
+    weight: how much memory its lists take, about, in bytes; 0 for one that is kept without them.
     """
 
     name: str
@@ -170,6 +189,8 @@ class NodeDeviceRecord:
     node: str
     resource: str
     owner_uid: str | None
+    created: str = ""
+    cordons: int = 0
     has_status: bool = False
     total: int = 0
     healthy: int = 0
@@ -179,6 +200,7 @@ class NodeDeviceRecord:
     reserved: int = 0
     available: int = 0
     endpoint: str | None = None
+    endpoint_since: str = ""
     runtime: str = ""
     devices: Mapping[str, DeviceRecord] = field(default_factory=dict)
     listed: tuple[str, ...] = ()
@@ -188,10 +210,26 @@ class NodeDeviceRecord:
     waiting: tuple[Waiting, ...] = ()
     conditions: Mapping[str, StoredCondition] = field(default_factory=dict)
     edited_by: frozenset[str] = frozenset()
+    weight: int = field(default=0, compare=False)
 
     @property
     def key(self) -> str:
         return self.name
+
+    @property
+    def age(self) -> tuple[str, str]:
+        """Sorts NodeDevices, the oldest first."""
+        return self.created, self.name
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its device plugin is gone for good and no container holds a device of it."""
+        return self.endpoint == "Gone" and not (self.allocated or self.releasing)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing would be lost with it: it is gone, and nobody holds, waits for or cordons a device."""
+        return self.is_gone and not (self.allocations or self.allocations_omitted or self.waiting or self.cordons)
 
     def is_condition(self, kind: str, status: str) -> bool:
         """Whether the condition of that type is stored with that status."""
@@ -213,6 +251,36 @@ def is_real(record: NodeDeviceRecord) -> bool:
     return record.name == names.node_device_name(record.node, record.resource)
 
 
+def within_bounds(of_node: Sequence[NodeDeviceRecord]) -> Iterator[NodeDeviceRecord]:
+    """What to keep of those NodeDevices of one node that take too much memory in all: the newest go without their lists."""
+    excess = sum(record.weight for record in of_node) - MOST_BYTES_OF_NODE
+    if excess <= 0:
+        return
+    for record in sorted((record for record in of_node if record.weight), key=lambda record: record.age, reverse=True):
+        yield without_lists(record)
+        excess -= record.weight
+        if excess <= 0:
+            return
+
+
+def without_lists(record: NodeDeviceRecord) -> NodeDeviceRecord:
+    """Its numbers and the state of its conditions, as if the agent had omitted all else."""
+    return replace(
+        record,
+        devices={},
+        listed=(),
+        devices_omitted=record.total,
+        allocations=(),
+        allocations_omitted=record.allocations_omitted + len(record.allocations),
+        waiting=(),
+        conditions={
+            kind: replace(value, message=value.message[:_LONGEST_TEXT]) if kind in names.AGENT_CONDITIONS else value
+            for kind, value in record.conditions.items()
+        },
+        weight=0,
+    )
+
+
 _device_record = lru_cache(MOST_SHARED)(DeviceRecord)
 _stored_condition = lru_cache(MOST_SHARED)(StoredCondition)
 
@@ -230,7 +298,9 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         resource_version=int(meta.resource_version),
         node=intern(obj.spec.node_name),
         resource=intern(obj.spec.resource_name),
-        owner_uid=next((intern(o.uid) for o in meta.owner_references if o.kind == "Node"), None),
+        owner_uid=next((intern(o.uid[:_LONGEST_TEXT]) for o in meta.owner_references if o.kind == "Node"), None),
+        created=intern(meta.creation_timestamp),
+        cordons=len(obj.spec.cordoned_devices),
         has_status=(status.total is not None or status.endpoint is not None) and _is_of_agent(obj),
         total=status.total or 0,
         healthy=status.healthy,
@@ -240,6 +310,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         reserved=status.reserved,
         available=status.available,
         endpoint=intern(status.endpoint.state) if status.endpoint and status.endpoint.state else None,
+        endpoint_since=intern(status.endpoint.since) if status.endpoint else "",
         runtime=intern(status.agent.runtime) if status.agent else "",
         devices={ids[d.id]: _device(d) for d in status.devices if d.id in held or d.health != "Healthy"},
         listed=tuple(ids),
@@ -247,15 +318,28 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         allocations=tuple(_allocation(a, ids) for a in status.allocations),
         allocations_omitted=status.allocations_omitted,
         waiting=status.waiting,
-        conditions={intern(c.type): _condition(c) for c in status.conditions},
+        conditions={intern(c.type): _condition(c) for c in status.conditions if c.type in _KNOWN_CONDITIONS},
         edited_by=_editors(meta.managed_fields),
+        weight=_weight(status),
     )
+
+
+def _weight(status: NodeDeviceStatusSchema) -> int:
+    """Of the lists in a record of this, decoded."""
+    held = [device_id for allocation in status.allocations for device_id in allocation.device_ids]
+    texts = [*(device.id for device in status.devices), *held, *(condition.message for condition in status.conditions)]
+    texts += [text for each in status.waiting for text in (each.pod_uid, each.name, each.reason, each.message)]
+    entries = len(status.devices) + len(status.allocations) + len(status.waiting) + len(status.conditions)
+    numa_nodes = sum(len(device.numa_nodes) for device in status.devices)
+    return _BYTES_OF_ENTRY * entries + _BYTES_OF_TEXT * (len(texts) + numa_nodes) + sum(map(len, texts))
 
 
 def _editors(entries: Sequence[StatusWriter]) -> frozenset[str]:
     """Other managers that have written fields of the agent or the operator. A condition of another type belongs to its writer."""
     others = [entry for entry in entries if entry.subresource == STATUS and entry.manager not in _WRITERS]
-    return frozenset(intern(entry.manager) for entry in others if _is_edit(entry.fields)) if others else _NOBODY
+    if not others:
+        return _NOBODY
+    return frozenset(intern(entry.manager) for entry in others[:_MOST_EDITORS] if _is_edit(entry.fields))
 
 
 def _is_of_agent(obj: NodeDeviceSchema) -> bool:

@@ -27,6 +27,11 @@ _ENDPOINTS: Final = {
 }
 # How many device IDs a sentence names; the rest is a number.
 _NAMED_DEVICES: Final = 5
+# Of an Event that waits: an agent may report thousands of devices at once, each for a reason of its own.
+_MOST_DEVICES: Final = 64
+_MOST_REASONS: Final = 8
+# Characters; the API server rejects a longer message.
+LONGEST_MESSAGE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,20 @@ def transitions(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> tuple[Ev
         return tuple(_edited(old, new))
     always = (*_needs_attention(old, new), *_running_without(old, new), *_edited(old, new))
     return (*_endpoint(old, new), *_health(old, new), *_waiting(old, new), *always) if old.has_status else always
+
+
+def bounded(event: Event) -> Event:
+    """The same with fewer device IDs, so that thousands of Events can wait: the others are only counted."""
+    message, aggregate = event.message[:LONGEST_MESSAGE], event.aggregate
+    if aggregate is None or len(aggregate.device_ids) <= _MOST_DEVICES:
+        return replace(event, message=message)
+    aggregate = replace(
+        aggregate,
+        device_ids=frozenset(sorted(aggregate.device_ids)[:_MOST_DEVICES]),
+        reasons=frozenset(sorted(aggregate.reasons)[:_MOST_REASONS]),
+        unnamed=aggregate.unnamed + len(aggregate.device_ids) - _MOST_DEVICES,
+    )
+    return replace(event, message=message, aggregate=aggregate)
 
 
 def merged(first: Event, second: Event) -> Event:

@@ -27,7 +27,16 @@ from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, 
 from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, now_text, path_segment
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
-from nodedevice_operator.observability.events import OPPOSITES, About, DeviceAggregate, Event, merged, transitions
+from nodedevice_operator.observability.events import (
+    LONGEST_MESSAGE,
+    OPPOSITES,
+    About,
+    DeviceAggregate,
+    Event,
+    bounded,
+    merged,
+    transitions,
+)
 from nodedevice_operator.observability.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -46,8 +55,6 @@ _BURST: Final = 100
 # A flood drops thousands: they are counted one by one, and logged together.
 _DROPPED_LOG_SECONDS: Final = 60.0
 _MOST_STANDBY: Final = 1000
-# Characters; the API server rejects a longer message.
-_LONGEST_MESSAGE: Final = 1024
 
 # the object, the reason, and the resource: a pod may hold devices of several
 _Key = tuple[About, str, str]
@@ -96,7 +103,7 @@ def _encode(event: Event, suffix: str) -> dict[str, Any]:
         "involvedObject": involved,
         "type": event.type,
         "reason": event.reason,
-        "message": event.message[:_LONGEST_MESSAGE],
+        "message": event.message[:LONGEST_MESSAGE],
         "count": 1,
         "firstTimestamp": now,
         "lastTimestamp": now,
@@ -131,6 +138,7 @@ class EventRecorder:
 
     def post(self, event: Event) -> None:
         """Post an Event while this operator leads; drop the oldest waiting one when there are too many."""
+        event = bounded(event)
         if not self._fence.is_open:
             self._standby.append((self._fence.clock(), event))
         elif event.aggregate is None:

@@ -16,6 +16,7 @@ from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.leases.agent_liveness import AgentState
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.observability.events import NEEDS_ATTENTION, NORMAL, WARNING, Event, about_node_device
+from nodedevice_operator.requiredplugins.policy import MOST_CHARACTERS, MOST_NAMES_OF_NODE
 
 _NOTHING_HEALTHY = frozenset({Reason.NONE_HEALTHY, Reason.NO_DEVICES})
 _WITHOUT_AGENT = frozenset({Reason.WRONG_NAME, Reason.NODE_MISSING})
@@ -48,6 +49,13 @@ _NOT_SHOWN: Final = {
     Reason.NODE_MISSING: "there is no {node} with the uid of this object's owner",
     Reason.POLICY_PENDING: (
         "the policy that makes its pods wait for the agent is not in force yet; see the operator's log"
+    ),
+    Reason.TOO_MANY_NAMES: (
+        f"the policy that makes its pods wait for the agent has no room for it: {MOST_NAMES_OF_NODE} names of a node and "
+        f"{MOST_CHARACTERS:,} characters in all, the oldest NodeDevices first; delete those that nobody needs"
+    ),
+    Reason.NAME_EXCLUDED: (
+        "requiredPlugins.names keeps {resource} out of the policy that makes its pods wait for the agent: add it there"
     ),
     Reason.FOREIGN_OWNER: "{owner} set this name on {node} first",
     Reason.CHANGED_REPEATEDLY: "{owner} keeps changing this name on {node}",

@@ -8,7 +8,7 @@ pods wait; where it has none, so does the condition Advertised.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
@@ -23,22 +23,25 @@ from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator
 from nodedevice_operator.requiredplugins.pending_pods import advertised
-from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec
+from nodedevice_operator.requiredplugins.policy import PolicyNames, Spec, Stored
 from nodedevice_operator.requiredplugins.watch import PERMISSIONS, REMEDY, PolicyState, PolicyWatch, RequiredPluginsApi
 from nodedevice_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
+# Reasons of Advertised of a resource that is not on its Node because of the policy.
+_NOT_GUARDED: Final = frozenset({names.Reason.POLICY_PENDING, names.Reason.TOO_MANY_NAMES, names.Reason.NAME_EXCLUDED})
 # A name that no NodeDevice has any more is found by polling: its end is not urgent.
 _POLL_SECONDS: Final = 10.0
 _SOON_SECONDS: Final = 0.25
 _FIRST_DELAY_SECONDS: Final = 1.0
 _LONGEST_DELAY_SECONDS: Final = 30.0
+_MOST_LOGGED: Final = 5
 
 
 @dataclass(eq=False)
 class RequiredPluginsController:
-    """`work` and `watch` run for ever; `unguarded` is asked before capacity is written."""
+    """`work` and `watch` run for ever; `unguarded` is asked before capacity is written. patterns: names that may be guarded."""
 
     api: RequiredPluginsApi
     annotator: PodAnnotator
@@ -48,10 +51,11 @@ class RequiredPluginsController:
     fence: WriteFence
     _: KW_ONLY
     is_on: bool
+    patterns: Collection[str] = ("*",)
     clock: Callable[[], float] = time.monotonic
     # by kind, the spec that was sent and what the API server made of it
     _accepted: dict[str, tuple[Spec, Spec]] = field(default_factory=dict, init=False)
-    _desired: tuple[str, ...] = field(default=(), init=False)
+    _selection: PolicyNames = field(default=PolicyNames(), init=False)
     # by name, since when it is in a whole policy (monotonic seconds)
     _since: dict[str, float] = field(default_factory=dict, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -66,17 +70,21 @@ class RequiredPluginsController:
         """Whether the API server has no such policies; None where that is not known yet."""
         return None if self._watch.state is PolicyState.UNKNOWN else self._watch.state is PolicyState.NOT_SERVED
 
-    def unguarded(self, records: Iterable[NodeDeviceRecord]) -> frozenset[str]:
-        """Resources among these whose pods the API server does not make wait yet, though it is going to."""
+    def unguarded(self, records: Iterable[NodeDeviceRecord]) -> Mapping[str, str]:
+        """Resources among these whose pods the API server does not make wait, and why: not yet, or not at all."""
         if self._watch.state in (PolicyState.OFF, PolicyState.NOT_SERVED):
-            return frozenset()
-        return frozenset(
-            name for name in policy.names_of(records) if not self._is_in_force(name) or self.annotator.lacks(name)
-        )
+            return {}
+        return {
+            name: self._selection.left_out.get(name, names.Reason.POLICY_PENDING)
+            for name in {record.resource for record in records if record.runtime == names.RUNTIME_NRI}
+            if not self._is_in_force(name) or self.annotator.lacks(name)
+        }
 
     def on_update(self, _: str, __: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
         """A NodeDevice was created or changed: its resource may be new to the policy."""
-        if now is not None and now.runtime == names.RUNTIME_NRI and now.resource not in self._desired:
+        if now is None or now.resource in self._selection.left_out or now.resource in self._selection.names:
+            return
+        if policy.is_candidate(now, self.cache.nodes.get(now.node)):
             self._wake.set()
 
     def wake(self) -> None:
@@ -108,18 +116,12 @@ class RequiredPluginsController:
         """Do what is due; return in how many seconds to reconcile again."""
         if not self.cache.is_complete or not self._watch.is_complete:
             return _SOON_SECONDS  # nothing can be concluded before everything was read once
-        self._desired = policy.names_of(record for record in self.cache.node_devices.values() if is_real(record))
+        self._select()
         try:
-            await self._write()
-        except NotLeading:
-            return _POLL_SECONDS
-        except ApiError as error:
-            return self._delay(error)
-        self._backoff.reset()
-        self._is_failure_logged = False
-        self._update_since()
-        try:
-            pause = await self._annotate()
+            retry_in = await self._write()
+            # what is stored stays in force while a newer policy cannot be written
+            self._update_since()
+            pause = min(retry_in, await self._annotate())
         except NotLeading:
             return _POLL_SECONDS
         waits = [since + policy.SETTLE_SECONDS - self.clock() for since in self._since.values()]
@@ -128,15 +130,31 @@ class RequiredPluginsController:
         self._enqueue_pending()
         return pause
 
-    async def _write(self) -> None:
-        steps = self._plan() if self.fence.is_open else {}
-        guarded = policy.guarded_by(self._watch.specs)
-        for kind, spec in steps.items():
-            self.annotator.added(frozenset(self._desired) - guarded)
-            if spec is None:
-                await self._delete(kind)
-            else:
-                await self._apply(kind, spec)
+    def _select(self) -> None:
+        before = self._selection
+        self._selection = policy.select(self.cache.node_devices.values(), self.cache.nodes.by_key, self.patterns)
+        if self._selection.left_out and not before.left_out:
+            some = sorted(self._selection.left_out)[:_MOST_LOGGED]
+            log.warning("resource names are left out of the policy and not advertised", extra={"resource_names": some})
+
+    async def _write(self) -> float:
+        """Bring what is stored to the selected names; return in how many seconds to reconcile again. Raises NotLeading."""
+        stored = self._stored()
+        steps = policy.plan(self._selection.names, stored) if self.fence.is_open else {}
+        try:
+            for kind, spec in steps.items():
+                self.annotator.added(frozenset(self._selection.names) - policy.guarded_by(stored))
+                if spec is None:
+                    await self._delete(kind)
+                else:
+                    await self._apply(kind, spec)
+        except NotLeading:
+            raise
+        except ApiError as error:
+            return self._delay(error)
+        self._backoff.reset()
+        self._is_failure_logged = False
+        return _POLL_SECONDS
 
     async def _annotate(self) -> float:
         """Annotate pods that wait for a name that is in force now; return in how many seconds to retry. Raises NotLeading."""
@@ -162,7 +180,7 @@ class RequiredPluginsController:
             spec = await self.api.replace(kind, wanted)
         self._accepted[kind] = (wanted, spec)
         self._watch.specs[kind] = spec
-        log.info("policy written", extra={"kind": kind, "resource_names": len(self._desired)})
+        log.info("policy written", extra={"kind": kind, "resource_names": len(self._selection.names)})
 
     def _on_policy_change(self) -> None:
         self._update_since()
@@ -170,9 +188,9 @@ class RequiredPluginsController:
 
     def _update_since(self) -> None:
         """Since when each name is in a whole policy; one that is not whole protects no pod, however long it exists."""
-        is_whole = bool(self._desired) and not self._plan()
+        guarded = policy.guarded_by(self._stored())
         now = self.clock()
-        self._since = {name: self._since.get(name, now) for name in self._desired} if is_whole else {}
+        self._since = {name: self._since.get(name, now) for name in self._selection.names if name in guarded}
         self.annotator.keep_only(self._since)
         self.metrics.policy_names.set(len(self._since))
 
@@ -180,11 +198,10 @@ class RequiredPluginsController:
         since = self._since.get(name)
         return since is not None and self.clock() - since >= policy.SETTLE_SECONDS
 
-    def _plan(self) -> dict[str, Spec | None]:
-        """The writes that are due. A spec accepted for other names is no evidence for these."""
-        wanted = {POLICIES: policy.policy_spec(self._desired), BINDINGS: policy.binding_spec()}
-        accepted = {kind: made for kind, (sent, made) in self._accepted.items() if sent == wanted[kind]}
-        return policy.plan(self._desired, self._watch.specs, accepted)
+    def _stored(self) -> Stored:
+        """The stored specs. One that the API server made of ours is as it was sent: a default that is unknown here must stay."""
+        sent = {kind: ours for kind, (ours, made) in self._accepted.items() if self._watch.specs.get(kind) == made}
+        return {**self._watch.specs, **sent}
 
     def _delay(self, error: ApiError) -> float:
         # rejected credentials are logged by ApiHealth
@@ -198,7 +215,7 @@ class RequiredPluginsController:
         """Enqueue the nodes with a NodeDevice that waited for the policy."""
         for record in self.cache.node_devices.values():
             stored = record.conditions.get(names.Condition.ADVERTISED)
-            is_pending = stored is None or stored.reason == names.Reason.POLICY_PENDING
+            is_pending = stored is None or stored.reason in _NOT_GUARDED
             if record.runtime == names.RUNTIME_NRI and is_pending:
                 self.queue.enqueue(record.node)
 

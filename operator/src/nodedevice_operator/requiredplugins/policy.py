@@ -10,14 +10,17 @@ Source: NRI v0.12 plugins/default-validator and pkg/plugin/annotations.go; Mutat
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nodedevice_api.names import NRI_PLUGIN as PLUGIN
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
-from nodedevice_api.names import RUNTIME_NRI
+from nodedevice_api.names import RUNTIME_NRI, Reason
 
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 
 NAME: Final = "nodedevice-required-plugins"
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
@@ -28,6 +31,10 @@ BINDINGS: Final = "mutatingadmissionpolicybindings"
 
 # The API server enforces a changed policy within its refresh interval of a second, each replica for itself.
 SETTLE_SECONDS: Final = 2.0
+
+# All names are literals of one expression, and the API server's parser rejects one of more than 100,000 code points.
+MOST_CHARACTERS: Final = 90_000
+MOST_NAMES_OF_NODE: Final = 64
 
 # The forms of an existing value that are parsed: YAML's two forms of a list, of plain or quoted names. The patterns run in RE2 in
 # the API server and in Python here, so they fit both: white space is spelled out, as RE2's is ASCII and Python's is not; and each
@@ -48,25 +55,59 @@ Spec = Mapping[str, Any]
 Stored = Mapping[str, Spec | None]
 
 
-def names_of(records: Iterable[NodeDeviceRecord]) -> tuple[str, ...]:
-    """Resource names that the policy must hold: those of every NodeDevice whose agent works by NRI, sorted."""
-    return tuple(sorted({record.resource for record in records if record.runtime == RUNTIME_NRI}))
+@dataclass(frozen=True, slots=True)
+class PolicyNames:
+    """names: those that the policy must hold, sorted. left_out: names that it must not hold, and why."""
+
+    names: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan(names: tuple[str, ...], stored: Stored, accepted: Mapping[str, Spec]) -> dict[str, Spec | None]:
+def is_candidate(record: NodeDeviceRecord, node: NodeRecord | None) -> bool:
+    """Whether its name may be in the policy: its agent works by NRI, this Node exists and owns it, and its plugin is not gone."""
+    is_used = record.runtime == RUNTIME_NRI and not record.is_gone
+    return is_used and node is not None and node.uid == record.owner_uid and is_real(record)
+
+
+def select(
+    records: Iterable[NodeDeviceRecord], nodes: Mapping[str, NodeRecord], patterns: Collection[str] = ("*",)
+) -> PolicyNames:
+    """Select the names of these NodeDevices, the oldest first where there are too many: one node cannot fill the policy.
+
+    nodes: by name. patterns: names that an administrator allows.
+    """
+    allowed = re.compile("|".join(".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns))
+    by_node: dict[str, list[NodeDeviceRecord]] = defaultdict(list)
+    for record in records:
+        if is_candidate(record, nodes.get(record.node)):
+            by_node[record.node].append(record)
+    left_out: dict[str, str] = {}
+    oldest: dict[str, str] = {}
+    for found in by_node.values():
+        matching = [record for record in found if allowed.fullmatch(record.resource)]
+        left_out |= dict.fromkeys((record.resource for record in found), Reason.NAME_EXCLUDED)
+        left_out |= dict.fromkeys((record.resource for record in matching), Reason.TOO_MANY_NAMES)
+        for record in sorted(matching, key=lambda record: record.age)[:MOST_NAMES_OF_NODE]:
+            oldest[record.resource] = min(record.created, oldest.get(record.resource, record.created))
+    names: set[str] = set()
+    length = len(_asks(()))
+    for name in sorted(oldest, key=lambda name: (oldest[name], name)):
+        if length + len(_literal(name)) <= MOST_CHARACTERS:
+            length += len(_literal(name))
+            names.add(name)
+            del left_out[name]
+    return PolicyNames(tuple(sorted(names)), left_out)
+
+
+def plan(names: tuple[str, ...], stored: Stored) -> dict[str, Spec | None]:
     """The writes after which the policy holds exactly these names, in order: the wanted spec by kind, None to delete the object.
 
-    accepted: by kind, what the API server made of the wanted spec, where it was sent before: a default that is unknown here
-    must not be undone. The binding comes last and goes first: without its policy it does nothing.
+    The binding comes last and goes first: without its policy it does nothing.
     """
     if not names:
         return {kind: None for kind in (BINDINGS, POLICIES) if stored.get(kind) is not None}
     wanted = {POLICIES: policy_spec(names), BINDINGS: binding_spec()}
-    return {
-        kind: spec
-        for kind, spec in wanted.items()
-        if stored.get(kind) is None or stored[kind] not in (spec, accepted.get(kind))
-    }
+    return {kind: spec for kind, spec in wanted.items() if stored.get(kind) != spec}
 
 
 def guarded_by(stored: Stored) -> frozenset[str]:
@@ -149,11 +190,15 @@ def policy_spec(names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _asks(names: tuple[str, ...]) -> str:
-    literals = ", ".join(json.dumps(name) for name in names)
+    literals = "".join(map(_literal, names)).removesuffix(", ")
     return (
         "(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, c.?resources.limits.orValue({})"
         f".exists(r, r in [{literals}] && string(c.resources.limits[r]) != '0'))"
     )
+
+
+def _literal(name: str) -> str:
+    return f"{json.dumps(name)}, "
 
 
 def _merged() -> str:

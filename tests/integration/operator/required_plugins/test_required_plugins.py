@@ -19,7 +19,10 @@ from nodedevice_operator.requiredplugins import policy as required_plugins
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES, is_annotated
 
 from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.errors import CommandError
 from hack.cluster.waiting import wait_until
+from tests.fakes.operator.node_status import NodeStatusModel
+from tests.fakes.operator.operator_model import node_device
 
 pytestmark = pytest.mark.cluster
 
@@ -184,8 +187,18 @@ def test_it_is_stored_as_it_was_sent(control_plane: ControlPlane, client: Client
         assert json.loads(control_plane.kubectl("get", kind, NAME, "-o", "json"))["spec"] == spec
 
 
-def test_a_thousand_names(control_plane: ControlPlane, client: Client) -> None:
-    names = tuple(sorted({GPU, NIC, *(f"vendor-{number}.example.com/{'n' * 60}" for number in range(1000))}))
+def test_as_many_names_as_it_may_hold(control_plane: ControlPlane, client: Client) -> None:
+    """The API server refuses more than 100,000 characters, so the operator stops before that."""
+    records = [
+        node_device(f"vendor-{number}.example.com/{'n' * 60}", node=f"node-{number % 20}", runtime="nri")
+        for number in range(1200)
+    ]
+    kept = required_plugins.select(records, {each.node: NodeStatusModel().record() for each in records})
+    assert len(kept.left_out) > 100
+    names = tuple(sorted({GPU, NIC, *kept.names}))
+    too_many = tuple(sorted({*names, *kept.left_out}))
+    with pytest.raises(CommandError, match=r"exceeds limit: size: 10[0-9]+, limit 100000"):
+        control_plane.apply(yaml.safe_dump(required_plugins.body(POLICIES, required_plugins.policy_spec(too_many))))
     control_plane.apply(yaml.safe_dump(required_plugins.body(POLICIES, required_plugins.policy_spec(names))))
     asked = {names[-1]: "1"}
     wait_until(lambda: annotated(client, asked) != {}, "the longer policy is in force", 20)

@@ -138,6 +138,13 @@ class ManagerMachine(RuleBasedStateMachine):
         endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
         self.happens("disconnected", self.endpoints.pop(endpoint), endpoint)
 
+    @rule(name=st.sampled_from(NAMES))
+    def an_object_is_deleted(self, name: str) -> None:
+        is_forgotten = self.manager.forget(name)
+        assert is_forgotten == self.twin.forget(name)
+        if is_forgotten and self.published is not None:
+            self.published.pop(name, None)
+
     @rule(name=st.sampled_from(NAMES), device_ids=CORDONS)
     def an_administrator_cordons(self, name: str, device_ids: set[str]) -> None:
         self.cordons[name] = frozenset(device_ids)

@@ -274,3 +274,29 @@ class TestCordons:
         assert scenario.snapshot().available == 1
         scenario.happens("cordoned", GPU, ["all"])
         assert scenario.snapshot().available == 0
+
+
+class TestForget:
+    def test_a_resource_is_forgotten_once_its_plugin_is_gone_and_no_pod_holds_it_or_asks_for_it(self) -> None:
+        scenario = Scenario.with_plugin(2).run(pod("a", gpu=1))
+        assert not scenario.manager.forget(GPU)
+        scenario.disconnect()
+        assert not scenario.manager.forget(GPU)
+        scenario.passes(GRACE_SECONDS)
+        assert not scenario.manager.forget(GPU)
+        scenario.see(pod("b", gpu=1))
+        scenario.gone("a")
+        assert not scenario.manager.forget(GPU)
+        scenario.gone("b")
+        assert scenario.manager.forget(GPU)
+        assert (scenario.manager.forget(GPU), scenario.manager.resources) == (True, {})
+
+    def test_it_begins_again_with_its_next_registration(self) -> None:
+        scenario = Scenario.with_plugin(1)
+        scenario.disconnect()
+        scenario.passes(GRACE_SECONDS)
+        assert scenario.manager.forget(GPU)
+        assert scenario.passes(GRACE_SECONDS) == []
+        scenario.run(pod("a", gpu=1))
+        scenario.answer_all(scenario.plugin(["d0"], endpoint=2))
+        assert scenario.held() == {"a/main": ("d0",)}

@@ -2,13 +2,24 @@
 
 from typing import Any
 
+from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import Publisher
+
+from tests.unit.node_agent.devicemanager.scenario import Scenario
+
+
+class ManagerOnly(PluginHost):
+    """That manager, and nothing else of a host."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.manager = scenario.manager
 
 
 class FixedStatus(Publisher):
     def __init__(self, cluster: KubeClient, **numbers: int) -> None:
         super().__init__(cluster, "n1", "none")
+        self._host = ManagerOnly(Scenario.with_plugin(1))
         self.status: dict[str, Any] = {**numbers, "conditions": []}
 
     async def saved(self) -> None:

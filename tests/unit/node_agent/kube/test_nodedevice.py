@@ -8,16 +8,18 @@ from typing import Any, cast
 
 import pytest
 from nodedevice_agent import metrics
+from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
 from nodedevice_agent.kube import client
 from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.nodedevice import Contention, NodeDeviceSync, Publisher, RecordOnly
+from prometheus_client import generate_latest
 
 from tests.fakes.background import background
 from tests.unit.node_agent.devicemanager.scenario import Scenario
-from tests.unit.node_agent.kube.status_source import FixedStatus
+from tests.unit.node_agent.kube.status_source import FixedStatus, ManagerOnly
 
 GPU = "example.com/gpu"
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
@@ -229,3 +231,60 @@ def test_contention_is_logged_once_a_minute_and_ends_with_the_edits(caplog: pyte
     assert found.pause_seconds() == 0
     found.edited()
     assert caplog.records[-1].getMessage() == RESTORED
+
+
+def gone() -> Scenario:
+    """A resource whose plugin has been gone for longer than the grace period."""
+    scenario = Scenario.with_plugin(2)
+    scenario.disconnect()
+    scenario.passes(STOP_GRACE_PERIOD_SECONDS)
+    return scenario
+
+
+async def test_a_deletion_sticks_once_the_plugin_is_gone_and_nothing_is_left_of_the_resource(
+    cluster: FakeCluster,
+) -> None:
+    scenario = gone()
+    publisher = FixedStatus(cast(KubeClient, cluster), total=2)
+    metrics.begin(GPU, pre_start_required=True)
+    metrics.observe(scenario.snapshot())
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
+        publisher.start(tasks, ManagerOnly(scenario), RecordOnly())
+        publisher.publish(GPU)
+        await cluster.until_attempts(1)
+        cluster.delete()
+        # its tasks end, so this does
+    assert (cluster.found, cluster.attempts) == (None, 1)
+    assert GPU not in scenario.manager.resources
+    assert GPU not in generate_latest().decode()
+
+
+class Interrupted(FixedStatus):
+    """The resource is forgotten just when everything is on disk and its status is about to be made."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__(cast(KubeClient, cluster))
+        self.is_on_disk = asyncio.Event()
+        self.waits = asyncio.Event()
+
+    async def saved(self) -> None:
+        self.waits.set()
+        await self.is_on_disk.wait()
+
+    def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any]:
+        assert resource_name in self._host.manager.resources
+        return super().desired_status(resource_name, observed, wall_time)
+
+    def forget(self, resource_name: str) -> bool:
+        self.is_on_disk.set()
+        return super().forget(resource_name)
+
+
+async def test_a_status_is_not_made_of_a_resource_that_was_forgotten_meanwhile(cluster: FakeCluster) -> None:
+    publisher = Interrupted(cluster)
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
+        publisher.start(tasks, ManagerOnly(gone()), RecordOnly())
+        publisher.publish(GPU)
+        await publisher.waits.wait()
+        cluster.delete()
+    assert cluster.attempts == 0

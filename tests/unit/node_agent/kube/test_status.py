@@ -10,6 +10,7 @@ from nodedevice_agent.kube.status import (
     MAX_ALLOCATIONS,
     MAX_IDS,
     MAX_LIST_BYTES,
+    MAX_MESSAGE,
     MAX_WAITING,
     node_device_status,
 )
@@ -365,3 +366,12 @@ class TestDetails:
         scenario = Scenario.with_plugin([BROKEN])
         assert scenario.lists([BROKEN]) == []
         assert scenario.lists([Device("b", False, (), "Xid48", "another")])
+
+
+def test_a_message_is_no_longer_than_the_crd_allows() -> None:
+    scenario = Scenario.with_plugin(1)
+    shown = status(scenario, notes="x" * 5000)
+    _, _, message = condition(shown, "Registered")
+    assert (len(message), message[-1]) == (MAX_MESSAGE, "…")
+    # cut, it is as before
+    assert status(scenario, shown, TUESDAY, notes="x" * 5000) == shown

@@ -356,7 +356,7 @@ def ours(number: int) -> ExtendedResource:
 def test_a_new_name_waits_and_others_do_not() -> None:
     node = NodeRecord("node-a", "uid-1", 1, {})
     records = [node_device(GPU, available=2), node_device(NIC, available=1)]
-    decision = decide(node, records, None, 1000.0, unguarded=frozenset({GPU}))
+    decision = decide(node, records, None, 1000.0, unguarded={GPU: "PolicyPending"})
     assert decision.apply is not None
     assert decision.apply.numbers == {NIC: 1}
     assert decision.statuses[GPU].reason == "PolicyPending"
@@ -370,7 +370,7 @@ def test_a_new_name_waits_and_others_do_not() -> None:
 
 def test_what_is_on_the_node_stays_and_follows_its_devices() -> None:
     node = NodeRecord("node-a", "uid-1", 1, {GPU: ours(2)})
-    decision = decide(node, [node_device(GPU, available=1)], None, 1000.0, unguarded=frozenset({GPU}))
+    decision = decide(node, [node_device(GPU, available=1)], None, 1000.0, unguarded={GPU: "PolicyPending"})
     assert decision.apply is not None
     assert decision.apply.numbers == {GPU: 1}
     assert decision.statuses[GPU].is_advertised

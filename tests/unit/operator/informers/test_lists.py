@@ -1,5 +1,6 @@
 """Lists: no node is reconciled before all of them are complete, and what is gone is found by the next one."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,10 +84,10 @@ async def test_an_object_in_a_list_that_cannot_be_decoded_is_not_gone(
     await touched.next()
     undecoded = frozenset(cluster.node_devices)
 
-    async def with_an_odd_one(_: Kind[Any]) -> Listed[NodeDeviceRecord]:
-        return Listed([node_device(NIC, node="node-c", resource_version=200)], 300, undecoded)
+    async def with_an_odd_one(_: Kind[Any]) -> AsyncIterator[Listed[NodeDeviceRecord]]:
+        yield Listed([node_device(NIC, node="node-c", resource_version=200)], 300, undecoded)
 
-    monkeypatch.setattr(cluster, "list_all", with_an_odd_one)
+    monkeypatch.setattr(cluster, "pages", with_an_odd_one)
     await lists.list(NODE_DEVICES)
     assert await touched.next() == "node-c"
     assert touched.is_empty

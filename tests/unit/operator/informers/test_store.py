@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from nodedevice_operator.capacity.decide import contradictions
 from nodedevice_operator.informers.store import Cache, Store
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import MOST_BYTES_OF_NODE, AllocationRecord, NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
 from tests.fakes.operator.operator_model import NIC, node_device
@@ -128,3 +129,62 @@ class TestNotUnderstood:
         store.mark_invalid("odd")
         store.replace([], 9)
         assert not store.is_invalid("odd")
+
+
+class TestBounds:
+    """Of one node only so much is kept."""
+
+    @staticmethod
+    def heavy(number: int, node: str = "node-a", **fields: Any) -> NodeDeviceRecord:
+        """Four of them are as much as may be kept of a node; the lower the number, the older."""
+        resource = f"example.com/r{number}"
+        held = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0",), 0, False)
+        more = {"listed": ("gpu-0", "gpu-1"), "total": 2, "allocated": 1, "allocations": (held,), **fields}
+        return node_device(
+            resource,
+            node=node,
+            uid=f"{node}-{number}",
+            created=f"2026-01-02T03:04:{number:02}Z",
+            weight=MOST_BYTES_OF_NODE // 4,
+            **more,
+        )
+
+    def with_lists(self, store: Store[str, NodeDeviceRecord]) -> set[str]:
+        return {f"{record.node}/{record.resource[-2:]}" for record in store.values() if record.listed}
+
+    def test_the_newest_of_a_node_go_without_their_lists_in_whatever_order_they_come(self) -> None:
+        store = Cache().node_devices
+        for number in (5, 3, 1, 2, 4, 0):
+            store.put(self.heavy(number))
+        store.put(self.heavy(9, "node-b"))
+        assert self.with_lists(store) == {"node-a/r0", "node-a/r1", "node-a/r2", "node-a/r3", "node-b/r9"}
+        assert len(store.values()) == 7
+
+    def test_what_is_kept_of_the_others_is_as_if_their_agent_had_omitted_the_rest(self) -> None:
+        store = Cache().node_devices
+        for number in range(5):
+            store.put(self.heavy(number))
+        left = store.get(self.heavy(4).key)
+        assert left is not None
+        assert (left.allocated, left.devices_omitted, left.allocations_omitted) == (1, 2, 1)
+        assert (left.allocations, left.devices, left.waiting) == ((), {}, ())
+        assert contradictions(left) == ()
+        # the same again is no change
+        assert not store.put(replace(self.heavy(4), resource_version=2))
+        assert store.put(replace(self.heavy(4, available=1), resource_version=3))
+
+    def test_a_list_keeps_the_same(self) -> None:
+        store = Cache().node_devices
+        listed = store.empty()
+        for number in range(6):
+            listed.put(self.heavy(number))
+        store.replace(listed.values(), 9)
+        assert self.with_lists(store) == {f"node-a/r{number}" for number in range(4)}
+
+    def test_handlers_get_what_is_kept(self) -> None:
+        store = Cache().node_devices
+        seen: list[NodeDeviceRecord | None] = []
+        store.on_update(lambda _, __, now: seen.append(now))
+        for number in range(5):
+            store.update(self.heavy(number))
+        assert seen[-1] == store.get(self.heavy(4).key)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from nodedevice_operator.capacity.reconciler import CapacityApi
@@ -101,6 +102,33 @@ async def test_an_invalid_node_delays_none(server: Server, client: Client, caplo
     assert listed.undecoded == {"odd", "odder"}
     logged = [record for record in caplog.records if record.message == "cannot decode object; skipping it"]
     assert [record.__dict__["object"] for record in logged] == ["odd", "odder"]
+
+
+async def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(server: Server, client: Client) -> None:
+    def node(name: str, size: int) -> dict[str, Any]:
+        return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "3", "note": "x" * size}}
+
+    mib = 1024 * 1024
+    server.answers = [
+        page(node("a", 9 * mib)),
+        page(node("a", 5 * mib)),
+        page(node("a", 3 * mib), more="second"),
+        # one object alone is read, however big it is
+        page(node("b", 9 * mib), more="third"),
+        page(node("c", 1000), more="fourth"),
+        page(node("d", 1000)),
+    ]
+    listed = await Cluster(client).list_all(NODES)
+    assert [record.name for record in listed.records] == ["a", "b", "c", "d"]
+    queries = [parse_qs(urlsplit(path).query) for _, path, _, _ in server.asked]
+    assert [(query.get("continue", [""])[0], int(query["limit"][0])) for query in queries] == [
+        ("", 250),
+        ("", 31),
+        ("", 3),
+        ("second", 1),
+        ("third", 1),
+        ("fourth", 250),
+    ]
 
 
 async def test_a_list_without_a_version_is_none(server: Server, client: Client) -> None:

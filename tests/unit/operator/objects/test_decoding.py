@@ -91,6 +91,10 @@ def node_device_body(**status: Any) -> dict[str, Any]:
     }
 
 
+# the second is nobody's whom the operator knows
+KINDS = ("Ready", "Mine")
+
+
 def test_node_device() -> None:
     allocation = {"namespace": "default", "name": "pod-a", "podUID": "uid-a", "container": "main", "deviceIDs": ["b"]}
     body = node_device_body(
@@ -108,7 +112,7 @@ def test_node_device() -> None:
         ],
         allocations=[{**allocation, "releasing": True, "deviceIDsOmitted": 2}],
         waiting=[{"podUID": "uid-b", "container": "main", "reason": "NotEnoughDevices"}],
-        conditions=[{"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "t"}],
+        conditions=[{"type": kind, "status": "True", "reason": "R", "lastTransitionTime": "t"} for kind in KINDS],
     )
     record = node_device_record(msgspec.convert(body, NodeDeviceSchema))
     assert (record.node, record.resource) == ("node-a", "example.com/gpu")
@@ -124,6 +128,7 @@ def test_node_device() -> None:
     assert record.allocations == (AllocationRecord("default", "pod-a", "uid-a", "main", ("b",), 2, True),)
     assert record.waiting[0].reason == "NotEnoughDevices"
     assert record.is_condition("Ready", "True")
+    assert (set(record.conditions), record.cordons) == ({"Ready"}, 1)
 
 
 def wrote(manager: str, subresource: str, *owned: str, conditions: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -252,3 +257,17 @@ def test_what_a_lease_reports_of_refusals_has_bounds() -> None:
     assert (lease.renewed, lease.duration_seconds, lease.refusals[1]) == ("then", 60, "0")
     assert len(lease.refusals) < 16
     assert max(map(len, lease.refusals)) == 900
+
+
+def test_a_record_weighs_what_its_lists_do() -> None:
+    def weight(**status: Any) -> int:
+        return node_device_record(msgspec.convert(node_device_body(**status), NodeDeviceSchema)).weight
+
+    ids = [f"gpu-{number}" for number in range(100)]
+    held = {"podUID": "uid-a", "container": "main", "deviceIDs": ids}
+    waiting = {"podUID": "uid-a", "container": "main", "reason": "R", "message": "m" * 1000}
+    assert weight(total=1) == 0
+    assert weight(devices=[{"id": each, "health": "Healthy"} for each in ids]) > 100 * 100
+    assert weight(allocations=[held]) > 100 * 60
+    assert weight(waiting=[waiting]) > 1000
+    assert weight(conditions=[{"type": "Ready", "status": "True", "message": "m" * 2000}]) > 2000

@@ -260,3 +260,17 @@ async def test_a_standby_posts_when_it_leads_what_came_up_while_nobody_did() -> 
         fence.open_for_good()
         standby.take_over(15.0)
         assert await standby.posted() == ["since it is gone"]
+
+
+async def test_an_event_about_thousands_of_devices_waits_in_a_few_kilobytes() -> None:
+    fence = WriteFence()
+    recorder = Recorder(fence=fence)
+    ids = frozenset(f"gpu-{number:04}" for number in range(4096))
+    aggregate = DeviceAggregate("example.com/gpu", "node-a", ids, frozenset(f"{i}".rjust(128, "x") for i in ids))
+    recorder.post(Event(about_pod("default", "a", "u"), WARNING, "Test", aggregate.sentence(), aggregate=aggregate))
+    [(_, waits)] = recorder._standby
+    assert waits.aggregate is not None
+    assert (len(waits.aggregate.device_ids), len(waits.aggregate.reasons), len(waits.message)) == (64, 8, 1024)
+    # as many, and the first of them by name
+    assert waits.aggregate.sentence()[:60] == aggregate.sentence()[:60]
+    assert waits.aggregate.sentence().startswith("4096 devices (gpu-0000, ")

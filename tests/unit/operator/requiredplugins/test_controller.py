@@ -27,7 +27,8 @@ from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.operator.collaborators import open_fence, running
-from tests.fakes.operator.operator_model import GPU, node_device
+from tests.fakes.operator.node_status import NodeStatusModel
+from tests.fakes.operator.operator_model import GPU, NIC, node_device
 
 RECORD = node_device(runtime="nri")
 
@@ -55,7 +56,9 @@ class Objects(RequiredPluginsApi):
         hides_all: ApiError | None = None,
     ) -> None:
         self.is_served, self.refuses, self.hides, self.hides_all = is_served, refuses, hides, hides_all
-        self.reads = 0
+        self.reads = self.writes = 0
+        # what the API server adds to each spec
+        self.default: Spec = {}
         self.cut = asyncio.Event()
         self.specs: dict[str, Spec] = {}
 
@@ -73,8 +76,12 @@ class Objects(RequiredPluginsApi):
     async def apply(self, kind: str, spec: Spec) -> Spec:
         if self.refuses:
             raise Forbidden("patch", kind, "an admission policy says no", 403)
-        self.specs[kind] = spec
-        return spec
+        self.writes += 1
+        self.specs[kind] = {**spec, **self.default}
+        return self.specs[kind]
+
+    async def replace(self, kind: str, spec: Spec) -> Spec:
+        return await self.apply(kind, spec)
 
     async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
         await self.cut.wait()
@@ -108,7 +115,7 @@ class Bench:
     ) -> None:
         self.now = 1000.0
         cache = Cache()
-        cache.nodes.replace([], 1)
+        cache.nodes.replace([NodeStatusModel(record.node).record() for record in records], 1)
         cache.pod_devices.replace([], 1)
         cache.node_devices.replace(records, 1)
         self.objects, self.enqueued = objects, set[str]()
@@ -132,7 +139,7 @@ class Bench:
 
     @property
     def unguarded(self) -> frozenset[str]:
-        return self.keeper.unguarded([RECORD])
+        return frozenset(self.keeper.unguarded([RECORD]))
 
     async def until_written(self) -> None:
         """Wait until both objects are there."""
@@ -373,8 +380,89 @@ async def test_what_others_have_put_into_its_lists_is_removed() -> None:
         await until(lambda: bench.objects.specs == {POLICIES: policy_spec((GPU,)), BINDINGS: binding_spec()})
 
 
+@pytest.mark.parametrize("was_restarted", [False, True])
+async def test_while_a_newer_policy_is_refused_what_the_stored_one_guards_stays_guarded(was_restarted: bool) -> None:
+    objects = Objects()
+    newer = (ADVERTISED, node_device(NIC, runtime="nri"))
+    bench = Bench(objects, marks=True, records=(ADVERTISED,))
+    bench.waiting.may_end.set()
+    async with bench:
+        await bench.until_written()
+        bench.settle()
+        await until(lambda: bench.unguarded == frozenset())
+        if not was_restarted:
+            objects.refuses = True
+            bench.keeper.cache.node_devices.put(newer[1])
+            bench.keeper.wake()
+            await until(lambda: bench.keeper._is_failure_logged)
+            # the watch ends now and then, and the policy is read again
+            objects.cut.set()
+            await until(lambda: objects.reads > 2)
+            assert bench.keeper.unguarded(newer) == {NIC: names.Reason.POLICY_PENDING}
+            return
+    objects.refuses = True
+    again = Bench(objects, marks=True, records=newer)
+    again.waiting.may_end.set()
+    async with again:
+        await until(lambda: again.keeper._is_failure_logged)
+        again.settle()
+        await until(lambda: again.keeper.unguarded(newer) == {NIC: names.Reason.POLICY_PENDING})
+
+
+@pytest.mark.parametrize(
+    ("record", "is_woken"),
+    [
+        pytest.param(node_device(NIC, runtime="nri"), True, id="a new name"),
+        pytest.param(RECORD, False, id="it is in the policy"),
+        pytest.param(node_device("example.com/left-out", runtime="nri"), False, id="it is left out"),
+        pytest.param(node_device(NIC, runtime="nri", endpoint="Gone"), False, id="its plugin is gone"),
+        pytest.param(node_device(NIC, runtime="nri", owner_uid="uid-0"), False, id="its Node is another"),
+        pytest.param(node_device(NIC), False, id="another runtime"),
+    ],
+)
+async def test_only_a_name_that_may_come_into_the_policy_causes_a_reconcile(
+    record: NodeDeviceRecord, is_woken: bool
+) -> None:
+    bench = Bench(Objects(), records=(RECORD, node_device("example.com/left-out", runtime="nri")))
+    bench.keeper.patterns = (GPU, NIC)
+    async with bench:
+        await bench.until_written()
+        bench.keeper._wake.clear()
+        bench.keeper.on_update(record.node, None, record)
+        assert bench.keeper._wake.is_set() is is_woken
+
+
+async def test_a_default_that_the_api_server_adds_is_not_undone() -> None:
+    bench = Bench(Objects())
+    bench.objects.default = {"aDefaultOfTomorrow": 1}
+    async with bench:
+        await bench.until_written()
+        bench.settle()
+        await until(lambda: bench.unguarded == frozenset())
+        # each was applied, and replaced once, as others might have added that
+        writes = bench.objects.writes
+        for _ in range(3):
+            bench.settle()
+            await asyncio.sleep(0.01)
+        assert (writes, bench.objects.writes) == (4, 4)
+
+
+async def test_a_name_left_out_is_reported_with_the_reason_and_once_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(Objects(), records=(RECORD, node_device(NIC, runtime="nri")))
+    bench.keeper.patterns = (GPU,)
+    async with bench:
+        await bench.until_written()
+        bench.settle()
+        await until(lambda: bench.unguarded == frozenset())
+        assert bench.keeper.unguarded([node_device(NIC, runtime="nri")]) == {NIC: names.Reason.NAME_EXCLUDED}
+    [line] = reported(caplog, "resource names are left out")
+    assert line.__dict__["resource_names"] == [NIC]
+
+
 async def test_a_standby_writes_nothing() -> None:
     bench = Bench(Objects(), leads=False)
     async with bench:
-        await until(lambda: bench.keeper._desired == (GPU,))
+        await until(lambda: bench.keeper._selection.names == (GPU,))
     assert bench.objects.specs == {}

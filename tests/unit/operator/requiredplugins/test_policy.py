@@ -1,27 +1,33 @@
 """What is to be done about the policy, for every way in which the two objects may stand."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
+    MOST_CHARACTERS,
     POLICIES,
+    PolicyNames,
     Spec,
     Stored,
     binding_spec,
     guarded_by,
     is_annotated,
-    names_of,
     plan,
     policy_spec,
+    select,
 )
 
+from tests.fakes.operator.node_status import NodeStatusModel
 from tests.fakes.operator.operator_model import node_device
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
+NODES = {"node-a": NodeStatusModel().record()}
 POLICY, BINDING = policy_spec((GPU,)), binding_spec()
 WITH_DEFAULT = {**POLICY, "aDefaultOfTomorrow": 1}
 
@@ -31,23 +37,21 @@ def both(policy: Spec | None = None, binding: Spec | None = None) -> Stored:
 
 
 @pytest.mark.parametrize(
-    ("names", "stored", "accepted", "kinds"),
+    ("names", "stored", "kinds"),
     [
-        pytest.param((GPU,), both(), {}, [POLICIES, BINDINGS], id="nothing is there"),
-        pytest.param((GPU,), both(POLICY), {}, [BINDINGS], id="no binding"),
-        pytest.param((GPU,), both(None, BINDING), {}, [POLICIES], id="no policy"),
-        pytest.param((GPU,), both(POLICY, BINDING), {}, [], id="as it should be"),
-        pytest.param((GPU, NIC), both(POLICY, BINDING), {}, [POLICIES], id="a name more"),
-        pytest.param((GPU,), both(WITH_DEFAULT, BINDING), {}, [POLICIES], id="somebody's change"),
-        pytest.param((GPU,), both(WITH_DEFAULT, BINDING), {POLICIES: WITH_DEFAULT}, [], id="the server's own default"),
-        pytest.param((GPU,), both(), {POLICIES: WITH_DEFAULT}, [POLICIES, BINDINGS], id="deleted since"),
-        pytest.param((), both(), {}, [], id="nothing needed, nothing there"),
-        pytest.param((), both(POLICY, BINDING), {}, [BINDINGS, POLICIES], id="needed no more"),
-        pytest.param((), both(POLICY), {}, [POLICIES], id="half of it is left"),
+        pytest.param((GPU,), both(), [POLICIES, BINDINGS], id="nothing is there"),
+        pytest.param((GPU,), both(POLICY), [BINDINGS], id="no binding"),
+        pytest.param((GPU,), both(None, BINDING), [POLICIES], id="no policy"),
+        pytest.param((GPU,), both(POLICY, BINDING), [], id="as it should be"),
+        pytest.param((GPU, NIC), both(POLICY, BINDING), [POLICIES], id="a name more"),
+        pytest.param((GPU,), both(WITH_DEFAULT, BINDING), [POLICIES], id="somebody's change"),
+        pytest.param((), both(), [], id="nothing needed, nothing there"),
+        pytest.param((), both(POLICY, BINDING), [BINDINGS, POLICIES], id="needed no more"),
+        pytest.param((), both(POLICY), [POLICIES], id="half of it is left"),
     ],
 )
-def test_plan(names: tuple[str, ...], stored: Stored, accepted: dict[str, Spec], kinds: list[str]) -> None:
-    steps = plan(names, stored, accepted)
+def test_plan(names: tuple[str, ...], stored: Stored, kinds: list[str]) -> None:
+    steps = plan(names, stored)
     assert list(steps) == kinds
     wanted: dict[str, Any] = {POLICIES: policy_spec(names), BINDINGS: BINDING} if names else {}
     assert steps == {kind: wanted.get(kind) for kind in kinds}
@@ -61,7 +65,81 @@ def test_names_are_those_of_agents_that_work_by_nri() -> None:
         node_device(resource="example.com/a", runtime="kubelet"),
         node_device(resource="example.com/b", runtime="none"),
     ]
-    assert names_of(records) == (GPU, NIC)
+    assert select(records, NODES).names == (GPU, NIC)
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_in"),
+    [
+        pytest.param({}, True, id="in use"),
+        pytest.param({"endpoint": "Stopped"}, True, id="its plugin restarts"),
+        pytest.param({"endpoint": "Gone"}, False, id="gone"),
+        pytest.param({"endpoint": "Gone", "allocated": 1}, True, id="gone and held"),
+        pytest.param({"endpoint": "Gone", "releasing": 1}, True, id="gone and held until a container ends"),
+        pytest.param({"owner_uid": "uid-0"}, False, id="of an earlier Node"),
+        pytest.param({"owner_uid": None}, False, id="nobody's"),
+        pytest.param({"node": "node-b"}, False, id="its Node does not exist"),
+        pytest.param({"name": "by-hand"}, False, id="under another name"),
+    ],
+)
+def test_only_what_a_node_has_is_in_the_policy(fields: dict[str, Any], is_in: bool) -> None:
+    found = select([node_device(GPU, runtime="nri", **fields)], NODES)
+    assert found == PolicyNames((GPU,) if is_in else ())
+
+
+def aged(count: int, node: str = "node-a", *, length: int = 0, since: int = 0) -> list[NodeDeviceRecord]:
+    """So many NodeDevices of a node, the last ones the oldest, with names of that length."""
+    return [
+        node_device(
+            f"{node}.example.com/{number:0>{max(length - 19, 4)}}",
+            node=node,
+            runtime="nri",
+            created=f"{since + count - number:09}",
+        )
+        for number in range(count)
+    ]
+
+
+def test_a_node_has_64_names_the_oldest_first_and_takes_none_from_another() -> None:
+    old = aged(70)
+    also = node_device(old[0].resource, node="node-b", runtime="nri")
+    assert select(old, NODES) == PolicyNames(
+        tuple(record.resource for record in old[6:]), {record.resource: "TooManyNames" for record in old[:6]}
+    )
+    both = select([*old, also], {**NODES, "node-b": NODES["node-a"]})
+    assert len(both.names) == 65
+    assert old[0].resource in both.names
+
+
+def test_all_names_together_fit_into_one_expression_the_oldest_first() -> None:
+    nodes = {f"node-{letter}": NODES["node-a"] for letter in "abcdefgh"}
+    records = [record for i, node in enumerate(nodes) for record in aged(60, node, length=300, since=1000 * i)]
+    found = select(reversed(records), nodes)
+    [expression] = [each["expression"] for each in policy_spec(found.names)["matchConditions"]]
+    assert MOST_CHARACTERS - 310 < len(expression) <= MOST_CHARACTERS
+    assert found.names == tuple(sorted(sorted((r.resource for r in records), key=age_in(records))[: len(found.names)]))
+    assert set(found.left_out.values()) == {"TooManyNames"}
+
+
+def age_in(records: list[NodeDeviceRecord]) -> Callable[[str], str]:
+    created = {record.resource: record.created for record in records}
+    return lambda name: created[name]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (("*",), {GPU, NIC}),
+        ((GPU,), {GPU}),
+        (("example.com/*",), {GPU, NIC}),
+        (("*/nic", "other.com/*"), {NIC}),
+        (("example.com/g",), set()),
+        (("exampleXcom/*",), set()),
+    ],
+)
+def test_an_administrator_may_say_which_names(patterns: tuple[str, ...], names: set[str]) -> None:
+    found = select([node_device(each, runtime="nri") for each in (GPU, NIC)], NODES, patterns)
+    assert (set(found.names), found.left_out) == (names, dict.fromkeys({GPU, NIC} - names, "NameExcluded"))
 
 
 @pytest.mark.parametrize(

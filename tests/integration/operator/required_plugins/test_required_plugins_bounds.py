@@ -1,0 +1,67 @@
+"""What one node's token, or one device plugin, can do to the policy of required plugins: nothing to the names of others."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from lightkube import Client
+from nodedevice_api import names
+
+from hack.cluster import agent_objects
+from hack.cluster.accounts import client_of_pod
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import NodeDevice, apply_status
+from tests.integration.operator.required_plugins.test_required_plugins_kept import stored
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, delete, full
+
+pytestmark = pytest.mark.cluster
+
+# as long as a name may be; 325 of them are more than one expression may hold
+LONG = [f"{'d' * 60}.{'d' * 60}.{'d' * 60}.{number:0>59}/{'n' * 63}" for number in range(330)]
+
+
+@pytest.fixture
+def nodes(installed: ControlPlane, operator: OperatorProcess) -> Iterator[tuple[PlayedNode, PlayedNode]]:
+    """A node whose token is stolen, and another one."""
+    with ExitStack() as stack:
+        yield stack.enter_context(PlayedNode(installed)), stack.enter_context(PlayedNode(installed))
+
+
+@pytest.fixture
+def thief(installed: ControlPlane, nodes: tuple[PlayedNode, PlayedNode]) -> Iterator[Client]:
+    """With the token of the agent's pod on the first node."""
+    evil = nodes[0]
+    with client_of_pod(installed, SYSTEM_NAMESPACE, "nodedevice-agent", evil.name) as client:
+        yield client
+    for resource in LONG:
+        delete(installed.client, NodeDevice, evil.nd_name(resource))
+
+
+def test_one_token_stops_no_name_of_another_node(
+    installed: ControlPlane, operator: OperatorProcess, nodes: tuple[PlayedNode, PlayedNode], thief: Client
+) -> None:
+    evil, good = nodes
+    good.settle(runtime="nri")
+    for resource in LONG:
+        body = agent_objects.node_device(evil.name, resource, evil.uid)
+        thief.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
+        apply_status(thief, evil.nd_name(resource), full(healthy=1, runtime="nri"))
+    good.make(NIC)
+    good.advertise(2, NIC, runtime="nri")
+    evil.wait_condition("Advertised", "False", "TooManyNames", LONG[-1])
+    assert operator.metric("nodedevice_operator_required_plugins_names") == 2 + 64
+    assert "policy cannot be written" not in str(operator.logged("error"))
+
+
+def test_a_name_that_is_gone_or_without_its_node_is_not_in_the_policy(
+    installed: ControlPlane, operator: OperatorProcess, nodes: tuple[PlayedNode, PlayedNode]
+) -> None:
+    gone, orphan = nodes
+    gone.settle(runtime="nri")
+    gone.publish(state="Gone", runtime="nri")
+    orphan.make(NIC, is_owned=False)
+    orphan.publish(NIC, healthy=1, runtime="nri")
+    wait_until(lambda: stored(installed, "mutatingadmissionpolicies") is None, "no name is in the policy", 30)
+    gone.advertise(2, GPU, runtime="nri")

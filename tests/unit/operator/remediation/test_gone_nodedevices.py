@@ -1,0 +1,99 @@
+"""Which NodeDevices are deleted, and what happens when one cannot be."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotLeading
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, Waiting
+from nodedevice_operator.remediation import gone_nodedevices
+from nodedevice_operator.remediation.gone_nodedevices import GONE_SECONDS, GoneNodeDevices, NodeDevicesApi
+
+from tests.fakes.operator.collaborators import open_fence, running
+from tests.fakes.operator.operator_model import GPU, NIC, node_device
+
+SINCE, SINCE_SECONDS = "2026-01-02T03:04:05Z", 1767323045.0
+HELD = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0",), 0, False)
+
+
+class Api(NodeDevicesApi):
+    """Remembers what was deleted. `fails`: by NodeDevice, what its deletion raises."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+        self.fails: dict[str, ApiError] = {}
+
+    async def delete_node_device(self, record: NodeDeviceRecord) -> None:
+        if record.resource in self.fails:
+            raise self.fails[record.resource]
+        self.deleted.append(record.resource)
+
+
+def gone(resource: str = GPU, **fields: Any) -> NodeDeviceRecord:
+    return node_device(resource, **{"endpoint": "Gone", "endpoint_since": SINCE, **fields})
+
+
+def task(api: Api, *records: NodeDeviceRecord, seconds: float = GONE_SECONDS) -> GoneNodeDevices:
+    """seconds: since SINCE."""
+    cache = Cache()
+    for store in cache.stores.values():
+        store.replace(records if store is cache.node_devices else [], 1)
+    return GoneNodeDevices(cache, api, open_fence(), lambda: SINCE_SECONDS + seconds)
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_deleted"),
+    [
+        pytest.param({}, True, id="gone for an hour"),
+        pytest.param({"endpoint": "Stopped"}, False, id="its plugin restarts"),
+        pytest.param({"endpoint": "Running"}, False, id="its plugin runs"),
+        pytest.param({"endpoint": None}, False, id="without a status"),
+        pytest.param({"allocated": 1}, False, id="devices are held"),
+        pytest.param({"allocations": (HELD,)}, False, id="allocations are listed"),
+        pytest.param({"allocations_omitted": 1}, False, id="allocations are omitted"),
+        pytest.param({"releasing": 1}, False, id="a container has not ended"),
+        pytest.param({"waiting": (Waiting("uid-a", "main", "NotEnoughDevices"),)}, False, id="a pod waits"),
+        pytest.param({"cordons": 1}, False, id="an administrator's cordon"),
+    ],
+)
+async def test_what_nobody_uses_is_deleted(fields: dict[str, Any], is_deleted: bool) -> None:
+    api = Api()
+    await task(api, gone(**fields)).reconcile()
+    assert api.deleted == ([GPU] if is_deleted else [])
+
+
+async def test_not_before_the_hour_is_over() -> None:
+    api = Api()
+    await task(api, gone(), seconds=GONE_SECONDS - 1).reconcile()
+    assert api.deleted == []
+
+
+async def test_one_that_has_changed_delays_no_other() -> None:
+    api = Api()
+    api.fails[GPU] = Conflict("DELETE", "nodedevices", "the version differs", 409)
+    await task(api, gone(GPU), gone(NIC)).reconcile()
+    assert api.deleted == [NIC]
+
+
+async def test_what_is_refused_is_logged_once_and_retried(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gone_nodedevices, "_POLL_SECONDS", 0)
+    api = Api()
+    api.fails[GPU] = Forbidden("DELETE", "nodedevices", "no such role", 403)
+    async with running(task(api, gone()).work()):
+        for _ in range(10):
+            await asyncio.sleep(0)
+        api.fails[GPU] = NotLeading("DELETE", "nodedevices", "another leads")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        api.fails.clear()
+        async with asyncio.timeout(20):
+            while not api.deleted:
+                await asyncio.sleep(0)
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [(each.message, "no such role" in each.__dict__["error"]) for each in warnings] == [
+        ("NodeDevice cannot be deleted; retrying", True)
+    ]

@@ -37,6 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "control_plane" in getattr(item, "fixturenames", ()):
             item.add_marker("cluster")
+        # these mount, chown or make device files: the rest of the suite is for people who are not root, too
         if item.get_closest_marker("root") is not None and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason=f"{item.name} needs root: run pytest as root"))
 

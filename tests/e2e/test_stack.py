@@ -51,6 +51,7 @@ def test_changed_capacity_is_repaired(stack: Stack, nodes: Observer, patch: dict
     stack.wait_for("an Event reports it", lambda: "CapacityRepaired" in _event_reasons(stack, NODE_A))
 
 
+# that plugin knows one directory, the kubelet's, which is the agent's only in a mount namespace
 @pytest.mark.skipif(not sample_plugin.unshare(), reason="needs a mount namespace: be root, or allow user namespaces")
 def test_a_plugin_of_somebody_else(stack: Stack, nodes: Observer) -> None:
     """Kubernetes' own sample device plugin, as it is."""

@@ -128,12 +128,12 @@ class AgentNode:
         """The NodeDevice; empty where there is none."""
         try:
             # lightkube's generic objects have no types
-            found: Json = self.client.get(NodeDevice, node_device_name(self.name, resource_name)).to_dict()  # type: ignore[no-untyped-call]
+            found: Any = self.client.get(NodeDevice, node_device_name(self.name, resource_name))
         except ApiError as exc:
             if exc.status.code != 404:
                 raise
             return {}
-        return found
+        return dict(found.to_dict())
 
     def status(self, resource_name: str = GPU) -> Json:
         """Its status; empty where there is none."""

@@ -36,6 +36,7 @@ def environment(cluster: ChartCluster, tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": os.pathsep.join(folders), "KUBECONFIG": kubeconfig, "HOME": str(tmp_path)}
 
 
+# the README is typed as it stands, and its device is one that nearly every Linux has; another one would be another text
 @pytest.mark.skipif(not _DEVICE.exists(), reason=f"the README's device is missing here: make {_DEVICE} (modprobe fuse)")
 @pytest.mark.usefixtures("images")
 def test_from_nothing_to_a_pod_with_a_device(cluster: ChartCluster, environment: dict[str, str]) -> None:

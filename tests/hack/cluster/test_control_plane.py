@@ -47,6 +47,7 @@ def _get(control_plane: ControlPlane, *what: str) -> dict[str, Any]:
     return found
 
 
+# whoever brings programs of their own chooses the version: only what is built here is pinned
 @pytest.mark.skipif("KUBEBUILDER_ASSETS" in os.environ, reason="KUBEBUILDER_ASSETS may hold any version: unset it")
 def test_server_and_kubectl_are_the_pinned_version(control_plane: ControlPlane) -> None:
     versions = json.loads(control_plane.kubectl("version", "-o", "json"))

@@ -12,6 +12,7 @@ from hack.cluster.node.checks import why_not_here
 from hack.cluster.node.machine import Machine
 from hack.cluster.waiting import wait_until
 
+# namespaces, mounts and cgroups of its own take root
 pytestmark = pytest.mark.skipif(bool(why_not_here()), reason=why_not_here())
 
 _ROOT = Path(__file__).parents[3]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.fakes.hosted_manager import hosted
+from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 RESOURCE = "example.com/fake"
@@ -32,6 +32,10 @@ class _Touchy(FakePlugin):
             await self.register()
 
 
+async def _available(manager: HostedManager, count: int) -> None:
+    await manager.until(lambda: manager.available(RESOURCE) == count)
+
+
 def _devices(count: int) -> dict[str, FakeDevice]:
     return {f"device-{number}": FakeDevice() for number in range(count)}
 
@@ -49,8 +53,7 @@ async def test_it_is_served_through_restarts_without_endless_registrations(tmp_p
             await plugin.wait_for_calls("GetDevicePluginOptions", asked + 3)
             for count in (*range(3, 20), 2):
                 await plugin.update(_devices(count))
-                # mypy infers no type for a lambda with defaults
-                await manager.until(lambda m=manager, n=count: m.available(RESOURCE) == n)  # type: ignore[misc]
+                await _available(manager, count)
             assert not plugin.socket_path.exists(), f"after restart {restart} it is reached under its second name alone"
             assert len(plugin.calls_of("GetDevicePluginOptions")) < asked + 10
             living.cancel()

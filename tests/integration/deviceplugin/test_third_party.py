@@ -24,6 +24,7 @@ CDI_FILE = Path("/var/run").resolve() / "cdi/example.com.json"
 
 pytestmark = [
     pytest.mark.cluster,
+    # these plugins know one directory, the kubelet's, which is ours only in a mount namespace
     pytest.mark.skipif(not unshare(), reason="needs a mount namespace: be root, or allow user namespaces"),
 ]
 

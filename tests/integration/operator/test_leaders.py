@@ -137,6 +137,18 @@ def storm(nodes: list[PlayedNode]) -> Iterator[None]:
         thread.join()
 
 
+def stop_past_its_deadline(installed: ControlPlane, leader: OperatorProcess, other: OperatorProcess) -> str:
+    """Amid its writes, until the other leads; when it went on, as the audit log writes it."""
+    written = len(writes_of(installed, leader))
+    wait_until(lambda: len(writes_of(installed, leader)) > written + 20, "it is amid writes")
+    leader.signal(signal.SIGSTOP)
+    wait_until(lambda: other.leads, "the other leads")
+    awake, before = now_text(), stood_by(leader)
+    leader.signal(signal.SIGCONT)
+    wait_until(lambda: stood_by(leader) > before, "it knows that it leads no more")
+    return awake
+
+
 def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(installed: ControlPlane, pair: Pair) -> None:
     leader, other = pair
     with contextlib.ExitStack() as made:
@@ -147,13 +159,7 @@ def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(installed: C
             node.advertise(1)
         for _ in range(_STOPS):
             with storm(nodes):
-                written = len(writes_of(installed, leader))
-                wait_until(lambda: len(writes_of(installed, leader)) > written + 20, "it is amid writes")  # noqa: B023  # called at once
-                leader.signal(signal.SIGSTOP)
-                wait_until(lambda: other.leads, "the other leads")  # noqa: B023  # called at once
-                awake, before = now_text(), stood_by(leader)
-                leader.signal(signal.SIGCONT)
-                wait_until(lambda: stood_by(leader) > before, "it knows that it leads no more")  # noqa: B023  # called at once
+                awake = stop_past_its_deadline(installed, leader, other)
             late = writes_of(installed, leader, awake)
             # what came in, and when
             assert [(e["verb"], e["requestURI"], e["requestReceivedTimestamp"], awake) for e in late] == []

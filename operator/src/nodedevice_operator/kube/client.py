@@ -184,7 +184,7 @@ class Client:
     def lend_session(self) -> aiohttp.ClientSession:
         """A session for a library, on the same connections; closing it leaves them open.
 
-        Each of its requests gets the current token. A refusal is a broken connection there, so that the library retries
+        Each of its requests gets the current token. A refusal becomes a broken connection there, so that the library retries
         instead of giving up.
         """
         return aiohttp.ClientSession(

@@ -323,7 +323,7 @@ class SlowDisk:
 def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
     monkeypatch.setattr(nri_backend, "WAIT_SECONDS", 30.0)
     disk = SlowDisk()
-    monkeypatch.setattr(PluginHost, "saved", lambda host: disk.saved())
+    monkeypatch.setattr(PluginHost, "saved", lambda host, pod_uid: disk.saved())
     return disk
 
 

@@ -156,7 +156,7 @@ class NriBackend:
                     if not decision.is_temporary or not await self._changes(until):
                         raise InjectionRefused(decision.message)
                 case Grant():
-                    await self._saved(until)
+                    await self._saved(sandbox.uid, until)
                     if self._injection.version(sandbox.uid, container.name) == decision.version:
                         self._created(sandbox, container, decision)
                         return decision.edits
@@ -188,10 +188,10 @@ class NriBackend:
                 return await self._host.effects_done.wait()
         return False
 
-    async def _saved(self, until: float) -> None:
+    async def _saved(self, pod_uid: str, until: float) -> None:
         try:
             async with asyncio.timeout_at(until):
-                await self._host.saved()
+                await self._host.saved(pod_uid)
         except TimeoutError as exc:
             raise InjectionRefused(
                 "the allocation is not on disk yet: is the disk of --state-dir slow or full?"

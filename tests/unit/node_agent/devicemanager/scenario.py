@@ -193,7 +193,7 @@ def published(effects: Iterable[Effect]) -> set[str]:
 
 
 def is_saved(effects: Iterable[Effect], *, durable: bool) -> bool:
-    return SaveCheckpoint(durable) in list(effects)
+    return any(isinstance(effect, SaveCheckpoint) and effect.durable == durable for effect in effects)
 
 
 def held_by(

@@ -20,7 +20,7 @@ class TestServed:
     def test_a_pod_is_saved_durably_before_anything_is_published(self) -> None:
         scenario, call = asked()
         effects = scenario.answer(call)
-        assert effects == [SaveCheckpoint(durable=True), Publish(GPU)]
+        assert effects == [SaveCheckpoint(durable=True, pod_uid="p"), Publish(GPU)]
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_the_response_is_kept_unchanged(self) -> None:

@@ -165,7 +165,7 @@ class TestLostCheckpoint:
     @pytest.mark.kubelet("behaviour 60")
     def test_allocate_is_called_again_and_its_response_saved(self) -> None:
         scenario, call = called_again()
-        assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True), Publish(GPU)]
+        assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True, pod_uid="p"), Publish(GPU)]
         (kept,) = scenario.manager.book
         assert kept.response == b"again"
         assert scenario.passes(600) == []

@@ -197,7 +197,53 @@ async def test_a_runtime_that_comes_back_shows_which_containers_have_ended(
     await connection.close()
     manager.pods()
     assert holders(manager) == {"a": POD.uid}
+    ended = made()
+    ended.state = api_pb2.CONTAINER_STOPPED
+    runtime.pods, runtime.containers = [sandbox()], [ended]
     await runtime.plugin()
+    await manager.until(lambda: holders(manager) == {})
+
+
+async def test_a_container_that_the_runtime_leaves_out_of_its_list_keeps_its_device(
+    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As containerd does while a shim does not respond: the process may live on, and the pod was deleted by force."""
+    later = Pod("uid-2", "default", "next", POD.containers)
+    async with agent(tmp_path) as (manager, _):
+        await manager.register(plugin)
+        await with_pod(manager)
+        connection = await runtime.plugin()
+        await connection.create_container(sandbox(), made())
+        manager.pods(later)
+        await connection.close()
+        await runtime.plugin()
+        assert holders(manager) == {"a": POD.uid}
+        (logged,) = [r for r in caplog.records if r.message.startswith("runtime does not list a container")]
+        assert logged.__dict__["container_id"] == made().id
+        await manager.host.saved()
+    async with agent(tmp_path, later) as (manager, _):
+        connection = await runtime.plugin()
+        await manager.until(lambda: manager.manager.resources[RESOURCE].is_live)
+        assert holders(manager) == {"a": POD.uid}
+        await connection.container_event("RemoveContainer", sandbox(), made())
+        await manager.until(lambda: holders(manager) == {"a": "uid-2"})
+
+
+async def test_a_running_container_whose_sandbox_is_left_out_keeps_its_device(
+    manager: HostedManager, runtime: FakeRuntime, connection: PluginConnection
+) -> None:
+    await with_pod(manager)
+    adjusted = await connection.create_container(sandbox(), made())
+    running = api_pb2.Container(id=made().id, pod_sandbox_id=made().pod_sandbox_id, name="main", pid=7)
+    running.state = api_pb2.CONTAINER_RUNNING
+    running.annotations.update(adjusted.annotations)
+    running.labels["io.kubernetes.pod.uid"] = POD.uid
+    runtime.containers = [running]
+    await connection.close()
+    manager.pods()
+    connection = await runtime.plugin()
+    assert holders(manager) == {"a": POD.uid}
+    await connection.container_event("StopContainer", sandbox(), running)
     await manager.until(lambda: holders(manager) == {})
 
 

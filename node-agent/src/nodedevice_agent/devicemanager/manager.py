@@ -70,6 +70,8 @@ class DeviceManager:
         if checkpoint is not None:
             self._restore(checkpoint.allocations, checkpoint.registered, now)
             self.pre_starts.require(key for key in checkpoint.pre_starts if self.book.of(*key) is not None)
+            if waits_for_runtime:
+                self.containers.restore(checkpoint.unlisted, now)
 
     # -- plugins --------------------------------------------------------------------------------------------------------
 
@@ -244,7 +246,8 @@ class DeviceManager:
             if resource.state is not EndpointState.GONE or resource.holders
         }
         allocations = tuple(self.book) if self.book.by_pod else ()
-        return Checkpoint(allocations, registered, pre_starts=tuple(self.pre_starts.required))
+        pre_starts, unlisted = tuple(self.pre_starts.required), self.containers.unlisted()
+        return Checkpoint(allocations, registered, pre_starts=pre_starts, unlisted=unlisted)
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 

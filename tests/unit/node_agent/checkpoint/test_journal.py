@@ -18,6 +18,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     JournalMark,
     PluginSocket,
 )
+from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 
 GPU = "example.com/gpu"
 START = JournalMark("ours", 7)
@@ -44,7 +45,8 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
     registered = draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _IDS, max_size=2))
     sockets = draw(st.sampled_from([(), (PluginSocket(GPU, "gpu.sock"),)]))
     pre_starts = tuple((uid, "main", GPU) for uid in uids if draw(st.booleans()))
-    return Checkpoint(tuple(allocations), registered, "boot-1", sockets, pre_starts)
+    unlisted = tuple(UnlistedContainer(uid, "main", f"c-{uid}", "s") for uid in uids if draw(st.booleans()))
+    return Checkpoint(tuple(allocations), registered, "boot-1", sockets, pre_starts, unlisted)
 
 
 def ordered(checkpoint: Checkpoint) -> Checkpoint:

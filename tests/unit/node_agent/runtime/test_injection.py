@@ -1,6 +1,7 @@
 """What a container gets when it is created, and why it is refused."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile
 from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings
 from nodedevice_agent.devicemanager.resource import PluginOptions
-from nodedevice_agent.devicemanager.runtime import Sandbox
+from nodedevice_agent.devicemanager.runtime import ContainerState, Sandbox
 from nodedevice_agent.runtime.injection import Grant, Refusal, requires_plugin
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
@@ -275,10 +276,21 @@ class TestPreStart:
 
     def test_is_called_again_after_an_end_while_the_runtime_was_disconnected(self) -> None:
         scenario = prepared(container(gpu=1))
-        scenario.create("p")
+        made = scenario.create("p")
         scenario.runtime.lost()
-        (call,) = scenario.prepare(scenario.sync())
+        (call,) = scenario.prepare(scenario.sync(("p", replace(made, state=ContainerState.STOPPED))))
         assert call.container == "main"
+
+    def test_is_called_again_after_an_end_that_the_runtime_does_not_report(self) -> None:
+        """Not before the kubelet creates the next instance: until then the device may be in use."""
+        scenario = prepared(container(gpu=1))
+        scenario.create("p")
+        assert scenario.prepare(scenario.sync()) == []
+        effects = scenario.runtime.creating("p", "main", scenario.now)
+        assert scenario.refusal("p", "main").is_temporary
+        (call,) = scenario.prepare(effects)
+        assert call.container == "main"
+        assert isinstance(scenario.ask("p", "main"), Grant)
 
     def test_a_call_for_another_that_shares_the_device_is_waited_for(self) -> None:
         scenario = with_plugin(1, pre_start_required=True).run(pod("p", init("prep"), container("main", gpu=1)))

@@ -11,6 +11,7 @@ import msgspec
 
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 
 NO_NUMA_NODE = -1
 _MAX_MESSAGE = 300
@@ -84,7 +85,7 @@ class Checkpoint:
 
     registered: healthy device IDs by resource; a restart uses only the names. boot_id: of the kernel at writing time.
     sockets: the plugins that were connected; only a hint for the next start, so invalid entries do not make the file corrupt.
-    pre_starts: the pending PreStartContainer calls.
+    pre_starts: the pending PreStartContainer calls. unlisted: containers that may live, and that the runtime does not list.
     journal: the last journal line that is included; None without a journal, as in a kubelet's checkpoint.
     """
 
@@ -93,6 +94,7 @@ class Checkpoint:
     boot_id: str = ""
     sockets: tuple[PluginSocket, ...] = ()
     pre_starts: tuple[AllocationKey, ...] = ()
+    unlisted: tuple[UnlistedContainer, ...] = ()
     journal: JournalMark | None = None
 
 

@@ -209,7 +209,7 @@ class TestLostCheckpoint:
         # the response to the first call changes nothing any more
         scenario.fail(call)
         assert calls(scenario.passes(30)) == []
-        assert scenario.answer(again, b"again") == [SaveCheckpoint(durable=True), Publish(GPU)]
+        assert scenario.answer(again, b"again") == [SaveCheckpoint(durable=True, pod_uid="hash"), Publish(GPU)]
         (kept,) = scenario.manager.book
         assert (kept.pod_uid, kept.response) == ("hash", b"again")
 

@@ -33,7 +33,11 @@ def test_renders_these_objects_and_no_others() -> None:
         *(("ServiceAccount", SYSTEM_NAMESPACE, account) for account in accounts),
         *((kind, "", account) for kind in ("ClusterRole", "ClusterRoleBinding") for account in accounts),
         *((kind, AGENTS_NAMESPACE, account) for kind in ("Role", "RoleBinding") for account in accounts),
-        *((kind, "", name) for kind in POLICIES for name in (*accounts, "nodedevice-operator-pods")),
+        *(
+            (kind, "", name)
+            for kind in POLICIES
+            for name in (*accounts, "nodedevice-operator-pods", "nodedevice-operator-cordons")
+        ),
         *((kind, SYSTEM_NAMESPACE, "nodedevice-operator-election") for kind in ("Role", "RoleBinding")),
         *(("ConfigMap", SYSTEM_NAMESPACE, account) for account in accounts),
         ("DaemonSet", SYSTEM_NAMESPACE, "nodedevice-agent"),
@@ -44,7 +48,10 @@ def test_renders_these_objects_and_no_others() -> None:
 
 @pytest.mark.parametrize(
     ("value", "policies"),
-    [("agents", ["nodedevice-agent"]), ("operator", ["nodedevice-operator", "nodedevice-operator-pods"])],
+    [
+        ("agents", ["nodedevice-agent"]),
+        ("operator", ["nodedevice-operator", "nodedevice-operator-cordons", "nodedevice-operator-pods"]),
+    ],
 )
 def test_a_policy_can_be_switched_off(value: str, policies: list[str]) -> None:
     missing = set(rendered()) - set(rendered({"admission": {value: False}}))

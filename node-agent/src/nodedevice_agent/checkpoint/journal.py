@@ -20,6 +20,7 @@ from nodedevice_agent.checkpoint.format import (
     check_consistent,
     from_entry,
     from_pre_starts,
+    to_cordons,
     to_entry,
     to_json,
     to_pre_starts,
@@ -46,6 +47,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     Endpoints: Any = None
     PreStarts: Any = None
     Unlisted: Any = None
+    Cordons: Any = None
 
 
 def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> bytes | None:
@@ -56,7 +58,8 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     sockets = None if before.sockets == after.sockets else after.sockets
     pre_starts = None if before.pre_starts == after.pre_starts else from_pre_starts(after.pre_starts)
     unlisted = None if before.unlisted == after.unlisted else after.unlisted
-    line = _Line(mark.generation, mark.sequence, released, entered, registered, sockets, pre_starts, unlisted)
+    cordons = None if before.cordons == after.cordons else after.cordons
+    line = _Line(mark.generation, mark.sequence, released, entered, registered, sockets, pre_starts, unlisted, cordons)
     if line == _Line(mark.generation, mark.sequence):
         return None
     octets = to_json(line).encode()
@@ -75,7 +78,8 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         return checkpoint
     entries = {_key(allocation): allocation for allocation in checkpoint.allocations}
     registered: dict[str, tuple[str, ...] | None] = dict(checkpoint.registered)
-    sockets, pre_starts, unlisted = checkpoint.sockets, checkpoint.pre_starts, checkpoint.unlisted
+    sockets, pre_starts = checkpoint.sockets, checkpoint.pre_starts
+    unlisted, cordons = checkpoint.unlisted, checkpoint.cordons
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
@@ -84,6 +88,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         sockets = sockets if line.Endpoints is None else to_sockets(line.Endpoints)
         pre_starts = pre_starts if line.PreStarts is None else to_pre_starts(line.PreStarts)
         unlisted = unlisted if line.Unlisted is None else to_unlisted(line.Unlisted)
+        cordons = cordons if line.Cordons is None else to_cordons(line.Cordons)
     check_consistent(entries.values())
     return replace(
         checkpoint,
@@ -92,6 +97,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         sockets=sockets,
         pre_starts=pre_starts,
         unlisted=unlisted,
+        cordons=cordons,
         journal=replace(mark, sequence=mark.sequence + len(newer)),
     )
 

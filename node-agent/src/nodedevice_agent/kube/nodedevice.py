@@ -9,7 +9,7 @@ immediately once the watch is connected again or the object was deleted.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
@@ -17,11 +17,12 @@ from typing import Protocol
 from nodedevice_api.names import node_device_name
 
 from nodedevice_agent import __version__, metrics
+from nodedevice_agent.devicemanager.cordons import NO_CORDONS
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, inform, log_failure, pause_seconds
-from nodedevice_agent.kube.status import Json, cordoned_ids, node_device_status, well_formed
+from nodedevice_agent.kube.status import Json, cordons_of, node_device_status, well_formed
 
 log = logging.getLogger(__name__)
 
@@ -141,9 +142,15 @@ class Publisher:
             injectable=backend.injectable(now),
         )
 
-    def cordoned(self, resource_name: str, device_ids: frozenset[str]) -> None:
-        """The administrator's cordons, all of them."""
-        self._host.do(self._host.manager.cordoned(resource_name, device_ids, self._host.now()))
+    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str]) -> None:
+        """All cordons in the NodeDevice of that UID, device ID to reason; uid "" where there is none."""
+        manager = self._host.manager
+        before = manager.cordons.get(resource_name, NO_CORDONS).remembered
+        self._host.do(manager.cordoned(resource_name, uid, in_spec, self._host.now()))
+        after = manager.cordons.get(resource_name, NO_CORDONS).remembered
+        if after.keys() - before.keys():
+            extra = {"resource_name": resource_name, "device_ids": sorted(after)[:16]}
+            log.warning("NodeDevice with cordons was deleted; keeping them", extra=extra)
 
 
 class Contention:
@@ -243,8 +250,8 @@ class NodeDeviceSync:
             self._ours = ()
         self._is_owned = found is None or _has_owner(found, self._node_name)
         self._observed = found.status if found is not None else None
-        cordoned = cordoned_ids(found.spec) if found is not None else frozenset()
-        self._publisher.cordoned(self._resource_name, cordoned)
+        uid, spec = (found.metadata.uid or "", found.spec) if found is not None else ("", {})
+        self._publisher.cordoned(self._resource_name, uid, cordons_of(spec.get("cordonedDevices")))
         self.touch()
 
     def _is_edited(self, status: Json) -> bool:

@@ -43,9 +43,14 @@ class NodeDeviceMetadata(MetadataSchema):
     managed_fields: list[StatusWriter] = []
 
 
+class CordonId(Schema):
+    id: str
+
+
 class NodeDeviceSpec(Schema):
     node_name: str
     resource_name: str
+    cordoned_devices: list[CordonId] = []
 
 
 class EndpointSchema(Schema):
@@ -111,6 +116,7 @@ class NodeDeviceStatusSchema(Schema):
     allocations: list[AllocationStatus] = []
     allocations_omitted: int = 0
     waiting: tuple[Waiting, ...] = ()
+    remembered_cordons: list[CordonId] = []
     conditions: list[ConditionStatus] = []
 
 
@@ -159,7 +165,7 @@ class StoredCondition:
 class NodeDeviceRecord:
     """A NodeDevice. `has_status` is False until its agent has written a status, whatever others have written into it.
 
-    runtime: how devices reach containers there.
+    runtime: how devices reach containers there. lost_cordons: device IDs of cordons of an object before it that it does not have.
     edited_by: other field managers that have written status fields of the agent or the operator.
     """
 
@@ -188,6 +194,7 @@ class NodeDeviceRecord:
     waiting: tuple[Waiting, ...] = ()
     conditions: Mapping[str, StoredCondition] = field(default_factory=dict)
     edited_by: frozenset[str] = frozenset()
+    lost_cordons: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
@@ -249,6 +256,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         waiting=status.waiting,
         conditions={intern(c.type): _condition(c) for c in status.conditions},
         edited_by=_editors(meta.managed_fields),
+        lost_cordons=_lost_cordons(obj),
     )
 
 
@@ -256,6 +264,11 @@ def _editors(entries: Sequence[StatusWriter]) -> frozenset[str]:
     """Other managers that have written fields of the agent or the operator. A condition of another type belongs to its writer."""
     others = [entry for entry in entries if entry.subresource == STATUS and entry.manager not in _WRITERS]
     return frozenset(intern(entry.manager) for entry in others if _is_edit(entry.fields)) if others else _NOBODY
+
+
+def _lost_cordons(obj: NodeDeviceSchema) -> frozenset[str]:
+    remembered = obj.status.remembered_cordons
+    return frozenset(c.id for c in remembered) - {c.id for c in obj.spec.cordoned_devices} if remembered else _NOBODY
 
 
 def _is_of_agent(obj: NodeDeviceSchema) -> bool:

@@ -81,7 +81,7 @@ class TestDuringACall:
 
     def test_a_device_that_was_cordoned_meanwhile_is_not_allocated(self) -> None:
         scenario, call = asked()
-        scenario.happens("cordoned", GPU, ["d0"])
+        scenario.cordon(GPU, ["d0"])
         (again,) = calls(scenario.answer(call))
         assert again.device_ids == ("d1",)
 

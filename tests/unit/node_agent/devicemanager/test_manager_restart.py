@@ -98,7 +98,7 @@ class TestFromCheckpoint:
         scenario.plugin(3)
         assert calls(scenario.see(pod("q", gpu=1))) == []
         assert scenario.reasons() == {"q": "CordonsNotSynced"}
-        assert len(calls(scenario.happens("cordoned", GPU, ()))) == 1
+        assert len(calls(scenario.cordon(GPU, ()))) == 1
 
     def test_a_pod_that_ended_meanwhile_keeps_its_devices_until_the_runtime_reports(self) -> None:
         scenario = restarted_with_one_pod(waits_for_runtime=True)

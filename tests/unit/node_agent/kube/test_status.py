@@ -47,7 +47,7 @@ def test_one_of_everything() -> None:
     devices = [Device("d0", numa_nodes=(0, 1)), Device("d1"), Device("d2", healthy=False)]
     scenario.plugin(devices, options=WITH_PREFERENCES)
     scenario.run(pod("uid-p", gpu=1), pod("uid-q", gpu=2))
-    scenario.happens("cordoned", GPU, ["d1"])
+    scenario.cordon(GPU, ["d1"])
     shown = status(scenario)
     assert shown | {"conditions": []} == {
         "total": 3,
@@ -99,6 +99,7 @@ def test_one_of_everything() -> None:
                 "since": MONDAY,
             }
         ],
+        "rememberedCordons": [],
         "conditions": [],
     }
 
@@ -128,7 +129,7 @@ class TestSince:
         scenario = Scenario.with_plugin([*device_ids(4), Device("sick", healthy=False)], waits_for_runtime=True)
         scenario.run(pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=9))
         scenario.gone("q")
-        scenario.happens("cordoned", GPU, ["d1"])
+        scenario.cordon(GPU, ["d1"])
         first = status(scenario)
         assert status(scenario, first, TUESDAY) == first
 
@@ -151,13 +152,13 @@ class TestSince:
 
     def test_the_time_of_a_cordon_stays_until_it_is_set_again(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
-        scenario.happens("cordoned", GPU, ["d0"])
+        scenario.cordon(GPU, ["d0"])
         first = status(scenario)
         assert status(scenario, first, TUESDAY)["devices"][0]["cordonedSince"] == MONDAY
-        scenario.happens("cordoned", GPU, [])
+        scenario.cordon(GPU, [])
         second = status(scenario, first, TUESDAY)
         assert "cordonedSince" not in second["devices"][0]
-        scenario.happens("cordoned", GPU, ["*"])
+        scenario.cordon(GPU, ["*"])
         assert status(scenario, second, TUESDAY)["devices"][0]["cordonedSince"] == TUESDAY
 
     def test_of_the_endpoint_and_its_condition_move_with_the_state(self) -> None:

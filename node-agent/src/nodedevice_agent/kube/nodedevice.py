@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
-from nodedevice_api.names import node_device_name
+from nodedevice_api.names import Reason, node_device_name
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.devicemanager.cordons import NO_CORDONS
@@ -40,6 +40,13 @@ FREE_EDITS = 3
 _LONGEST_CONTENTION_PAUSE_SECONDS = 10.0
 
 
+_ADVERTISED = (
+    "Unknown",
+    Reason.RUNTIME_NONE,
+    "devices are advertised and recorded, and containers get nothing (--runtime none --advertise-without-injection)",
+)
+
+
 class Backend(Protocol):
     """How devices reach containers, as far as it decides what is published."""
 
@@ -62,10 +69,16 @@ class Backend(Protocol):
 
 
 class RecordOnly:
-    """The backend of --runtime none: devices are counted and recorded, and do not reach containers."""
+    """The backend of --runtime none: devices are counted and recorded, and do not reach containers.
+
+    advertises: whether the administrator wants them advertised all the same.
+    """
 
     is_settled = True
     notes = ""
+
+    def __init__(self, *, advertises: bool = False) -> None:
+        self._advertises = advertises
 
     def resource_changed(self, resource_name: str) -> None:
         """Nobody else is served."""
@@ -73,8 +86,8 @@ class RecordOnly:
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         return False
 
-    def injectable(self, now: Snapshot) -> None:
-        return None
+    def injectable(self, now: Snapshot) -> tuple[str, str, str] | None:
+        return _ADVERTISED if self._advertises else None
 
 
 class Publisher:

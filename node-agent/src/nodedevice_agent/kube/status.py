@@ -28,9 +28,10 @@ MAX_WAITING = 256
 MAX_LIST_BYTES = 256 * 1024
 
 _NOT_INJECTED = (
-    "Unknown",
+    "False",
     Reason.RUNTIME_NONE,
-    "devices are counted and recorded, and not injected into containers (--runtime none)",
+    "devices do not reach containers (--runtime none), so only held ones are advertised: set --runtime auto, nri or kubelet, or "
+    "--advertise-without-injection for pods that need none in their containers",
 )
 
 

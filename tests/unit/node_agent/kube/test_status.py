@@ -324,9 +324,9 @@ class TestConditions:
             event(argument)
             assert condition(status(scenario), "Registered")[:2] == expected
 
-    def test_injectable_is_unknown_without_a_runtime(self) -> None:
+    def test_injectable_is_false_without_a_runtime(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
-        assert condition(status(scenario), "Injectable")[:2] == ("Unknown", "RuntimeNone")
+        assert condition(status(scenario), "Injectable")[:2] == ("False", "RuntimeNone")
 
 
 WELL = Device("a", attributes=(("model", "H100"), ("pciBusID", "0000:1b:00.0")))

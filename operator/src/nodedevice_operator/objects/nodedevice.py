@@ -24,6 +24,8 @@ _CONDITIONS: Final = "f:conditions"
 _THEIR_CONDITIONS: Final = frozenset(
     f'k:{{"type":"{kind}"}}' for kind in (*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS)
 )
+# one write's worth; the others follow when these are set
+_MOST_LOST: Final = 256
 _NOBODY: Final[frozenset[str]] = frozenset()
 
 
@@ -165,7 +167,8 @@ class StoredCondition:
 class NodeDeviceRecord:
     """A NodeDevice. `has_status` is False until its agent has written a status, whatever others have written into it.
 
-    runtime: how devices reach containers there. lost_cordons: device IDs of cordons of an object before it that it does not have.
+    runtime: how devices reach containers there. lost_cordons: device IDs of cordons of an object before it that it does not have;
+    where there are many, the first.
     edited_by: other field managers that have written status fields of the agent or the operator.
     """
 
@@ -267,8 +270,12 @@ def _editors(entries: Sequence[StatusWriter]) -> frozenset[str]:
 
 
 def _lost_cordons(obj: NodeDeviceSchema) -> frozenset[str]:
-    remembered = obj.status.remembered_cordons
-    return frozenset(c.id for c in remembered) - {c.id for c in obj.spec.cordoned_devices} if remembered else _NOBODY
+    remembered = {c.id for c in obj.status.remembered_cordons}
+    return (
+        frozenset(sorted(remembered - {c.id for c in obj.spec.cordoned_devices})[:_MOST_LOST])
+        if remembered
+        else _NOBODY
+    )
 
 
 def _is_of_agent(obj: NodeDeviceSchema) -> bool:

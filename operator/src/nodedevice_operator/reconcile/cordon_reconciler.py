@@ -6,7 +6,7 @@ faster than an agent that is away. What others have set stays as it is. The poli
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from nodedevice_api import names
@@ -19,9 +19,6 @@ from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.observability.events import NORMAL, Event, EventReason, about_node_device, some
 from nodedevice_operator.observability.recorder import EventRecorder
-
-# in one write, so that the policy's cost stays bounded
-MOST_AT_ONCE: Final = 256
 
 # id, and reason where there is one
 Cordon = dict[str, str]
@@ -124,7 +121,7 @@ class CordonReconciler:
                 f"{record.resource} on {record.node}: cordoned again, as before its object was deleted: {some(ids)}"
             )
             self.recorder.post(Event(about_node_device(record), NORMAL, EventReason.CORDONS_RESTORED, message))
-        return sorted(due) if len(missing) < MOST_AT_ONCE else [cordon["id"] for cordon in missing]
+        return sorted(due)
 
 
 def to_restore(found: CordonsSchema, due: frozenset[str]) -> tuple[list[Cordon], list[Cordon]]:
@@ -133,7 +130,7 @@ def to_restore(found: CordonsSchema, due: frozenset[str]) -> tuple[list[Cordon],
     stored = {cordon["id"]: cordon for cordon in found.spec.cordoned_devices}
     own = [cordon for device_id, cordon in stored.items() if device_id in ours]
     missing = [c for c in found.status.remembered_cordons if c["id"] in due and c["id"] not in stored]
-    return own, missing[:MOST_AT_ONCE]
+    return own, missing
 
 
 def _owned_ids(entry: _Fields) -> list[str]:

@@ -88,13 +88,19 @@ class ContainerEvents:
         known = {instance.id: instance for instance in self._containers}
         pod_uids = {sandbox.id: sandbox.uid for sandbox in sandboxes}
         alive: list[ContainerInstance] = []
+        # those that run and are new here: the kubelet creates none of a container before the one before it has ended
+        successors: set[tuple[str, str]] = set()
         for found in containers:
             before = known.pop(found.id, None)
             # a running container may be listed without its sandbox
             pod_uid = pod_uids.get(found.sandbox_id) or found.pod_uid or (before.pod_uid if before is not None else "")
             if pod_uid and found.state is not ContainerState.STOPPED:
                 alive.append(_with_known_marks(_instance(pod_uid, found, now), before))
-        alive += [replace(a, unlisted_since=a.unlisted_since or now) for a in known.values()]
+                if before is None and not alive[-1].is_doubtful:
+                    successors.add((pod_uid, found.name))
+        for a in known.values():
+            if (a.pod_uid, a.container) not in successors:
+                alive.append(a if a.unlisted_since is not None else replace(a, unlisted_since=now))
         unlisted = self._containers.unlisted()
         gone = self._containers.synchronized(a for a in alive if not self._requests_nothing(a.pod_uid))
         effects: list[Effect] = []

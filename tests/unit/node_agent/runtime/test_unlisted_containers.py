@@ -102,6 +102,25 @@ def test_the_next_instance_replaces_it() -> None:
     assert scenario.held() == {"next/main": ("d0",)}
 
 
+@pytest.mark.parametrize(
+    ("state", "is_replaced"),
+    [(ContainerState.RUNNING, True), (ContainerState.CREATED, False), (ContainerState.STOPPED, False)],
+)
+def test_an_instance_that_was_created_while_the_agent_was_disconnected(
+    state: ContainerState, is_replaced: bool
+) -> None:
+    """One that does not run may be older."""
+    scenario = connected().run(pod("p", gpu=1))
+    first = scenario.create("p")
+    second = replace(first, id="p-main-2", state=state)
+    scenario.runtime.lost()
+    scenario.sync(("p", second))
+    assert (scenario.manager.containers.find("p", first.id) is None) == is_replaced
+    scenario.end(second, "p")
+    scenario.gone("p")
+    assert (scenario.held() == {}) == is_replaced
+
+
 def test_is_not_reported_as_running() -> None:
     scenario = RuntimeScenario.with_plugin(1)
     scenario.sync(("p", container("p")))

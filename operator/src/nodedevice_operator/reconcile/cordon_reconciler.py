@@ -101,7 +101,8 @@ class CordonReconciler:
             if not due:
                 continue
             try:
-                memory.restored.setdefault(record.uid, set()).update(await self._restore(record, due))
+                await self._restore(record, due)
+                memory.restored.setdefault(record.uid, set()).update(due)
             except NotFound:
                 continue
             except ApiError as error:
@@ -110,18 +111,15 @@ class CordonReconciler:
                     break
         return failures
 
-    async def _restore(self, record: NodeDeviceRecord, due: frozenset[str]) -> list[str]:
-        """Returns the device IDs that are cordoned now."""
+    async def _restore(self, record: NodeDeviceRecord, due: frozenset[str]) -> None:
         found = await self.api.read_cordons(record)
         own, missing = to_restore(found, due)
-        if missing:
-            await self.api.apply_cordons(record, found, [*own, *missing])
-            ids = [cordon["id"] for cordon in missing]
-            message = (
-                f"{record.resource} on {record.node}: cordoned again, as before its object was deleted: {some(ids)}"
-            )
-            self.recorder.post(Event(about_node_device(record), NORMAL, EventReason.CORDONS_RESTORED, message))
-        return sorted(due)
+        if not missing:
+            return
+        await self.api.apply_cordons(record, found, [*own, *missing])
+        ids = some([cordon["id"] for cordon in missing])
+        message = f"{record.resource} on {record.node}: cordoned again, as before its object was deleted: {ids}"
+        self.recorder.post(Event(about_node_device(record), NORMAL, EventReason.CORDONS_RESTORED, message))
 
 
 def to_restore(found: CordonsSchema, due: frozenset[str]) -> tuple[list[Cordon], list[Cordon]]:

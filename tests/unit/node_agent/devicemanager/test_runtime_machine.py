@@ -254,11 +254,16 @@ class RuntimeMachine(ManagerMachine):
 
     @rule()
     def the_kubelet_catches_up(self) -> None:
-        """It ends pods that the API no longer has."""
+        """It ends pods that the API no longer has. A sandbox with a container that the runtime cannot reach cannot be removed."""
         present = {pod.uid for pod in self.pods.values()}
         self.bound = {uid: pod for uid, pod in self.bound.items() if uid in present}
+        unreached = {process.sandbox.uid for process in self.processes.values() if process.is_unknown}
         for process in list(self.processes.values()):
-            if process.sandbox.uid not in present and not process.is_unknown:
+            if process.sandbox.uid in present or process.is_unknown:
+                continue
+            if process.sandbox.uid in unreached:
+                self.ends(process)
+            else:
                 del self.processes[process.id]
                 self.runtime_event("sandbox_removed", process.sandbox, self.now)
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
 POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 # what holds the operator to parts of a right beside its first policy
-OPERATORS_ALSO = ("nodedevice-operator-nodedevices", "nodedevice-operator-pods")
+OPERATORS_ALSO = ("nodedevice-operator-nodedevices", "nodedevice-operator-cordons", "nodedevice-operator-pods")
 
 
 def rendered(values: dict[str, Any] | None = None) -> dict[tuple[str, str, str], dict[str, Any]]:

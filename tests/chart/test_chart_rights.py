@@ -66,7 +66,7 @@ OPERATOR = {
     *each_verb("", "nodes/status", "patch"),
     *each_verb("", "pods", "get", "list", "patch"),
     *each_verb("", "events", "create", "patch"),
-    *each_verb(GROUP, "nodedevices", "list", "watch", "delete"),
+    *each_verb(GROUP, "nodedevices", "get", "list", "watch", "delete", "patch"),
     *each_verb(GROUP, "nodedevices/status", "patch"),
     *each_verb(GROUP, "poddevices", "list", "watch", "create", "patch", "delete"),
     *(
@@ -248,7 +248,15 @@ def test_agent_cannot(agent: Client, published: str, namespace: str, call: Calla
         pytest.param(lambda c, ns: c.delete(Node, NODE), id="deletes a Node"),
         pytest.param(lambda c, ns: c.patch(Node, NODE, TAKEN_OUT, patch_type=PatchType.MERGE), id="changes a Node"),
         pytest.param(lambda c, ns: c.delete(NodeDevice, NAME), id="deletes a NodeDevice that is in use"),
-        pytest.param(lambda c, ns: c.apply(node_device(NAME), field_manager="x"), id="writes a NodeDevice's spec"),
+        pytest.param(
+            lambda c, ns: c.apply(
+                node_device(NAME, nodeName=NODE, cordonedDevices=[{"id": "gpu-0"}]), field_manager="x"
+            ),
+            id="cordons a device",
+        ),
+        pytest.param(
+            lambda c, ns: c.apply(node_device("another", nodeName=NODE), field_manager="x"), id="makes a NodeDevice"
+        ),
         pytest.param(lambda c, ns: c.delete(Pod, "pod-a", namespace=ns), id="deletes a pod"),
         pytest.param(lambda c, ns: c.create(pod(ns, "pod-b")), id="makes a pod"),
         pytest.param(lambda c, ns: patch_pod(c, ns, {"metadata": {"labels": {"a": "b"}}}), id="labels a pod"),

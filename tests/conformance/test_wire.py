@@ -156,7 +156,8 @@ message Empty {}
 message PodSandbox { string id = 1; string name = 2; string uid = 3; string namespace = 4;
   map<string, string> labels = 5; map<string, string> annotations = 6 }
 message Container { string id = 1; string pod_sandbox_id = 2; string name = 3; ContainerState state = 4;
-  map<string, string> annotations = 6; repeated string env = 8; LinuxContainer linux = 11; uint32 pid = 12 }
+  map<string, string> labels = 5; map<string, string> annotations = 6; repeated string env = 8; LinuxContainer linux = 11;
+  uint32 pid = 12 }
 message Mount { string destination = 1; string type = 2; string source = 3; repeated string options = 4 }
 message LinuxContainer { repeated LinuxDevice devices = 2 }
 message LinuxDevice { string path = 1; string type = 2; int64 major = 3; int64 minor = 4;

@@ -127,7 +127,7 @@ class Mirroring(Hosted):
 
     def cordon(self, resource_name: str, *device_ids: str) -> None:
         """These are the administrator's cordons, all of them."""
-        self.host.do(self.mirror.cordoned(resource_name, device_ids, self.host.now()))
+        self.host.do(self.mirror.cordoned(resource_name, "object", dict.fromkeys(device_ids, ""), self.host.now()))
 
     def snapshot(self, resource_name: str) -> Snapshot:
         return snapshot(self.mirror, resource_name)

@@ -37,8 +37,8 @@ AGENT_USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:nodedevice-agent"
 class AgentProcess(ProductProcess):
     """nodedevice-agent run."""
 
-    def __init__(self, folder: Path, name: str, flags: Mapping[str, str]) -> None:
-        super().__init__("nodedevice-agent", folder, name, flags)
+    def __init__(self, folder: Path, name: str, flags: Mapping[str, str], *switches: str) -> None:
+        super().__init__("nodedevice-agent", folder, name, flags, switches)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal; returns the exit status."""
@@ -84,9 +84,15 @@ class AgentNode:
 
     # -- agents -------------------------------------------------------------------------------------------------------
 
-    def start_agent(self, flags: Mapping[str, str] | None = None) -> AgentProcess:
-        """Start an agent for this node; the latest one is `agent`. flags: over the usual ones."""
+    def start_agent(self, flags: Mapping[str, str] | None = None, *switches: str) -> AgentProcess:
+        """Start an agent for this node; the latest one is `agent`. flags: over the usual ones, "" for the program's default.
+
+        Unless a runtime is given, devices are advertised and reach no container: there are none.
+        """
+        if "--runtime" not in (flags or {}):
+            switches = ("--advertise-without-injection", *switches)
         usual = {
+            "--runtime": "none",
             "--node-name": self.name,
             "--plugin-dir": str(self.plugin_dir),
             "--state-dir": str(self.state_dir),
@@ -95,7 +101,8 @@ class AgentNode:
         }
         if "--kubeconfig" not in usual:
             usual["--kubeconfig"] = str(self.kubeconfig())
-        self.agent = AgentProcess(self.folder, f"agent-{len(self._agents)}", usual)
+        given = {flag: value for flag, value in usual.items() if value}
+        self.agent = AgentProcess(self.folder, f"agent-{len(self._agents)}", given, *switches)
         self._agents.append(self.agent)
         self.agent.start()
         return self.agent

@@ -5,7 +5,7 @@ Defaults stand here a second time; a test holds them to the agent's own.
 */}}
 {{- define "nodedevice.agent.hostPaths" -}}
 {{- $config := .Values.agents.config -}}
-{{- $runtime := $config.runtime | default "none" -}}
+{{- $runtime := $config.runtime | default "auto" -}}
 {{- $state := $config.stateDir | default "/var/lib/nodedevice" | clean -}}
 {{- $plugins := $config.pluginDir | default "/var/lib/nodedevice/device-plugins" | clean -}}
 {{- $kubelet := $config.kubeletDir | default "/var/lib/kubelet" | clean -}}

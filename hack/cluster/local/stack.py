@@ -166,6 +166,9 @@ def agent_program(control_plane: Cluster, home: Path, node_name: str, port: int,
         "pluginDir": str(home / "plugins"),
         "stateDir": str(home),
         "httpAddress": address,
+        # there are no containers
+        "runtime": "none",
+        "advertiseWithoutInjection": True,
         **settings,
     }
     (home / "agent.yaml").write_text(yaml.safe_dump(content))

@@ -75,7 +75,8 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 start = tasks.create_task
                 start(self._beat())
-                self._publisher.start(tasks, self._host, self._kubelet or self._nri or RecordOnly())
+                recorder = RecordOnly(advertises=self._settings.advertise_without_injection)
+                self._publisher.start(tasks, self._host, self._kubelet or self._nri or recorder)
                 if self._kubelet is not None:
                     await self._kubelet.start(tasks)
                 for resource_name in self._manager.resources:

@@ -55,10 +55,13 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     tls_key: str = ""
     # namespace of this agent's Lease; the operator needs the same value
     leases_namespace: str = names.AGENTS_NAMESPACE
-    # how devices reach containers. none: they are only counted and recorded; nri: the agent allocates, and injects through the
-    # container runtime; kubelet: the kubelet allocates, and this agent is its device plugin; auto: nri if its socket exists at the
-    # first start, else kubelet, and the same at every later start
-    runtime: Runtime = "none"
+    # how devices reach containers. nri: the agent allocates, and injects through the container runtime; kubelet: the kubelet
+    # allocates, and this agent is its device plugin; auto: nri if its socket exists at the first start, else kubelet, and the same
+    # at every later start; none: they do not, and devices are only counted and recorded. auto, so that no pod that was given a
+    # device starts without it because a flag was forgotten
+    runtime: Runtime = "auto"
+    # with runtime none: whether devices are advertised all the same, to pods whose containers then get nothing
+    advertise_without_injection: bool = False
     # the kubelet's root directory; device-plugins and pod-resources in it are used where the kubelet allocates
     kubelet_dir: str = "/var/lib/kubelet"
     # the container runtime's NRI socket; the default of containerd and CRI-O
@@ -92,6 +95,10 @@ def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
     if len(settings.node_name) > 253 or not _NODE_NAME.fullmatch(settings.node_name):
         raise AgentSettingsError(
             f"--node-name {settings.node_name[:80]!r} is not the name of a Node: lower-case letters, digits, - and ."
+        )
+    if settings.advertise_without_injection and settings.runtime != "none":
+        raise AgentSettingsError(
+            f"--advertise-without-injection is for --runtime none, and the runtime is {settings.runtime}: omit one of them"
         )
     for flag, directory in (("--plugin-dir", settings.plugin_dir), ("--state-dir", settings.state_dir)):
         # it would be the working directory, and every socket there would be removed

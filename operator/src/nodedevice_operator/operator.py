@@ -31,6 +31,7 @@ from nodedevice_operator.leases.leader_election import Timing
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder, EventsApi
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi, ConditionsReconciler
+from nodedevice_operator.reconcile.cordon_reconciler import CordonReconciler, CordonsApi
 from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconciler, PodDevicesApi
 from nodedevice_operator.remediation.eviction_controller import EvictionController, EvictionsApi
@@ -96,7 +97,10 @@ class Operator:
         self._capacity = CapacityReconciler(cache, CapacityApi(client), recorder, metrics, self._required_plugins)
         pod_devices = PodDeviceReconciler(cache, PodDevicesApi(client), recorder)
         conditions = ConditionsReconciler(cache, ConditionsApi(client), self._agents, self._required_plugins, recorder)
-        self._nodes = NodeReconciler(cache, self._agents, self._capacity, pod_devices, conditions, queue, fence)
+        cordons = CordonReconciler(cache, CordonsApi(client), recorder)
+        self._nodes = NodeReconciler(
+            cache, self._agents, self._capacity, pod_devices, conditions, cordons, queue, fence
+        )
         self._evictions = EvictionController(
             cache,
             EvictionsApi(client),

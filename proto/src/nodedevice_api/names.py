@@ -19,6 +19,8 @@ POD_DEVICES: Final = "poddevices"
 # Server-side apply owners. No field has two of them.
 AGENT_FIELD_MANAGER: Final = "nodedevice-agent"
 OPERATOR_FIELD_MANAGER: Final = "nodedevice-operator"
+# Of cordons that the operator sets again, after the object that they were set on was deleted.
+CORDONS_FIELD_MANAGER: Final = "nodedevice-cordons"
 
 # Where the agents' Leases live, one per node and named as the node; nothing else is in this namespace.
 AGENTS_NAMESPACE: Final = "nodedevice-agents"
@@ -75,6 +77,7 @@ class Reason:
     ENDPOINT_GONE: Final = "EndpointGone"
     DEVICE_LIST_PENDING: Final = "DeviceListPending"
     DEVICES_REFUSED: Final = "DevicesRefused"
+    CORDONED_DEVICE_UNKNOWN: Final = "CordonedDeviceUnknown"
     CHECKPOINT_UNREADABLE: Final = "CheckpointUnreadable"
     # Healthy
     ALL_HEALTHY: Final = "AllHealthy"

@@ -15,6 +15,7 @@ from nodedevice_operator.objects.unwatched import LeaseRecord, PodRecord
 from nodedevice_operator.observability.events import Event
 from nodedevice_operator.observability.recorder import EventsApi
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
+from nodedevice_operator.reconcile.cordon_reconciler import CordonsApi
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDevicesApi
 from nodedevice_operator.reconcile.poddevices import DesiredPodDevice
 from nodedevice_operator.remediation.eviction_controller import EvictionsApi
@@ -25,7 +26,7 @@ from tests.fakes.operator.node_status import NodeStatusModel
 
 @dataclass
 class ClusterModel(
-    AgentsApi, CapacityApi, ConditionsApi, EventsApi, EvictionsApi, NodeLabelsApi, PodDevicesApi, Cluster
+    AgentsApi, CapacityApi, ConditionsApi, CordonsApi, EventsApi, EvictionsApi, NodeLabelsApi, PodDevicesApi, Cluster
 ):
     """Objects by name; `writes` in order. `failures` are raised by the next calls of that name, first come first served."""
 

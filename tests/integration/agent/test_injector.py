@@ -10,8 +10,6 @@ from typing import Any, cast
 
 import grpc
 import pytest
-from nodedevice_agent.checkpoint.format import encode
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
@@ -20,7 +18,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_agent.runtime import backend as nri_backend
 from nodedevice_agent.runtime import container_events
-from nodedevice_agent.runtime.backend import KubeletResources, NriBackend
+from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.injection import Decision, Injection
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
@@ -33,8 +31,6 @@ from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 
 RESOURCE = "example.com/fake"
 POD = Pod("uid-1", "default", "train", (Container("main", limits={RESOURCE: 1}), Container("log")))
-# written by a kubelet
-CHECKPOINTS = Path(__file__).parents[2] / "unit/node_agent/checkpoint/checkpoints"
 HELD = {"required-plugins.noderesource.dev": "[ nodedevice ]"}
 
 
@@ -197,26 +193,30 @@ async def test_a_runtime_that_comes_back_shows_which_containers_have_ended(
     await connection.close()
     manager.pods()
     assert holders(manager) == {"a": POD.uid}
+    ended = made()
+    ended.state = api_pb2.CONTAINER_STOPPED
+    runtime.pods, runtime.containers = [sandbox()], [ended]
     await runtime.plugin()
     await manager.until(lambda: holders(manager) == {})
 
 
-def test_the_kubelets_resources_are_those_of_its_checkpoint(tmp_path: Path) -> None:
-    names = KubeletResources(tmp_path)
-    assert RESOURCE not in names
-    (tmp_path / "device-plugins").mkdir()
-    checkpoint = tmp_path / "device-plugins" / "kubelet_internal_checkpoint"
-    checkpoint.write_text("{ torn")
-    assert RESOURCE not in names
-    checkpoint.write_bytes((CHECKPOINTS / "v2-two-gpus-numa1.json").read_bytes())
-    assert "nvidia.com/gpu" in names
-    assert RESOURCE not in names
-    replaced = tmp_path / "replaced"
-    replaced.write_text(encode(Checkpoint(registered={RESOURCE: ("a",), "nvidia.com/gpu": ()})))
-    replaced.replace(checkpoint)
-    assert RESOURCE in names
-    checkpoint.unlink()
-    assert "nvidia.com/gpu" not in names
+async def test_a_container_that_the_runtime_does_not_list_for_long(
+    manager: HostedManager,
+    runtime: FakeRuntime,
+    connection: PluginConnection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(container_events, "UNLISTED_SECONDS", 0.1)
+    await with_pod(manager)
+    await connection.create_container(sandbox(), made())
+    await connection.close()
+    await runtime.plugin()
+    assert holders(manager) == {"a": POD.uid}
+    manager.pods()
+    await manager.until(lambda: holders(manager) == {})
+    logged = [r for r in caplog.records if r.message.startswith(("runtime does not list", "runtime has not listed"))]
+    assert [(r.levelno, r.__dict__["container_id"]) for r in logged] == [(logging.WARNING, made().id)] * 2
 
 
 async def test_pod_settings_win_and_are_logged_once(
@@ -323,7 +323,7 @@ class SlowDisk:
 def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
     monkeypatch.setattr(nri_backend, "WAIT_SECONDS", 30.0)
     disk = SlowDisk()
-    monkeypatch.setattr(PluginHost, "saved", lambda host: disk.saved())
+    monkeypatch.setattr(PluginHost, "saved", lambda host, pod_uid: disk.saved())
     return disk
 
 

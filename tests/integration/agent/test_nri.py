@@ -115,6 +115,44 @@ async def test_a_pod_that_left_while_the_agent_was_down(node: AgentNode, runtime
     await node.until(lambda s: s["releasing"] == 0 and s["allocations"] == [])
 
 
+async def test_a_container_that_the_runtime_leaves_out_of_its_list(node: AgentNode, runtime: FakeRuntime) -> None:
+    """As containerd does while a shim does not respond: the process may live on, and its pod was deleted by force."""
+    connection = await runtime.plugin()
+    uid = await pod_with_container(node, connection)
+    await connection.close()
+    await runtime.plugin()
+    line = await node.agent.until_logged("runtime does not list a container that it ran; keeping its devices")
+    assert line["container_id"] == container(uid).id
+    await node.delete_pod("one")
+    await node.pod("two")
+    seen = await node.until(lambda s: s["releasing"] == 1 and bool(s["waiting"]))
+    assert holdings(seen) == {"one/c0": ["d0"]}
+    # over a restart of the agent, too
+    node.agent.kill()
+    node.agent.start()
+    connection = await runtime.plugin()
+    await node.agent.until_ready()
+    assert holdings(node.status()) == {"one/c0": ["d0"]}
+    await connection.container_event("RemoveContainer", sandbox(uid, "one"), container(uid))
+    seen = await node.until(lambda s: s["releasing"] == 0 and s["allocated"] == 1)
+    assert holdings(seen) == {"two/c0": ["d0"]}
+
+
+async def test_a_running_container_whose_sandbox_is_left_out(node: AgentNode, runtime: FakeRuntime) -> None:
+    connection = await runtime.plugin()
+    uid = await pod_with_container(node, connection)
+    running = container(uid)
+    running.labels["io.kubernetes.pod.uid"] = uid
+    runtime.containers = [running]
+    node.agent.kill()
+    await node.delete_pod("one")
+    node.agent.start()
+    connection = await runtime.plugin()
+    await node.until(lambda s: s["releasing"] == 1)
+    await connection.container_event("StopContainer", sandbox(uid, "one"), running)
+    await node.until(lambda s: s["releasing"] == 0 and s["allocations"] == [])
+
+
 async def test_a_container_without_its_devices_is_reported(node: AgentNode, runtime: FakeRuntime) -> None:
     connection = await runtime.plugin()
     uid = await node.pod("early")

@@ -177,18 +177,21 @@ async def test_a_state_directory_that_cannot_be_written_publishes_nothing_new(no
     # root may write everywhere, but nobody can create a file in place of a directory
     temporary = node.state_dir / ".checkpoint.json.tmp"
     temporary.mkdir()
-    # the journal has room for one more, and the whole file is due soon after
+    # the journal has room, and the whole file is due soon after
     await node.pod("one")
+    await node.agent.until_logged("cannot write the checkpoint; its journal has the changes while there is room")
+    await node.pod("two")
+    await node.until_numbers(total=3, allocated=2, available=1)
+    (node.state_dir / "checkpoint.json.journal").unlink()
+    await node.pod("three")
     line = await node.agent.until_logged(
         "cannot write the checkpoint; retrying, and publishing nothing new until it succeeds"
     )
     assert line["path"] == str(node.state_dir)
-    await node.until_numbers(total=3, allocated=1, available=2)
-    await node.pod("two")
-    await plugin.wait_for_calls("Allocate", 2)
-    assert node.status()["allocated"] == 1
+    await plugin.wait_for_calls("Allocate", 3)
+    assert node.status()["allocated"] == 2
     temporary.rmdir()
-    await node.until_numbers(total=3, allocated=2, available=1)
+    await node.until_numbers(total=3, allocated=3, available=0)
 
 
 async def test_nothing_but_the_lease_is_written_while_nothing_changes(node: AgentNode) -> None:

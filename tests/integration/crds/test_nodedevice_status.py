@@ -59,6 +59,7 @@ FULL: Body = {
     ],
     "allocationsOmitted": 0,
     "waiting": [{"podUID": "uid-3", "container": "main", "reason": "NotEnoughDevices", "message": "1 asked, 0 free"}],
+    "rememberedCordons": [{"id": "a", "reason": "fan"}, {"id": "*"}],
     "conditions": [condition(Condition.REGISTERED, message="plugin runs", observedGeneration=1)],
 }
 
@@ -255,6 +256,10 @@ def test_refuses_negative_number(client: Client, number: str) -> None:
             {"conditions": [{"type": "Ready"}]}, "conditions[0].status: Required value", id="half a condition"
         ),
         pytest.param({"waiting": [{"podUID": "uid", "container": "c"}]}, "waiting[0].reason: Required", id="no reason"),
+        pytest.param({"rememberedCordons": [{"id": ""}]}, "rememberedCordons[0].id", id="a cordon of nothing"),
+        pytest.param(
+            {"rememberedCordons": [{"id": "a", "reason": "r" * 1025}]}, "reason: Too long", id="a reason of 1025"
+        ),
     ],
 )
 def test_refuses_field(client: Client, status: Body, sentence: str) -> None:

@@ -1,4 +1,6 @@
-"""The policy that holds the operator to extended resources in the status of Nodes: its right to patch that reaches further."""
+"""The policies that hold the operator to extended resources in the status of Nodes, and in NodeDevices to remembered cordons: its
+rights to patch reach further.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -10,12 +12,13 @@ from lightkube.models import core_v1
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Node, NodeStatus
 from lightkube.types import PatchType
-from nodedevice_api.names import OPERATOR_FIELD_MANAGER
+from nodedevice_api.names import CORDONS_FIELD_MANAGER, OPERATOR_FIELD_MANAGER, node_device_name
 
 from hack.cluster.accounts import client_with_token
 from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import NodeDevice, apply_status, free, node_device
 
 pytestmark = pytest.mark.cluster
 
@@ -48,13 +51,13 @@ def is_in_force(client: Client) -> bool:
     return False
 
 
-def refused(call: Callable[[], Any]) -> str:
+def refused(call: Callable[[], Any], policy: str = "nodedevice-operator") -> str:
     """What the policy says; fails when the request passes, or anything else refuses it."""
     with pytest.raises(ApiError) as error:
         call()
     status = error.value.status
     assert status.code == 403, status
-    assert "ValidatingAdmissionPolicy 'nodedevice-operator'" in str(status.message), status
+    assert f"ValidatingAdmissionPolicy '{policy}'" in str(status.message), status
     return str(status.message)
 
 
@@ -161,3 +164,62 @@ def test_and_nothing_of_others(writes_nodes: Client, content: dict[str, Any], se
 def test_labels_never_by_way_of_the_status(writes_nodes: Client) -> None:
     by_status = {"metadata": {"labels": {"nodedevice.io/x": "1"}}}
     assert "no labels of a Node but" in refused(lambda: merge(writes_nodes, Node.Status, by_status))
+
+
+NAME = node_device_name(NODE, GPU)
+FAN, ALICES = {"id": "gpu-0", "reason": "fan"}, {"id": "gpu-1", "reason": "alice"}
+
+
+@pytest.fixture
+def remembered(installed: ControlPlane, operator: Client) -> Iterator[Any]:
+    """A NodeDevice with a cordon of alice's, whose agent remembers another; its writes by the operator."""
+    admin = installed.client
+    admin.apply(node_device(NAME, nodeName=NODE), field_manager="nodedevice-agent")
+    apply_status(admin, NAME, {**free("gpu-0", "gpu-1"), "rememberedCordons": [FAN]})
+    apply_cordons(admin, [ALICES], "alice")
+    yield lambda *cordons: apply_cordons(operator, list(cordons), CORDONS_FIELD_MANAGER)
+    admin.delete(NodeDevice, NAME)
+
+
+def apply_cordons(client: Client, cordons: list[dict[str, str]], manager: str) -> list[dict[str, str]]:
+    """Server-side apply of these alone. Returns what the object has then."""
+    body = NodeDevice.from_dict({"metadata": {"name": NAME}, "spec": {"cordonedDevices": cordons}})
+    found: Any = client.apply(body, field_manager=manager)
+    return sorted(found.spec["cordonedDevices"], key=lambda cordon: str(cordon["id"]))
+
+
+def test_a_remembered_cordon_is_added_and_kept(remembered: Any) -> None:
+    assert remembered(FAN) == [FAN, ALICES]
+    assert remembered(FAN) == [FAN, ALICES]
+
+
+@pytest.mark.parametrize(
+    ("patch", "sentence"),
+    [
+        pytest.param({"spec": {"cordonedDevices": [ALICES, {"id": "gpu-7"}]}}, "adds only cordons that", id="another"),
+        pytest.param(
+            {"spec": {"cordonedDevices": [ALICES, {**FAN, "reason": "x"}]}}, "adds only cordons that", id="a reason"
+        ),
+        pytest.param({"spec": {"cordonedDevices": [FAN]}}, "changes and removes no cordon", id="instead of alice's"),
+        pytest.param(
+            {"spec": {"cordonedDevices": [{**ALICES, "reason": "x"}]}}, "changes and removes no cordon", id="her reason"
+        ),
+        pytest.param({"metadata": {"labels": {"a": "b"}}}, "changes no labels", id="a label"),
+        pytest.param({"metadata": {"annotations": {"a": "b"}}}, "changes no labels, annotations", id="an annotation"),
+        pytest.param({"metadata": {"finalizers": ["example.com/x"]}}, "finalizers", id="a finalizer"),
+        pytest.param({"metadata": {"managedFields": [{}]}}, "does not reset managedFields", id="whose cordons are"),
+    ],
+)
+@pytest.mark.usefixtures("remembered")
+def test_and_nothing_else_of_a_node_device(operator: Client, patch: dict[str, Any], sentence: str) -> None:
+    def write() -> Any:
+        return operator.patch(NodeDevice, NAME, patch, patch_type=PatchType.MERGE, field_manager="x")
+
+    assert sentence in refused(write, "nodedevice-operator-cordons")
+
+
+def test_many_cordons_cost_the_policy_little(installed: ControlPlane, remembered: Any) -> None:
+    many = [{"id": f"gpu-{number:04}", "reason": "x" * 60} for number in range(2, 2002)]
+    apply_cordons(installed.client, [ALICES, *many[:1700]], "alice")
+    apply_status(installed.client, NAME, {**free("gpu-0", "gpu-1"), "rememberedCordons": many})
+    assert len(remembered(*many[1700:])) == 2001

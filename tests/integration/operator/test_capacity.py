@@ -46,7 +46,7 @@ def test_each_change_of_the_numbers_reaches_the_node(advertised: PlayedNode) -> 
         took.append(round(until_shown(advertised, 4 - broken, moment)))
     print(f"\nflips reached the Node within {sorted(took)} ms, polling included")
     assert advertised.owners() == {names.OPERATOR_FIELD_MANAGER}
-    ready = advertised.wait_condition("Ready", "True", "Ready")
+    ready = advertised.wait_condition("Ready", "True", "RuntimeNone")
     assert ready["observedGeneration"] == 1
 
 

@@ -5,7 +5,7 @@ The transport is exchanged for one that answers as scripted, so that all of the 
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx2
@@ -109,8 +109,8 @@ class StatusOf(Publisher):
     def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any]:
         return status_of(self._manager, resource_name, observed)
 
-    def cordoned(self, resource_name: str, device_ids: frozenset[str]) -> None:
-        self._manager.cordoned(resource_name, device_ids, 1.0)
+    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str]) -> None:
+        self._manager.cordoned(resource_name, uid, in_spec, 1.0)
 
 
 @pytest.fixture

@@ -139,6 +139,12 @@ _journal_lines = st.lists(
             "RegisteredDevices": st.dictionaries(_resource_names, st.one_of(st.none(), _device_ids), max_size=3),
             "Endpoints": some(shaped({"ResourceName": _resource_names, "Endpoint": texts})),
             "PreStarts": values,
+            "Cordons": st.dictionaries(
+                _resource_names, shaped({"UID": texts, "InSpec": values, "Remembered": values}), max_size=2
+            ),
+            "Unlisted": some(
+                shaped({"PodUID": texts, "ContainerName": texts, "ContainerID": texts, "SandboxID": texts})
+            ),
         }
     ),
     max_size=3,

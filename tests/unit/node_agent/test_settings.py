@@ -172,6 +172,25 @@ def test_an_empty_file_sets_nothing(tmp_path: Path, started_with: list[AgentSett
     assert started_with == [AgentSettings(node_name="n1")]
 
 
+def test_devices_without_injection_are_advertised_only_on_request(
+    tmp_path: Path, started_with: list[AgentSettings]
+) -> None:
+    file = written(tmp_path, "nodeName: n1\nruntime: none\nadvertiseWithoutInjection: true\n")
+    assert run("--config", str(file)).exit_code == 0, "a flag that is not given takes nothing back"
+    assert run("--node-name", "n1", "--runtime", "none", "--advertise-without-injection").exit_code == 0
+    assert run("--node-name", "n1", "--runtime", "none", NODEDEVICE_ADVERTISE_WITHOUT_INJECTION="1").exit_code == 0
+    assert run("--node-name", "n1", "--runtime", "none").exit_code == 0
+    assert [settings.advertise_without_injection for settings in started_with] == [True, True, True, False]
+    assert AgentSettings().runtime == "auto"
+
+
+@pytest.mark.parametrize("args", [[], ["--runtime", "nri"]], ids=["auto", "nri"])
+def test_a_runtime_that_injects_needs_no_such_request(args: list[str]) -> None:
+    result = run("--node-name", "n1", "--advertise-without-injection", *args)
+    assert result.exit_code == 2
+    assert "--advertise-without-injection is for --runtime none" in result.output
+
+
 def test_the_node_name_is_asked_for() -> None:
     result = run()
     assert (result.exit_code, result.output) == (

@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -85,6 +86,9 @@ def restore(state_dir: Path) -> tuple[Checkpoint | None, str]:
     # without a file this is the first start here, or the state directory was lost with everything in it: the API knows which
     if checkpoint is not None:
         log.info("checkpoint restored", extra={"allocations": len(checkpoint.allocations)})
+        if checkpoint.boot_id != filesystem.boot_id():
+            # no process of before is alive
+            checkpoint = replace(checkpoint, unlisted=())
         if journal_path(path).exists():
             # a disk that cannot be written now is reported at the first write; until then the journal has what is missing
             with suppress(OSError):

@@ -1,7 +1,7 @@
 """The checkpoint file: the kubelet's format, checksum included, and fields of ours beside it.
 
 Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts and Journal are outside the checksummed part; a kubelet ignores fields it does not know.
+PreStarts, Unlisted, Cordons and Journal are outside the checksummed part; a kubelet ignores fields it does not know.
 
 The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
 hundreds of kilobytes of this text, so the hash can be continued after any entry that has not changed.
@@ -27,8 +27,10 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     PluginSocket,
     by_numa,
 )
+from nodedevice_agent.devicemanager.cordons import Cordons
 from nodedevice_agent.devicemanager.devices import MAX_NUMA_NODE, is_valid_id
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
+from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 
 _OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
 # far more plugins than a node has
@@ -81,6 +83,8 @@ class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     BootID: Any = ""
     Endpoints: Any = ()
     PreStarts: Any = ()
+    Unlisted: Any = ()
+    Cordons: Any = {}
     Journal: _Mark | None = None
 
 
@@ -123,6 +127,8 @@ class Encoder:
             BootID=checkpoint.boot_id,
             Endpoints=checkpoint.sockets,
             PreStarts=from_pre_starts(checkpoint.pre_starts),
+            Unlisted=checkpoint.unlisted,
+            Cordons=checkpoint.cordons,
             Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
         )
         entries = "null" if is_nil else f"[{','.join(written.json for written in self._written)}]"
@@ -166,6 +172,8 @@ def decode(content: bytes | str) -> Checkpoint:
         boot_id=str(file.BootID or ""),
         sockets=to_sockets(file.Endpoints),
         pre_starts=to_pre_starts(file.PreStarts),
+        unlisted=to_unlisted(file.Unlisted),
+        cordons=to_cordons(file.Cordons),
         journal=journal,
     )
 
@@ -219,6 +227,20 @@ def from_pre_starts(keys: Iterable[tuple[str, str, str]]) -> tuple[_PreStart, ..
 def to_pre_starts(entries: Any) -> tuple[tuple[str, str, str], ...]:
     """Each once; entries of another form are ignored."""
     return tuple({(e.PodUID, e.ContainerName, e.ResourceName): None for e in _valid(entries, _PreStart)})
+
+
+def to_unlisted(entries: Any) -> tuple[UnlistedContainer, ...]:
+    """Entries of another form are ignored."""
+    return tuple(_valid(entries, UnlistedContainer))
+
+
+def to_cordons(entries: Any) -> dict[str, Cordons]:
+    """Entries of another form are ignored."""
+    found = {}
+    for name, entry in entries.items() if isinstance(entries, dict) else ():
+        with suppress(msgspec.ValidationError):
+            found[str(name)] = msgspec.convert(entry, Cordons)
+    return found
 
 
 def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:

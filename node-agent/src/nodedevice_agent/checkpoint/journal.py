@@ -20,10 +20,12 @@ from nodedevice_agent.checkpoint.format import (
     check_consistent,
     from_entry,
     from_pre_starts,
+    to_cordons,
     to_entry,
     to_json,
     to_pre_starts,
     to_sockets,
+    to_unlisted,
 )
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
 
@@ -34,7 +36,7 @@ _CRC_DIGITS = 8
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """Released: pod UID, container and resource name of entries that are gone. PodDeviceEntries: new or changed ones.
 
-    RegisteredDevices: only what changed; None where it is no longer known. Endpoints, PreStarts: all of them, or None if unchanged.
+    RegisteredDevices: only what changed; None where it is no longer known. The others: all of them, None if unchanged.
     """
 
     Generation: str
@@ -44,6 +46,8 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     RegisteredDevices: dict[str, tuple[str, ...] | None] = {}
     Endpoints: Any = None
     PreStarts: Any = None
+    Unlisted: Any = None
+    Cordons: Any = None
 
 
 def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> bytes | None:
@@ -53,7 +57,9 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     registered |= {name: ids for name, ids in after.registered.items() if before.registered.get(name) != ids}
     sockets = None if before.sockets == after.sockets else after.sockets
     pre_starts = None if before.pre_starts == after.pre_starts else from_pre_starts(after.pre_starts)
-    line = _Line(mark.generation, mark.sequence, released, entered, registered, sockets, pre_starts)
+    unlisted = None if before.unlisted == after.unlisted else after.unlisted
+    cordons = None if before.cordons == after.cordons else after.cordons
+    line = _Line(mark.generation, mark.sequence, released, entered, registered, sockets, pre_starts, unlisted, cordons)
     if line == _Line(mark.generation, mark.sequence):
         return None
     octets = to_json(line).encode()
@@ -73,6 +79,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     entries = {_key(allocation): allocation for allocation in checkpoint.allocations}
     registered: dict[str, tuple[str, ...] | None] = dict(checkpoint.registered)
     sockets, pre_starts = checkpoint.sockets, checkpoint.pre_starts
+    unlisted, cordons = checkpoint.unlisted, checkpoint.cordons
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
@@ -80,6 +87,8 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         registered |= line.RegisteredDevices
         sockets = sockets if line.Endpoints is None else to_sockets(line.Endpoints)
         pre_starts = pre_starts if line.PreStarts is None else to_pre_starts(line.PreStarts)
+        unlisted = unlisted if line.Unlisted is None else to_unlisted(line.Unlisted)
+        cordons = cordons if line.Cordons is None else to_cordons(line.Cordons)
     check_consistent(entries.values())
     return replace(
         checkpoint,
@@ -87,6 +96,8 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         registered={name: ids for name, ids in registered.items() if ids is not None},
         sockets=sockets,
         pre_starts=pre_starts,
+        unlisted=unlisted,
+        cordons=cordons,
         journal=replace(mark, sequence=mark.sequence + len(newer)),
     )
 

@@ -7,6 +7,7 @@ than the last one that save() returned for.
 """
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -48,7 +49,7 @@ class CheckpointWriter:
         self._current = current
         self._loop = asyncio.get_running_loop()
         # requests so far; those that the write under way includes; those that are on disk
-        self._requested = self._writing = self._written = 0
+        self._requested = self._writing = self.written = 0
         self._is_busy = self._is_failing = self._is_whole_requested = False
         # replaced with each write
         self._has_written = asyncio.Event()
@@ -71,7 +72,7 @@ class CheckpointWriter:
 
     async def flushed(self, number: int) -> None:
         """Wait until the state at that request is on disk, apart from the health of devices."""
-        while self._written < number:
+        while self.written < number:
             await self._has_written.wait()
 
     async def close(self, timeout_seconds: float) -> None:
@@ -131,14 +132,14 @@ class CheckpointWriter:
 
     def _saved(self, *, is_whole: bool) -> None:
         self._is_failing = False
-        self._written = self._writing
+        self.written = self._writing
         self._has_written.set()
         self._has_written = asyncio.Event()
         if is_whole:
             self._stop_timer()
         elif self._timer is None:
             self._timer = self._loop.call_later(WHOLE_AFTER_SECONDS, self._request_whole)
-        self._is_busy = self._written < self._requested
+        self._is_busy = self.written < self._requested
         if self._is_busy:
             self._loop.call_later(0 if is_whole else _GATHER_SECONDS, self._start)
 
@@ -169,7 +170,8 @@ class CheckpointStore:
         self._saved: Checkpoint | None = None
         self._journal: Journal | None = None
         self._encoder = Encoder()
-        self._has_warned = False
+        # files that cannot be written, as logged
+        self._warned: set[Path] = set()
 
     def has_all_but_health(self, checkpoint: Checkpoint) -> bool:
         """Whether it differs from what is on disk in the health of devices alone, or not at all. Clears is_whole if it differs."""
@@ -182,8 +184,11 @@ class CheckpointStore:
         return True
 
     def save(self, checkpoint: Checkpoint, *, whole: bool = False) -> None:
-        """On disk when it returns: in the journal, or as the whole file. After OSError it is unknown whether it is."""
-        mark = replace(self._mark, sequence=self._mark.sequence + 1)
+        """On disk when it returns: in the journal, or as the whole file. After OSError it is unknown whether it is.
+
+        While the whole file cannot be written, the journal goes on for as long as it has room: that is on disk already.
+        """
+        mark, line = self._next_mark(), None
         if self._saved is not None:
             line = encode_change(self._saved, checkpoint, mark)
             if line is None and (self.is_whole or not whole):
@@ -191,15 +196,33 @@ class CheckpointStore:
             if line is not None and not whole and self._append(line, mark):
                 self._saved, self.is_whole = checkpoint, False
                 return
+        try:
+            self._replace(checkpoint)
+        except filesystem.NotReplaced as exc:
+            if self._saved is None or not (line is None or self._append(line, mark)):
+                raise
+            self._saved, self.is_whole = checkpoint, False
+            self._warn("cannot write the checkpoint; its journal has the changes while there is room", self._path, exc)
+
+    def _replace(self, checkpoint: Checkpoint) -> None:
+        """Write the whole file. After NotReplaced everything is as it was."""
+        before = self._saved, self._mark
         # until it has succeeded, no line may continue from a state that may not be on disk
-        self._saved = None
-        self._mark = replace(self._mark, sequence=self._mark.sequence + 1)
-        with metrics.CHECKPOINT_SECONDS.time():
-            filesystem.replace_durably(self._path, self._encoder.encode(replace(checkpoint, journal=self._mark)))
+        self._saved, self._mark = None, self._next_mark()
+        try:
+            with metrics.CHECKPOINT_SECONDS.time():
+                filesystem.replace_durably(self._path, self._encoder.encode(replace(checkpoint, journal=self._mark)))
+        except filesystem.NotReplaced:
+            self._saved, self._mark = before
+            raise
         self._saved, self.is_whole = checkpoint, True
+        self._warned.discard(self._path)
         # the lines in it are included in the checkpoint now; they stay until there is no more room
         if self._journal is None or self._journal.used > JOURNAL_BYTES // 2:
             self._empty_journal()
+
+    def _next_mark(self) -> JournalMark:
+        return replace(self._mark, sequence=self._mark.sequence + 1)
 
     def close(self) -> None:
         """Leave only the checkpoint if it includes everything; a journal that stays does no harm."""
@@ -208,8 +231,8 @@ class CheckpointStore:
                 journal_path(self._path).unlink(missing_ok=True)
 
     def _append(self, line: bytes, mark: JournalMark) -> bool:
-        """False where there is no room, or the file has failed and is given up."""
-        if self._journal is None or self._journal.used + len(line) > JOURNAL_BYTES:
+        """False where there is no room or no file to continue from, or the journal has failed and is given up."""
+        if self._journal is None or self._journal.used + len(line) > JOURNAL_BYTES or not self._path.exists():
             return False
         self._mark = mark
         try:
@@ -217,8 +240,10 @@ class CheckpointStore:
                 self._journal.append(line)
         except OSError as exc:
             self._give_up_journal(exc)
+            # the line may be on disk, or not
+            self._saved = None
             return False
-        self._has_warned = False
+        self._warned.discard(self._journal.path)
         return True
 
     def _empty_journal(self) -> None:
@@ -231,10 +256,14 @@ class CheckpointStore:
     def _give_up_journal(self, exc: OSError) -> None:
         with suppress(OSError):
             self._close_journal()
-        if not self._has_warned:
-            extra = {"path": str(journal_path(self._path)), "error": exc.strerror or str(exc)}
-            log.warning("cannot write the checkpoint journal; writing the whole checkpoint at each change", extra=extra)
-        self._has_warned = True
+        message = "cannot write the checkpoint journal; writing the whole checkpoint at each change"
+        self._warn(message, journal_path(self._path), exc)
+
+    def _warn(self, message: str, path: Path, exc: OSError) -> None:
+        """Once, until this file has been written again."""
+        if path not in self._warned:
+            log.warning(message, extra={"path": str(path), "error": exc.strerror or str(exc)})
+        self._warned.add(path)
 
     def _close_journal(self) -> bool:
         """Whether there was one."""
@@ -250,6 +279,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.used = 0
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -264,6 +294,9 @@ class Journal:
         """On disk when it returns. After an error the content of the file is unknown: close it."""
         self._put(line)
         os.fdatasync(self._descriptor)
+        # a file that was removed takes lines as before, and nobody will ever read them
+        if not os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):
+            raise OSError(errno.ESTALE, "another file is in its place", str(self.path))
         self.used += len(line)
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     CheckpointCorrupt,
 )
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, EditConflict, merged
+from nodedevice_agent.devicemanager.cordons import Cordons
 from nodedevice_agent.deviceplugin.codec import with_edits
 
 _file = click.argument("file", type=click.Path(path_type=Path))
@@ -158,6 +159,10 @@ def _document(found: _CheckpointFile) -> dict[str, Any]:
         "journalLines": found.lines,
         "registeredDevices": found.checkpoint.registered,
         "endpoints": [{"resourceName": s.resource_name, "endpoint": s.name} for s in found.checkpoint.sockets],
+        "cordons": {name: _cordons(cordons) for name, cordons in sorted(found.checkpoint.cordons.items())},
+        "unlistedContainers": [
+            {"podUID": a.pod_uid, "container": a.container, "containerID": a.id} for a in found.checkpoint.unlisted
+        ],
         "allocations": [_allocation(allocation) for allocation in found.allocations],
         "containers": [
             {
@@ -169,6 +174,11 @@ def _document(found: _CheckpointFile) -> dict[str, Any]:
             for pod_uid, container, edits, conflicts in found.containers
         ],
     }
+
+
+def _cordons(cordons: Cordons) -> dict[str, Any]:
+    """Device IDs with their reasons. inSpec: of the NodeDevice with that UID."""
+    return {"uid": cordons.uid, "inSpec": cordons.in_spec, "remembered": cordons.remembered}
 
 
 def _allocation(a: Allocation) -> dict[str, Any]:

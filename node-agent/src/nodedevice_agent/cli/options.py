@@ -35,6 +35,7 @@ _HELP: Final = {
     "tls_key": "PEM file of its key.  [default: none]",
     "leases_namespace": "Namespace of the agents' Leases.",
     "runtime": "How devices reach containers.",
+    "advertise_without_injection": "With --runtime none, advertise devices although containers get nothing.  [default: no]",
     "kubelet_dir": "The kubelet's root directory.",
     "nri_socket": "The container runtime's NRI socket.",
     "nri_index": "Order among the runtime's NRI plugins, two digits.",
@@ -102,6 +103,7 @@ def _flag(field: str, text: str) -> Callable[[_Command], _Command]:
         envvar=f"NODEDEVICE_{field.upper()}",
         show_envvar=True,
         default=None,
+        is_flag=_HINTS[field] is bool,
         type=_type(_HINTS[field]),
         help=text if text.endswith("]") else f"{text}  [default: {shown}]",
     )

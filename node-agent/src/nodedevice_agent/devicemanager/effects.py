@@ -38,9 +38,13 @@ class CallPreStart:
 
 @dataclass(frozen=True, slots=True)
 class SaveCheckpoint:
-    """Write DeviceManager.checkpoint(). durable: an allocation changed, so nothing may be published before it is on disk."""
+    """Write DeviceManager.checkpoint(). durable: an allocation changed, so nothing may be published before it is on disk.
+
+    pod_uid: whose allocation; "" for all of them.
+    """
 
     durable: bool
+    pod_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,8 @@ reserved by two pods, and a committed allocation stays until its pod has ended.
 Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
-
-from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
@@ -17,6 +15,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import AllocateRe
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, Reallocations
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.topology import Topology
+from nodedevice_agent.devicemanager.cordons import NO_CORDONS, Cordons
 from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
@@ -54,6 +53,8 @@ class DeviceManager:
         self.book = AllocationBook(self.resources)
         # what the runtime runs; changed by whoever handles the runtime's events, which also calls containers_ended()
         self.containers = RuntimeContainers()
+        # by resource name, also of resources that no plugin has registered since the restart; without empty ones
+        self.cordons: dict[str, Cordons] = {}
         self._waits_for_runtime = waits_for_runtime
         self._waits_for_cordons = waits_for_cordons
         self._flapping = flapping
@@ -68,8 +69,11 @@ class DeviceManager:
             self.book, topology or Topology(), tickets, self.pre_starts, is_held_back=is_recovering
         )
         if checkpoint is not None:
+            self.cordons.update(checkpoint.cordons)
             self._restore(checkpoint.allocations, checkpoint.registered, now)
             self.pre_starts.require(key for key in checkpoint.pre_starts if self.book.of(*key) is not None)
+            if waits_for_runtime:
+                self.containers.restore(checkpoint.unlisted, now)
 
     # -- plugins --------------------------------------------------------------------------------------------------------
 
@@ -117,17 +121,24 @@ class DeviceManager:
         self._publish_releasing_at.pop(resource_name, None)
         return True
 
-    def cordoned(self, resource_name: str, device_ids: Iterable[str], now: float) -> list[Effect]:
-        """The administrator's complete set of cordons. Free devices leave at once, held ones when their pod ends."""
-        resource = self.resources.get(resource_name)
-        cordoned = frozenset(device_ids)
-        if ALL_DEVICES_WORD in cordoned:
-            cordoned |= {ALL_DEVICES}
-        if resource is None or (resource.are_cordons_synced and resource.cordoned_ids == cordoned):
+    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str], now: float) -> list[Effect]:
+        """All cordons in the NodeDevice of that UID, with their reasons; uid "" where there is none: then the last ones stay.
+
+        Free devices leave at once, held ones when their pod ends.
+        """
+        resource, before = self.resources.get(resource_name), self.cordons.get(resource_name, NO_CORDONS)
+        if resource is None:
             return []
-        resource.cordoned_ids = cordoned
-        resource.are_cordons_synced = True
-        return [Publish(resource_name), *self._reconsider({resource_name}, now)]
+        after = before.seen(uid, in_spec)
+        self.cordons.pop(resource_name, None)
+        if after.device_ids:
+            self.cordons[resource_name] = after
+        is_saved = before == self.cordons.get(resource_name, NO_CORDONS)
+        if is_saved and resource.are_cordons_synced:
+            return []
+        resource.cordoned_ids, resource.are_cordons_synced = after.device_ids, True
+        saved: list[Effect] = [] if is_saved else [SaveCheckpoint(durable=False)]
+        return [*saved, Publish(resource_name), *self._reconsider({resource_name}, now)]
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -244,6 +255,8 @@ class DeviceManager:
 
     def recovered(self, known: Checkpoint, now: float) -> list[Effect]:
         """What was recovered from the API after the checkpoint was lost; Allocate is called again for its allocations."""
+        for name, cordons in known.cordons.items():
+            self.cordons.setdefault(name, cordons)
         self._restore(known.allocations, known.registered, now)
         self.allocator.is_held_back = False
         effects: list[Effect] = [SaveCheckpoint(durable=True)]
@@ -259,7 +272,8 @@ class DeviceManager:
             if resource.state is not EndpointState.GONE or resource.holders
         }
         allocations = tuple(self.book) if self.book.by_pod else ()
-        return Checkpoint(allocations, registered, pre_starts=tuple(self.pre_starts.required))
+        pre_starts, unlisted = tuple(self.pre_starts.required), self.containers.unlisted()
+        return Checkpoint(allocations, registered, pre_starts=pre_starts, unlisted=unlisted, cordons=dict(self.cordons))
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 
@@ -286,7 +300,9 @@ class DeviceManager:
     def _resource(self, name: str) -> Resource:
         if name not in self.resources:
             are_cordons_synced = not self._waits_for_cordons
-            self.resources[name] = Resource(name, are_cordons_synced=are_cordons_synced, flapping=self._flapping)
+            new = Resource(name, are_cordons_synced=are_cordons_synced, flapping=self._flapping)
+            new.cordoned_ids = self.cordons.get(name, NO_CORDONS).device_ids
+            self.resources[name] = new
         return self.resources[name]
 
     def _pending_calls(self, now: float) -> list[Effect]:

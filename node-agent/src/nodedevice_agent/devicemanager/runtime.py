@@ -3,8 +3,8 @@
 A protocol client (nri) connects to the runtime and calls a RuntimeHandler, which decides. The handler does not depend on the
 runtime's protocol.
 RuntimeContainers is the only source for the actual end of a container. A container counts as alive from the moment its creation
-was allowed until the runtime reports that its process is gone. While the runtime is disconnected, no container is known to have
-ended. This does not survive a restart: the runtime reports its containers again.
+was allowed until the runtime reports that its process is gone: one that the runtime leaves out of its list may live on. While the
+runtime is disconnected, no container is known to have ended. Only those left out survive a restart: the others are listed again.
 Source: containerd/nri pkg/api/api.proto @ v0.12 (the fields of a pod sandbox and a container). StopContainer comes after the
 process is gone, whoever ended it, and for a failed creation.
 """
@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 
@@ -55,7 +57,8 @@ class RunningContainer:
     """A container as the runtime knows it; in create_container, as it will be created.
 
     env: NAME=value, in the runtime's order. devices: as the runtime reports them, without those added by CDI devices.
-    annotations: from the pod's author, and those added at creation. pid: 0 without a process.
+    annotations: from the pod's author, and those added at creation. pid: 0 without a process. pod_uid: "" where the runtime does
+    not show it; the sandbox has it too.
     """
 
     id: str
@@ -66,6 +69,7 @@ class RunningContainer:
     devices: tuple[RuntimeDevice, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     pid: int = 0
+    pod_uid: str = ""
 
 
 class Validator(Enum):
@@ -98,7 +102,8 @@ class RuntimeHandler(Protocol):
         """Disconnected, or not connected yet. reason: a sentence with the remedy, the same as long as nothing changed."""
 
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
-        """All sandboxes and containers of the runtime, stopped ones included: what is missing is gone.
+        """All sandboxes and containers that the runtime can reach, stopped ones included. Either may be missing and still live:
+        containerd leaves out what is in state Unknown, as after its restart while a shim hangs.
 
         Once for each connection, before `runtime_connected`.
         """
@@ -134,7 +139,8 @@ class ContainerInstance:
     """One instance of a container.
 
     fingerprints: of the devices it was created with, by resource name. reported: what the runtime reports about an instance
-    without fingerprints. without_process_since: when the runtime listed it without a process (monotonic seconds), else None.
+    without fingerprints. without_process_since, unlisted_since: when the runtime listed it without a process, or left it out of
+    its list (monotonic seconds), else None.
     """
 
     id: str
@@ -144,6 +150,21 @@ class ContainerInstance:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     reported: RunningContainer | None = None
     without_process_since: float | None = None
+    unlisted_since: float | None = None
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it may have ended without a report."""
+        return self.without_process_since is not None or self.unlisted_since is not None
+
+
+class UnlistedContainer(msgspec.Struct, frozen=True):
+    """An instance that the runtime leaves out of its list, for the agent's next start; renamed as in the checkpoint's file."""
+
+    pod_uid: str = msgspec.field(name="PodUID")
+    container: str = msgspec.field(name="ContainerName")
+    id: str = msgspec.field(name="ContainerID")
+    sandbox_id: str = msgspec.field(name="SandboxID")
 
 
 class RuntimeContainers:
@@ -153,13 +174,13 @@ class RuntimeContainers:
         # False until the runtime has listed its containers, and while it is disconnected
         self.is_synchronized = False
         self.by_pod: dict[str, dict[str, ContainerInstance]] = {}
-        # by ID: those without a process in the runtime's last list, usually none; empty while it is disconnected
-        self.without_process: dict[str, ContainerInstance] = {}
+        # by ID: those that may have ended without a report, usually none
+        self.doubtful: dict[str, ContainerInstance] = {}
 
     def synchronized(self, alive: Iterable[ContainerInstance]) -> tuple[ContainerInstance, ...]:
-        """Everything that the runtime runs. Returns the instances that ended while it was disconnected."""
+        """Everything that the runtime runs, or may run. Returns the instances that ended while it was disconnected."""
         before = tuple(self)
-        self.by_pod, self.without_process = {}, {}
+        self.by_pod, self.doubtful = {}, {}
         for found in alive:
             self.put(found)
         self.is_synchronized = True
@@ -168,14 +189,13 @@ class RuntimeContainers:
     def lost(self) -> None:
         """The runtime is disconnected; its containers keep running."""
         self.is_synchronized = False
-        self.without_process.clear()
 
     def put(self, alive: ContainerInstance) -> None:
         """A container is being created, or more is known about it."""
         self.by_pod.setdefault(alive.pod_uid, {})[alive.id] = alive
-        self.without_process.pop(alive.id, None)
-        if alive.without_process_since is not None:
-            self.without_process[alive.id] = alive
+        self.doubtful.pop(alive.id, None)
+        if alive.is_doubtful:
+            self.doubtful[alive.id] = alive
 
     def ended(self, pod_uid: str, container_id: str) -> ContainerInstance | None:
         """Its process is gone. Returns the instance, or None if it was not alive."""
@@ -183,7 +203,7 @@ class RuntimeContainers:
         gone = of_pod.pop(container_id, None)
         if gone is None:
             return None
-        self.without_process.pop(container_id, None)
+        self.doubtful.pop(container_id, None)
         if not of_pod:
             del self.by_pod[pod_uid]
         return gone
@@ -200,6 +220,18 @@ class RuntimeContainers:
     def have_ended(self, pod_uid: str, containers: Collection[str]) -> bool:
         """Whether all of these are known to have no process any more."""
         return self.is_synchronized and not any(a.container in containers for a in self.of_pod(pod_uid))
+
+    def unlisted(self) -> tuple[UnlistedContainer, ...]:
+        """What a restart of the agent would not find in the runtime's list."""
+        return tuple(
+            UnlistedContainer(a.pod_uid, a.container, a.id, a.sandbox_id)
+            for a in self.doubtful.values()
+            if a.unlisted_since is not None
+        )
+
+    def restore(self, unlisted: Iterable[UnlistedContainer], now: float) -> None:
+        for a in unlisted:
+            self.put(ContainerInstance(a.id, a.sandbox_id, a.pod_uid, a.container, unlisted_since=now))
 
     def __iter__(self) -> Iterator[ContainerInstance]:
         for of_pod in self.by_pod.values():

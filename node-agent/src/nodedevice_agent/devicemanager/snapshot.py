@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from nodedevice_api.names import ALL_DEVICES, Reason
+from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD, Reason
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
+from nodedevice_agent.devicemanager.cordons import NO_CORDONS
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
@@ -22,6 +23,7 @@ from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions
 MAX_FULL_LIST = 256
 # The CRD's bound.
 MAX_NAMED_DEVICES = 4096
+# in messages
 MAX_UNHEALTHY_NAMED = 3
 
 
@@ -67,7 +69,8 @@ class Snapshot:
     """reserved: of the releasing devices, how many the scheduler has already assigned to bound pods that are pending.
 
     id_error, plugin_message: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES. unhealthy: the first few
-    devices that are not healthy, also where `devices` is cut before them.
+    devices that are not healthy, also where `devices` is cut before them. remembered_cordons: device ID and reason, sorted.
+    unknown_cordons: the first IDs that are no device's.
     """
 
     resource_name: str
@@ -87,6 +90,8 @@ class Snapshot:
     unhealthy: tuple[DeviceView, ...]
     held: tuple[AllocationView, ...]
     pending: tuple[PendingView, ...]
+    remembered_cordons: tuple[tuple[str, str], ...] = ()
+    unknown_cordons: tuple[str, ...] = ()
 
 
 def is_settling(manager: DeviceManager, resource_name: str) -> bool:
@@ -115,7 +120,8 @@ def snapshot(
     total = len(resource.devices) + len(missing)
     unhealthy = _unhealthy(resource, missing)
     named = _named(resource, missing, unhealthy)
-    cordoned = sum(i in resource.devices or i in holders for i in resource.cordoned_ids)
+    unknown = [i for i in resource.cordoned_ids if i not in resource.devices and i not in holders]
+    cordoned = len(resource.cordoned_ids) - len(unknown)
     return Snapshot(
         resource_name=resource_name,
         total=total,
@@ -140,6 +146,8 @@ def snapshot(
             PendingView(w, manager.pod(w.pod_uid), not_injected(w.pod_uid, w.container, resource_name))
             for w in manager.pending(resource_name)
         ),
+        remembered_cordons=tuple(sorted(manager.cordons.get(resource_name, NO_CORDONS).remembered.items())),
+        unknown_cordons=tuple(sorted({*unknown} - {ALL_DEVICES, ALL_DEVICES_WORD})[:MAX_UNHEALTHY_NAMED]),
     )
 
 

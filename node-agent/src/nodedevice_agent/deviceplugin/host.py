@@ -64,6 +64,8 @@ class PluginHost:
         # monotonic seconds, the `now` of the manager's events
         self.now = self._loop.time
         self._writer = CheckpointWriter(state_dir, self._checkpoint)
+        # requests of the writer by pod UID ("": of all), as long as they may be under way; and the newest of them
+        self._durable_of: dict[str, int] = {}
         self._durable = 0
         self.rejections = Rejections()
         self._server = RegistrationServer(directory, self._register, self.rejections)
@@ -115,13 +117,17 @@ class PluginHost:
             await connection.aclose()
         await self._writer.close(_DRAIN_SECONDS)
 
-    async def saved(self) -> None:
-        """Wait until every allocation so far is on disk: before that none may be published."""
+    async def saved(self, pod_uid: str | None = None) -> None:
+        """Wait until every allocation so far is on disk, or every one of that pod: none may be published or injected before."""
         number = -1
-        while number != self._durable:
+        while number != (newest := self._durable if pod_uid is None else self._durable_number(pod_uid)):
             # other tasks run meanwhile, and an allocation that they make has to be on disk as well
-            number = self._durable
+            number = newest
             await self._writer.flushed(number)
+
+    def _durable_number(self, pod_uid: str) -> int:
+        """A full disk must not hold up the containers of pods whose allocations it has."""
+        return max(self._durable_of.get(pod_uid, 0), self._durable_of.get("", 0))
 
     def do(self, effects: Iterable[Effect]) -> None:
         """Carry out the effects of an event."""
@@ -131,7 +137,10 @@ class PluginHost:
                     self._publish(effect.resource_name)
                 case SaveCheckpoint():
                     number = self._save()
-                    self._durable = number if effect.durable else self._durable
+                    if effect.durable:
+                        under_way = {uid: n for uid, n in self._durable_of.items() if n > self._writer.written}
+                        self._durable_of = {**under_way, effect.pod_uid: number}
+                        self._durable = number
                 case CallPreferred():
                     self._tasks.create_task(self._call_preferred(effect))
                 case CallAllocate():

@@ -9,19 +9,20 @@ immediately once the watch is connected again or the object was deleted.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
-from nodedevice_api.names import node_device_name
+from nodedevice_api.names import Reason, node_device_name
 
 from nodedevice_agent import __version__, metrics
+from nodedevice_agent.devicemanager.cordons import NO_CORDONS
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, inform, log_failure, pause_seconds
-from nodedevice_agent.kube.status import Json, cordoned_ids, node_device_status, well_formed
+from nodedevice_agent.kube.status import Json, cordons_of, node_device_status, well_formed
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,13 @@ WINDOW_SECONDS = 60.0
 FREE_EDITS = 3
 # new allocations wait as long to be published
 _LONGEST_CONTENTION_PAUSE_SECONDS = 10.0
+
+
+_ADVERTISED = (
+    "Unknown",
+    Reason.RUNTIME_NONE,
+    "devices are advertised and recorded, and containers get nothing (--runtime none --advertise-without-injection)",
+)
 
 
 class Backend(Protocol):
@@ -64,10 +72,16 @@ class Backend(Protocol):
 
 
 class RecordOnly:
-    """The backend of --runtime none: devices are counted and recorded, and do not reach containers."""
+    """The backend of --runtime none: devices are counted and recorded, and do not reach containers.
+
+    advertises: whether the administrator wants them advertised all the same.
+    """
 
     is_settled = True
     notes = ""
+
+    def __init__(self, *, advertises: bool = False) -> None:
+        self._advertises = advertises
 
     def resource_changed(self, resource_name: str) -> None:
         """Nobody else is served."""
@@ -78,8 +92,8 @@ class RecordOnly:
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         return False
 
-    def injectable(self, now: Snapshot) -> None:
-        return None
+    def injectable(self, now: Snapshot) -> tuple[str, str, str] | None:
+        return _ADVERTISED if self._advertises else None
 
 
 class Publisher:
@@ -158,9 +172,15 @@ class Publisher:
             injectable=backend.injectable(now),
         )
 
-    def cordoned(self, resource_name: str, device_ids: frozenset[str]) -> None:
-        """The administrator's cordons, all of them."""
-        self._host.do(self._host.manager.cordoned(resource_name, device_ids, self._host.now()))
+    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str]) -> None:
+        """All cordons in the NodeDevice of that UID, device ID to reason; uid "" where there is none."""
+        manager = self._host.manager
+        before = manager.cordons.get(resource_name, NO_CORDONS).remembered
+        self._host.do(manager.cordoned(resource_name, uid, in_spec, self._host.now()))
+        after = manager.cordons.get(resource_name, NO_CORDONS).remembered
+        if after.keys() - before.keys():
+            extra = {"resource_name": resource_name, "device_ids": sorted(after)[:16]}
+            log.warning("NodeDevice with cordons was deleted; keeping them", extra=extra)
 
 
 class Contention:
@@ -269,8 +289,8 @@ class NodeDeviceSync:
             self._ours = ()
         self._is_owned = found is None or _has_owner(found, self._node_name)
         self._observed = found.status if found is not None else None
-        cordoned = cordoned_ids(found.spec) if found is not None else frozenset()
-        self._publisher.cordoned(self._resource_name, cordoned)
+        uid, spec = (found.metadata.uid or "", found.spec) if found is not None else ("", {})
+        self._publisher.cordoned(self._resource_name, uid, cordons_of(spec.get("cordonedDevices")))
         self.touch()
 
     def _is_edited(self, status: Json) -> bool:

@@ -13,11 +13,12 @@ from nodedevice_api import extended_resources
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, by_numa, each_device_once
 from nodedevice_agent.devicemanager.allocation.container_edits import normalized
+from nodedevice_agent.devicemanager.cordons import Cordons
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings, Pod
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient, KubeObject, NodeDeviceObject, api_info, inform, until_done
 from nodedevice_agent.kube.nodedevice import Publisher
-from nodedevice_agent.kube.status import resource_name_of, well_formed
+from nodedevice_agent.kube.status import cordons_of, resource_name_of, well_formed
 from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
@@ -211,7 +212,18 @@ async def recover_checkpoint(cluster: KubeClient, node_name: str) -> Checkpoint:
             "device_ids": list(lost.device_ids),
         }
         log.error("conflict: two pods hold the same device in the status; keeping the first", extra=extra)
-    return Checkpoint(kept, names)
+    cordons = {resource_name_of(found.spec): _cordons(found) for found in objects}
+    return Checkpoint(
+        kept, names, cordons={name: found for name, found in cordons.items() if name and found.device_ids}
+    )
+
+
+def _cordons(found: NodeDeviceObject) -> Cordons:
+    in_spec = cordons_of(found.spec.get("cordonedDevices"))
+    remembered = cordons_of(found.status.get("rememberedCordons"))
+    return Cordons(
+        found.metadata.uid or "", in_spec, {i: reason for i, reason in remembered.items() if i not in in_spec}
+    )
 
 
 def _allocations(found: NodeDeviceObject) -> list[Allocation]:

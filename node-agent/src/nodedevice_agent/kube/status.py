@@ -29,9 +29,10 @@ MAX_MESSAGE = 2048
 MAX_LIST_BYTES = 256 * 1024
 
 _NOT_INJECTED = (
-    "Unknown",
+    "False",
     Reason.RUNTIME_NONE,
-    "devices are counted and recorded, and not injected into containers (--runtime none)",
+    "devices do not reach containers (--runtime none), so only held ones are advertised: set --runtime auto, nri or kubelet, or "
+    "--advertise-without-injection for pods that need none in their containers",
 )
 
 
@@ -57,6 +58,8 @@ def node_device_status(
     allocations, omitted_allocations = _truncated(held, MAX_ALLOCATIONS)
     earlier = _by_container(before.get("waiting", ()))
     waiting, _ = _truncated([_waiting(w, earlier, wall_time) for w in now.pending], MAX_WAITING)
+    # the operator sets those that fit again, and the others follow
+    remembered, _ = _truncated([_cordon(*c) for c in now.remembered_cordons], MAX_NAMED_DEVICES)
     return {
         "total": now.total,
         "healthy": now.healthy,
@@ -73,6 +76,7 @@ def node_device_status(
         # also when 0 or empty: a field that is not applied would keep the value of another writer
         "allocationsOmitted": omitted_allocations,
         "waiting": waiting,
+        "rememberedCordons": remembered,
         "conditions": _conditions(now, before, wall_time, notes, injectable),
     }
 
@@ -155,6 +159,10 @@ def _waiting(entry: PendingView, before: Mapping[tuple[str, str], Json], wall_ti
     return shown
 
 
+def _cordon(device_id: str, reason: str) -> Json:
+    return {"id": device_id, "reason": reason} if reason else {"id": device_id}
+
+
 def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
     return pod.uid_in_api if pod is not None else pod_uid
 
@@ -205,6 +213,10 @@ def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
         return "True", Reason.CHECKPOINT_UNREADABLE, notes
     if now.id_error:
         return "True", Reason.DEVICES_REFUSED, now.id_error
+    if now.unknown_cordons:
+        named = ", ".join(now.unknown_cordons)
+        message = f"spec.cordonedDevices has IDs that the device plugin does not list: {named}; correct or remove them"
+        return "True", Reason.CORDONED_DEVICE_UNKNOWN, message
     return "True", Reason.ENDPOINT_RUNNING, "the device plugin is connected"
 
 
@@ -266,6 +278,7 @@ class _ObservedCondition(msgspec.Struct):
 
 class _ObservedCordon(msgspec.Struct):
     id: str
+    reason: str = ""
 
 
 _LISTS: dict[str, type[msgspec.Struct]] = {
@@ -288,9 +301,9 @@ def well_formed(status: Json) -> Json:
     return kept
 
 
-def cordoned_ids(spec: Json) -> frozenset[str]:
-    """The device IDs that the administrator cordoned; * for all of them."""
-    return frozenset(entry["id"] for entry in _fitting(spec.get("cordonedDevices"), _ObservedCordon))
+def cordons_of(entries: object) -> dict[str, str]:
+    """Of a list of cordons: the device IDs, * for all of them, with the reasons."""
+    return {entry["id"]: entry.get("reason", "") for entry in _fitting(entries, _ObservedCordon)}
 
 
 def resource_name_of(spec: Json) -> str:

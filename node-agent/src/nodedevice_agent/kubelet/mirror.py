@@ -106,7 +106,10 @@ class Mirror(DeviceManager):
     def recovered(self, known: Checkpoint, now: float) -> list[Effect]:
         """After a lost checkpoint, only the resources are taken from the API: the kubelet knows the allocations."""
         names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
-        return super().recovered(Checkpoint(registered=dict.fromkeys(names, ())), now) + self._attribute()
+        return (
+            super().recovered(Checkpoint(registered=dict.fromkeys(names, ()), cordons=known.cordons), now)
+            + self._attribute()
+        )
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 

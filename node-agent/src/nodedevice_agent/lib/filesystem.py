@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -72,10 +73,29 @@ def lock(path: Path) -> int:
     return descriptor
 
 
+class NotReplaced(OSError):
+    """The new text could not be written; the file is as it was, also after a power cut."""
+
+
 def replace_durably(path: Path, text: str) -> None:
-    """Replace the file durably: a reader finds the old text or the new one. Raises OSError."""
+    """Replace the file durably: a reader finds the old text or the new one.
+
+    Raises NotReplaced, or another OSError after which it is unknown which of the two a power cut would leave.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _write_durably(temporary, text)
+    except OSError as exc:
+        # half a text would take what is left of a full disk
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise NotReplaced(*exc.args) from exc
+    os.replace(temporary, path)
+    sync_directory(path.parent)
+
+
+def _write_durably(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         # no file object: it would take a fifth of the time that the disk takes
         unwritten = memoryview(text.encode())
@@ -84,8 +104,6 @@ def replace_durably(path: Path, text: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    os.replace(temporary, path)
-    sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:

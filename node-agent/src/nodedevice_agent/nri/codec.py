@@ -4,6 +4,8 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, RuntimeDevice, Sandbox
 
+# The kubelet's label on every container; no pod can set labels there. Source: kubelet pkg/kubelet/types/labels.go @ 1.37
+_POD_UID = "io.kubernetes.pod.uid"
 _STATES = {
     api_pb2.CONTAINER_CREATED: ContainerState.CREATED,
     api_pb2.CONTAINER_PAUSED: ContainerState.PAUSED,
@@ -34,4 +36,5 @@ def container(message: api_pb2.Container) -> RunningContainer:
         env=tuple(message.env),
         devices=tuple(RuntimeDevice(d.path, d.type, d.major, d.minor) for d in message.linux.devices),
         annotations=dict(message.annotations),
+        pod_uid=message.labels.get(_POD_UID, ""),
     )

@@ -68,7 +68,7 @@ class NriBackend:
         self._changed(False)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._watch_unstarted())
+                tasks.create_task(self._watch_doubtful())
                 await self._plugin.run()
         finally:
             if self._grace is not None:
@@ -107,13 +107,7 @@ class NriBackend:
     def _log_using_released(self, resource_name: str, found: Iterable[ContainerInstance]) -> None:
         by_id = {instance.id: instance for instance in found}
         for container_id in sorted(by_id.keys() - self._using_released.get(resource_name, set())):
-            instance = by_id[container_id]
-            extra = {
-                "container_id": container_id,
-                "container": instance.container,
-                "pod_uid": instance.pod_uid,
-                "resource_name": resource_name,
-            }
+            extra = {**_fields(by_id[container_id]), "resource_name": resource_name}
             log.error("container uses devices that were released; stop it", extra=extra)
         self._using_released[resource_name] = set(by_id)
 
@@ -135,12 +129,18 @@ class NriBackend:
 
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
         log.info("runtime synchronized", extra={"sandboxes": len(sandboxes), "containers": len(containers)})
-        self._host.do(self.events.synchronized(sandboxes, containers, self._host.now()))
+        now = self._host.now()
+        self._host.do(self.events.synchronized(sandboxes, containers, now))
+        for found in self._manager.containers.doubtful.values():
+            if found.unlisted_since == now:
+                log.warning("runtime does not list a container that it ran; keeping its devices", extra=_fields(found))
         self._synchronized.set()
 
     # -- containers -----------------------------------------------------------------------------------------------------
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
+        if self._manager.containers.doubtful:
+            self._host.do(self.events.creating(sandbox.uid, container.name, self._host.now()))
         decision = self._injection.decide(sandbox, container.name)
         if decision is None:
             return None
@@ -160,7 +160,7 @@ class NriBackend:
                     if not decision.is_temporary or not await self._changes(until):
                         raise InjectionRefused(decision.message)
                 case Grant():
-                    await self._saved(until)
+                    await self._saved(sandbox.uid, until)
                     if self._injection.version(sandbox.uid, container.name) == decision.version:
                         self._created(sandbox, container, decision)
                         return decision.edits
@@ -192,10 +192,10 @@ class NriBackend:
                 return await self._host.effects_done.wait()
         return False
 
-    async def _saved(self, until: float) -> None:
+    async def _saved(self, pod_uid: str, until: float) -> None:
         try:
             async with asyncio.timeout_at(until):
-                await self._host.saved()
+                await self._host.saved(pod_uid)
         except TimeoutError as exc:
             raise InjectionRefused(
                 "the allocation is not on disk yet: is the disk of --state-dir slow or full?"
@@ -234,22 +234,34 @@ class NriBackend:
     def _grace_ended(self) -> None:
         self._changed(self._status.tick(self._host.now()))
 
-    async def _watch_unstarted(self) -> NoReturn:
-        """Ends what only time ends: containers that were never started."""
+    async def _watch_doubtful(self) -> NoReturn:
+        """Ends what only time ends: containers that were never started, or that the runtime does not list."""
         while True:
             await self._synchronized.wait()
             self._synchronized.clear()
-            while self._manager.containers.without_process:
+            while self._manager.containers.doubtful:
                 # the end of a pod sets the deadline
                 await self._changes(self.events.next_deadline())
-                self._end_never_started()
+                self._end_overdue()
 
-    def _end_never_started(self) -> None:
+    def _end_overdue(self) -> None:
         now = self._host.now()
-        for instance in self.events.never_started(now):
-            extra = {"pod_uid": instance.pod_uid, "container": instance.container}
-            log.info("container was never started and its pod is over; treating it as ended", extra=extra)
+        for instance in self.events.overdue(now):
+            if instance.unlisted_since is None:
+                log.info(
+                    "container was never started and its pod is over; treating it as ended", extra=_fields(instance)
+                )
+            else:
+                log.warning(
+                    "runtime has not listed a container for long and its pod is over; treating it as ended",
+                    extra=_fields(instance),
+                )
             self._host.do(self.events.ended(instance.pod_uid, instance.id, now))
+
+
+def _fields(instance: ContainerInstance) -> dict[str, str]:
+    """Of a log line."""
+    return {"container_id": instance.id, "container": instance.container, "pod_uid": instance.pod_uid}
 
 
 class KubeletResources:

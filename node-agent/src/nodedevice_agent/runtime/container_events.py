@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import without
-from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
 from nodedevice_agent.devicemanager.runtime import ContainerInstance, ContainerState, RunningContainer, Sandbox
@@ -19,6 +19,9 @@ from nodedevice_agent.runtime.injection import Grant, fingerprints, marks_of, sh
 # waits for its call (runtimeRequestTimeout), which may be in progress unseen. A runtime that is killed while it starts a container
 # reports Created ever after, and its end when the kubelet removes it, a minute later; a kubelet that is down does not remove it.
 CREATED_SECONDS = 120.0
+# The same for a container that the runtime left out of its list. A process that hangs in the kernel may live for days; but one that
+# ended while the agent was disconnected, and was removed at once, must not hold its devices for ever.
+UNLISTED_SECONDS = 3600.0
 
 
 class ContainerEvents:
@@ -30,6 +33,14 @@ class ContainerEvents:
         self._is_first = True
 
     # -- events ---------------------------------------------------------------------------------------------------------
+
+    def creating(self, pod_uid: str, container: str, now: float) -> list[Effect]:
+        """Its creation is requested: an earlier, unlisted instance has ended, or the kubelet would end it first."""
+        effects: list[Effect] = []
+        for earlier in self._containers.instances(pod_uid, container):
+            if earlier.unlisted_since is not None:
+                effects += self.ended(pod_uid, earlier.id, now)
+        return effects
 
     def created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant, now: float) -> list[Effect]:
         """Its creation with these devices is allowed: from now on it may have a process."""
@@ -49,18 +60,18 @@ class ContainerEvents:
             return []
         known = self._containers.find(sandbox.uid, container.id)
         if known is not None:
-            if known.without_process_since is None:
+            if not known.is_doubtful:
                 return []
-            self._containers.put(replace(known, without_process_since=None))
-            return self._published(known)
-        new = _instance(sandbox, container)
+            self._containers.put(replace(known, without_process_since=None, unlisted_since=None))
+            return self._published(known) + _saved(known)
+        new = _instance(sandbox.uid, container)
         self._containers.put(new)
         return self._published(new)
 
     def ended(self, pod_uid: str, container_id: str, now: float) -> list[Effect]:
         """It has no process any more, or never had one."""
         gone = self._containers.ended(pod_uid, container_id)
-        return [] if gone is None else self._after_end(gone, now)
+        return [] if gone is None else self._after_end(gone, now) + _saved(gone)
 
     def sandbox_removed(self, sandbox: Sandbox, now: float) -> list[Effect]:
         """The runtime has removed the pod, or an older sandbox of it: a pod may have more than one."""
@@ -73,15 +84,28 @@ class ContainerEvents:
     def synchronized(
         self, sandboxes: Iterable[Sandbox], containers: Iterable[RunningContainer], now: float
     ) -> list[Effect]:
-        """The complete state of the runtime; a container that is not in it has ended."""
-        by_id = {sandbox.id: sandbox for sandbox in sandboxes}
-        present = [
-            self._with_known_marks(_instance(by_id[found.sandbox_id], found, now))
-            for found in containers
-            if found.state is not ContainerState.STOPPED and found.sandbox_id in by_id
-        ]
-        gone = self._containers.synchronized(found for found in present if not self._requests_nothing(found.pod_uid))
+        """What the runtime can reach. A container that was alive and is not listed may live on: see UNLISTED_SECONDS."""
+        known = {instance.id: instance for instance in self._containers}
+        pod_uids = {sandbox.id: sandbox.uid for sandbox in sandboxes}
+        alive: list[ContainerInstance] = []
+        # those that run and are new here: the kubelet creates none of a container before the one before it has ended
+        successors: set[tuple[str, str]] = set()
+        for found in containers:
+            before = known.pop(found.id, None)
+            # a running container may be listed without its sandbox
+            pod_uid = pod_uids.get(found.sandbox_id) or found.pod_uid or (before.pod_uid if before is not None else "")
+            if pod_uid and found.state is not ContainerState.STOPPED:
+                alive.append(_with_known_marks(_instance(pod_uid, found, now), before))
+                if before is None and not alive[-1].is_doubtful:
+                    successors.add((pod_uid, found.name))
+        for a in known.values():
+            if (a.pod_uid, a.container) not in successors:
+                alive.append(a if a.unlisted_since is not None else replace(a, unlisted_since=now))
+        unlisted = self._containers.unlisted()
+        gone = self._containers.synchronized(a for a in alive if not self._requests_nothing(a.pod_uid))
         effects: list[Effect] = []
+        if self._containers.unlisted() != unlisted:
+            effects.append(SaveCheckpoint(durable=False))
         for instance in gone:
             effects += self._after_end(instance, now)
         for pod_uid in sorted(self._book.by_pod):
@@ -96,18 +120,20 @@ class ContainerEvents:
     # -- time -----------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When never_started() may have more, monotonic seconds. May change with any event of containers or pods."""
-        return min((at for _, at in self._unstarted()), default=None)
+        """When overdue() may have more, monotonic seconds. May change with any event of containers or pods."""
+        return min((at for _, at in self._doubtful()), default=None)
 
-    def never_started(self, now: float) -> tuple[ContainerInstance, ...]:
-        """Containers of pods that are over, found without a process and not started since: they have ended."""
-        return tuple(instance for instance, at in self._unstarted() if at <= now)
+    def overdue(self, now: float) -> tuple[ContainerInstance, ...]:
+        """Containers of pods that are over, found without a process or left out of the runtime's list, and not reported since: they
+        count as ended.
+        """
+        return tuple(instance for instance, at in self._doubtful() if at <= now)
 
     # -- reads ----------------------------------------------------------------------------------------------------------
 
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """Whether a container runs without this resource that it requested, or with other devices than it was allocated."""
-        instances = self._containers.instances(pod_uid, container)
+        instances = [a for a in self._containers.instances(pod_uid, container) if a.unlisted_since is None]
         allocation = self._book.of(pod_uid, container, resource_name) if instances else None
         return any(self._lacks(instance, resource_name, allocation) for instance in instances)
 
@@ -119,17 +145,24 @@ class ContainerEvents:
         """
         if self._manager.is_recovering:
             return ()
-        marked = (a for a in self._containers if resource_name in a.fingerprints and a.without_process_since is None)
+        marked = (a for a in self._containers if resource_name in a.fingerprints and not a.is_doubtful)
         return tuple(a for a in marked if self._book.of(a.pod_uid, a.container, resource_name) is None)
 
     # -- internals ------------------------------------------------------------------------------------------------------
 
-    def _unstarted(self) -> Iterator[tuple[ContainerInstance, float]]:
+    def _doubtful(self) -> Iterator[tuple[ContainerInstance, float]]:
         """With the time when it counts as ended; only of pods that are over, as the kubelet may start a container of any other."""
-        for instance in self._containers.without_process.values():
-            found_at, over_since = instance.without_process_since, self._book.releasing.get(instance.pod_uid)
-            if found_at is not None and over_since is not None:
-                yield instance, max(found_at, over_since) + CREATED_SECONDS
+        for a in self._containers.doubtful.values() if self._containers.is_synchronized else ():
+            over_since = self._book.releasing.get(a.pod_uid)
+            if a.unlisted_since is not None and not self._is_known(a.pod_uid):
+                yield a, a.unlisted_since + UNLISTED_SECONDS
+            elif a.unlisted_since is not None and over_since is not None:
+                yield a, max(a.unlisted_since, over_since) + UNLISTED_SECONDS
+            elif a.without_process_since is not None and over_since is not None:
+                yield a, max(a.without_process_since, over_since) + CREATED_SECONDS
+
+    def _is_known(self, pod_uid: str) -> bool:
+        return self._manager.pod(pod_uid) is not None or pod_uid in self._book.by_pod
 
     def _lacks(self, instance: ContainerInstance, resource_name: str, allocation: Allocation | None) -> bool:
         mark = instance.fingerprints.get(resource_name)
@@ -152,13 +185,6 @@ class ContainerEvents:
         """A pod that is known to ask for no device; most do not, and nothing is stored of them."""
         pod = self._manager.pod(pod_uid)
         return pod is not None and not pod.device_requests and pod_uid not in self._book.by_pod
-
-    def _with_known_marks(self, found: ContainerInstance) -> ContainerInstance:
-        """A container that was created here keeps its marks: a runtime may not list the annotation."""
-        before = self._containers.find(found.pod_uid, found.id)
-        if before is None or not before.fingerprints:
-            return found
-        return replace(found, fingerprints=before.fingerprints, reported=None)
 
     def _after_end(self, gone: ContainerInstance, now: float) -> list[Effect]:
         if not self._book.of_container(gone.pod_uid, gone.container):
@@ -207,9 +233,21 @@ class ContainerEvents:
         return [Publish(name) for name in sorted(names & self._manager.resources.keys())]
 
 
-def _instance(sandbox: Sandbox, container: RunningContainer, listed_at: float | None = None) -> ContainerInstance:
+def _saved(instance: ContainerInstance) -> list[Effect]:
+    """After a change to this instance: the checkpoint has the unlisted ones."""
+    return [SaveCheckpoint(durable=False)] if instance.unlisted_since is not None else []
+
+
+def _with_known_marks(found: ContainerInstance, before: ContainerInstance | None) -> ContainerInstance:
+    """A container that was created here keeps its marks: a runtime may not list the annotation."""
+    if before is None or not before.fingerprints:
+        return found
+    return replace(found, fingerprints=before.fingerprints, reported=None)
+
+
+def _instance(pod_uid: str, container: RunningContainer, listed_at: float | None = None) -> ContainerInstance:
     """A container as the runtime shows it. listed_at: None for one that has just started."""
     marks = marks_of(container)
     reported = None if marks else container
     since = listed_at if container.state is ContainerState.CREATED and container.pid == 0 else None
-    return ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks, reported, since)
+    return ContainerInstance(container.id, container.sandbox_id, pod_uid, container.name, marks, reported, since)

@@ -313,8 +313,10 @@ class Requests:
             asked = {**asked, "continue": page.metadata.continue_}
             asked.pop("resourceVersion", None)
 
-    async def _apply(self, what: str, path: str, body: Any, *, force: bool) -> bytes:
-        query = {"fieldManager": names.OPERATOR_FIELD_MANAGER, "force": "true" if force else "false"}
+    async def _apply(
+        self, what: str, path: str, body: Any, *, force: bool, manager: str = names.OPERATOR_FIELD_MANAGER
+    ) -> bytes:
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
         return await self._client.request("PATCH", what, path, query=query, body=body, content_type=APPLY)
 
 

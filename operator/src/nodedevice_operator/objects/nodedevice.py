@@ -24,6 +24,8 @@ _CONDITIONS: Final = "f:conditions"
 _THEIR_CONDITIONS: Final = frozenset(
     f'k:{{"type":"{kind}"}}' for kind in (*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS)
 )
+# one write's worth; the others follow when these are set
+_MOST_LOST: Final = 256
 _NOBODY: Final[frozenset[str]] = frozenset()
 _KNOWN_CONDITIONS: Final = frozenset((*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS))
 
@@ -128,6 +130,7 @@ class NodeDeviceStatusSchema(Schema):
     allocations: list[AllocationStatus] = []
     allocations_omitted: int = 0
     waiting: tuple[Waiting, ...] = ()
+    remembered_cordons: list[CordonSchema] = []
     conditions: list[ConditionStatus] = []
 
 
@@ -177,7 +180,8 @@ class NodeDeviceRecord:
     """A NodeDevice. `has_status` is False until its agent has written a status, whatever others have written into it.
 
     created, endpoint_since: when, in the API's own form. cordons: how many there are.
-    runtime: how devices reach containers there.
+    runtime: how devices reach containers there. lost_cordons: device IDs of cordons of an object before it that it does not have;
+    where there are many, the first.
     edited_by: other field managers that have written status fields of the agent or the operator.
     weight: how much memory its lists take, about, in bytes; 0 for one that is kept without them.
     """
@@ -211,6 +215,7 @@ class NodeDeviceRecord:
     conditions: Mapping[str, StoredCondition] = field(default_factory=dict)
     edited_by: frozenset[str] = frozenset()
     weight: int = field(default=0, compare=False)
+    lost_cordons: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
@@ -229,7 +234,8 @@ class NodeDeviceRecord:
     @property
     def is_unused(self) -> bool:
         """Whether nothing would be lost with it: it is gone, and nobody holds, waits for or cordons a device."""
-        return self.is_gone and not (self.allocations or self.allocations_omitted or self.waiting or self.cordons)
+        is_needed = self.allocations or self.allocations_omitted or self.waiting or self.cordons or self.lost_cordons
+        return self.is_gone and not is_needed
 
     def is_condition(self, kind: str, status: str) -> bool:
         """Whether the condition of that type is stored with that status."""
@@ -273,6 +279,7 @@ def without_lists(record: NodeDeviceRecord) -> NodeDeviceRecord:
         allocations=(),
         allocations_omitted=record.allocations_omitted + len(record.allocations),
         waiting=(),
+        lost_cordons=_NOBODY,
         conditions={
             kind: replace(value, message=value.message[:_LONGEST_TEXT]) if kind in names.AGENT_CONDITIONS else value
             for kind, value in record.conditions.items()
@@ -320,6 +327,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         waiting=status.waiting,
         conditions={intern(c.type): _condition(c) for c in status.conditions if c.type in _KNOWN_CONDITIONS},
         edited_by=_editors(meta.managed_fields),
+        lost_cordons=_lost_cordons(obj),
         weight=_weight(status),
     )
 
@@ -329,6 +337,7 @@ def _weight(status: NodeDeviceStatusSchema) -> int:
     held = [device_id for allocation in status.allocations for device_id in allocation.device_ids]
     texts = [*(device.id for device in status.devices), *held, *(condition.message for condition in status.conditions)]
     texts += [text for each in status.waiting for text in (each.pod_uid, each.name, each.reason, each.message)]
+    texts += [cordon.id for cordon in status.remembered_cordons[:_MOST_LOST]]
     entries = len(status.devices) + len(status.allocations) + len(status.waiting) + len(status.conditions)
     numa_nodes = sum(len(device.numa_nodes) for device in status.devices)
     return _BYTES_OF_ENTRY * entries + _BYTES_OF_TEXT * (len(texts) + numa_nodes) + sum(map(len, texts))
@@ -340,6 +349,15 @@ def _editors(entries: Sequence[StatusWriter]) -> frozenset[str]:
     if not others:
         return _NOBODY
     return frozenset(intern(entry.manager) for entry in others[:_MOST_EDITORS] if _is_edit(entry.fields))
+
+
+def _lost_cordons(obj: NodeDeviceSchema) -> frozenset[str]:
+    remembered = {c.id for c in obj.status.remembered_cordons}
+    return (
+        frozenset(sorted(remembered - {c.id for c in obj.spec.cordoned_devices})[:_MOST_LOST])
+        if remembered
+        else _NOBODY
+    )
 
 
 def _is_of_agent(obj: NodeDeviceSchema) -> bool:

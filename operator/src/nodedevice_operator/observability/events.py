@@ -18,7 +18,9 @@ NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
 # Reasons of a condition Registered that is True: the plugin serves, and needs attention.
-NEEDS_ATTENTION: Final = frozenset({names.Reason.DEVICES_REFUSED, names.Reason.CHECKPOINT_UNREADABLE})
+NEEDS_ATTENTION: Final = frozenset(
+    {names.Reason.DEVICES_REFUSED, names.Reason.CHECKPOINT_UNREADABLE, names.Reason.CORDONED_DEVICE_UNKNOWN}
+)
 
 _ENDPOINTS: Final = {
     "Running": (NORMAL, names.Reason.ENDPOINT_RUNNING, "the device plugin runs again"),
@@ -92,6 +94,7 @@ class EventReason:
     CONTRADICTION: Final = "StatusContradictsItself"
     EDITED: Final = "StatusEdited"
     REGISTRATION_REFUSED: Final = "RegistrationRefused"
+    CORDONS_RESTORED: Final = "CordonsRestored"
 
 
 # The Event that reverses the other.

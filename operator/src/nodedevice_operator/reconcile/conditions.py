@@ -226,10 +226,16 @@ def _ready(
         if cause is not None:
             return _like(cause, "False")
     # pods get devices, and not all is as it should be
-    attention = unhealthy or (registered if registered.reason in NEEDS_ATTENTION else None)
+    attention = unhealthy or (registered if registered.reason in NEEDS_ATTENTION else None) or _uninjected(record)
     if attention is not None:
         return _like(attention, "True")
     return DesiredCondition("True", Reason.READY, "pods can use this resource on this node")
+
+
+def _uninjected(record: NodeDeviceRecord) -> StoredCondition | None:
+    """The condition Injectable, where devices are advertised that reach no container, on an administrator's request."""
+    injectable = record.conditions.get(Condition.INJECTABLE)
+    return injectable if injectable is not None and injectable.reason == Reason.RUNTIME_NONE else None
 
 
 def _failed(record: NodeDeviceRecord, kind: str) -> StoredCondition | None:

@@ -18,6 +18,7 @@ from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsMemory, ConditionsReconciler
+from nodedevice_operator.reconcile.cordon_reconciler import CordonReconciler, CordonsMemory
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceMemory, PodDeviceReconciler
 from nodedevice_operator.workqueue import WorkQueue
 
@@ -31,6 +32,7 @@ class NodeMemory:
     capacity: CapacityMemory = field(default_factory=CapacityMemory)
     pod_devices: PodDeviceMemory = field(default_factory=PodDeviceMemory)
     conditions: ConditionsMemory = field(default_factory=ConditionsMemory)
+    cordons: CordonsMemory = field(default_factory=CordonsMemory)
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +44,7 @@ class NodeReconciler:
     capacity: CapacityReconciler
     pod_devices: PodDeviceReconciler
     conditions: ConditionsReconciler
+    cordons: CordonReconciler
     queue: WorkQueue
     fence: WriteFence
     clock: Callable[[], float] = time.monotonic
@@ -94,6 +97,7 @@ class NodeReconciler:
             failures.append(error)  # the conditions do not depend on PodDevices
         waits = [self.conditions.node_missing_wait(node, memory.conditions)]
         failures += await self.conditions.reconcile(node, memory.conditions, capacity)
+        failures += await self.cordons.reconcile(node, memory.cordons)
         if capacity.due_at is not None:
             waits.append(capacity.due_at - self.clock())
         seconds = min((seconds for seconds in waits if seconds is not None), default=None)

@@ -12,6 +12,7 @@ from nodedevice_agent.checkpoint.files import FILE_NAME, locked_state_dir, make_
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
+from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.errors import AgentSettingsError, StateDirectoryUsed
 from nodedevice_agent.lib import filesystem
 
@@ -170,6 +171,15 @@ class TestRestoring:
         restored, _ = checkpoint_file.restore(tmp_path)
         assert restored is not None
         assert holder(tmp_path) == restored.allocations[0].pod_uid == "uid-b"
+
+    @pytest.mark.parametrize("is_rebooted", [False, True])
+    def test_a_reboot_ends_every_process(self, tmp_path: Path, is_rebooted: bool) -> None:
+        unlisted = (UnlistedContainer("uid-a", "main", "c", "s"),)
+        boot_id = "another" if is_rebooted else filesystem.boot_id()
+        (tmp_path / FILE_NAME).write_text(encode(Checkpoint(boot_id=boot_id, unlisted=unlisted)))
+        restored, _ = checkpoint_file.restore(tmp_path)
+        assert restored is not None
+        assert restored.unlisted == (() if is_rebooted else unlisted)
 
     def test_there_is_none(self, tmp_path: Path) -> None:
         assert checkpoint_file.restore(tmp_path) == (None, "")

@@ -18,6 +18,8 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     JournalMark,
     PluginSocket,
 )
+from nodedevice_agent.devicemanager.cordons import Cordons
+from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 
 GPU = "example.com/gpu"
 START = JournalMark("ours", 7)
@@ -33,6 +35,9 @@ _HOLDERS = st.lists(st.sampled_from([None, "uid-a", "uid-b", "uid-\u00e9\u2028"]
 _IDS = st.lists(st.sampled_from(["d0", "d<"]), max_size=2).map(tuple)
 _RESPONSES = st.one_of(st.none(), st.binary(max_size=4))
 
+_REASONS = st.dictionaries(st.sampled_from(["d0", "*"]), st.sampled_from(["", "fan <"]), max_size=2)
+_CORDONS = st.builds(Cordons, st.sampled_from(["", "uid"]), _REASONS, _REASONS)
+
 
 @st.composite
 def checkpoints(draw: st.DrawFn) -> Checkpoint:
@@ -44,7 +49,9 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
     registered = draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _IDS, max_size=2))
     sockets = draw(st.sampled_from([(), (PluginSocket(GPU, "gpu.sock"),)]))
     pre_starts = tuple((uid, "main", GPU) for uid in uids if draw(st.booleans()))
-    return Checkpoint(tuple(allocations), registered, "boot-1", sockets, pre_starts)
+    unlisted = tuple(UnlistedContainer(uid, "main", f"c-{uid}", "s") for uid in uids if draw(st.booleans()))
+    cordons = draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _CORDONS, max_size=2))
+    return Checkpoint(tuple(allocations), registered, "boot-1", sockets, pre_starts, unlisted, cordons)
 
 
 def ordered(checkpoint: Checkpoint) -> Checkpoint:

@@ -51,6 +51,7 @@ class RuntimeScenario(Scenario):
 
     def create(self, uid: str, name: str = "main", number: int = 1) -> RunningContainer:
         """Create a container with its devices; returns it as the runtime reports it from then on."""
+        self.noted(self.runtime.creating(uid, name, self.now))
         decision = self.ask(uid, name)
         assert isinstance(decision, Grant), decision
         made = container(uid, name, number)

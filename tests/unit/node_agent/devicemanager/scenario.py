@@ -95,6 +95,10 @@ class Scenario:
             scenario.plugin(nics, NIC, 2)
         return scenario
 
+    def cordon(self, name: str, device_ids: Iterable[str], uid: str = "object") -> list[Effect]:
+        """These are the administrator's cordons in the object of that UID, all of them."""
+        return self.happens("cordoned", name, uid, dict.fromkeys(device_ids, ""))
+
     def happens(self, event: str, *args: Any) -> list[Effect]:
         """Any event of the manager by its name, now."""
         effects: list[Effect] = getattr(self.manager, event)(*args, self.now)
@@ -193,7 +197,7 @@ def published(effects: Iterable[Effect]) -> set[str]:
 
 
 def is_saved(effects: Iterable[Effect], *, durable: bool) -> bool:
-    return SaveCheckpoint(durable) in list(effects)
+    return any(isinstance(effect, SaveCheckpoint) and effect.durable == durable for effect in effects)
 
 
 def held_by(

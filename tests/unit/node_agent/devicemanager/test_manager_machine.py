@@ -124,7 +124,7 @@ class ManagerMachine(RuleBasedStateMachine):
         if devices is not None:
             self.happens("listed", name, self.last_endpoint, accept(devices))
         if is_intent_read:
-            self.happens("cordoned", name, self.cordons[name])
+            self.cordon(name, self.cordons[name])
 
     @precondition(lambda self: self.endpoints)
     @rule(data=st.data(), devices=DEVICES)
@@ -148,7 +148,10 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), device_ids=CORDONS)
     def an_administrator_cordons(self, name: str, device_ids: set[str]) -> None:
         self.cordons[name] = frozenset(device_ids)
-        self.happens("cordoned", name, self.cordons[name])
+        self.cordon(name, self.cordons[name])
+
+    def cordon(self, name: str, device_ids: Iterable[str]) -> None:
+        self.happens("cordoned", name, "object", dict.fromkeys(device_ids, ""))
 
     # -- pods -------------------------------------------------------------------------------------------------------
 

@@ -221,7 +221,7 @@ class TestStop:
 class TestCordons:
     def test_a_free_device_leaves_at_once_and_a_held_one_with_its_pod(self) -> None:
         scenario = Scenario.with_plugin(3).run(pod("p", gpu=1))
-        assert published(scenario.happens("cordoned", GPU, ["d0", "d1"])) == {GPU}
+        assert published(scenario.cordon(GPU, ["d0", "d1"])) == {GPU}
         seen = scenario.snapshot()
         assert (seen.cordoned, seen.allocated, seen.available, seen.healthy) == (2, 1, 1, 3)
         scenario.gone("p")
@@ -232,31 +232,31 @@ class TestCordons:
     def test_every_device_is_cordoned_until_the_cordon_is_removed(self, cordons: list[str]) -> None:
         """`*` and `all` mean the same, also beside IDs of single devices."""
         scenario = Scenario.with_plugin(3).run(pod("p", gpu=1))
-        scenario.happens("cordoned", GPU, cordons)
+        scenario.cordon(GPU, cordons)
         seen = scenario.snapshot()
         assert (seen.total, seen.healthy, seen.cordoned) == (3, 3, 3)
         assert (seen.allocated, seen.available) == (1, 0)
         assert calls(scenario.see(pod("q", gpu=1))) == []
         assert scenario.reasons() == {"q": "NotEnoughDevices"}
-        scenario.answer_all(scenario.happens("cordoned", GPU, []))
+        scenario.answer_all(scenario.cordon(GPU, []))
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 
     @pytest.mark.parametrize("cordon", ["d0", "all"])
     def test_the_same_cordons_again_change_nothing(self, cordon: str) -> None:
         scenario = Scenario.with_plugin(["d0"])
-        assert scenario.happens("cordoned", GPU, []) == []
-        assert scenario.happens("cordoned", GPU, [cordon]) != []
-        assert scenario.happens("cordoned", GPU, [cordon]) == []
+        assert scenario.cordon(GPU, []) == []
+        assert scenario.cordon(GPU, [cordon]) != []
+        assert scenario.cordon(GPU, [cordon]) == []
 
     def test_cordons_of_unknown_devices_and_resources_are_harmless(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
-        scenario.happens("cordoned", GPU, ["ghost"])
-        assert scenario.happens("cordoned", NIC, ["d0"]) == []
+        scenario.cordon(GPU, ["ghost"])
+        assert scenario.cordon(NIC, ["d0"]) == []
         assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (0, 1)
 
     def test_they_survive_the_plugins_restart(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
-        scenario.happens("cordoned", GPU, ["d0"])
+        scenario.cordon(GPU, ["d0"])
         scenario.disconnect()
         scenario.plugin(["d0"], endpoint=2)
         assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (1, 0)
@@ -265,14 +265,14 @@ class TestCordons:
         scenario = Scenario.with_plugin(["d0", "d1"], waits_for_cordons=True)
         assert calls(scenario.see(pod("p", gpu=1))) == []
         assert scenario.reasons() == {"p": "CordonsNotSynced"}
-        (call,) = calls(scenario.happens("cordoned", GPU, ["d0"]))
+        (call,) = calls(scenario.cordon(GPU, ["d0"]))
         assert call.device_ids == ("d1",)
 
     def test_a_device_that_is_named_all_is_cordoned_with_all_the_others(self) -> None:
         scenario = Scenario.with_plugin([Device("all"), Device("d0")])
-        scenario.happens("cordoned", GPU, ["d0"])
+        scenario.cordon(GPU, ["d0"])
         assert scenario.snapshot().available == 1
-        scenario.happens("cordoned", GPU, ["all"])
+        scenario.cordon(GPU, ["all"])
         assert scenario.snapshot().available == 0
 
 

@@ -20,7 +20,7 @@ class TestServed:
     def test_a_pod_is_saved_durably_before_anything_is_published(self) -> None:
         scenario, call = asked()
         effects = scenario.answer(call)
-        assert effects == [SaveCheckpoint(durable=True), Publish(GPU)]
+        assert effects == [SaveCheckpoint(durable=True, pod_uid="p"), Publish(GPU)]
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_the_response_is_kept_unchanged(self) -> None:
@@ -81,7 +81,7 @@ class TestDuringACall:
 
     def test_a_device_that_was_cordoned_meanwhile_is_not_allocated(self) -> None:
         scenario, call = asked()
-        scenario.happens("cordoned", GPU, ["d0"])
+        scenario.cordon(GPU, ["d0"])
         (again,) = calls(scenario.answer(call))
         assert again.device_ids == ("d1",)
 

@@ -98,7 +98,7 @@ class TestFromCheckpoint:
         scenario.plugin(3)
         assert calls(scenario.see(pod("q", gpu=1))) == []
         assert scenario.reasons() == {"q": "CordonsNotSynced"}
-        assert len(calls(scenario.happens("cordoned", GPU, ()))) == 1
+        assert len(calls(scenario.cordon(GPU, ()))) == 1
 
     def test_a_pod_that_ended_meanwhile_keeps_its_devices_until_the_runtime_reports(self) -> None:
         scenario = restarted_with_one_pod(waits_for_runtime=True)
@@ -165,7 +165,7 @@ class TestLostCheckpoint:
     @pytest.mark.kubelet("behaviour 60")
     def test_allocate_is_called_again_and_its_response_saved(self) -> None:
         scenario, call = called_again()
-        assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True), Publish(GPU)]
+        assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True, pod_uid="p"), Publish(GPU)]
         (kept,) = scenario.manager.book
         assert kept.response == b"again"
         assert scenario.passes(600) == []
@@ -209,7 +209,7 @@ class TestLostCheckpoint:
         # the response to the first call changes nothing any more
         scenario.fail(call)
         assert calls(scenario.passes(30)) == []
-        assert scenario.answer(again, b"again") == [SaveCheckpoint(durable=True), Publish(GPU)]
+        assert scenario.answer(again, b"again") == [SaveCheckpoint(durable=True, pod_uid="hash"), Publish(GPU)]
         (kept,) = scenario.manager.book
         assert (kept.pod_uid, kept.response) == ("hash", b"again")
 

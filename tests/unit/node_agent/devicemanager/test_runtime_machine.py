@@ -3,7 +3,7 @@
 Adds a container runtime to the device manager's machine, as the source of truth: containers have the devices they were created
 with, and they run until the runtime ends them, whatever the agent's state is. The kubelet may be behind the API and may create
 containers of pods that are gone already. A container is Created until it is started, which may take as long as the kubelet
-waits for it, or never happen.
+waits for it, or never happen. One that the runtime cannot reach runs, and is not listed; it has ended when the agent gives it up.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,8 @@ HELD = {REQUIRED_PLUGINS_ANNOTATION: f"[ {NRI_PLUGIN} ]"}
 class Process:
     """A container. has: (resource name, device ID). mark: the annotation from its creation that the runtime reports.
 
-    starts_until: for one that does not run yet, when the kubelet gives up its start; it never runs from then on.
+    starts_until: for one that does not run yet, when the kubelet gives up its start; it never runs from then on. is_unknown: the
+    runtime does not list it.
     """
 
     sandbox: Sandbox
@@ -50,11 +51,15 @@ class Process:
     has: frozenset[tuple[str, str]]
     mark: str
     starts_until: float | None = None
+    is_unknown: bool = False
 
     def shown(self) -> RunningContainer:
         marked = {CONTAINER_DEVICES_ANNOTATION: self.mark} if self.mark else {}
         state, pid = (ContainerState.RUNNING, 7) if self.starts_until is None else (ContainerState.CREATED, 0)
-        return RunningContainer(self.id, self.sandbox.id, self.container, state, annotations=marked, pid=pid)
+        uid = self.sandbox.uid
+        return RunningContainer(
+            self.id, self.sandbox.id, self.container, state, annotations=marked, pid=pid, pod_uid=uid
+        )
 
     def may_run(self, now: float) -> bool:
         return self.starts_until is None or now < self.starts_until
@@ -64,6 +69,8 @@ class RuntimeMachine(ManagerMachine):
     def __init__(self) -> None:
         super().__init__()
         self.processes: dict[str, Process] = {}
+        # ended while the agent was not connected, and not removed yet
+        self.stopped: list[Process] = []
         # pods of the kubelet: those of the API, and those whose end it has not seen yet
         self.bound: dict[str, Pod] = {}
         self.is_connected = False
@@ -85,6 +92,8 @@ class RuntimeMachine(ManagerMachine):
         self.a_new_agent_begins()
 
     def the_checkpoint_is_lost(self, plugins: int, comes_first: bool) -> None:
+        """With it the agent forgets which containers are not listed."""
+        self.processes = {i: replace(process, is_unknown=False) for i, process in self.processes.items()}
         super().the_checkpoint_is_lost(plugins, comes_first)
         self.a_new_agent_begins()
 
@@ -123,6 +132,7 @@ class RuntimeMachine(ManagerMachine):
             if not is_held:
                 self.comes(Process(sandbox, created.id, container, frozenset(), ""), starts)
             return
+        self.runtime_event("creating", pod.uid, container, self.now)
         decision = self.injection.decide(sandbox, container)
         if isinstance(decision, Grant):
             has = frozenset((a.resource_name, i) for a in decision.version.allocations for i in a.device_ids)
@@ -157,7 +167,9 @@ class RuntimeMachine(ManagerMachine):
     @invariant()
     def the_agent_drops_containers_that_were_never_started(self) -> None:
         if self.is_connected:
-            for alive in self.events[0].never_started(self.now):
+            for alive in self.events[0].overdue(self.now):
+                if alive.unlisted_since is not None:
+                    self.processes.pop(alive.id, None)
                 self.runtime_event("ended", alive.pod_uid, alive.id, self.now)
             later = self.events[0].next_deadline()
             assert later is None or later > self.now, "a deadline that has passed stays"
@@ -236,35 +248,55 @@ class RuntimeMachine(ManagerMachine):
 
     def ends(self, process: Process) -> None:
         del self.processes[process.id]
+        if not self.is_connected:
+            self.stopped.append(process)
         self.runtime_event("ended", process.sandbox.uid, process.id, self.now)
 
     @rule()
     def the_kubelet_catches_up(self) -> None:
-        """It ends pods that the API no longer has."""
+        """It ends pods that the API no longer has. A sandbox with a container that the runtime cannot reach cannot be removed."""
         present = {pod.uid for pod in self.pods.values()}
         self.bound = {uid: pod for uid, pod in self.bound.items() if uid in present}
+        unreached = {process.sandbox.uid for process in self.processes.values() if process.is_unknown}
         for process in list(self.processes.values()):
-            if process.sandbox.uid not in present:
+            if process.sandbox.uid in present or process.is_unknown:
+                continue
+            if process.sandbox.uid in unreached:
+                self.ends(process)
+            else:
                 del self.processes[process.id]
                 self.runtime_event("sandbox_removed", process.sandbox, self.now)
 
-    @rule(data=st.data(), ended=st.integers(0, 3), comes_back=st.booleans())
-    def the_runtime_disconnects(self, data: st.DataObject, ended: int, comes_back: bool) -> None:
-        """Containers keep running, and some end meanwhile."""
+    @rule(data=st.data(), ended=st.integers(0, 3), removed=st.booleans(), comes_back=st.booleans())
+    def the_runtime_disconnects(self, data: st.DataObject, ended: int, removed: bool, comes_back: bool) -> None:
+        """Containers keep running, and some end meanwhile, and may be removed."""
         self.runtime_event("lost")
         self.is_connected = False
         for _ in range(min(ended, len(self.processes))):
             self.a_container_ends(data, False)
+        if removed:
+            self.stopped.clear()
         if comes_back:
             self.the_runtime_connects()
 
-    @rule()
-    def the_runtime_connects(self) -> None:
+    @precondition(lambda self: self.is_connected and self.processes)
+    @rule(data=st.data(), is_unknown=st.booleans())
+    def the_runtime_restarts(self, data: st.DataObject, is_unknown: bool) -> None:
+        """It may not reach a container then, or reach it again."""
+        unreached = data.draw(st.sampled_from(sorted(self.processes)))
+        self.processes[unreached] = replace(self.processes[unreached], is_unknown=is_unknown)
+        self.the_runtime_connects()
+
+    @rule(lists_sandboxes=st.booleans())
+    def the_runtime_connects(self, lists_sandboxes: bool = True) -> None:
         self.runtime_event("lost")
         self.is_connected = True
-        sandboxes = list({process.sandbox.id: process.sandbox for process in self.processes.values()}.values())
-        shown = [process.shown() for process in self.processes.values()]
-        self.runtime_event("synchronized", sandboxes, shown, self.now)
+        reached = [process for process in self.processes.values() if not process.is_unknown]
+        sandboxes = list({process.sandbox.id: process.sandbox for process in reached}.values())
+        shown = [process.shown() for process in reached]
+        shown += [replace(process.shown(), state=ContainerState.STOPPED) for process in self.stopped]
+        self.stopped.clear()
+        self.runtime_event("synchronized", sandboxes if lists_sandboxes else [], shown, self.now)
 
     @rule()
     def containers_end(self) -> None:
@@ -306,10 +338,11 @@ class RuntimeMachine(ManagerMachine):
 
     def known_instances(self, process: Process) -> list[Process]:
         """Of one container: the agent drops instances that were never started once it knows, but no running ones."""
-        known = {alive.id for alive in self.manager.containers.instances(process.sandbox.uid, process.container)}
+        known = self.manager.containers.instances(process.sandbox.uid, process.container)
         found = self.instances(process.sandbox.uid, process.container)
-        assert all(one.id in known for one in found if one.starts_until is None)
-        return [one for one in found if one.id in known]
+        assert {one.id for one in found if one.starts_until is None} <= {alive.id for alive in known}
+        listed = {alive.id for alive in known if alive.unlisted_since is None}
+        return [one for one in found if one.id in listed]
 
     @invariant()
     def no_container_runs_with_released_devices(self) -> None:
@@ -321,6 +354,7 @@ class RuntimeMachine(ManagerMachine):
         if not self.is_connected:
             return
         users = {(process.sandbox.uid, process.container) for process in self.processes.values()}
+        users |= {(unlisted.pod_uid, unlisted.container) for unlisted in self.manager.containers.unlisted()}
         for allocation in self.manager.book:
             is_prepared = self.manager.pre_starts.has_orphaned_call(allocation.pod_uid)
             if allocation.pod_uid in self.manager.book.releasing and not is_prepared:

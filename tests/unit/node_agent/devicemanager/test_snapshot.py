@@ -18,7 +18,7 @@ def test_numbers_of_devices_in_every_state() -> None:
     scenario = Scenario.with_plugin([*device_ids(6), Device("sick", healthy=False)], waits_for_runtime=True)
     scenario.run(pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=1))
     scenario.gone("q")
-    scenario.happens("cordoned", GPU, ["d2", "d3"])
+    scenario.cordon(GPU, ["d2", "d3"])
     scenario.lists([f"d{index}" for index in range(1, 6)] + [Device("sick", healthy=False)])
     seen = scenario.snapshot()
     # d0 is held and missing, d1 releasing, d2 held and cordoned, d3 cordoned, d4 and d5 free
@@ -65,7 +65,7 @@ def test_devices_that_will_not_be_free_are_not_reserved() -> None:
     scenario.gone("p")
     scenario.run(pod("next", gpu=3))
     assert scenario.snapshot().reserved == 3
-    scenario.happens("cordoned", GPU, ["d0"])
+    scenario.cordon(GPU, ["d0"])
     scenario.lists(["d0", Device("d1", healthy=False), "d2"])
     assert scenario.snapshot().reserved == 1
 
@@ -89,7 +89,7 @@ def test_reason_of_the_devices_of_a_stopped_plugin() -> None:
 def test_all_or_only_noteworthy_devices_are_shown(count: int, named: int) -> None:
     scenario = Scenario.with_plugin([Device(f"d{index:06}") for index in range(count)]).run(pod("p", gpu=2))
     scenario.lists([Device(f"d{index:06}", healthy=index != 5) for index in range(1, count)])
-    scenario.happens("cordoned", GPU, ["d000007"])
+    scenario.cordon(GPU, ["d000007"])
     seen = scenario.snapshot()
     assert (seen.total, seen.healthy, seen.allocated, seen.available) == (count, count - 2, 2, count - 4)
     assert len(seen.devices) == named

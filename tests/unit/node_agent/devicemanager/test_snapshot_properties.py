@@ -53,7 +53,7 @@ def test_it_equals_the_simple_computation(
         scenario.see(pod("asks", gpu=1))
     for listed in others:
         scenario.lists(listed)
-    scenario.happens("cordoned", GPU, cordoned)
+    scenario.cordon(GPU, cordoned)
     if is_stopped:
         scenario.disconnect()
     with patch.multiple(_BOUNDS, MAX_FULL_LIST=whole, MAX_NAMED_DEVICES=most):
@@ -105,7 +105,7 @@ def reads(devices: int, cordoned: list[str], *, is_stopped: bool) -> int:
     scenario.connect()
     scenario.happens("listed", GPU, 1, ListedDevices(counted))
     scenario.run(pod("p", gpu=2), pod("q", gpu=1))
-    scenario.happens("cordoned", GPU, cordoned)
+    scenario.cordon(GPU, cordoned)
     if is_stopped:
         scenario.disconnect()
     counted.count = 0

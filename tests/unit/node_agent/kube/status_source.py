@@ -1,5 +1,6 @@
 """A Publisher for tests of its NodeDevices: the same status always, and no disk."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -28,5 +29,5 @@ class FixedStatus(Publisher):
     def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any]:
         return self.status
 
-    def cordoned(self, resource_name: str, device_ids: frozenset[str]) -> None:
+    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str]) -> None:
         """Cordons decide nothing here."""

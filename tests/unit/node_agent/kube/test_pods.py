@@ -4,8 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from nodedevice_agent.devicemanager.cordons import Cordons
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings
-from nodedevice_agent.kube.pods import PodObject, from_api
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject
+from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
 
 GPU = "example.com/gpu"
 # what a quantity of the API can be at most
@@ -143,6 +145,25 @@ def test_a_variable_that_may_be_missing_is_not_counted_on(kind: str, optional: b
 def test_not_privileged(context: Any) -> None:
     (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, securityContext=context)]})).containers
     assert not seen.settings.is_privileged
+
+
+class LostCheckpoint(KubeClient):
+    """The NodeDevices of the node."""
+
+    def __init__(self, *bodies: dict[str, Any]) -> None:
+        self.objects = [msgspec.convert(body, NodeDeviceObject) for body in bodies]
+
+    async def node_devices_of(self, node_name: str) -> list[NodeDeviceObject]:
+        return self.objects
+
+
+async def test_cordons_are_recovered_with_the_allocations() -> None:
+    spec = {"resourceName": GPU, "cordonedDevices": [{"id": "d0", "reason": "fan"}]}
+    status = {"rememberedCordons": [{"id": "d0"}, {"id": "d1"}]}
+    bare = {"metadata": {"name": "b", "uid": "u2"}, "spec": {"resourceName": "example.com/nic"}}
+    cluster = LostCheckpoint({"metadata": {"name": "a", "uid": "u1"}, "spec": spec, "status": status}, bare)
+    found = await recover_checkpoint(cluster, "n")
+    assert found.cordons == {GPU: Cordons("u1", {"d0": "fan"}, {"d1": ""})}
 
 
 def test_nothing_is_kept_of_a_container_that_asks_for_nothing() -> None:

@@ -48,7 +48,7 @@ def test_one_of_everything() -> None:
     devices = [Device("d0", numa_nodes=(0, 1)), Device("d1"), Device("d2", healthy=False)]
     scenario.plugin(devices, options=WITH_PREFERENCES)
     scenario.run(pod("uid-p", gpu=1), pod("uid-q", gpu=2))
-    scenario.happens("cordoned", GPU, ["d1"])
+    scenario.cordon(GPU, ["d1"])
     shown = status(scenario)
     assert shown | {"conditions": []} == {
         "total": 3,
@@ -100,6 +100,7 @@ def test_one_of_everything() -> None:
                 "since": MONDAY,
             }
         ],
+        "rememberedCordons": [],
         "conditions": [],
     }
 
@@ -129,7 +130,7 @@ class TestSince:
         scenario = Scenario.with_plugin([*device_ids(4), Device("sick", healthy=False)], waits_for_runtime=True)
         scenario.run(pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=9))
         scenario.gone("q")
-        scenario.happens("cordoned", GPU, ["d1"])
+        scenario.cordon(GPU, ["d1"])
         first = status(scenario)
         assert status(scenario, first, TUESDAY) == first
 
@@ -152,13 +153,13 @@ class TestSince:
 
     def test_the_time_of_a_cordon_stays_until_it_is_set_again(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
-        scenario.happens("cordoned", GPU, ["d0"])
+        scenario.cordon(GPU, ["d0"])
         first = status(scenario)
         assert status(scenario, first, TUESDAY)["devices"][0]["cordonedSince"] == MONDAY
-        scenario.happens("cordoned", GPU, [])
+        scenario.cordon(GPU, [])
         second = status(scenario, first, TUESDAY)
         assert "cordonedSince" not in second["devices"][0]
-        scenario.happens("cordoned", GPU, ["*"])
+        scenario.cordon(GPU, ["*"])
         assert status(scenario, second, TUESDAY)["devices"][0]["cordonedSince"] == TUESDAY
 
     def test_of_the_endpoint_and_its_condition_move_with_the_state(self) -> None:
@@ -324,9 +325,9 @@ class TestConditions:
             event(argument)
             assert condition(status(scenario), "Registered")[:2] == expected
 
-    def test_injectable_is_unknown_without_a_runtime(self) -> None:
+    def test_injectable_is_false_without_a_runtime(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
-        assert condition(status(scenario), "Injectable")[:2] == ("Unknown", "RuntimeNone")
+        assert condition(status(scenario), "Injectable")[:2] == ("False", "RuntimeNone")
 
 
 WELL = Device("a", attributes=(("model", "H100"), ("pciBusID", "0000:1b:00.0")))

@@ -35,7 +35,7 @@ def mirror(devices: int = 4, **options: Any) -> Mirror:
 def plugin(found: Mirror, devices: int, name: str = GPU) -> list[Effect]:
     effects = found.connected(name, 1, PluginOptions(pre_start_required=True), 0.0)
     effects += found.listed(name, 1, accept(Device(f"d{index}") for index in range(devices)), 0.0)
-    return effects + found.cordoned(name, (), 0.0)
+    return effects + found.cordoned(name, "object", {}, 0.0)
 
 
 def message(found: Mirror, *entries: Allocation, rows: tuple[PodResourcesRow, ...] | None = ()) -> list[Effect]:
@@ -151,7 +151,7 @@ def test_cordons_and_health_count_as_ever() -> None:
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     message(found, held_by("one", "d0"))
-    found.cordoned(GPU, ["d0", "d1"], 0.0)
+    found.cordoned(GPU, "object", {"d0": "", "d1": ""}, 0.0)
     seen = snapshot(found, GPU)
     assert (seen.cordoned, seen.allocated, seen.available) == (2, 1, 2)
 

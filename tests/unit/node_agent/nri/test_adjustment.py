@@ -59,6 +59,7 @@ def test_missing_fields() -> None:
 
 def test_a_process() -> None:
     assert codec.container(api_pb2.Container(pid=7)).pid == 7
+    assert codec.container(api_pb2.Container(labels={"io.kubernetes.pod.uid": "uid-1"})).pod_uid == "uid-1"
 
 
 def test_nothing() -> None:

@@ -95,7 +95,7 @@ def test_a_pod_is_found_by_namespace_and_name() -> None:
 )
 def test_allocatable(listed: list[str | Device], cordoned: list[str], expected: list[str]) -> None:
     scenario = Scenario.with_plugin(listed).run(pod("p", gpu=1))
-    scenario.happens("cordoned", GPU, cordoned)
+    scenario.cordon(GPU, cordoned)
     assert pod_resources.allocatable(scenario.manager) == [DeviceOnNode(GPU, device_id) for device_id in expected]
 
 

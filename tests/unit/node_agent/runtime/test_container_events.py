@@ -109,10 +109,10 @@ class TestEnd:
         assert after.held() == {}
 
     def test_containers_that_ended_while_the_runtime_was_disconnected(self) -> None:
-        scenario, _ = self.running()
+        scenario, made = self.running()
         scenario.gone("p")
         scenario.runtime.lost()
-        scenario.answer_all(scenario.sync())
+        scenario.answer_all(scenario.sync(("p", replace(made, state=ContainerState.STOPPED))))
         assert scenario.held() == {"next/main": ("d0",)}
 
     @pytest.mark.parametrize("message", ["", "cannot reset"], ids=["answered", "failed"])
@@ -148,7 +148,7 @@ class TestNeverStarted:
         return scenario
 
     def never_started(self, scenario: RuntimeScenario, after: float) -> list[str]:
-        return [instance.id for instance in scenario.runtime.never_started(scenario.now + after)]
+        return [instance.id for instance in scenario.runtime.overdue(scenario.now + after)]
 
     @pytest.mark.parametrize("found_before", [0.0, 3600.0])
     @pytest.mark.parametrize("how", ["over", "gone"])

@@ -1,15 +1,19 @@
 """What a container gets when it is created, and why it is refused."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile
 from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings
 from nodedevice_agent.devicemanager.resource import PluginOptions
-from nodedevice_agent.devicemanager.runtime import Sandbox
+from nodedevice_agent.devicemanager.runtime import ContainerState, Sandbox
+from nodedevice_agent.runtime.backend import KubeletResources
 from nodedevice_agent.runtime.injection import Grant, Refusal, requires_plugin
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
@@ -17,6 +21,8 @@ from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, container, held_by, init, pod
 
 KEY = "required-plugins.noderesource.dev"
+# written by a kubelet
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoint/checkpoints"
 
 
 def with_plugin(count: int = 2, nics: Sequence[str] = (), **options: bool) -> RuntimeScenario:
@@ -275,10 +281,21 @@ class TestPreStart:
 
     def test_is_called_again_after_an_end_while_the_runtime_was_disconnected(self) -> None:
         scenario = prepared(container(gpu=1))
-        scenario.create("p")
+        made = scenario.create("p")
         scenario.runtime.lost()
-        (call,) = scenario.prepare(scenario.sync())
+        (call,) = scenario.prepare(scenario.sync(("p", replace(made, state=ContainerState.STOPPED))))
         assert call.container == "main"
+
+    def test_is_called_again_after_an_end_that_the_runtime_does_not_report(self) -> None:
+        """Not before the kubelet creates the next instance: until then the device may be in use."""
+        scenario = prepared(container(gpu=1))
+        scenario.create("p")
+        assert scenario.prepare(scenario.sync()) == []
+        effects = scenario.runtime.creating("p", "main", scenario.now)
+        assert scenario.refusal("p", "main").is_temporary
+        (call,) = scenario.prepare(effects)
+        assert call.container == "main"
+        assert isinstance(scenario.ask("p", "main"), Grant)
 
     def test_a_call_for_another_that_shares_the_device_is_waited_for(self) -> None:
         scenario = with_plugin(1, pre_start_required=True).run(pod("p", init("prep"), container("main", gpu=1)))
@@ -325,3 +342,21 @@ class TestPreStart:
 )
 def test_requires_plugin(annotations: dict[str, str], is_held: bool) -> None:
     assert requires_plugin(Sandbox("s", "p", "default", "uid", annotations), "main") == is_held
+
+
+def test_the_kubelets_resources_are_those_of_its_checkpoint(tmp_path: Path) -> None:
+    names = KubeletResources(tmp_path)
+    assert GPU not in names
+    (tmp_path / "device-plugins").mkdir()
+    checkpoint = tmp_path / "device-plugins" / "kubelet_internal_checkpoint"
+    checkpoint.write_text("{ torn")
+    assert GPU not in names
+    checkpoint.write_bytes((CHECKPOINTS / "v2-two-gpus-numa1.json").read_bytes())
+    assert "nvidia.com/gpu" in names
+    assert GPU not in names
+    replaced = tmp_path / "replaced"
+    replaced.write_text(encode(Checkpoint(registered={GPU: ("a",), "nvidia.com/gpu": ()})))
+    replaced.replace(checkpoint)
+    assert GPU in names
+    checkpoint.unlink()
+    assert "nvidia.com/gpu" not in names

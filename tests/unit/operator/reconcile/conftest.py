@@ -7,6 +7,7 @@ from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.objects.unwatched import LeaseRecord
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsReconciler
+from nodedevice_operator.reconcile.cordon_reconciler import CordonReconciler
 from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconciler
 
@@ -31,6 +32,7 @@ async def bench() -> Bench:
         CapacityReconciler(cache, cluster, recorder, metrics, policies, lambda: now[0]),
         PodDeviceReconciler(cache, cluster, recorder),
         ConditionsReconciler(cache, cluster, agents, policies, recorder, lambda: now[0]),
+        CordonReconciler(cache, cluster, recorder),
         queue,
         fence,
         lambda: now[0],

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.cordons import Cordons
 from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 
 NO_NUMA_NODE = -1
 _MAX_MESSAGE = 300
@@ -84,7 +86,8 @@ class Checkpoint:
 
     registered: healthy device IDs by resource; a restart uses only the names. boot_id: of the kernel at writing time.
     sockets: the plugins that were connected; only a hint for the next start, so invalid entries do not make the file corrupt.
-    pre_starts: the pending PreStartContainer calls.
+    pre_starts: the pending PreStartContainer calls. unlisted: containers that may live, and that the runtime does not list.
+    cordons: by resource name; without empty ones.
     journal: the last journal line that is included; None without a journal, as in a kubelet's checkpoint.
     """
 
@@ -93,6 +96,8 @@ class Checkpoint:
     boot_id: str = ""
     sockets: tuple[PluginSocket, ...] = ()
     pre_starts: tuple[AllocationKey, ...] = ()
+    unlisted: tuple[UnlistedContainer, ...] = ()
+    cordons: Mapping[str, Cordons] = field(default_factory=dict)
     journal: JournalMark | None = None
 
 

@@ -228,7 +228,7 @@ class Allocator:
         was_pending = self.pending.pop(pod.uid, None)
         if was_pending is not None:
             touched.add(was_pending.resource_name)
-        effects: list[Effect] = [SaveCheckpoint(durable=True)] if allocated else []
+        effects: list[Effect] = [SaveCheckpoint(durable=True, pod_uid=pod.uid)] if allocated else []
         effects += [Publish(name) for name in sorted(touched)]
         calls = [a.key for a in allocated if self._book.resources[a.resource_name].options.pre_start_required]
         if calls:

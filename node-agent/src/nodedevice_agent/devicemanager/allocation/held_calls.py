@@ -102,7 +102,7 @@ class Reallocations(_RetriedCalls):
             return []
         self._book.add(replace(allocation, response=response.octets, edits=response.edits))
         # The response also shows whether a running container has its devices.
-        return [SaveCheckpoint(durable=True), Publish(allocation.resource_name)]
+        return [SaveCheckpoint(durable=True, pod_uid=key[0]), Publish(allocation.resource_name)]
 
 
 @dataclass(frozen=True, slots=True)

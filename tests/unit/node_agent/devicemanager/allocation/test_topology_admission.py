@@ -94,9 +94,9 @@ class TestPolicies:
 
 def occupy_one_on_each_node(scenario: Scenario) -> None:
     """Of four devices, two a node, d0 and d2 are held."""
-    scenario.happens("cordoned", GPU, ["d1", "d3"])
+    scenario.cordon(GPU, ["d1", "d3"])
     scenario.run(pod("x", gpu=1), pod("y", gpu=1))
-    scenario.happens("cordoned", GPU, [])
+    scenario.cordon(GPU, [])
     assert scenario.held() == {"x/main": ("d0",), "y/main": ("d2",)}
 
 
@@ -245,7 +245,7 @@ class TestRestart:
     @pytest.mark.parametrize("scope", list(TopologyScope))
     def test_held_devices_decide_for_the_missing_ones(self, scope: TopologyScope) -> None:
         scenario = machine(TopologyPolicy.RESTRICTED, [1, 0], scope=scope)
-        scenario.happens("cordoned", GPU, ["d1"])
+        scenario.cordon(GPU, ["d1"])
         scenario.run(pod("p", gpu=1, nic=1))
         assert scenario.held() == {"p/main": ("d0",)}
         scenario.answer_all(scenario.plugin(list(on(0, 1).values()), NIC, 2))

@@ -597,6 +597,22 @@ class Container(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
     class AnnotationsEntry(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -616,6 +632,7 @@ class Container(google.protobuf.message.Message):
     POD_SANDBOX_ID_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
     ANNOTATIONS_FIELD_NUMBER: builtins.int
     ENV_FIELD_NUMBER: builtins.int
     LINUX_FIELD_NUMBER: builtins.int
@@ -626,6 +643,8 @@ class Container(google.protobuf.message.Message):
     state: global___ContainerState.ValueType
     pid: builtins.int
     """0: it has no process"""
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
     def annotations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
@@ -641,13 +660,14 @@ class Container(google.protobuf.message.Message):
         pod_sandbox_id: builtins.str = ...,
         name: builtins.str = ...,
         state: global___ContainerState.ValueType = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         annotations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         env: collections.abc.Iterable[builtins.str] | None = ...,
         linux: global___LinuxContainer | None = ...,
         pid: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["linux", b"linux"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["annotations", b"annotations", "env", b"env", "id", b"id", "linux", b"linux", "name", b"name", "pid", b"pid", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["annotations", b"annotations", "env", b"env", "id", b"id", "labels", b"labels", "linux", b"linux", "name", b"name", "pid", b"pid", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state"]) -> None: ...
 
 global___Container = Container
 

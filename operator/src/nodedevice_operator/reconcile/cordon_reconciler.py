@@ -1,0 +1,139 @@
+"""Sets cordons again that were set on an object before: what an agent remembers goes into spec.cordonedDevices of the new one.
+
+Under a field manager of its own, and each once in an object: one that is missing afterwards was removed by an administrator, who is
+faster than an agent that is away. What others have set stays as it is. The policy nodedevice-operator-cordons allows no more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from nodedevice_api import names
+
+from nodedevice_operator.errors import ApiError, NotFound, concerns_all_requests
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.client import OWN, Requests, path_segment
+from nodedevice_operator.kube.decode import decode
+from nodedevice_operator.objects.meta import ObjectMetadata, Schema
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
+from nodedevice_operator.observability.events import NORMAL, Event, EventReason, about_node_device, some
+from nodedevice_operator.observability.recorder import EventRecorder
+
+# id, and reason where there is one
+Cordon = dict[str, str]
+
+
+class _Fields(Schema):
+    manager: str = ""
+    operation: str = ""
+    fields: dict[str, Any] = msgspec.field(name="fieldsV1", default_factory=dict)
+
+
+class _Metadata(ObjectMetadata):
+    managed_fields: list[_Fields] = []
+
+
+class _Spec(Schema):
+    cordoned_devices: list[Cordon] = []
+
+
+class _Status(Schema):
+    remembered_cordons: list[Cordon] = []
+
+
+class CordonsSchema(Schema):
+    """What of a NodeDevice is about cordons."""
+
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+@dataclass(slots=True)
+class CordonsMemory:
+    """What is remembered of a node. restored: device IDs whose cordons were set again, by UID of the NodeDevice."""
+
+    restored: dict[str, set[str]] = field(default_factory=dict)
+
+
+class CordonsApi(Requests):
+    """Reads and writes spec.cordonedDevices."""
+
+    async def read_cordons(self, record: NodeDeviceRecord) -> CordonsSchema:
+        """Raises NotFound when it is gone, also when another object has its name by now."""
+        found = decode("GET", names.NODE_DEVICES, await self._client.request("GET", *_path(record)), CordonsSchema)
+        if found.metadata.uid != record.uid:
+            raise NotFound("GET", names.NODE_DEVICES, f"{record.name} is another object by now")
+        return found
+
+    async def apply_cordons(self, record: NodeDeviceRecord, found: CordonsSchema, cordons: Sequence[Cordon]) -> None:
+        """All cordons of our manager. Raises Conflict when another client has written the object since it was read."""
+        meta = found.metadata
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.NODE_DEVICE,
+            "metadata": {"name": record.name, "uid": meta.uid, "resourceVersion": meta.resource_version},
+            "spec": {"cordonedDevices": cordons},
+        }
+        await self._apply(*_path(record), body, force=False, manager=names.CORDONS_FIELD_MANAGER)
+
+
+def _path(record: NodeDeviceRecord) -> tuple[str, str]:
+    return names.NODE_DEVICES, f"{OWN}/{names.NODE_DEVICES}/{path_segment(record.name)}"
+
+
+@dataclass(eq=False)
+class CordonReconciler:
+    """Cordons of one node's NodeDevices at a time."""
+
+    cache: Cache
+    api: CordonsApi
+    recorder: EventRecorder
+
+    async def reconcile(self, node: str, memory: CordonsMemory) -> list[ApiError]:
+        """Set what is missing; return the failures, one for each NodeDevice."""
+        records = [r for r in self.cache.node_devices.of_node(node) if r.has_status and is_real(r)]
+        memory.restored = {r.uid: memory.restored[r.uid] for r in records if r.uid in memory.restored}
+        failures: list[ApiError] = []
+        for record in records:
+            due = record.lost_cordons - memory.restored.get(record.uid, set())
+            if not due:
+                continue
+            try:
+                await self._restore(record, due)
+                memory.restored.setdefault(record.uid, set()).update(due)
+            except NotFound:
+                continue
+            except ApiError as error:
+                failures.append(error)
+                if concerns_all_requests(error):
+                    break
+        return failures
+
+    async def _restore(self, record: NodeDeviceRecord, due: frozenset[str]) -> None:
+        found = await self.api.read_cordons(record)
+        own, missing = to_restore(found, due)
+        if not missing:
+            return
+        await self.api.apply_cordons(record, found, [*own, *missing])
+        ids = some([cordon["id"] for cordon in missing])
+        message = f"{record.resource} on {record.node}: cordoned again, as before its object was deleted: {ids}"
+        self.recorder.post(Event(about_node_device(record), NORMAL, EventReason.CORDONS_RESTORED, message))
+
+
+def to_restore(found: CordonsSchema, due: frozenset[str]) -> tuple[list[Cordon], list[Cordon]]:
+    """The cordons that our manager has set in this object, which each apply has to repeat; and those that are missing."""
+    ours = frozenset(i for entry in found.metadata.managed_fields for i in _owned_ids(entry))
+    stored = {cordon["id"]: cordon for cordon in found.spec.cordoned_devices}
+    own = [cordon for device_id, cordon in stored.items() if device_id in ours]
+    missing = [c for c in found.status.remembered_cordons if c["id"] in due and c["id"] not in stored]
+    return own, missing
+
+
+def _owned_ids(entry: _Fields) -> list[str]:
+    """Device IDs of the cordons that our manager owns, as managedFields names the entries of a list."""
+    if (entry.manager, entry.operation) != (names.CORDONS_FIELD_MANAGER, "Apply"):
+        return []
+    keys: Mapping[str, Any] = entry.fields.get("f:spec", {}).get("f:cordonedDevices", {})
+    return [str(msgspec.json.decode(key[2:]).get("id")) for key in keys if key.startswith("k:")]

@@ -1,0 +1,46 @@
+"""What an agent advertises whose devices reach no container, with the real operator: nothing, unless that was asked for."""
+
+from pathlib import Path
+
+from lightkube.resources.core_v1 import Node
+
+from tests.integration.agent_process import GPU, AgentNode, condition, until
+from tests.integration.operator_process import OperatorProcess
+
+
+def capacity(node: AgentNode) -> str | None:
+    status = node.client.get(Node, node.name).status
+    return ((status.capacity if status is not None else None) or {}).get(GPU)
+
+
+async def test_nothing_with_runtime_none(agent_node: AgentNode, operator: OperatorProcess) -> None:
+    agent_node.start_agent({"--runtime": "none"})
+    await agent_node.plugin(2)
+    seen = await agent_node.until(lambda seen: condition(seen, "Ready").get("reason") == "RuntimeNone")
+    ready, injectable = condition(seen, "Ready"), condition(seen, "Injectable")
+    assert (ready["status"], injectable["status"]) == ("False", "False")
+    assert "--runtime auto" in injectable["message"]
+    assert condition(seen, "Advertised")["reason"] == "NotInjectable"
+    assert capacity(agent_node) is None
+    assert (seen["total"], seen["available"]) == (2, 2)
+
+
+async def test_all_where_it_was_asked_for(agent_node: AgentNode, operator: OperatorProcess) -> None:
+    agent_node.start_agent({"--runtime": "none"}, "--advertise-without-injection")
+    await agent_node.plugin(2)
+    await until(lambda: capacity(agent_node) == "2", lambda: f"capacity is {capacity(agent_node)}")
+    seen = await agent_node.until(lambda seen: condition(seen, "Ready").get("status") == "True")
+    assert condition(seen, "Ready")["reason"] == condition(seen, "Injectable")["reason"] == "RuntimeNone"
+    assert "containers get nothing" in condition(seen, "Ready")["message"]
+
+
+async def test_the_default_is_auto(agent_node: AgentNode, operator: OperatorProcess, tmp_path: Path) -> None:
+    """On a node with neither an NRI socket nor a kubelet: pods that nobody would serve are not attracted."""
+    agent_node.start_agent(
+        {"--runtime": "", "--kubelet-dir": str(tmp_path), "--nri-socket": str(tmp_path / "nri.sock")}
+    )
+    await agent_node.plugin(2)
+    seen = await agent_node.until(lambda seen: condition(seen, "Ready").get("reason") == "KubeletUnreachable")
+    assert (seen["agent"]["runtime"], condition(seen, "Ready")["status"]) == ("kubelet", "False")
+    assert capacity(agent_node) is None
+    assert (agent_node.state_dir / "runtime").read_text() == "kubelet\n"

@@ -1,0 +1,154 @@
+"""Which cordons the operator sets again, and how often."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_operator.errors import Conflict, NotFound, Unavailable
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeDeviceSchema, node_device_record
+from nodedevice_operator.reconcile.cordon_reconciler import (
+    Cordon,
+    CordonReconciler,
+    CordonsApi,
+    CordonsMemory,
+    CordonsSchema,
+    to_restore,
+)
+
+from tests.fakes.operator.collaborators import RecordingRecorder
+from tests.fakes.operator.operator_model import GPU, NIC, node_device
+
+NODE = "node-a"
+
+
+def cordons(*device_ids: str) -> list[Cordon]:
+    return [{"id": device_id, "reason": f"why {device_id}"} for device_id in device_ids]
+
+
+def stored(
+    spec: Sequence[str] = (), remembered: Sequence[str] = (), ours: Sequence[str] = (), operation: str = "Apply"
+) -> dict[str, Any]:
+    """An object; ours: device IDs whose cordons our manager owns."""
+    keys: dict[str, Any] = {f'k:{{"id":"{device_id}"}}': {} for device_id in ours}
+    fields = {"f:spec": {"f:cordonedDevices": {".": {}, **keys}}}
+    managers = [
+        {"manager": "nodedevice-cordons", "operation": operation, "fieldsV1": fields},
+        {"manager": "alice", "operation": "Apply", "fieldsV1": {"f:spec": {"f:cordonedDevices": {'k:{"id":"x"}': {}}}}},
+    ]
+    return {
+        "metadata": {"name": "n", "uid": "nd", "resourceVersion": "7", "managedFields": managers},
+        "spec": {"nodeName": NODE, "resourceName": GPU, "cordonedDevices": cordons(*spec)},
+        "status": {"total": 1, "rememberedCordons": cordons(*remembered)},
+    }
+
+
+def schema(**fields: Any) -> CordonsSchema:
+    return msgspec.json.decode(msgspec.json.encode(stored(**fields)), type=CordonsSchema)
+
+
+@pytest.mark.parametrize(
+    ("fields", "own", "missing"),
+    [
+        pytest.param({"remembered": ["a", "b"]}, [], ["a", "b"], id="all of them"),
+        pytest.param({"spec": ["a"], "remembered": ["a", "b"]}, [], ["b"], id="not one that is there"),
+        pytest.param({"spec": ["a"], "remembered": ["b"], "ours": ["a"]}, ["a"], ["b"], id="ours again, or it goes"),
+        pytest.param({"spec": ["x"], "remembered": ["b"]}, [], ["b"], id="another manager's stays another's"),
+        pytest.param({"spec": [], "remembered": [], "ours": ["a"]}, [], [], id="nothing"),
+        pytest.param(
+            {"spec": ["a"], "remembered": ["b"], "ours": ["a"], "operation": "Update"}, [], ["b"], id="updates"
+        ),
+        pytest.param({"remembered": ["not due"]}, [], [], id="not due"),
+    ],
+)
+def test_what_is_restored(fields: dict[str, Any], own: list[str], missing: list[str]) -> None:
+    assert to_restore(schema(**fields), frozenset("abx")) == (cordons(*own), cordons(*missing))
+
+
+@pytest.mark.parametrize(
+    ("spec", "remembered", "lost"), [([], [], ""), (["a"], ["a"], ""), (["a"], ["b", "a", "c"], "bc"), ([], ["a"], "a")]
+)
+def test_the_record_has_those_that_are_missing(spec: list[str], remembered: list[str], lost: str) -> None:
+    obj = msgspec.json.decode(msgspec.json.encode(stored(spec, remembered)), type=NodeDeviceSchema)
+    assert node_device_record(obj).lost_cordons == frozenset(lost)
+
+
+def test_the_record_has_no_more_than_one_write_sets_again() -> None:
+    ids = [f"d{number:03}" for number in range(300)]
+    obj = msgspec.json.decode(msgspec.json.encode(stored(ids[:10], ids)), type=NodeDeviceSchema)
+    assert node_device_record(obj).lost_cordons == frozenset(ids[10:266])
+
+
+class Api(CordonsApi):
+    """One object. failure: of the next write."""
+
+    def __init__(self, remembered: Sequence[str]) -> None:
+        self.remembered = remembered
+        self.applied: list[list[str]] = []
+        self.failure: Exception | None = None
+
+    async def read_cordons(self, record: NodeDeviceRecord) -> CordonsSchema:
+        return schema(remembered=self.remembered)
+
+    async def apply_cordons(self, record: NodeDeviceRecord, found: CordonsSchema, applied: Sequence[Cordon]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.applied.append([cordon["id"] for cordon in applied])
+
+
+class Bench:
+    def __init__(self, *remembered: str, **fields: Any) -> None:
+        self.cache, self.recorder, self.memory = Cache(), RecordingRecorder(), CordonsMemory()
+        self.api = Api(remembered)
+        self.reconciler = CordonReconciler(self.cache, self.api, self.recorder)
+        self.cache.node_devices.put(node_device(lost_cordons=frozenset(remembered), **fields))
+
+    async def reconcile(self) -> list[type]:
+        return [type(failure) for failure in await self.reconciler.reconcile(NODE, self.memory)]
+
+
+async def test_each_cordon_is_set_once_in_an_object() -> None:
+    """An administrator may remove it before an agent that is away has noticed that it was set."""
+    bench = Bench("a", "b")
+    assert [await bench.reconcile(), await bench.reconcile()] == [[], []]
+    assert bench.api.applied == [["a", "b"]]
+    (event,) = bench.recorder.posted
+    assert (event.reason, event.message.split(": ")[-1]) == ("CordonsRestored", "a, b")
+    bench.cache.node_devices.put(node_device(uid="another", resource_version=2, lost_cordons=frozenset("a")))
+    bench.api.remembered = ["a"]
+    await bench.reconcile()
+    assert bench.api.applied[1:] == [["a"]]
+    assert bench.memory.restored == {"another": {"a"}}
+
+
+@pytest.mark.parametrize("failure", [Conflict, Unavailable])
+async def test_a_write_that_failed_is_repeated(failure: type[Conflict]) -> None:
+    bench = Bench("a")
+    bench.api.failure = failure("PATCH", "nodedevices", "no")
+    assert await bench.reconcile() == [failure]
+    bench.api.failure = None
+    assert await bench.reconcile() == []
+    assert bench.api.applied == [["a"]]
+
+
+async def test_an_object_that_is_gone_is_no_failure() -> None:
+    bench = Bench("a")
+    bench.api.failure = NotFound("PATCH", "nodedevices", "gone")
+    assert await bench.reconcile() == []
+
+
+@pytest.mark.parametrize(
+    "fields", [{"has_status": False}, {"name": "made-by-hand"}], ids=["not an agent's", "a wrong name"]
+)
+async def test_not_in_an_object_that_no_agent_has_written(fields: dict[str, Any]) -> None:
+    bench = Bench("a", **fields)
+    assert await bench.reconcile() == []
+    assert bench.api.applied == []
+
+
+async def test_a_failure_of_one_object_delays_no_other() -> None:
+    bench = Bench("a")
+    bench.cache.node_devices.put(node_device(NIC, lost_cordons=frozenset("a")))
+    bench.api.failure = Conflict("PATCH", "nodedevices", "no")
+    assert await bench.reconcile() == [Conflict, Conflict]

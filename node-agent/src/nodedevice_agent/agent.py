@@ -97,6 +97,7 @@ class Agent:
     async def _beat(self) -> None:
         while True:
             self._health.beat()
+            self._health.report("watches", self._publisher.poll_watches())
             await asyncio.sleep(_BEAT_SECONDS)
 
     def _pod_resources_server(self) -> PodResourcesServer | None:

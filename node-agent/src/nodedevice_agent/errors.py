@@ -5,7 +5,7 @@ AgentError
 ├── PluginFailed
 └── ApiRequestError                                           the API server
     ├── ApiUnreachable
-    │   └── ApiDisconnected
+    │   └── ApiDisconnected, ApiSilent
     └── ApiForbidden, ApiNotFound, ApiGone, ApiRefused
 """
 
@@ -66,6 +66,10 @@ class ApiUnreachable(ApiRequestError):
 
 class ApiDisconnected(ApiUnreachable):
     """No connection. The client has logged it, once for all requests."""
+
+
+class ApiSilent(ApiUnreachable):
+    """A watch that was open has sent nothing for too long, as behind a proxy that hangs."""
 
 
 class ApiForbidden(ApiRequestError):

@@ -55,6 +55,7 @@ class Condition:
     REGISTERED: Final = "Registered"
     HEALTHY: Final = "Healthy"
     INJECTABLE: Final = "Injectable"
+    WATCHES_CURRENT: Final = "WatchesCurrent"
     # the operator's
     ADVERTISED: Final = "Advertised"
     CONFLICT: Final = "Conflict"
@@ -62,7 +63,12 @@ class Condition:
     READY: Final = "Ready"
 
 
-AGENT_CONDITIONS: Final = (Condition.REGISTERED, Condition.HEALTHY, Condition.INJECTABLE)
+AGENT_CONDITIONS: Final = (
+    Condition.REGISTERED,
+    Condition.HEALTHY,
+    Condition.INJECTABLE,
+    Condition.WATCHES_CURRENT,
+)
 OPERATOR_CONDITIONS: Final = (Condition.ADVERTISED, Condition.CONFLICT, Condition.AGENT_READY, Condition.READY)
 
 
@@ -99,6 +105,9 @@ class Reason:
     KUBELET_LIST_TOO_BIG: Final = "KubeletListTooBig"
     KUBELET_CANNOT_SERVE: Final = "KubeletCannotCall"
     NOTHING_FOR_KUBELET: Final = "NothingForKubelet"
+    # WatchesCurrent
+    WATCHES_CURRENT: Final = "WatchesCurrent"
+    WATCH_STALE: Final = "WatchStale"
     # Advertised, Conflict, AgentReady, Ready
     ADVERTISED: Final = "Advertised"
     BY_KUBELET: Final = "ByKubelet"

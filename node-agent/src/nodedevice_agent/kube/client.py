@@ -1,4 +1,4 @@
-"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease; informer, retries.
+"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease; retries.
 
 lightkube handles credentials, TLS and watches. The types here hold only what is read, and lightkube's errors become ours.
 """
@@ -9,9 +9,9 @@ import random
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx2
 import msgspec
@@ -24,6 +24,7 @@ from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
 from nodedevice_api import names
 from nodedevice_common.pacing import exponential_seconds
+from nodedevice_common.streams import lines
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import (
@@ -33,19 +34,18 @@ from nodedevice_agent.errors import (
     ApiNotFound,
     ApiRefused,
     ApiRequestError,
+    ApiSilent,
     ApiUnreachable,
 )
 from nodedevice_agent.kube import kubeconfig as kubeconfigs
+from nodedevice_agent.kube import watch_state
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=res.Resource)
 T = TypeVar("T")
-R_contra = TypeVar("R_contra", bound=res.Resource, contravariant=True)
 
 REQUEST_SECONDS = 10.0
-# The server closes a watch after this time, so that the objects are listed again now and then.
-WATCH_SECONDS = 300
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 _LEASE = "Lease"
@@ -152,38 +152,63 @@ class KubeClient:
         with _counted(names.NODE_DEVICE), self._request(what):
             return await self._client.patch(kind, name, body, patch_type=PatchType.APPLY, force=True)
 
-    async def list(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str | None]:
+    async def list(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str]:
         """All objects that match the fields, and the resource version to watch from. Pods are listed in all namespaces.
 
-        The version is None in the response of a proxy that drops it: the objects are used all the same.
+        The list is as new as the API server's store, never of its cache. The version is "" in the response of a proxy that drops
+        it: the objects can be used all the same.
         """
         with self._request(f"listing {_plural(kind)}"):
             listing: Any = self._client.list(kind, fields=dict(fields), **_scope(kind))
             found = [one async for one in listing]
         try:
-            return found, listing.resourceVersion
+            return found, str(listing.resourceVersion)
         except NotReadyError:
-            return found, None
+            return found, ""
 
+    @asynccontextmanager
     async def watch(
-        self, kind: type[R], fields: Mapping[str, str], version: str | None
-    ) -> AsyncIterator[tuple[str, R]]:
-        """Each change since that version: ADDED, MODIFIED or DELETED, and the object. Ends when the server closes it."""
+        self, kind: type[R], fields: Mapping[str, str], version: str, seconds: int
+    ) -> AsyncIterator[AsyncIterator[tuple[str, Any]]]:
+        """One request for the changes since that version, for about so many seconds. Entered once the server has accepted it.
+
+        The iterator brings ADDED, MODIFIED or DELETED with the object, and BOOKMARK with one that has a version alone. It ends when
+        the server ends the watch in order. Raises ApiSilent when nothing has come for SILENCE_SECONDS.
+        """
         what = f"watching {_plural(kind)}"
-        if version is None:
-            raise ApiUnreachable(what, "cannot decode the response: the list has no resource version")
-        with _translated(what):
-            changes: AsyncIterator[Any] = aiter(
-                self._client.watch(
-                    kind, fields=dict(fields), resource_version=version, server_timeout=WATCH_SECONDS, **_scope(kind)
-                )
-            )
+        params = {
+            "fieldSelector": ",".join(f"{key}={value}" for key, value in fields.items()),
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+            "allowWatchBookmarks": "true",
+        }
+        with self._request(what):
+            response = await self._opened(kind, params)
+        try:
+            yield self._events(what, kind, lines(response.aiter_bytes()))
+        finally:
+            await response.aclose()
+
+    async def _opened(self, kind: type[R], params: dict[str, str]) -> httpx2.Response:
+        # the library's own watch repeats the request at once and for ever, and asks for no bookmarks
+        client: Any = self._client._client
+        request = client.prepare_request("list", kind, watch=True, params=params, **_scope(kind))
+        request.timeout = _WATCH_TIMEOUT
+        response: httpx2.Response = await client.send(client.build_adapter_request(request), stream=True)
+        if not response.is_success:
+            # which closes it as well
+            await response.aread()
+            client.raise_for_status(response)
+        return response
+
+    async def _events(self, what: str, kind: type[R], found: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, Any]]:
         while True:
             with self._request(what):
-                found = await anext(changes, None)
-            if found is None:
+                line = await _next_line(what, found)
+                event = None if line is None else _event(what, line, kind)
+            if event is None:
                 return
-            yield found
+            yield event
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
         with self._request(f"reading lease {namespace}/{name}"):
@@ -220,6 +245,37 @@ class KubeClient:
         if self._is_disconnected:
             log.info("API server reachable again", extra={"server": self.server})
         self._is_disconnected = False
+
+
+class _WatchEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+    reason: str = ""
+
+
+async def _next_line(what: str, found: AsyncIterator[bytes]) -> bytes | None:
+    """The next line of a watch; None when there is no more. Raises ApiSilent."""
+    seconds = watch_state.SILENCE_SECONDS
+    try:
+        async with asyncio.timeout(seconds):
+            return await anext(found, None)
+    except TimeoutError as exc:
+        raise ApiSilent(what, f"nothing has come for {seconds:.0f} s, not even a bookmark") from exc
+
+
+def _event(what: str, line: bytes, kind: type[res.Resource]) -> tuple[str, Any]:
+    """Type and object of a line of a watch. Raises ApiRequestError for the server's own errors, MsgspecError for any other line."""
+    found = msgspec.json.decode(line, type=_WatchEvent)
+    if found.type == "ERROR":
+        status = msgspec.json.decode(found.object, type=_Status)
+        raise _by_status(what, status.message or status.reason, status.code)
+    # the other fields of a bookmark are empty, and some kinds do not allow that
+    return found.type, msgspec.json.decode(found.object, type=KubeObject if found.type == "BOOKMARK" else kind)
 
 
 def _plural(kind: Any) -> str:
@@ -290,38 +346,6 @@ def _by_status(what: str, detail: str, status: int) -> ApiRequestError:
     return kind(what, detail, status)
 
 
-# -- informer -----------------------------------------------------------------------------------------------------------
-
-
-class EventHandler(Protocol[R_contra]):
-    def synced(self, objects: list[Any]) -> None:
-        """The complete list: first of all, and again after each break of the watch."""
-
-    def updated(self, found: R_contra) -> None:
-        """An object that was added or modified."""
-
-    def deleted(self, found: R_contra) -> None:
-        """An object that is gone, as it was last."""
-
-
-async def inform(cluster: KubeClient, kind: type[R], fields: Mapping[str, str], handler: EventHandler[R]) -> None:
-    """List and watch until cancelled. fields: the field selector, such as the name of the Node."""
-    await forever(lambda: list_and_watch(cluster, kind, fields, handler))
-
-
-async def list_and_watch(
-    cluster: KubeClient, kind: type[R], fields: Mapping[str, str], handler: EventHandler[R]
-) -> None:
-    """Until the watch ends (returns) or breaks (raises ApiRequestError)."""
-    objects, version = await cluster.list(kind, fields)
-    handler.synced(objects)
-    async for event, found in cluster.watch(kind, fields, version):
-        if event == "DELETED":
-            handler.deleted(found)
-        else:
-            handler.updated(found)
-
-
 # -- retries ------------------------------------------------------------------------------------------------------------
 
 
@@ -337,13 +361,6 @@ def log_failure(event: str, error: ApiRequestError, **fields: str) -> bool:
     is_warned = not isinstance(error, ApiDisconnected)
     log.log(logging.WARNING if is_warned else logging.DEBUG, event, extra={**fields, "error": str(error)})
     return is_warned
-
-
-async def forever(once: Callable[[], Awaitable[None]]) -> None:
-    """Call `once` until cancelled: after ApiGone and after a return immediately, after another ApiRequestError with a pause."""
-    while True:
-        with suppress(ApiGone):
-            await until_done(once, but=ApiGone)
 
 
 async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiRequestError] | tuple[()] = ()) -> T:
@@ -365,6 +382,9 @@ async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiRequestError
             is_logged = is_logged or log_failure("API request failed; retrying", exc)
             await asyncio.sleep(pause_seconds(failures))
 
+
+# how long a watch is silent is measured by the line, not by the byte
+_WATCH_TIMEOUT = httpx2.Timeout(REQUEST_SECONDS, read=None)
 
 # each resource's watch holds a connection; the library's limit of 100 would leave none for the other requests
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=10, keepalive_expiry=90)

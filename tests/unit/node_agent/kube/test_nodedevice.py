@@ -10,7 +10,7 @@ import pytest
 from nodedevice_agent import metrics
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
-from nodedevice_agent.kube import client
+from nodedevice_agent.kube import client, informer
 from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.nodedevice import Contention, NodeDeviceSync, Publisher, RecordOnly
@@ -42,15 +42,19 @@ class FakeCluster:
     async def list(self, kind: type[Any], fields: Mapping[str, str]) -> tuple[list[NodeDeviceObject], str]:
         return [self.found] if self.found else [], "1"
 
+    @asynccontextmanager
     async def watch(
-        self, kind: type[Any], fields: Mapping[str, str], version: str
-    ) -> AsyncIterator[tuple[str, NodeDeviceObject | None]]:
+        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int
+    ) -> AsyncIterator[AsyncIterator[tuple[str, NodeDeviceObject]]]:
+        yield self._events_of_watch()
+
+    async def _events_of_watch(self) -> AsyncIterator[tuple[str, NodeDeviceObject]]:
         while True:
             match await self._events.get():
                 case Exception() as lost:
                     raise lost
                 case event:
-                    yield event, self.found
+                    yield event, self.found or OTHER
 
     async def node_uid(self, name: str) -> str:
         return "uid"
@@ -102,7 +106,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(node_devices, "_REFUSED_PAUSE_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(node_devices, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(node_devices, "_LONGEST_CONTENTION_PAUSE_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(client, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(informer, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(informer.Watches, "reserve", lambda self, is_urgent: 0)
     return FakeCluster()
 
 

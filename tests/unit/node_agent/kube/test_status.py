@@ -167,7 +167,7 @@ class TestSince:
         second = status(scenario, first, TUESDAY)
         assert (second["endpoint"]["state"], second["endpoint"]["since"]) == ("Stopped", TUESDAY)
         moved = {c["type"]: c["lastTransitionTime"] for c in second["conditions"]}
-        assert moved == {"Registered": TUESDAY, "Healthy": TUESDAY, "Injectable": MONDAY}
+        assert moved == {"Registered": TUESDAY, "Healthy": TUESDAY, "Injectable": MONDAY, "WatchesCurrent": MONDAY}
 
     def test_of_a_condition_stays_while_only_its_reason_changes(self) -> None:
         scenario = Scenario.with_plugin(3)

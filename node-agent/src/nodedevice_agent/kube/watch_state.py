@@ -1,0 +1,89 @@
+"""What follows from what one watch has brought: a list or a watch next, after which pause; and whether the watch is stale.
+
+The API server sends a bookmark a minute when it has nothing else, so a watch that is silent for longer is stale: what has changed
+since is not known. A list is no proof that a watch works: one that brought nothing stays stale until another one brings something,
+whatever was listed meanwhile. Times are monotonic seconds.
+"""
+
+# a bookmark a minute, and half a minute for an API server that is slow
+SILENCE_SECONDS = 90.0
+# A watch that lasted as long works although it brought nothing: proxies end idle connections, the earliest after half a minute.
+STABLE_SECONDS = 20.0
+# What no watch has brought is known after this time: rarely, as a list costs the API server more than a watch that continues.
+RELIST_SECONDS = 900.0
+
+
+class WatchState:
+    """One watch, from its first list on. Make it when that list is about to be requested.
+
+    version: to watch from, as the API server wrote it; "" before the first list. failures: since the last watch that was of use.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.version = ""
+        self.failures = 0
+        self._heard_at = now
+        self._list_at = now
+        self._opened_at: float | None = None
+        self._has_brought = False
+        # opened in vain: another one that opens proves nothing
+        self._is_mute = False
+
+    def is_list_due(self, now: float) -> bool:
+        return now >= self._list_at
+
+    def is_stale(self, now: float) -> bool:
+        return now - self._heard_at > SILENCE_SECONDS
+
+    def listed(self, version: str, now: float, known_version: int = 0) -> bool:
+        """All objects as of that version. Returns whether it went back: the API server's store was restored from a backup.
+
+        known_version: the highest one that was known before the list was requested, from responses to writes.
+        """
+        is_restored = number(version) < max(number(self.version), known_version)
+        self.version, self._list_at = version, now + RELIST_SECONDS
+        return is_restored
+
+    def opened(self, now: float) -> None:
+        """The API server has accepted the watch."""
+        self._opened_at, self._has_brought = now, False
+        if not self._is_mute:
+            self._heard_at = now
+
+    def heard(self, version: str, now: float) -> None:
+        """An event or a bookmark of that version. One that is not newer is no progress, and proves nothing."""
+        if number(version) > number(self.version):
+            self.version, self._heard_at = version, now
+            self._has_brought, self._is_mute, self.failures = True, False, 0
+
+    def ended(self, now: float) -> bool:
+        """The API server ended the watch in order. Returns whether it was of use; if not it counts as failed."""
+        self._close(now)
+        if self._is_mute:
+            self._fail(now)
+        return not self._is_mute
+
+    def failed(self, now: float, *, is_silent: bool = False) -> None:
+        """A list or a watch failed: the next attempt begins with a list. is_silent: it was given up for its silence."""
+        self._close(now, is_silent=is_silent)
+        self._fail(now)
+
+    def _fail(self, now: float) -> None:
+        self.failures += 1
+        self._list_at = now
+
+    def _close(self, now: float, *, is_silent: bool = False) -> None:
+        opened_at, self._opened_at = self._opened_at, None
+        if opened_at is not None and not is_silent and now - opened_at >= STABLE_SECONDS:
+            self._is_mute, self._heard_at, self.failures = False, now, 0
+        else:
+            # without an open watch a request failed, and whether the next watch works is open
+            self._is_mute = opened_at is not None and (is_silent or not self._has_brought)
+            if is_silent:
+                # a long time has passed, and a list now shows what was missed
+                self.failures = 0
+
+
+def number(version: str) -> int:
+    """A resource version as a number, which the API server orders them by; 0 for any other text."""
+    return int(version) if version.isdecimal() and len(version) < 20 else 0

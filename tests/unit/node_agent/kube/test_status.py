@@ -327,6 +327,18 @@ class TestConditions:
         scenario = Scenario.with_plugin(["d0"])
         assert condition(status(scenario), "Injectable")[:2] == ("Unknown", "RuntimeNone")
 
+    def test_watches_current(self) -> None:
+        now = snapshot(Scenario.with_plugin(["d0"]).manager, GPU)
+        shown = [
+            condition(
+                node_device_status(now, {}, wall_time=MONDAY, version="1", runtime="none", is_watch_stale=is_stale),
+                "WatchesCurrent",
+            )
+            for is_stale in (False, True)
+        ]
+        assert [found[:2] for found in shown] == [("True", "WatchesCurrent"), ("False", "WatchStale")]
+        assert "check proxies and load balancers" in shown[1][2]
+
 
 WELL = Device("a", attributes=(("model", "H100"), ("pciBusID", "0000:1b:00.0")))
 BROKEN = Device("b", False, (), "Xid79", "Xid 79: reset it", (("model", "H100"),))

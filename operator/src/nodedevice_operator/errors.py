@@ -5,7 +5,9 @@ OperatorError
 ├── StaleWatch, TaskEnded                         the process exits, to be started again
 ├── Overdue, OlderRelease, StillLed               a command ends
 └── ApiError                                      a request failed
-    ├── Unreachable, WatchInterrupted, InvalidResponse, NotFound, Conflict, Invalid, NotLeading
+    ├── Unreachable, InvalidResponse, NotFound, Conflict, Invalid, NotLeading
+    ├── WatchInterrupted
+    │   └── WatchSilent
     ├── Unavailable
     │   └── OverBudget
     └── Forbidden
@@ -122,6 +124,10 @@ class Unreachable(ApiError):
 
 class WatchInterrupted(ApiError):
     """A watch that was open was cut. Whether the API server is unreachable, the next attempt shows."""
+
+
+class WatchSilent(WatchInterrupted):
+    """A watch that was open has sent nothing for too long, not even a bookmark."""
 
 
 class Unavailable(ApiError):

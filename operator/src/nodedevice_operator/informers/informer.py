@@ -1,8 +1,9 @@
 """Keeps the stores equal to what the API server has: each kind is listed whole in pages, then followed from that list's version.
 
 No object is ever held as JSON: a line of a watch is decoded once, into the few fields that are needed, and becomes a record. A
-watch that is cut goes on from the last version; one whose version is too old begins with a new list, which finds what is gone, so
-nothing is lost whatever happened in between. Writes nothing.
+watch that is cut goes on from the last version; one that is silent, or whose version is too old, begins with a new list, which
+finds what is gone, so nothing is lost whatever happened in between. A list that is older than what is known, as after a restore of
+the API server from a backup, replaces it. Writes nothing.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import msgspec
 from nodedevice_common.pacing import Backoff, jittered
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable
+from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable, WatchSilent
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import DECODE_ERRORS, VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
@@ -48,6 +49,8 @@ class Informer:
         self._store = cache.stores[kind.name]
         # up to which version everything is known; None: a list is due
         self._version: int | None = None
+        # the newest that a list or a watch has shown
+        self._newest = 0
         self._backoff = Backoff(_FIRST_WATCH_DELAY_SECONDS, LONGEST_WATCH_DELAY_SECONDS)
 
     async def work(self) -> None:
@@ -66,7 +69,14 @@ class Informer:
 
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
+        # responses to our own writes may be newer than what was watched; the list was read after all of them
+        known = max(self._newest, self._store.newest())
         listed = await self._cluster.list_all(self._kind)
+        if listed.version < known:
+            extra = {"kind": self._kind.name, "resource_version": listed.version, "known": known}
+            log.warning("list is older than what was known: the API server was restored; replacing all", extra=extra)
+            self._store.expire()
+        self._newest = listed.version
         changed = self._store.replace(listed.records, listed.version, listed.undecoded)
         fields = {"kind": self._kind.name, "objects": len(listed.records), "changed_nodes": len(changed)}
         log.info("list is complete", extra=fields)
@@ -100,7 +110,7 @@ class Informer:
             query = {"resourceVersion": str(self._version)}
             async with aclosing(self._client.watch(self._kind.name, self._kind.path, query)) as lines:
                 async for line in lines:
-                    self._version = self._take(line)
+                    self._version = self._newest = self._take(line)
                     if not has_brought:
                         self._backoff.reset()
                         has_brought = True
@@ -111,7 +121,7 @@ class Informer:
     def _after_failure(self, error: ApiError) -> float:
         """How long to wait after a watch that failed, in seconds; and whether the next begins with a list."""
         fields: dict[str, Any] = {"kind": self._kind.name, "error": error.problem}
-        if not isinstance(error, InvalidResponse) and error.status not in _EXPIRED:
+        if not isinstance(error, InvalidResponse | WatchSilent) and error.status not in _EXPIRED:
             log.debug("watch failed; reconnecting", extra=fields)
             # an API server that starts asks for five seconds with each response, and serves a moment later
             return self._delay_seconds(error.retry_after_seconds if error.status == _BUSY else 0.0)

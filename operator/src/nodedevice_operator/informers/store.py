@@ -7,6 +7,7 @@ may be concluded from what is absent. An object that exists and cannot be decode
 
 import asyncio
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from nodedevice_api import names
@@ -166,6 +167,17 @@ class Store(Generic[K, R]):
                 changed.add(held.node)
         self.is_complete = True
         return frozenset(changed)
+
+    def newest(self) -> int:
+        """The highest version of any record."""
+        return max((record.resource_version for record in self.by_key.values()), default=0)
+
+    def expire(self) -> None:
+        """Versions went back: whatever is listed next is newer than all that is held, and what is gone may exist again."""
+        self._gone.clear()
+        for key in self.by_key:
+            held: Any = self.by_key[key]
+            self.by_key[key] = replace(held, resource_version=0)
 
     def _unlink(self, key: K, held: R) -> None:
         others = tuple(other for other in self._by_node.get(held.node, ()) if other != key)

@@ -13,6 +13,7 @@ from nodedevice_api import names
 from nodedevice_operator.errors import CredentialsError, InvalidResponse, Unavailable
 from nodedevice_operator.informers.informer import Informer, _list_delay_seconds
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube import client
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
@@ -22,6 +23,7 @@ from nodedevice_operator.observability.metrics import Metrics
 from tenacity import AsyncRetrying, RetryCallState
 
 from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.operator.operator_model import node_device
 
 
 class _Credentials(Credentials):
@@ -179,6 +181,33 @@ async def test_what_is_gone_meanwhile_is_found_by_the_list(watched: Watched) -> 
     watched.start()
     await watched.until(3)
     assert watched.cache.node_devices.nodes() == {"node-z"}
+
+
+async def test_a_list_that_is_older_than_what_was_watched_replaces_it(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An API server that was restored from a backup: its versions begin anew where the backup ended."""
+    watched.cluster.node_devices["n"] = node_device(available=7, resource_version=90)
+    watched.server.answers = [[event(500, 3, node="node-b"), ERROR], [LAST]]
+    watched.start()
+    await watched.until(2)
+    known = {record.node: record.available for record in watched.cache.node_devices.values()}
+    assert known == {"node-a": 7, "node-z": 9}
+    assert watched.server.asked[1]["resourceVersion"] == "102"
+    restored = [r for r in caplog.records if "the API server was restored" in r.message]
+    assert [(r.levelname, r.__dict__["resource_version"], r.__dict__["known"]) for r in restored] == [
+        ("WARNING", 102, 500)
+    ]
+
+
+async def test_a_watch_that_is_silent_begins_with_a_list(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server sends a bookmark a minute; one that was restored sends none below the version it was asked for."""
+    monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.2)
+    watched.start()
+    async with asyncio.timeout(10):
+        while watched.cluster.version < 103:
+            await asyncio.sleep(0.01)
+    assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "102"]
 
 
 @pytest.mark.parametrize(
@@ -360,7 +389,7 @@ async def test_a_node_without_a_name_is_an_invalid_event(watched: Watched, metad
     ],
 )
 async def test_a_nonsense_line_leads_to_a_list(watched: Watched, line: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    watched.server.answers = [[event(201, 1), line + b"\n", event(202, 2)], [LAST]]
+    watched.server.answers = [[event(102, 1), line + b"\n", event(202, 2)], [LAST]]
     watched.start()
     await watched.until(2)
     assert [node for node, *_ in watched.news] == ["node-a", "node-z"]

@@ -2,6 +2,7 @@
 
 AgentError
 ├── AgentSettingsError, DirectoryServed, StateDirectoryUsed   the agent cannot start
+├── LeaseHeld                                                 the agent stops
 ├── PluginFailed
 └── ApiRequestError                                           the API server
     ├── ApiUnreachable
@@ -37,6 +38,16 @@ class StateDirectoryUsed(AgentError):
             f"state directory {directory} is used by another agent; stop that one or give this agent a --state-dir of its own"
         )
         self.directory = directory
+
+
+class LeaseHeld(AgentError):
+    """Another agent with this node's name is alive: two would allocate the same devices, and undo each other's writes."""
+
+    def __init__(self, lease: str, holder: str) -> None:
+        super().__init__(
+            f"lease {lease} is held by another agent ({holder[:128]}); stop that one, "
+            "or give each node one agent with a --node-name and a --state-dir of its own"
+        )
 
 
 class PluginFailed(AgentError):

@@ -1,6 +1,6 @@
 """Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease; retries.
 
-lightkube handles credentials, TLS and watches. The types here hold only what is read, and lightkube's errors become ours.
+lightkube handles credentials and TLS. The types here hold only what is read.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ import msgspec
 from lightkube import AsyncClient
 from lightkube.config import client_adapter
 from lightkube.core import resource as res
-from lightkube.core.exceptions import ApiError as LightkubeApiError
 from lightkube.core.exceptions import ConfigError, NotReadyError
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
@@ -29,45 +28,31 @@ from nodedevice_common.streams import lines
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import (
     ApiDisconnected,
-    ApiForbidden,
-    ApiGone,
-    ApiNotFound,
-    ApiRefused,
     ApiRequestError,
-    ApiSilent,
     ApiUnreachable,
 )
 from nodedevice_agent.kube import kubeconfig as kubeconfigs
-from nodedevice_agent.kube import watch_state
+from nodedevice_agent.kube.responses import (
+    REQUEST_SECONDS,
+    KubeMetadata,
+    KubeObject,
+    next_line,
+    translated,
+    watch_event,
+)
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=res.Resource)
 T = TypeVar("T")
 
-REQUEST_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 _LEASE = "Lease"
 
 
-class KubeMetadata(msgspec.Struct, omit_defaults=True):
-    """Attribute names are the wire's: lightkube reads some of them."""
-
-    name: str = ""
-    namespace: str | None = None
-    uid: str | None = None
-    resourceVersion: str | None = None
-    deletionTimestamp: str | None = None
-    annotations: dict[str, str] | None = None
-
-
 class OwnedMetadata(KubeMetadata, omit_defaults=True):
     ownerReferences: list[dict[str, Any]] | None = None
-
-
-class KubeObject(msgspec.Struct, omit_defaults=True):
-    metadata: KubeMetadata = msgspec.field(default_factory=KubeMetadata)
 
 
 def api_info(group: str, version: str, kind: str, plural: str, *verbs: str, action: str | None = None) -> res.ApiInfo:
@@ -166,6 +151,12 @@ class KubeClient:
         except NotReadyError:
             return found, ""
 
+    async def catch_up(self, kind: type[R], fields: Mapping[str, str]) -> None:
+        """A consistent read, for which the API server's cache has to catch up with its store. Costs a list of one object."""
+        with self._request(f"listing {_plural(kind)}"):
+            listing: Any = self._client.list(kind, fields=dict(fields), chunk_size=1, **_scope(kind))
+            await anext(aiter(listing), None)
+
     @asynccontextmanager
     async def watch(
         self, kind: type[R], fields: Mapping[str, str], version: str, seconds: int
@@ -204,8 +195,8 @@ class KubeClient:
     async def _events(self, what: str, kind: type[R], found: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, Any]]:
         while True:
             with self._request(what):
-                line = await _next_line(what, found)
-                event = None if line is None else _event(what, line, kind)
+                line = await next_line(what, found)
+                event = None if line is None else watch_event(what, line, kind)
             if event is None:
                 return
             yield event
@@ -227,7 +218,7 @@ class KubeClient:
     def _request(self, what: str) -> Iterator[None]:
         """One request or response. Only here a lost connection is logged, with the address, and its end."""
         try:
-            with _translated(what):
+            with translated(what):
                 yield
         except ApiDisconnected as exc:
             if not self._is_disconnected:
@@ -245,37 +236,6 @@ class KubeClient:
         if self._is_disconnected:
             log.info("API server reachable again", extra={"server": self.server})
         self._is_disconnected = False
-
-
-class _WatchEvent(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _Status(msgspec.Struct):
-    code: int = 0
-    message: str = ""
-    reason: str = ""
-
-
-async def _next_line(what: str, found: AsyncIterator[bytes]) -> bytes | None:
-    """The next line of a watch; None when there is no more. Raises ApiSilent."""
-    seconds = watch_state.SILENCE_SECONDS
-    try:
-        async with asyncio.timeout(seconds):
-            return await anext(found, None)
-    except TimeoutError as exc:
-        raise ApiSilent(what, f"nothing has come for {seconds:.0f} s, not even a bookmark") from exc
-
-
-def _event(what: str, line: bytes, kind: type[res.Resource]) -> tuple[str, Any]:
-    """Type and object of a line of a watch. Raises ApiRequestError for the server's own errors, MsgspecError for any other line."""
-    found = msgspec.json.decode(line, type=_WatchEvent)
-    if found.type == "ERROR":
-        status = msgspec.json.decode(found.object, type=_Status)
-        raise _by_status(what, status.message or status.reason, status.code)
-    # the other fields of a bookmark are empty, and some kinds do not allow that
-    return found.type, msgspec.json.decode(found.object, type=KubeObject if found.type == "BOOKMARK" else kind)
 
 
 def _plural(kind: Any) -> str:
@@ -297,53 +257,6 @@ def _counted(kind: str) -> Iterator[None]:
         metrics.API_WRITES.labels(kind, outcome.__name__).inc()
         raise
     metrics.API_WRITES.labels(kind, "ok").inc()
-
-
-@contextmanager
-def _translated(what: str) -> Iterator[None]:
-    try:
-        yield
-    except LightkubeApiError as exc:
-        # an error inside a watch has no response of its own; a proxy's response may have no code in its body
-        code = exc.status.code or (exc.response.status_code if exc.response is not None else 0)
-        raise _by_status(what, exc.status.message or exc.status.reason or "", code) from exc
-    except httpx2.HTTPStatusError as exc:
-        raise _by_status(what, exc.response.reason_phrase, exc.response.status_code) from exc
-    except (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ConnectTimeout) as exc:
-        raise ApiDisconnected(what, str(exc) or type(exc).__name__) from exc
-    except httpx2.TimeoutException as exc:
-        raise ApiUnreachable(what, f"timeout: no response in {REQUEST_SECONDS:.0f} s") from exc
-    except (httpx2.HTTPError, OSError, ConfigError) as exc:
-        raise ApiUnreachable(what, str(exc) or type(exc).__name__) from exc
-    except (msgspec.MsgspecError, NotReadyError) as exc:
-        # NotReadyError: a list without a resource version
-        raise ApiUnreachable(what, f"cannot decode the response: {exc}") from exc
-    except (LookupError, TypeError, ValueError, AttributeError) as exc:
-        # the library fails in these ways on some responses of proxies, such as an error without Content-Type
-        if isinstance(exc.__context__, httpx2.HTTPStatusError):
-            response = exc.__context__.response
-            raise _by_status(what, response.reason_phrase, response.status_code) from exc
-        raise ApiUnreachable(what, f"cannot decode the response: {exc!r:.200}") from exc
-
-
-# the response to an apply with a field unknown to the CRD, or with too big an object, is 500
-_PERMANENT = ("failed to create typed patch object", "request is too large", "trying to send message larger than max")
-
-
-def _by_status(what: str, detail: str, status: int) -> ApiRequestError:
-    kind: type[ApiRequestError]
-    match status:
-        case 401 | 403:
-            kind = ApiForbidden
-        case 404:
-            kind = ApiNotFound
-        case 410:
-            kind = ApiGone
-        case _ if status == 429 or (status >= 500 and not any(text in detail for text in _PERMANENT)):
-            kind = ApiUnreachable
-        case _:
-            kind = ApiRefused
-    return kind(what, detail, status)
 
 
 # -- retries ------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from lightkube.core import resource as res
@@ -17,7 +18,7 @@ from nodedevice_common.pacing import TokenBucket, jittered
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import ApiGone, ApiRequestError, ApiSilent, ApiUnreachable
 from nodedevice_agent.kube.client import KubeClient, log_failure, pause_seconds
-from nodedevice_agent.kube.watch_state import WatchState
+from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS, WatchState
 
 log = logging.getLogger(__name__)
 
@@ -127,10 +128,14 @@ class Informer(Generic[R]):
         seconds = round(jittered(WATCH_SECONDS, _SPREAD, random.random()))
         async with self._cluster.watch(self._kind, self._fields, state.version, seconds) as events:
             state.opened(clock())
-            async for event, found in events:
-                state.heard(found.metadata.resourceVersion or "", clock())
-                self._is_logged = self._is_logged and state.failures > 0
-                self._handle(event, found)
+            catching_up = asyncio.create_task(self._catch_up())
+            try:
+                async for event, found in events:
+                    state.heard(found.metadata.resourceVersion or "", clock())
+                    self._is_logged = self._is_logged and state.failures > 0
+                    self._handle(event, found)
+            finally:
+                catching_up.cancel()
         if not state.ended(clock()):
             self._log(ApiUnreachable(f"watching {self._kind.__name__}", "the API server ended the watch at once"))
 
@@ -146,6 +151,14 @@ class Informer(Generic[R]):
         if not version:
             problem = "cannot decode the response: the list has no resource version"
             raise ApiUnreachable(f"listing {self._kind.__name__}", problem)
+
+    async def _catch_up(self) -> None:
+        """Have the API server send a bookmark, unless something came before."""
+        await asyncio.sleep(CATCH_UP_SECONDS)
+        if not self.state.has_brought:
+            await self._turn("list")
+            with suppress(ApiRequestError):
+                await self._cluster.catch_up(self._kind, self._fields)
 
     async def _turn(self, request: str) -> None:
         """Wait until that request may be sent."""

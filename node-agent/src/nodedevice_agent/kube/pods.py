@@ -15,8 +15,9 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Ch
 from nodedevice_agent.devicemanager.allocation.container_edits import normalized
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings, Pod
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kube.client import KubeClient, KubeObject, NodeDeviceObject, api_info, until_done
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, api_info, until_done
 from nodedevice_agent.kube.nodedevice import PODS, Publisher
+from nodedevice_agent.kube.responses import KubeObject
 from nodedevice_agent.kube.status import resource_name_of, well_formed
 from nodedevice_agent.metrics import AgentHealth
 

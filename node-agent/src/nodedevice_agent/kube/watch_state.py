@@ -3,10 +3,15 @@
 The API server sends a bookmark a minute when it has nothing else, so a watch that is silent for longer is stale: what has changed
 since is not known. A list is no proof that a watch works: one that brought nothing stays stale until another one brings something,
 whatever was listed meanwhile. Times are monotonic seconds.
+
+No bookmark is sent of the version that the watch began with, and the API server's cache of a kind that nobody changes has that
+version until a consistent read makes it catch up. So one is made before the first bookmark is due. By then the agent's Lease has
+been renewed, and there is a newer version. Source: k8s.io/apiserver pkg/storage/cacher, cacheWatcher.process @ 1.37.
 """
 
 # a bookmark a minute, and half a minute for an API server that is slow
 SILENCE_SECONDS = 90.0
+CATCH_UP_SECONDS = 40.0
 # A watch that lasted as long works although it brought nothing: proxies end idle connections, the earliest after half a minute.
 STABLE_SECONDS = 20.0
 # What no watch has brought is known after this time: rarely, as a list costs the API server more than a watch that continues.
@@ -17,6 +22,7 @@ class WatchState:
     """One watch, from its first list on. Make it when that list is about to be requested.
 
     version: to watch from, as the API server wrote it; "" before the first list. failures: since the last watch that was of use.
+    has_brought: whether the last watch has brought anything new.
     """
 
     def __init__(self, now: float) -> None:
@@ -25,7 +31,7 @@ class WatchState:
         self._heard_at = now
         self._list_at = now
         self._opened_at: float | None = None
-        self._has_brought = False
+        self.has_brought = False
         # opened in vain: another one that opens proves nothing
         self._is_mute = False
 
@@ -46,15 +52,17 @@ class WatchState:
 
     def opened(self, now: float) -> None:
         """The API server has accepted the watch."""
-        self._opened_at, self._has_brought = now, False
+        self._opened_at, self.has_brought = now, False
         if not self._is_mute:
             self._heard_at = now
 
     def heard(self, version: str, now: float) -> None:
-        """An event or a bookmark of that version. One that is not newer is no progress, and proves nothing."""
-        if number(version) > number(self.version):
-            self.version, self._heard_at = version, now
-            self._has_brought, self._is_mute, self.failures = True, False, 0
+        """An event or a bookmark of that version. An older one proves nothing, and one as old is no progress."""
+        progress = number(version) - number(self.version)
+        if progress >= 0:
+            self._heard_at, self._is_mute = now, False
+        if progress > 0:
+            self.version, self.has_brought, self.failures = version, True, 0
 
     def ended(self, now: float) -> bool:
         """The API server ended the watch in order. Returns whether it was of use; if not it counts as failed."""
@@ -78,7 +86,7 @@ class WatchState:
             self._is_mute, self._heard_at, self.failures = False, now, 0
         else:
             # without an open watch a request failed, and whether the next watch works is open
-            self._is_mute = opened_at is not None and (is_silent or not self._has_brought)
+            self._is_mute = opened_at is not None and (is_silent or not self.has_brought)
             if is_silent:
                 # a long time has passed, and a list now shows what was missed
                 self.failures = 0

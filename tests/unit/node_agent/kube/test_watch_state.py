@@ -31,6 +31,9 @@ class Played:
     def repeat(self) -> None:
         self.state.heard(str(self.version), self.now)
 
+    def replay(self) -> None:
+        self.state.heard(str(self.version - 1), self.now)
+
     def end(self) -> None:
         self.state.ended(self.now)
 
@@ -55,7 +58,8 @@ class Played:
         pytest.param("open 60 hear 1 end", False, 0, id="a bookmark is enough"),
         pytest.param("open 30 end", False, 0, id="nothing, and it lasted"),
         pytest.param("open 1 end", True, 1, id="nothing, and it ended at once"),
-        pytest.param("open repeat end", True, 1, id="an old event again, and it ended at once"),
+        pytest.param("open repeat end", True, 1, id="the last event again, and it ended at once"),
+        pytest.param("open replay end", True, 1, id="an old event again, and it ended at once"),
         pytest.param("open end open end open end", True, 3, id="ended at once three times"),
         pytest.param("open end list open hear end", False, 0, id="ended at once, and then brought something"),
         pytest.param("open end list open 30 end", False, 0, id="ended at once, and then lasted"),
@@ -93,7 +97,8 @@ CYCLE = int(SILENCE_SECONDS) + 1
         pytest.param(f"open {CYCLE} silence list open", True, id="a list is no proof that a watch works"),
         pytest.param(f"open {CYCLE} silence list open hear", False, id="heard again"),
         pytest.param(f"open end {CYCLE} list open", True, id="ends at once each time"),
-        pytest.param(f"open repeat end {CYCLE} list open repeat", True, id="repeats the same each time"),
+        pytest.param(f"open replay end {CYCLE} list open replay", True, id="replays an old event each time"),
+        pytest.param(f"open {CYCLE} silence list open repeat", False, id="a bookmark of a kind that does not change"),
         pytest.param(f"open fail {CYCLE} list open", True, id="breaks at once each time"),
         pytest.param(f"open hear fail {CYCLE} fail list", True, id="lists succeed, and no watch"),
         pytest.param(f"open hear fail {CYCLE} fail list open", False, id="open again after an outage"),

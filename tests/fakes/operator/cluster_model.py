@@ -56,6 +56,9 @@ class ClusterModel(
         records = {NODES: [self.node_record()], NODE_DEVICES: self.node_devices.values()}
         return Listed(list(records.get(kind, self.pod_devices.values())), version)
 
+    async def store_version(self, kind: Kind[Any]) -> int:
+        return self.version
+
     async def list_leases(self) -> dict[str, LeaseRecord]:
         self._next("list_leases")
         return dict(self.leases)

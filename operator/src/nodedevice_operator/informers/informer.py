@@ -1,9 +1,9 @@
 """Keeps the stores equal to what the API server has: each kind is listed whole in pages, then followed from that list's version.
 
 No object is ever held as JSON: a line of a watch is decoded once, into the few fields that are needed, and becomes a record. A
-watch that is cut goes on from the last version; one that is silent, or whose version is too old, begins with a new list, which
-finds what is gone, so nothing is lost whatever happened in between. A list that is older than what is known, as after a restore of
-the API server from a backup, replaces it. Writes nothing.
+watch that is cut goes on from the last version; one whose version is too old begins with a new list, which finds what is gone, so
+nothing is lost whatever happened in between. A list that is older than what is known replaces it: the API server was restored from
+a backup. Writes nothing.
 """
 
 import asyncio
@@ -114,14 +114,25 @@ class Informer:
                     if not has_brought:
                         self._backoff.reset()
                         has_brought = True
+        except WatchSilent:
+            if await self._is_restored():
+                self._version = None
+            return self._delay_seconds()
         except ApiError as error:
             return self._after_failure(error)
         return 0.0 if has_brought else self._delay_seconds()
 
+    async def _is_restored(self) -> bool:
+        """Whether the API server's versions went back: it sends nothing over a watch until they have grown past its version."""
+        try:
+            return await self._cluster.store_version(self._kind) < self._newest
+        except ApiError:
+            return False
+
     def _after_failure(self, error: ApiError) -> float:
         """How long to wait after a watch that failed, in seconds; and whether the next begins with a list."""
         fields: dict[str, Any] = {"kind": self._kind.name, "error": error.problem}
-        if not isinstance(error, InvalidResponse | WatchSilent) and error.status not in _EXPIRED:
+        if not isinstance(error, InvalidResponse) and error.status not in _EXPIRED:
             log.debug("watch failed; reconnecting", extra=fields)
             # an API server that starts asks for five seconds with each response, and serves a moment later
             return self._delay_seconds(error.retry_after_seconds if error.status == _BUSY else 0.0)

@@ -200,14 +200,22 @@ async def test_a_list_that_is_older_than_what_was_watched_replaces_it(
     ]
 
 
-async def test_a_watch_that_is_silent_begins_with_a_list(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The API server sends a bookmark a minute; one that was restored sends none below the version it was asked for."""
+@pytest.mark.parametrize("is_restored", [False, True])
+async def test_a_watch_that_is_silent_begins_with_a_list_where_versions_went_back(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, is_restored: bool
+) -> None:
+    """An API server that was restored sends nothing of the versions below the one it was asked for."""
     monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.2)
+    watched.server.answers = [[event(500, 1), b""]]
+    watched.cluster.version = 499
     watched.start()
+    await watched.until(1)
+    watched.cluster.version = 300 if is_restored else 600
     async with asyncio.timeout(10):
-        while watched.cluster.version < 103:
+        while len(watched.server.asked) < 4:
             await asyncio.sleep(0.01)
-    assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "102"]
+    versions = [asked["resourceVersion"] for asked in watched.server.asked[:4]]
+    assert versions == ["500", "500", *(["301", "301"] if is_restored else ["500", "500"])]
 
 
 @pytest.mark.parametrize(

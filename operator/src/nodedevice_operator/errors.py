@@ -5,9 +5,7 @@ OperatorError
 ├── StaleWatch, TaskEnded                         the process exits, to be started again
 ├── Overdue, OlderRelease, StillLed               a command ends
 └── ApiError                                      a request failed
-    ├── Unreachable, InvalidResponse, NotFound, Conflict, Invalid, NotLeading
-    ├── WatchInterrupted
-    │   └── WatchSilent
+    ├── Unreachable, WatchInterrupted, InvalidResponse, NotFound, Conflict, Invalid, NotLeading
     ├── Unavailable
     │   └── OverBudget
     └── Forbidden
@@ -124,10 +122,6 @@ class Unreachable(ApiError):
 
 class WatchInterrupted(ApiError):
     """A watch that was open was cut. Whether the API server is unreachable, the next attempt shows."""
-
-
-class WatchSilent(WatchInterrupted):
-    """A watch that was open has sent nothing for too long, not even a bookmark."""
 
 
 class Unavailable(ApiError):

@@ -1,5 +1,6 @@
 """A cluster without an API server: what the operator's edges ask of one, answered from memory, and every write noted."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,6 +41,8 @@ class ClusterModel(
     failures: dict[str, list[ApiError]] = field(default_factory=dict)
     version: int = 100
     leases_namespace: str = "agents"
+    # the version of a restored API server; 0: none was restored
+    restored_to: int = 0
 
     def _next(self, call: str) -> int:
         if self.failures.get(call):
@@ -57,7 +60,7 @@ class ClusterModel(
         return Listed(list(records.get(kind, self.pod_devices.values())), version)
 
     async def store_version(self, kind: Kind[Any]) -> int:
-        return self.version
+        return self.restored_to or sys.maxsize
 
     async def list_leases(self) -> dict[str, LeaseRecord]:
         self._next("list_leases")

@@ -79,7 +79,7 @@ class IgnoredEvents:
 
     known_version = 0
 
-    def synced(self, objects: list[Any], *, is_restored: bool) -> None: ...
+    def synced(self, objects: list[Any], version: int) -> None: ...
 
     def updated(self, found: Any) -> None: ...
 
@@ -94,7 +94,7 @@ class PodsOf:
     def __init__(self, manager: DeviceManager) -> None:
         self._manager = manager
 
-    def synced(self, objects: list[PodObject], *, is_restored: bool) -> None:
+    def synced(self, objects: list[PodObject], version: int) -> None:
         self._manager.pods_synced([from_api(pod) for pod in objects], 1.0)
 
     def updated(self, found: PodObject) -> None:

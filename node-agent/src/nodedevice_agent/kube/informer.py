@@ -7,6 +7,7 @@ an agent behind a proxy that passes no watch on still learns what changes, half 
 import asyncio
 import logging
 import random
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from nodedevice_common.pacing import TokenBucket, jittered
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import ApiGone, ApiRequestError, ApiSilent, ApiUnreachable
 from nodedevice_agent.kube.client import KubeClient, log_failure, pause_seconds
-from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS, WatchState
+from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS, WatchState, number
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +41,10 @@ class EventHandler(Protocol[R_contra]):
     def known_version(self) -> int:
         """The highest resource version that a response to a write has shown; 0 where nothing is written."""
 
-    def synced(self, objects: list[Any], *, is_restored: bool) -> None:
+    def synced(self, objects: list[Any], version: int) -> None:
         """The complete list: first of all, after each break of the watch, and now and then.
 
-        is_restored: the versions went back, so that what was known is newer and does not hold.
+        version: what was known of versions up to this one does not hold any more.
         """
 
     def updated(self, found: R_contra) -> None:
@@ -147,7 +148,8 @@ class Informer(Generic[R]):
         if is_restored:
             extra = {"kind": self._kind.__name__, "resource_version": version}
             log.warning("list is older than what was known: the API server was restored; replacing all", extra=extra)
-        self._handler.synced(objects, is_restored=is_restored)
+        # responses to writes that were sent meanwhile are newer, unless all versions went back
+        self._handler.synced(objects, sys.maxsize if is_restored else number(version))
         if not version:
             problem = "cannot decode the response: the list has no resource version"
             raise ApiUnreachable(f"listing {self._kind.__name__}", problem)

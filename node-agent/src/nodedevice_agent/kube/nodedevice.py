@@ -247,10 +247,12 @@ class NodeDeviceSync:
     def known_version(self) -> int:
         return self._version
 
-    def synced(self, objects: list[NodeDeviceObject], *, is_restored: bool) -> None:
-        if is_restored:
-            # what we wrote since the backup is lost, and nobody edited it
-            self._version, self._ours = 0, ()
+    def synced(self, objects: list[NodeDeviceObject], version: int) -> None:
+        if self._version <= version:
+            if any(_version(found) < self._version for found in objects):
+                # the API server was restored from a backup: what we wrote since is lost, and nobody edited it
+                self._ours = ()
+            self._version = 0
         self._seen(objects[0] if objects else None)
         self._synced.set()
         self._hurry.set()

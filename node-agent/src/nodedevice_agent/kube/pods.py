@@ -114,7 +114,7 @@ class PodWatch:
             self._host.do(manager.recovered(known, self._host.now()))
         await self._publisher.watches.follow(PODS, PodObject, {"spec.nodeName": node_name}, self, is_urgent=True)
 
-    def synced(self, objects: list[PodObject], *, is_restored: bool) -> None:
+    def synced(self, objects: list[PodObject], version: int) -> None:
         self._health.report("pods")
         self._publisher.are_pods_known = True
         self._host.do(self._host.manager.pods_synced([from_api(pod) for pod in objects], self._host.now()))

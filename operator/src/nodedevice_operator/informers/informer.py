@@ -2,8 +2,8 @@
 
 No object is ever held as JSON: a line of a watch is decoded once, into the few fields that are needed, and becomes a record. A
 watch that is cut goes on from the last version; one whose version is too old begins with a new list, which finds what is gone, so
-nothing is lost whatever happened in between. A list that is older than what is known replaces it: the API server was restored from
-a backup. Writes nothing.
+nothing is lost whatever happened in between. Where the API server's versions went back, as after a restore from a backup, a list
+replaces all that is known. Writes nothing.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import msgspec
 from nodedevice_common.pacing import Backoff, jittered
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable, WatchSilent
+from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import DECODE_ERRORS, VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
@@ -49,8 +49,10 @@ class Informer:
         self._store = cache.stores[kind.name]
         # up to which version everything is known; None: a list is due
         self._version: int | None = None
-        # the newest that a list or a watch has shown
-        self._newest = 0
+        # the last watch failed: the API server may have been restored from a backup since
+        self._is_doubtful = False
+        # how many restores the last list has taken into account
+        self._restores = 0
         self._backoff = Backoff(_FIRST_WATCH_DELAY_SECONDS, LONGEST_WATCH_DELAY_SECONDS)
 
     async def work(self) -> None:
@@ -69,14 +71,16 @@ class Informer:
 
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
-        # responses to our own writes may be newer than what was watched; the list was read after all of them
-        known = max(self._newest, self._store.newest())
+        known = self._cache.newest
         listed = await self._cluster.list_all(self._kind)
-        if listed.version < known:
-            extra = {"kind": self._kind.name, "resource_version": listed.version, "known": known}
-            log.warning("list is older than what was known: the API server was restored; replacing all", extra=extra)
+        self._cache.listed(listed.version, known)
+        if self._restores != self._cache.restores:
+            log.warning(
+                "API server was restored from a backup; replacing all that was known", extra={"kind": self._kind.name}
+            )
             self._store.expire()
-        self._newest = listed.version
+            self._restores = self._cache.restores
+        self._is_doubtful = False
         changed = self._store.replace(listed.records, listed.version, listed.undecoded)
         fields = {"kind": self._kind.name, "objects": len(listed.records), "changed_nodes": len(changed)}
         log.info("list is complete", extra=fields)
@@ -107,27 +111,27 @@ class Informer:
         """One watch, until it ends; how long to wait before the next, in seconds."""
         has_brought = False
         try:
+            if self._is_doubtful and await self._is_restored():
+                self._version = None
+                return 0.0
+            self._is_doubtful = False
             query = {"resourceVersion": str(self._version)}
             async with aclosing(self._client.watch(self._kind.name, self._kind.path, query)) as lines:
                 async for line in lines:
-                    self._version = self._newest = self._take(line)
+                    self._version = self._take(line)
+                    self._cache.newest = max(self._cache.newest, self._version)
                     if not has_brought:
                         self._backoff.reset()
                         has_brought = True
-        except WatchSilent:
-            if await self._is_restored():
-                self._version = None
-            return self._delay_seconds()
         except ApiError as error:
+            self._is_doubtful = True
             return self._after_failure(error)
         return 0.0 if has_brought else self._delay_seconds()
 
     async def _is_restored(self) -> bool:
-        """Whether the API server's versions went back: it sends nothing over a watch until they have grown past its version."""
-        try:
-            return await self._cluster.store_version(self._kind) < self._newest
-        except ApiError:
-            return False
+        """Whether the API server's versions went back: a watch from one that is not reached yet would bring nothing."""
+        version = await self._cluster.store_version(self._kind)
+        return version < self._cache.newest or self._restores != self._cache.restores
 
     def _after_failure(self, error: ApiError) -> float:
         """How long to wait after a watch that failed, in seconds; and whether the next begins with a list."""

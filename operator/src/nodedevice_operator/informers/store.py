@@ -168,10 +168,6 @@ class Store(Generic[K, R]):
         self.is_complete = True
         return frozenset(changed)
 
-    def newest(self) -> int:
-        """The highest version of any record."""
-        return max((record.resource_version for record in self.by_key.values()), default=0)
-
     def expire(self) -> None:
         """Versions went back: whatever is listed next is newer than all that is held, and what is gone may exist again."""
         self._gone.clear()
@@ -201,8 +197,19 @@ class Cache:
         }
         # called with the name of each node about which a list changes something, once every list is complete
         self.on_list: Callable[[str], None] = lambda _: None
+        # the highest version that any list or watch has shown: the API server has one count for all kinds
+        self.newest = 0
+        # how often it went back
+        self.restores = 0
         # set once every list is complete for the first time
         self.synced = asyncio.Event()
+
+    def listed(self, version: int, known: int) -> None:
+        """A consistent list of that version. known: `newest` as of before it was requested."""
+        if version < known:
+            self.newest = version
+            self.restores += 1
+        self.newest = max(self.newest, version)
 
     def waits_for(self) -> tuple[str, ...]:
         """Which lists are not complete yet, in words."""

@@ -36,7 +36,6 @@ from nodedevice_operator.errors import (
     Unavailable,
     Unreachable,
     WatchInterrupted,
-    WatchSilent,
 )
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.decode import DECODE_ERRORS, decode, decode_record
@@ -148,7 +147,7 @@ class Client:
     async def watch(self, kind: str, path: str, query: Mapping[str, str | int]) -> AsyncGenerator[bytes]:
         """Lines of a watch of that kind, until the API server ends it.
 
-        Raises ApiError where it cannot be opened, and WatchInterrupted where it is cut, as load balancers do, or WatchSilent.
+        Raises ApiError where it cannot be opened, and WatchInterrupted where it is cut, as load balancers do.
         """
         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS)
         is_open = False
@@ -164,8 +163,7 @@ class Client:
                     yield line
         except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
             if is_open:
-                interrupted = WatchSilent if isinstance(exc, TimeoutError) else WatchInterrupted
-                raise interrupted("watch", kind, _problem(exc)) from exc
+                raise WatchInterrupted("watch", kind, _problem(exc)) from exc
             unreachable = Unreachable("watch", kind, _problem(exc))
             self._health.failed(unreachable)
             raise unreachable from exc

@@ -146,10 +146,10 @@ class RecordedEvents:
     known_version = 0
 
     def __init__(self) -> None:
-        self.lists: list[bool] = []
+        self.lists: list[int] = []
 
-    def synced(self, objects: list[Any], *, is_restored: bool) -> None:
-        self.lists.append(is_restored)
+    def synced(self, objects: list[Any], version: int) -> None:
+        self.lists.append(version)
 
     def updated(self, found: Any) -> None: ...
 

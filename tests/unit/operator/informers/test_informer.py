@@ -13,7 +13,6 @@ from nodedevice_api import names
 from nodedevice_operator.errors import CredentialsError, InvalidResponse, Unavailable
 from nodedevice_operator.informers.informer import Informer, _list_delay_seconds
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube import client
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
@@ -183,39 +182,27 @@ async def test_what_is_gone_meanwhile_is_found_by_the_list(watched: Watched) -> 
     assert watched.cache.node_devices.nodes() == {"node-z"}
 
 
-async def test_a_list_that_is_older_than_what_was_watched_replaces_it(
-    watched: Watched, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("broken", [503, [event(500, 3, node="node-b"), b""]], ids=["an outage", "cut"])
+async def test_what_a_restored_server_has_replaces_what_is_newer(
+    watched: Watched, broken: int | list[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An API server that was restored from a backup: its versions begin anew where the backup ended."""
+    """Its versions begin again where the backup ended; from a version of the future it would send nothing."""
     watched.cluster.node_devices["n"] = node_device(available=7, resource_version=90)
-    watched.server.answers = [[event(500, 3, node="node-b"), ERROR], [LAST]]
+    watched.cache.newest = 400
+    watched.cluster.version = 400
+    watched.server.answers = [broken, [LAST]]
+    watched.cluster.restored_to = 102
     watched.start()
-    await watched.until(2)
+    async with asyncio.timeout(10):
+        while not watched.server.asked:
+            await asyncio.sleep(0)
+    watched.cluster.version = 101
+    await watched.until(2 if broken != 503 else 1)
     known = {record.node: record.available for record in watched.cache.node_devices.values()}
     assert known == {"node-a": 7, "node-z": 9}
-    assert watched.server.asked[1]["resourceVersion"] == "102"
-    restored = [r for r in caplog.records if "the API server was restored" in r.message]
-    assert [(r.levelname, r.__dict__["resource_version"], r.__dict__["known"]) for r in restored] == [
-        ("WARNING", 102, 500)
-    ]
-
-
-@pytest.mark.parametrize("is_restored", [False, True])
-async def test_a_watch_that_is_silent_begins_with_a_list_where_versions_went_back(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch, is_restored: bool
-) -> None:
-    """An API server that was restored sends nothing of the versions below the one it was asked for."""
-    monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.2)
-    watched.server.answers = [[event(500, 1), b""]]
-    watched.cluster.version = 499
-    watched.start()
-    await watched.until(1)
-    watched.cluster.version = 300 if is_restored else 600
-    async with asyncio.timeout(10):
-        while len(watched.server.asked) < 4:
-            await asyncio.sleep(0.01)
-    versions = [asked["resourceVersion"] for asked in watched.server.asked[:4]]
-    assert versions == ["500", "500", *(["301", "301"] if is_restored else ["500", "500"])]
+    assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["401", "102"]
+    restored = "API server was restored from a backup; replacing all that was known"
+    assert [record.levelname for record in caplog.records if record.message == restored] == ["WARNING"]
 
 
 @pytest.mark.parametrize(

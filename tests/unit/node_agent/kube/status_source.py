@@ -10,6 +10,7 @@ class FixedStatus(Publisher):
     def __init__(self, cluster: KubeClient, **numbers: int) -> None:
         super().__init__(cluster, "n1", "none")
         self.status: dict[str, Any] = {**numbers, "conditions": []}
+        self.cordoned_ids: frozenset[str] = frozenset()
 
     async def saved(self) -> None:
         """Nothing is ever unsaved."""
@@ -19,3 +20,4 @@ class FixedStatus(Publisher):
 
     def cordoned(self, resource_name: str, device_ids: frozenset[str]) -> None:
         """Cordons decide nothing here."""
+        self.cordoned_ids = device_ids

@@ -1,6 +1,7 @@
 """A failed write is retried as soon as the watch is back or the object is deleted. In process, without a server."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -234,3 +235,31 @@ def test_contention_is_logged_once_a_minute_and_ends_with_the_edits(caplog: pyte
     assert found.pause_seconds() == 0
     found.edited()
     assert caplog.records[-1].getMessage() == RESTORED
+
+
+def stored(version: int, cordoned: str) -> NodeDeviceObject:
+    metadata = OwnedMetadata(resourceVersion=str(version), ownerReferences=OWNED.ownerReferences)
+    spec = {"cordonedDevices": [{"id": cordoned}]}
+    return NodeDeviceObject(metadata=metadata, spec=spec, status={"total": 1, "conditions": []})
+
+
+@pytest.mark.parametrize(
+    ("version", "as_of", "cordoned"),
+    [
+        pytest.param(40, 45, {"before"}, id="a list from before our own write"),
+        pytest.param(60, 65, {"listed"}, id="a newer list"),
+        pytest.param(40, 70, {"listed"}, id="a restored server that has grown past our write"),
+        pytest.param(40, sys.maxsize, {"listed"}, id="a restored server"),
+    ],
+)
+async def test_a_list_is_taken_unless_our_own_write_is_newer(
+    caplog: pytest.LogCaptureFixture, version: int, as_of: int, cordoned: set[str]
+) -> None:
+    publisher = FixedStatus(cast(KubeClient, FakeCluster()), total=1)
+    made = NodeDeviceSync(publisher, GPU)
+    made.synced([stored(50, "before")], 50)
+    # as if it were written by us
+    made._version, made._ours = 50, ({"total": 1, "conditions": []},)
+    made.synced([stored(version, "listed")], as_of)
+    assert publisher.cordoned_ids == cordoned
+    assert [record.getMessage() for record in caplog.records] == []

@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 from nodedevice_api.names import AGENTS_NAMESPACE, node_device_name
 
@@ -159,6 +161,9 @@ async def test_an_agent_whose_lease_another_one_took_stops(node: AgentNode) -> N
     await node.free_plugin(1)
     await node.agent.until_ready()
     await asyncio.to_thread(patch_lease, node, holderIdentity="another", leaseDurationSeconds=1)
+    # a rejected registration renews the lease early
+    with pytest.raises(grpc.aio.AioRpcError):
+        await node.plugin(1, "no-name-of-a-resource")
     assert await node.agent.ended() == 1
     logged = node.agent.log.read_text()
     assert "is held by another agent (another); stop that one" in logged

@@ -146,16 +146,17 @@ class KubeClient:
         with self._request(f"listing {_plural(kind)}"):
             listing: Any = self._client.list(kind, fields=dict(fields), **_scope(kind))
             found = [one async for one in listing]
-        try:
-            return found, str(listing.resourceVersion)
-        except NotReadyError:
-            return found, ""
+        return found, _version(listing)
 
-    async def catch_up(self, kind: type[R], fields: Mapping[str, str]) -> None:
-        """A consistent read, for which the API server's cache has to catch up with its store. Costs a list of one object."""
+    async def catch_up(self, kind: type[R], fields: Mapping[str, str]) -> str:
+        """A consistent read, for which the API server's cache of that kind has to catch up with its store; the version of both.
+
+        Costs a list of one object.
+        """
         with self._request(f"listing {_plural(kind)}"):
             listing: Any = self._client.list(kind, fields=dict(fields), chunk_size=1, **_scope(kind))
             await anext(aiter(listing), None)
+        return _version(listing)
 
     @asynccontextmanager
     async def watch(
@@ -236,6 +237,13 @@ class KubeClient:
         if self._is_disconnected:
             log.info("API server reachable again", extra={"server": self.server})
         self._is_disconnected = False
+
+
+def _version(listing: Any) -> str:
+    try:
+        return str(listing.resourceVersion)
+    except NotReadyError:
+        return ""
 
 
 def _plural(kind: Any) -> str:

@@ -9,7 +9,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -63,6 +63,9 @@ class Watches:
         self._budget = TokenBucket(REQUESTS_PER_SECOND, _REQUESTS_AT_ONCE, clock())
         self._urgent_budget = TokenBucket(URGENT_REQUESTS_PER_SECOND, _REQUESTS_AT_ONCE, clock())
         self._informers: dict[str, Informer[Any]] = {}
+        self._catching_up = asyncio.Lock()
+        # by kind: the version of the last consistent read
+        self._read_versions: dict[type[res.Resource], int] = {}
 
     async def follow(
         self, name: str, kind: type[R], fields: Mapping[str, str], handler: EventHandler[R], *, is_urgent: bool = False
@@ -81,6 +84,16 @@ class Watches:
         """Names of the watches over which the API server has sent nothing for too long."""
         now = self.clock()
         return frozenset(name for name, informer in self._informers.items() if informer.state.is_stale(now))
+
+    def was_read(self, kind: type[res.Resource], version: str) -> None:
+        """A consistent read of that kind had that version."""
+        self._read_versions[kind] = number(version)
+
+    async def catch_up(self, kind: type[res.Resource], version: str, read: Callable[[], Awaitable[str]]) -> None:
+        """Read that kind, unless it was since that version: one read serves all watches of a kind."""
+        async with self._catching_up:
+            if self._read_versions.get(kind, 0) <= number(version):
+                self.was_read(kind, await read())
 
     def reserve(self, *, is_urgent: bool) -> float:
         """Take a request from the budget. Returns how many seconds to wait before it is sent."""
@@ -144,6 +157,7 @@ class Informer(Generic[R]):
         await self._turn("list")
         known_version = self._handler.known_version
         objects, version = await self._cluster.list(self._kind, self._fields)
+        self._watches.was_read(self._kind, version)
         is_restored = bool(version) and self.state.listed(version, self._watches.clock(), known_version)
         if is_restored:
             extra = {"kind": self._kind.__name__, "resource_version": version}
@@ -158,9 +172,12 @@ class Informer(Generic[R]):
         """Have the API server send a bookmark, unless something came before."""
         await asyncio.sleep(CATCH_UP_SECONDS)
         if not self.state.has_brought:
-            await self._turn("list")
             with suppress(ApiRequestError):
-                await self._cluster.catch_up(self._kind, self._fields)
+                await self._watches.catch_up(self._kind, self.state.version, self._read)
+
+    async def _read(self) -> str:
+        await self._turn("list")
+        return await self._cluster.catch_up(self._kind, self._fields)
 
     async def _turn(self, request: str) -> None:
         """Wait until that request may be sent."""

@@ -40,17 +40,19 @@ class Stream(httpx2.AsyncByteStream):
 
 
 class Server(httpx2.AsyncBaseTransport):
-    """An empty list of version 10, and `status` and `chunks` for each watch; `asked`: the query of each request, and when."""
+    """Empty lists, of version 10 and up, and `status` and `chunks` for each watch; `asked`: the query of each request, and when."""
 
     def __init__(self) -> None:
         self.status = 200
+        self.version = 9
         self.chunks: list[bytes | Exception | None] = []
         self.asked: list[tuple[float, dict[str, str]]] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self.asked.append((time.monotonic(), {**dict(request.url.params), "path": request.url.path}))
         if "watch" not in request.url.params:
-            body = {"metadata": {"resourceVersion": "10"}, "items": []}
+            self.version += 1
+            body = {"metadata": {"resourceVersion": str(self.version)}, "items": []}
             return httpx2.Response(200, json=body, request=request)
         headers = {"Content-Type": "application/json"}
         return httpx2.Response(self.status, stream=Stream(self.chunks), headers=headers, request=request)
@@ -213,3 +215,34 @@ async def test_stale_watches_are_named_until_they_end(cluster: KubeClient, serve
         now += watch_state.SILENCE_SECONDS + 1
         assert watches.stale() == {"pods"}
     assert watches.stale() == frozenset()
+
+
+async def test_one_consistent_read_serves_all_quiet_watches_of_a_kind(
+    cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server's cache catches up with it, and so there is a bookmark to send over each of them."""
+    monkeypatch.setattr(informer, "CATCH_UP_SECONDS", 0.2)
+    monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
+    server.chunks = [None]
+    watches = Watches(cluster)
+
+    async def follow_all() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(watches.follow("pods", PodObject, {}, RecordedEvents()))
+            for number in range(10):
+                tasks.create_task(watches.follow(f"n1.{number}", NodeDeviceObject, {}, RecordedEvents()))
+
+    async with background(follow_all()):
+        await asyncio.sleep(1)
+    reads = sorted(query["path"] for _, query in server.asked if "limit" in query)
+    assert reads == ["/api/v1/pods", "/apis/nodedevice.io/v1alpha1/nodedevices"]
+
+
+async def test_a_watch_that_brought_something_needs_no_such_read(
+    cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informer, "CATCH_UP_SECONDS", 0.1)
+    server.chunks = [line("MODIFIED", pod(11)), None]
+    async with background(Watches(cluster).follow("pods", PodObject, {}, RecordedEvents())):
+        await asyncio.sleep(0.5)
+    assert ["limit" in query for _, query in server.asked] == [False, False]

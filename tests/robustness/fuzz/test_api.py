@@ -20,7 +20,7 @@ from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.errors import ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject
-from nodedevice_agent.kube.informer import Informer, Watches
+from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher
 from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
 from nodedevice_agent.kube.status import node_device_status
@@ -71,7 +71,7 @@ def connect(answers: Answers) -> KubeClient:
 
 async def list_and_watch(cluster: KubeClient, kind: type[Any], handler: Any) -> None:
     """One list and one watch."""
-    await Informer(Watches(cluster), kind, {}, handler).list_and_watch()
+    await WatchLoop(Watches(cluster), kind, {}, handler).list_and_watch()
 
 
 class IgnoredEvents:

@@ -62,7 +62,7 @@ class Watches:
         self.clock = clock
         self._budget = TokenBucket(REQUESTS_PER_SECOND, _REQUESTS_AT_ONCE, clock())
         self._urgent_budget = TokenBucket(URGENT_REQUESTS_PER_SECOND, _REQUESTS_AT_ONCE, clock())
-        self._informers: dict[str, Informer[Any]] = {}
+        self._loops: dict[str, WatchLoop[Any]] = {}
         self._catching_up = asyncio.Lock()
         # by kind: the version of the last consistent read
         self._read_versions: dict[type[res.Resource], int] = {}
@@ -74,16 +74,16 @@ class Watches:
 
         is_urgent: with a budget of its own.
         """
-        informer = self._informers[name] = Informer(self, kind, fields, handler, is_urgent=is_urgent)
+        loop = self._loops[name] = WatchLoop(self, kind, fields, handler, is_urgent=is_urgent)
         try:
-            await informer.run()
+            await loop.run()
         finally:
-            del self._informers[name]
+            del self._loops[name]
 
     def stale(self) -> frozenset[str]:
         """Names of the watches over which the API server has sent nothing for too long."""
         now = self.clock()
-        return frozenset(name for name, informer in self._informers.items() if informer.state.is_stale(now))
+        return frozenset(name for name, loop in self._loops.items() if loop.state.is_stale(now))
 
     def was_read(self, kind: type[res.Resource], version: str) -> None:
         """A consistent read of that kind had that version."""
@@ -100,7 +100,7 @@ class Watches:
         return (self._urgent_budget if is_urgent else self._budget).reserve(self.clock())
 
 
-class Informer(Generic[R]):
+class WatchLoop(Generic[R]):
     """One list and watch, made by Watches."""
 
     def __init__(

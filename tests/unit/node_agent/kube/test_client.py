@@ -15,7 +15,7 @@ from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube import informer, lease
 from nodedevice_agent.kube.client import KubeClient, until_done
-from nodedevice_agent.kube.informer import Informer, Watches
+from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pods import PodObject
@@ -148,5 +148,5 @@ async def test_a_list_without_resource_version_is_used_not_watched(cluster: Kube
     transport.respond(200)
     assert await cluster.list(PodObject, {}) == ([], "")
     with pytest.raises(ApiUnreachable, match="the list has no resource version"):
-        await Informer(Watches(cluster), PodObject, {}, IgnoredEvents()).list_and_watch()
+        await WatchLoop(Watches(cluster), PodObject, {}, IgnoredEvents()).list_and_watch()
     assert transport.asked == 2

@@ -118,6 +118,7 @@ async def test_a_frozen_watch_is_given_up_and_shown_and_pods_still_get_devices(
     agent_node: AgentNode, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_state, "SILENCE_SECONDS", SILENCE_SECONDS)
+    monkeypatch.setattr(watch_state, "GRACE_SECONDS", 1.0)
     monkeypatch.setattr(agents, "_BEAT_SECONDS", 0.1)
     health = AgentHealth()
     await agent_node.pod("one")

@@ -120,6 +120,8 @@ class WatchLoop(Generic[R]):
         self._is_urgent = is_urgent
         self._is_first = True
         self._is_logged = False
+        # resource version of each object, by its UID
+        self._known: dict[str, str] = {}
         self.state = WatchState(watches.clock())
 
     async def run(self) -> None:
@@ -156,12 +158,17 @@ class WatchLoop(Generic[R]):
     async def _list(self) -> None:
         await self._turn("list")
         known_version = self._handler.known_version
+        objects: list[Any]
         objects, version = await self._cluster.list(self._kind, self._fields)
         self._watches.was_read(self._kind, version)
         is_restored = bool(version) and self.state.listed(version, self._watches.clock(), known_version)
         if is_restored:
             extra = {"kind": self._kind.__name__, "resource_version": version}
             log.warning("list is older than what was known: the API server was restored; replacing all", extra=extra)
+        found = {_uid(one): one.metadata.resourceVersion or "" for one in objects}
+        if self.state.is_doubtful and found != self._known:
+            self.state.missed()
+        self._known = found
         # responses to writes that were sent meanwhile are newer, unless all versions went back
         self._handler.synced(objects, sys.maxsize if is_restored else number(version))
         if not version:
@@ -187,11 +194,17 @@ class WatchLoop(Generic[R]):
 
     def _handle(self, event: str, found: Any) -> None:
         if event == "DELETED":
+            self._known.pop(_uid(found), None)
             self._handler.deleted(found)
         elif event != "BOOKMARK":
+            self._known[_uid(found)] = found.metadata.resourceVersion or ""
             self._handler.updated(found)
 
     def _log(self, error: ApiRequestError) -> None:
         """Once until a watch brings something. A version that is too old is nothing unusual the first time."""
         if not (isinstance(error, ApiGone) and self.state.failures == 1):
             self._is_logged = self._is_logged or log_failure("API request failed; retrying", error)
+
+
+def _uid(found: Any) -> str:
+    return found.metadata.uid or ""

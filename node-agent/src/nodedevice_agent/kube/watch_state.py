@@ -1,16 +1,20 @@
 """What follows from what one watch has brought: a list or a watch next, after which pause; and whether the watch is stale.
 
-The API server sends a bookmark a minute when it has nothing else, so a watch that is silent for longer is stale: what has changed
-since is not known. A list is no proof that a watch works: one that brought nothing stays stale until another one brings something,
-whatever was listed meanwhile. Times are monotonic seconds.
+Stale is a watch over which the API server has sent nothing for too long: what has changed since is not known. A list is no proof
+that a watch works: one that should have brought something stays stale until another one does, whatever was listed meanwhile. Times
+are monotonic seconds.
 
-No bookmark is sent of the version that the watch began with, and the API server's cache of a kind that nobody changes has that
-version until a consistent read makes it catch up. So one is made before the first bookmark is due. By then the agent's Lease has
-been renewed, and there is a newer version. Source: k8s.io/apiserver pkg/storage/cacher, cacheWatcher.process @ 1.37.
+Once a watch has brought a version above the one it began with, there is a bookmark each minute. Before that silence proves nothing:
+the cache of the API server that serves the watch may still be at that version, as long as nobody changes that kind. A consistent
+read makes it catch up, so one is made before the first bookmark is due; by then the agent's Lease has been renewed, and there is a
+newer version. It may reach another API server, so it is no proof either; that a list shows a change which the watch did not bring
+is one. Source: k8s.io/apiserver pkg/storage/cacher, cacheWatcher.process @ 1.37.
 """
 
 # a bookmark a minute, and half a minute for an API server that is slow
 SILENCE_SECONDS = 90.0
+# for the list and the next watch after a silent one
+GRACE_SECONDS = 15.0
 CATCH_UP_SECONDS = 40.0
 # A watch that lasted as long works although it brought nothing: proxies end idle connections, the earliest after half a minute.
 STABLE_SECONDS = 20.0
@@ -22,16 +26,17 @@ class WatchState:
     """One watch, from its first list on. Make it when that list is about to be requested.
 
     version: to watch from, as the API server wrote it; "" before the first list. failures: since the last watch that was of use.
-    has_brought: whether the last watch has brought anything new.
+    has_brought: whether the last watch has brought anything new. is_doubtful: it was silent, and a list shows whether it was blind.
     """
 
     def __init__(self, now: float) -> None:
         self.version = ""
         self.failures = 0
+        self.has_brought = False
+        self.is_doubtful = False
         self._heard_at = now
         self._list_at = now
         self._opened_at: float | None = None
-        self.has_brought = False
         # opened in vain: another one that opens proves nothing
         self._is_mute = False
 
@@ -39,7 +44,7 @@ class WatchState:
         return now >= self._list_at
 
     def is_stale(self, now: float) -> bool:
-        return now - self._heard_at > SILENCE_SECONDS
+        return now - self._heard_at > SILENCE_SECONDS + GRACE_SECONDS
 
     def listed(self, version: str, now: float, known_version: int = 0) -> bool:
         """All objects as of that version. Returns whether it went back: the API server's store was restored from a backup.
@@ -49,6 +54,10 @@ class WatchState:
         is_restored = number(version) < max(number(self.version), known_version)
         self.version, self._list_at = version, now + RELIST_SECONDS
         return is_restored
+
+    def missed(self) -> None:
+        """A list showed a change that the last watch did not bring."""
+        self._is_mute = True
 
     def opened(self, now: float) -> None:
         """The API server has accepted the watch."""
@@ -73,23 +82,26 @@ class WatchState:
 
     def failed(self, now: float, *, is_silent: bool = False) -> None:
         """A list or a watch failed: the next attempt begins with a list. is_silent: it was given up for its silence."""
-        self._close(now, is_silent=is_silent)
+        if is_silent:
+            self._opened_at, self.failures = None, 0
+            self._is_mute = self._is_mute or self.has_brought
+            self.is_doubtful = not self._is_mute
+        else:
+            self._close(now)
         self._fail(now)
 
     def _fail(self, now: float) -> None:
         self.failures += 1
         self._list_at = now
 
-    def _close(self, now: float, *, is_silent: bool = False) -> None:
+    def _close(self, now: float) -> None:
         opened_at, self._opened_at = self._opened_at, None
-        if opened_at is not None and not is_silent and now - opened_at >= STABLE_SECONDS:
+        self.is_doubtful = False
+        if opened_at is not None and now - opened_at >= STABLE_SECONDS:
             self._is_mute, self._heard_at, self.failures = False, now, 0
         else:
             # without an open watch a request failed, and whether the next watch works is open
-            self._is_mute = opened_at is not None and (is_silent or not self.has_brought)
-            if is_silent:
-                # a long time has passed, and a list now shows what was missed
-                self.failures = 0
+            self._is_mute = opened_at is not None and not self.has_brought
 
 
 def number(version: str) -> int:

@@ -40,11 +40,15 @@ class Stream(httpx2.AsyncByteStream):
 
 
 class Server(httpx2.AsyncBaseTransport):
-    """Empty lists, of version 10 and up, and `status` and `chunks` for each watch; `asked`: the query of each request, and when."""
+    """Lists of `items`, of version 10 and up, and `status` and `chunks` for each watch.
+
+    asked: the query of each request, and when.
+    """
 
     def __init__(self) -> None:
         self.status = 200
         self.version = 9
+        self.items: list[dict[str, Any]] = []
         self.chunks: list[bytes | Exception | None] = []
         self.asked: list[tuple[float, dict[str, str]]] = []
 
@@ -52,7 +56,7 @@ class Server(httpx2.AsyncBaseTransport):
         self.asked.append((time.monotonic(), {**dict(request.url.params), "path": request.url.path}))
         if "watch" not in request.url.params:
             self.version += 1
-            body = {"metadata": {"resourceVersion": str(self.version)}, "items": []}
+            body = {"metadata": {"resourceVersion": str(self.version)}, "items": self.items}
             return httpx2.Response(200, json=body, request=request)
         headers = {"Content-Type": "application/json"}
         return httpx2.Response(self.status, stream=Stream(self.chunks), headers=headers, request=request)
@@ -212,7 +216,7 @@ async def test_stale_watches_are_named_until_they_end(cluster: KubeClient, serve
             while len(server.asked) < 2:
                 await asyncio.sleep(0)
         assert watches.stale() == frozenset()
-        now += watch_state.SILENCE_SECONDS + 1
+        now += watch_state.SILENCE_SECONDS + watch_state.GRACE_SECONDS + 1
         assert watches.stale() == {"pods"}
     assert watches.stale() == frozenset()
 
@@ -246,3 +250,26 @@ async def test_a_watch_that_brought_something_needs_no_such_read(
     async with background(Watches(cluster).follow("pods", PodObject, {}, RecordedEvents())):
         await asyncio.sleep(0.5)
     assert ["limit" in query for _, query in server.asked] == [False, False]
+
+
+@pytest.mark.parametrize("is_changed", [False, True], ids=["nothing", "a change"])
+async def test_a_silent_watch_is_stale_when_a_list_shows_what_it_did_not_bring(
+    cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch, is_changed: bool
+) -> None:
+    """Silence alone proves nothing: an API server has no bookmark to send of a kind that nobody changes."""
+    monkeypatch.setattr(watch_state, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(watch_state, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(informer, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
+    server.chunks = [None]
+    watches = Watches(cluster)
+    found: frozenset[str] = frozenset()
+    async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
+        while len(server.asked) < 2:
+            await asyncio.sleep(0)
+        server.items = [pod(11)] if is_changed else []
+        async with asyncio.timeout(10):
+            while len(server.asked) < 12:
+                found |= watches.stale()
+                await asyncio.sleep(0.01)
+    assert found == ({"pods"} if is_changed else frozenset())

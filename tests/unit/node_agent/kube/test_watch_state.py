@@ -3,7 +3,15 @@
 from dataclasses import dataclass, field
 
 import pytest
-from nodedevice_agent.kube.watch_state import RELIST_SECONDS, SILENCE_SECONDS, STABLE_SECONDS, WatchState, number
+from nodedevice_agent.kube.watch_state import (
+    CATCH_UP_SECONDS,
+    GRACE_SECONDS,
+    RELIST_SECONDS,
+    SILENCE_SECONDS,
+    STABLE_SECONDS,
+    WatchState,
+    number,
+)
 
 
 @dataclass
@@ -42,6 +50,9 @@ class Played:
 
     def silence(self) -> None:
         self.state.failed(self.now, is_silent=True)
+
+    def missed(self) -> None:
+        self.state.missed()
 
     def play(self, script: str) -> None:
         for step in script.split():
@@ -86,19 +97,26 @@ def test_a_list_comes_now_and_then_although_all_is_well() -> None:
     assert not played.state.is_list_due(played.now)
 
 
-CYCLE = int(SILENCE_SECONDS) + 1
+SILENT = int(SILENCE_SECONDS)
+GRACE = int(GRACE_SECONDS) + 1
+CYCLE = SILENT + GRACE
 
 
 @pytest.mark.parametrize(
     ("script", "is_stale"),
     [
         pytest.param("open 60 hear 60 hear 60", False, id="bookmarks"),
-        pytest.param(f"open hear {CYCLE}", True, id="silent"),
-        pytest.param(f"open {CYCLE} silence list open", True, id="a list is no proof that a watch works"),
-        pytest.param(f"open {CYCLE} silence list open hear", False, id="heard again"),
+        pytest.param(f"open hear {SILENT} silence list open {GRACE}", True, id="silent after it had brought something"),
+        pytest.param(
+            f"open hear {SILENT} silence list open {SILENT} silence list open", True, id="and the next one too"
+        ),
+        pytest.param(f"open hear {SILENT} silence list open {GRACE} hear", False, id="heard again"),
+        pytest.param(f"open hear {SILENT} silence list open {GRACE} repeat", False, id="a kind that does not change"),
+        pytest.param(f"open {SILENT} silence list open {SILENT} silence list open {SILENT}", False, id="a quiet kind"),
+        pytest.param(f"open {SILENT} silence list missed open {GRACE}", True, id="a change that it did not bring"),
+        pytest.param(f"open {CYCLE} silence", True, id="no list after a silent one"),
         pytest.param(f"open end {CYCLE} list open", True, id="ends at once each time"),
         pytest.param(f"open replay end {CYCLE} list open replay", True, id="replays an old event each time"),
-        pytest.param(f"open {CYCLE} silence list open repeat", False, id="a bookmark of a kind that does not change"),
         pytest.param(f"open fail {CYCLE} list open", True, id="breaks at once each time"),
         pytest.param(f"open hear fail {CYCLE} fail list", True, id="lists succeed, and no watch"),
         pytest.param(f"open hear fail {CYCLE} fail list open", False, id="open again after an outage"),
@@ -142,7 +160,7 @@ def test_the_last_version_is_the_one_to_continue_from() -> None:
 
 
 def test_a_watch_is_stable_before_proxies_end_it_and_silent_after_a_bookmark_is_due() -> None:
-    assert STABLE_SECONDS < 30 < 60 < SILENCE_SECONDS < RELIST_SECONDS
+    assert STABLE_SECONDS < 30 < CATCH_UP_SECONDS < 60 < SILENCE_SECONDS < RELIST_SECONDS
 
 
 @pytest.mark.parametrize(("version", "expected"), [("12", 12), ("", 0), ("abc", 0), ("1" * 40, 0), ("-3", 0)])

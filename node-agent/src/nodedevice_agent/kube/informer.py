@@ -201,8 +201,9 @@ class WatchLoop(Generic[R]):
             self._handler.updated(found)
 
     def _log(self, error: ApiRequestError) -> None:
-        """Once until a watch brings something. A version that is too old is nothing unusual the first time."""
-        if not (isinstance(error, ApiGone) and self.state.failures == 1):
+        """Once until a watch brings something; not what is usual: silence of a quiet kind, and once a version that is too old."""
+        is_usual = self.state.is_doubtful or (isinstance(error, ApiGone) and self.state.failures == 1)
+        if not is_usual:
             self._is_logged = self._is_logged or log_failure("API request failed; retrying", error)
 
 

@@ -13,7 +13,7 @@ is one. Source: k8s.io/apiserver pkg/storage/cacher, cacheWatcher.process @ 1.37
 
 # a bookmark a minute, and half a minute for an API server that is slow
 SILENCE_SECONDS = 90.0
-# for the list and the next watch after a silent one
+# for the list and the next watch after a silent one that is no proof
 GRACE_SECONDS = 15.0
 CATCH_UP_SECONDS = 40.0
 # A watch that lasted as long works although it brought nothing: proxies end idle connections, the earliest after half a minute.
@@ -44,7 +44,7 @@ class WatchState:
         return now >= self._list_at
 
     def is_stale(self, now: float) -> bool:
-        return now - self._heard_at > SILENCE_SECONDS + GRACE_SECONDS
+        return now - self._heard_at >= SILENCE_SECONDS + (0.0 if self._is_mute else GRACE_SECONDS)
 
     def listed(self, version: str, now: float, known_version: int = 0) -> bool:
         """All objects as of that version. Returns whether it went back: the API server's store was restored from a backup.

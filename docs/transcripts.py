@@ -24,6 +24,7 @@ _WELL: Final = frozenset(
         Reason.ENDPOINT_RUNNING,
         Reason.ALL_HEALTHY,
         Reason.RUNTIME_NONE,
+        Reason.WATCHES_CURRENT,
         Reason.ADVERTISED,
         Reason.NO_CONFLICT,
         Reason.LEASE_RENEWED,

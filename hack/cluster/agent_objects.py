@@ -81,6 +81,7 @@ def status(
             _condition("Registered", str(state == "Running"), f"Endpoint{state}"),
             _condition("Healthy", str(health == "AllHealthy"), health),
             _condition("Injectable", *injectable),
+            _condition("WatchesCurrent", "True", "WatchesCurrent"),
         ],
         **more,
     }

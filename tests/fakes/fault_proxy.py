@@ -14,6 +14,7 @@ import contextlib
 import json
 import ssl
 import threading
+import time
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,8 +57,8 @@ class FaultProxy:
     """Serves on loopback in a thread of its own, for the length of a block.
 
     kubeconfig: where the API server is, and by which authority it is known. certificate: to serve TLS with; plain HTTP without.
-    rules: asked in order. frozen: nothing comes over watches any more, though their connections stay. frozen_kinds: nor over
-    those of these kinds (plurals).
+    rules: asked in order. requests: when each came (monotonic seconds), its method and path. frozen: nothing comes over watches
+    any more, though their connections stay. frozen_kinds: nor over those of these kinds (plurals).
     """
 
     def __init__(self, kubeconfig: Path, certificate: Certificate | None = None) -> None:
@@ -70,6 +71,7 @@ class FaultProxy:
             self._tls.load_cert_chain(certificate.certificate, certificate.key)
         self.url = ""
         self.rules: list[Rule] = []
+        self.requests: list[tuple[float, str, str]] = []
         self.is_frozen = threading.Event()
         self.frozen_kinds: frozenset[str] = frozenset()
         self._watches: list[tuple[web.Request, web.StreamResponse]] = []
@@ -171,6 +173,7 @@ class FaultProxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         is_watch = "watch" in request.query
         method = "WATCH" if is_watch else request.method
+        self.requests.append((time.monotonic(), method, request.path))
         for rule in self.rules:
             if rule.method == method and request.path.endswith(rule.path) and not rule.is_over:
                 rule.given += 1

@@ -10,9 +10,10 @@ It is ready when a test may begin: the API server is ready with its bootstrap ro
 import json
 import os
 import select
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -89,6 +90,25 @@ class ControlPlane(Cluster):
         """Start the API server again: same port, same data, same certificates. Ready when this returns."""
         start_apiserver(self._layout)
 
+    def back_up(self, folder: Path) -> None:
+        """Copy etcd's data into `folder`, which is made. The API server is away meanwhile."""
+        with self._without_etcd():
+            shutil.copytree(self._layout.etcd_data, folder)
+
+    def restore(self, folder: Path) -> None:
+        """Replace etcd's data by that copy: all versions go back to what they were then. The API server is away meanwhile."""
+        with self._without_etcd():
+            shutil.rmtree(self._layout.etcd_data)
+            shutil.copytree(folder, self._layout.etcd_data)
+
+    @contextmanager
+    def _without_etcd(self) -> Iterator[None]:
+        for process in (self._layout.apiserver, self._layout.etcd):
+            process.kill()
+        yield
+        start_etcd(self._layout)
+        start_apiserver(self._layout)
+
     def stop_controllers(self) -> None:
         """End the scheduler, the controller manager and KWOK for good: etcd and the API server are all that is left."""
         for process in (self._layout.kwok, self._layout.controller_manager, self._layout.scheduler):
@@ -120,8 +140,7 @@ READY_SECONDS = 60.0
 def bring_up(layout: Layout, client: Client, progress: Callable[[str], None]) -> None:
     """Start every process and wait until all are ready. Raises ComponentError with the tail of a log."""
     began = time.monotonic()
-    layout.etcd.start()
-    layout.etcd.wait_ready(lambda: answers(layout.ports.etcd, "/health", layout.etcd_tls), READY_SECONDS)
+    start_etcd(layout)
     start_apiserver(layout)
     progress(f"kube-apiserver ready at {layout.ports.url} after {time.monotonic() - began:.1f} s")
     for manifest in load_all_yaml((HERE / "kwok-role.yaml").read_text()):
@@ -133,6 +152,11 @@ def bring_up(layout: Layout, client: Client, progress: Callable[[str], None]) ->
         process.wait_ready(partial(_is_ready, layout, process), READY_SECONDS)
     layout.controller_manager.wait_ready(lambda: has_default_service_account(client, "default"), READY_SECONDS)
     progress(f"control plane ready after {time.monotonic() - began:.1f} s")
+
+
+def start_etcd(layout: Layout) -> None:
+    layout.etcd.start()
+    layout.etcd.wait_ready(lambda: answers(layout.ports.etcd, "/health", layout.etcd_tls), READY_SECONDS)
 
 
 def start_apiserver(layout: Layout) -> None:

@@ -38,6 +38,7 @@ class Layout:
     authority: Authority
     admin_kubeconfig: Path
     audit_log: Path
+    etcd_data: Path
     etcd_tls: ssl.SSLContext
     tls: ssl.SSLContext
     etcd: Process
@@ -94,6 +95,7 @@ def lay_out(
         authority=authority,
         admin_kubeconfig=kubeconfig["admin"],
         audit_log=audit_log,
+        etcd_data=data,
         etcd_tls=trusting(certificates.etcd_authority, certificates.etcd_client),
         tls=trusting(authority.file),
         etcd=process["etcd"],

@@ -1,7 +1,6 @@
 """Composes the agent of one node: the device manager, its plugin host, the publisher, and the backend of the runtime."""
 
 import asyncio
-import platform
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 
 from nodedevice_agent import __version__, metrics
-from nodedevice_agent.checkpoint.files import restore
+from nodedevice_agent.checkpoint.files import agent_id, restore
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
@@ -20,7 +19,7 @@ from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.lease import LeaseKeeper
+from nodedevice_agent.kube.lease import LeaseKeeper, identity
 from nodedevice_agent.kube.nodedevice import Publisher, RecordOnly
 from nodedevice_agent.kube.pods import PodWatch
 from nodedevice_agent.kubelet.backend import KubeletBackend
@@ -60,7 +59,7 @@ class Agent:
         self.is_serving = self._host.is_serving
         self._pods = PodWatch(self._host, self._publisher, health)
         self._lease = LeaseKeeper(
-            cluster, settings.leases_namespace, node_name, platform.node(), self._host.rejections, health
+            cluster, settings.leases_namespace, node_name, identity(agent_id(state_dir)), self._host.rejections, health
         )
         self._pod_resources = self._pod_resources_server()
         self._watcher = self._plugin_watcher(directory)
@@ -71,6 +70,8 @@ class Agent:
         metrics.INFO.labels(__version__, settings.runtime).set(1)
 
     async def run(self) -> None:
+        """Raises LeaseHeld."""
+        await self._lease.acquire()
         try:
             async with asyncio.TaskGroup() as tasks:
                 start = tasks.create_task
@@ -98,6 +99,7 @@ class Agent:
     async def _beat(self) -> None:
         while True:
             self._health.beat()
+            self._health.report("watches", self._publisher.poll_watches())
             await asyncio.sleep(_BEAT_SECONDS)
 
     def _pod_resources_server(self) -> PodResourcesServer | None:

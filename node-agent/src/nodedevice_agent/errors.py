@@ -2,10 +2,11 @@
 
 AgentError
 ├── AgentSettingsError, DirectoryServed, StateDirectoryUsed   the agent cannot start
+├── LeaseHeld                                                 the agent stops
 ├── PluginFailed
 └── ApiRequestError                                           the API server
     ├── ApiUnreachable
-    │   └── ApiDisconnected
+    │   └── ApiDisconnected, ApiSilent
     └── ApiForbidden, ApiNotFound, ApiGone, ApiRefused
 """
 
@@ -39,6 +40,16 @@ class StateDirectoryUsed(AgentError):
         self.directory = directory
 
 
+class LeaseHeld(AgentError):
+    """Another agent with this node's name is alive: two would allocate the same devices, and undo each other's writes."""
+
+    def __init__(self, lease: str, holder: str) -> None:
+        super().__init__(
+            f"lease {lease} is held by another agent ({holder[:128]}); stop that one, "
+            "or give each node one agent with a --node-name and a --state-dir of its own"
+        )
+
+
 class PluginFailed(AgentError):
     """A call to a device plugin failed, timed out or returned an invalid response. call: the RPC's name.
 
@@ -66,6 +77,10 @@ class ApiUnreachable(ApiRequestError):
 
 class ApiDisconnected(ApiUnreachable):
     """No connection. The client has logged it, once for all requests."""
+
+
+class ApiSilent(ApiUnreachable):
+    """A watch that was open has sent nothing for too long, as behind a proxy that hangs."""
 
 
 class ApiForbidden(ApiRequestError):

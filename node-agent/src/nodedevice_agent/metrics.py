@@ -99,6 +99,12 @@ API_WRITES = Counter(
     "Writes to the API server, by kind and outcome: ok, or the kind of error.",
     ["kind", "outcome"],
 )
+WATCH_REQUESTS = Counter(
+    "nodedevice_agent_watch_requests_total", "Lists, and watches, that were requested from the API server.", ["request"]
+)
+WATCHES_STALE = Gauge(
+    "nodedevice_agent_watches_stale", "Watches over which the API server has sent nothing for 90 seconds."
+)
 PUBLISH_SECONDS = Histogram(
     "nodedevice_agent_publish_seconds",
     "Time from a change of a resource until its status is written to the API server.",
@@ -169,6 +175,8 @@ _BY_RESOURCE: Final = (
 for _kind in ("NodeDevice", "Lease"):
     for _outcome in ("ok", "ApiForbidden", "ApiRefused", "ApiUnreachable"):
         API_WRITES.labels(_kind, _outcome)
+for _request in ("list", "watch"):
+    WATCH_REQUESTS.labels(_request)
 
 
 def begin(resource_name: str, *, pre_start_required: bool) -> None:

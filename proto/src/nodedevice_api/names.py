@@ -57,6 +57,7 @@ class Condition:
     REGISTERED: Final = "Registered"
     HEALTHY: Final = "Healthy"
     INJECTABLE: Final = "Injectable"
+    WATCHES_CURRENT: Final = "WatchesCurrent"
     # the operator's
     ADVERTISED: Final = "Advertised"
     CONFLICT: Final = "Conflict"
@@ -64,7 +65,12 @@ class Condition:
     READY: Final = "Ready"
 
 
-AGENT_CONDITIONS: Final = (Condition.REGISTERED, Condition.HEALTHY, Condition.INJECTABLE)
+AGENT_CONDITIONS: Final = (
+    Condition.REGISTERED,
+    Condition.HEALTHY,
+    Condition.INJECTABLE,
+    Condition.WATCHES_CURRENT,
+)
 OPERATOR_CONDITIONS: Final = (Condition.ADVERTISED, Condition.CONFLICT, Condition.AGENT_READY, Condition.READY)
 
 
@@ -102,6 +108,9 @@ class Reason:
     KUBELET_LIST_TOO_BIG: Final = "KubeletListTooBig"
     KUBELET_CANNOT_SERVE: Final = "KubeletCannotCall"
     NOTHING_FOR_KUBELET: Final = "NothingForKubelet"
+    # WatchesCurrent
+    WATCHES_CURRENT: Final = "WatchesCurrent"
+    WATCH_STALE: Final = "WatchStale"
     # Advertised, Conflict, AgentReady, Ready
     ADVERTISED: Final = "Advertised"
     BY_KUBELET: Final = "ByKubelet"

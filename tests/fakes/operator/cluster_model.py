@@ -1,5 +1,6 @@
 """A cluster without an API server: what the operator's edges ask of one, answered from memory, and every write noted."""
 
+import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,6 +42,8 @@ class ClusterModel(
     failures: dict[str, list[ApiError]] = field(default_factory=dict)
     version: int = 100
     leases_namespace: str = "agents"
+    # the version of a restored API server; 0: none was restored
+    restored_to: int = 0
 
     def _next(self, call: str) -> int:
         if self.failures.get(call):
@@ -56,6 +59,9 @@ class ClusterModel(
         version = self._next(f"list {kind.name}")
         records = {NODES: [self.node_record()], NODE_DEVICES: self.node_devices.values()}
         yield Listed(list(records.get(kind, self.pod_devices.values())), version)
+
+    async def store_version(self, kind: Kind[Any]) -> int:
+        return self.restored_to or sys.maxsize
 
     async def list_leases(self) -> dict[str, LeaseRecord]:
         self._next("list_leases")

@@ -280,7 +280,8 @@ def conditions(*kinds: str, manager: str = AGENT_FIELD_MANAGER) -> Call:
 
 
 def empty_fields_of_others(agent: Client) -> Any:
-    entries = agent.get(NodeDevice, NAME).to_dict()["metadata"]["managedFields"]
+    stored: Any = agent.get(NodeDevice, NAME)
+    entries = stored.to_dict()["metadata"]["managedFields"]
     emptied = [{**each, "fieldsV1": {}} if each["manager"] != AGENT_FIELD_MANAGER else each for each in entries]
     return merge(agent, {"metadata": {"managedFields": emptied}})
 

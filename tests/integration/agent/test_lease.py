@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiForbidden
+from nodedevice_agent.errors import ApiForbidden, LeaseHeld
 from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
@@ -19,6 +20,7 @@ from nodedevice_api.names import AGENTS_NAMESPACE, REFUSALS_ANNOTATION
 from hack.cluster.errors import CommandError
 from tests.fakes.background import background
 from tests.integration.agent_process import AgentNode, until
+from tests.integration.product_process import PATIENCE_SECONDS
 
 
 class RecordedHealth(AgentHealth):
@@ -32,18 +34,24 @@ class RecordedHealth(AgentHealth):
         self.renewals.append(not problem)
 
 
+HOLDER = "0123456789abcdef0123456789abcdef_11111111"
+SUCCESSOR = "0123456789abcdef0123456789abcdef_22222222"
+STRANGER = "ffffffffffffffffffffffffffffffff_33333333"
+
+
 class Beating:
     """A lease being renewed; `renewals`: whether each of them reached the API server."""
 
-    def __init__(self, node: AgentNode) -> None:
+    def __init__(self, node: AgentNode, identity: str = HOLDER) -> None:
         self.node = node
+        self.identity = identity
         self.time = 1000.0
         self.rejections = Rejections(lambda: self.time)
         self.health = RecordedHealth()
         self.renewals = self.health.renewals
 
     def keeper(self, cluster: KubeClient) -> LeaseKeeper:
-        return LeaseKeeper(cluster, AGENTS_NAMESPACE, self.node.name, "host-a", self.rejections, self.health)
+        return LeaseKeeper(cluster, AGENTS_NAMESPACE, self.node.name, self.identity, self.rejections, self.health)
 
     def lease(self) -> dict[str, Any]:
         """Empty while there is none."""
@@ -100,7 +108,7 @@ async def beating(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 async def test_the_lease_is_created_and_renewed(beating: Beating) -> None:
     first = await beating.until_renewed()
-    assert (first["holderIdentity"], first["leaseDurationSeconds"]) == ("host-a", 60)
+    assert (first["holderIdentity"], first["leaseDurationSeconds"]) == (HOLDER, 60)
     second = await beating.until_renewed()
     assert second["acquireTime"] == first["acquireTime"]
     assert set(beating.renewals) == {True}
@@ -127,11 +135,78 @@ async def test_the_owner_of_an_earlier_node_is_replaced(beating: Beating) -> Non
     await until(lambda: beating.owners() == [owner], lambda: f"owned again: {beating.owners()}")
 
 
-async def test_a_lease_of_another_agent_of_the_node_is_taken_over(beating: Beating) -> None:
-    await beating.until_renewed()
-    stranger = json.dumps({"spec": {"holderIdentity": "host-b"}})
-    await beating.kubectl("patch", "lease", beating.node.name, "--type=merge", "-p", stranger)
-    await until(lambda: beating.spec().get("holderIdentity") == "host-a", lambda: f"taken back: {beating.spec()}")
+@pytest.fixture
+async def cluster(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeClient]:
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(lease, "_RETRY_SECONDS", 0.1)
+    made = KubeClient.connect(await asyncio.to_thread(agent_node.kubeconfig))
+    yield made
+    await made.close()
+
+
+async def hold(beating: Beating, holder: str, **spec: Any) -> None:
+    patch = json.dumps({"spec": {"holderIdentity": holder, **spec}})
+    await beating.kubectl("patch", "lease", beating.node.name, "--type=merge", "-p", patch)
+
+
+@pytest.mark.parametrize("other", [STRANGER, SUCCESSOR], ids=["of another directory", "of a copy of its directory"])
+async def test_an_agent_stops_when_another_one_has_its_lease(
+    agent_node: AgentNode, cluster: KubeClient, other: str
+) -> None:
+    beating = Beating(agent_node)
+    keeper = beating.keeper(cluster)
+    await keeper.acquire()
+    await hold(beating, other)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        with pytest.raises(LeaseHeld, match=f"is held by another agent .{other}"):
+            await keeper.run()
+    assert (await asyncio.to_thread(beating.spec))["holderIdentity"] == other
+
+
+async def test_the_next_process_of_the_same_directory_takes_over_at_once(
+    agent_node: AgentNode, cluster: KubeClient
+) -> None:
+    await Beating(agent_node).keeper(cluster).acquire()
+    successor = Beating(agent_node, SUCCESSOR)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await successor.keeper(cluster).acquire()
+    assert (await asyncio.to_thread(successor.spec))["holderIdentity"] == SUCCESSOR
+    assert successor.renewals == [True, True]
+
+
+async def test_another_agent_waits_until_the_lease_has_expired(agent_node: AgentNode, cluster: KubeClient) -> None:
+    holder, other = Beating(agent_node), Beating(agent_node, STRANGER)
+    await holder.keeper(cluster).acquire()
+    waiting = asyncio.create_task(other.keeper(cluster).acquire())
+    try:
+        await until(lambda: other.renewals != [], lambda: "it has found the holder")
+        # each renewal counts from when it was seen, whatever time it carries
+        for second in range(4):
+            await hold(holder, HOLDER, leaseDurationSeconds=2, renewTime=f"2020-01-01T00:00:0{second}.000000Z")
+            await asyncio.sleep(1)
+            assert not waiting.done()
+        renewed = time.monotonic()
+        await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+        assert time.monotonic() - renewed >= 0.5
+    finally:
+        waiting.cancel()
+    assert set(other.renewals[:-2]) == {False}
+    assert (await asyncio.to_thread(other.spec))["holderIdentity"] == STRANGER
+
+
+async def test_a_start_does_not_wait_for_an_api_server_that_does_not_answer(
+    agent_node: AgentNode,
+) -> None:
+    """Containers would wait for their devices meanwhile."""
+    kubeconfig = agent_node.kubeconfig()
+    content = kubeconfig.read_text().replace(agent_node.control_plane.url, "http://127.0.0.1:1")
+    kubeconfig.write_text(content)
+    cluster = KubeClient.connect(kubeconfig)
+    beating = Beating(agent_node)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await beating.keeper(cluster).acquire()
+    assert beating.renewals == []
+    await cluster.close()
 
 
 async def test_rejected_registrations_are_annotated_until_they_are_old(beating: Beating) -> None:

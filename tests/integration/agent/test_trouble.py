@@ -1,12 +1,15 @@
 """Each problem around the agent is logged once, in one line with the remedy, and the agent recovers by itself."""
 
 import asyncio
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
-from nodedevice_api.names import node_device_name
+from nodedevice_api.names import AGENTS_NAMESPACE, node_device_name
 
 from tests.fakes.plugin import FakeDevice
 from tests.fakes.sockets import listening
@@ -128,6 +131,50 @@ async def test_a_second_agent_waits_for_the_state_directory_too(agent_node: Agen
     assert await first.stop() == 0
     await second.until_logged("serving device plugins")
     assert len(second.lines("waiting for the state directory")) == 1
+
+
+async def test_a_second_agent_of_the_node_waits_until_the_first_is_dead(agent_node: AgentNode) -> None:
+    """With directories of its own, as on another machine: two would allocate the same devices."""
+    first = agent_node.start_agent()
+    plugin = await agent_node.free_plugin(2)
+    await first.until_ready()
+    second = agent_node.start_agent({"--plugin-dir": f"{agent_node.folder}/o", "--state-dir": f"{agent_node.folder}/t"})
+    line = await second.until_logged("another agent holds the lease; waiting until it expires")
+    assert f"lease {AGENTS_NAMESPACE}/{agent_node.name} is held by another agent" in line["error"]
+    status, text = await second.get("/readyz")
+    assert (status, "--node-name and a --state-dir of its own" in text) == (503, True)
+    assert second.lines("serving device plugins") == []
+    await plugin.set_health("d0", healthy=False)
+    await agent_node.until_numbers(total=2, allocated=0, available=1)
+    first.kill()
+    await asyncio.to_thread(patch_lease, agent_node, leaseDurationSeconds=1)
+    await second.until_logged("serving device plugins")
+    await second.until_ready()
+    assert len(second.lines("another agent holds the lease; waiting until it expires")) == 1
+    # back from wherever it was
+    first.start()
+    await first.until_logged("another agent holds the lease; waiting until it expires")
+    assert first.lines("serving device plugins") == []
+
+
+async def test_an_agent_whose_lease_another_one_took_stops(node: AgentNode) -> None:
+    await node.free_plugin(1)
+    await node.agent.until_ready()
+    await asyncio.to_thread(patch_lease, node, holderIdentity="another", leaseDurationSeconds=1)
+    # a rejected registration renews the lease early
+    with pytest.raises(grpc.aio.AioRpcError):
+        await node.plugin(1, "no-name-of-a-resource")
+    assert await node.agent.ended() == 1
+    logged = node.agent.log.read_text()
+    assert "is held by another agent (another); stop that one" in logged
+    # it is started again, and the other one is dead
+    node.agent.start()
+    await node.agent.until_ready()
+
+
+def patch_lease(node: AgentNode, **spec: object) -> None:
+    args = ["patch", "lease", node.name, "--namespace", AGENTS_NAMESPACE, "--type=merge", "-p"]
+    node.control_plane.kubectl(*args, json.dumps({"spec": spec}))
 
 
 @pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["a file", "a directory"])

@@ -19,7 +19,8 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.errors import ApiRequestError
-from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, list_and_watch
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject
+from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher
 from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
 from nodedevice_agent.kube.status import node_device_status
@@ -68,10 +69,17 @@ def connect(answers: Answers) -> KubeClient:
     return KubeClient(client, "http://127.0.0.1:1")
 
 
+async def list_and_watch(cluster: KubeClient, kind: type[Any], handler: Any) -> None:
+    """One list and one watch."""
+    await WatchLoop(Watches(cluster), kind, {}, handler).list_and_watch()
+
+
 class IgnoredEvents:
     """An EventHandler."""
 
-    def synced(self, objects: list[Any]) -> None: ...
+    known_version = 0
+
+    def synced(self, objects: list[Any], version: int) -> None: ...
 
     def updated(self, found: Any) -> None: ...
 
@@ -81,10 +89,12 @@ class IgnoredEvents:
 class PodsOf:
     """An EventHandler that feeds this manager."""
 
+    known_version = 0
+
     def __init__(self, manager: DeviceManager) -> None:
         self._manager = manager
 
-    def synced(self, objects: list[PodObject]) -> None:
+    def synced(self, objects: list[PodObject], version: int) -> None:
         self._manager.pods_synced([from_api(pod) for pod in objects], 1.0)
 
     def updated(self, found: PodObject) -> None:
@@ -214,8 +224,8 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
             lambda: cluster.apply_status("x", {}),
             lambda: cluster.create_node_device(("node-a", "uid"), GPU),
             lambda: cluster.get_lease("ns", "node-a"),
-            lambda: list_and_watch(cluster, PodObject, {}, IgnoredEvents()),
-            lambda: list_and_watch(cluster, NodeDeviceObject, {}, IgnoredEvents()),
+            lambda: list_and_watch(cluster, PodObject, IgnoredEvents()),
+            lambda: list_and_watch(cluster, NodeDeviceObject, IgnoredEvents()),
         ):
             answers.respond(body, lines, status, headers)
             with contextlib.suppress(ApiRequestError):
@@ -247,7 +257,7 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
         lines = b"".join(as_json({"type": "MODIFIED", "object": pod}) + b"\n" for pod in pods)
         answers.respond(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
         with contextlib.suppress(ApiRequestError):
-            await list_and_watch(cluster, PodObject, {}, PodsOf(manager))
+            await list_and_watch(cluster, PodObject, PodsOf(manager))
         status_of(manager, GPU, {})
 
     fuzz(lambda pods: runner.run(one(pods)), st.lists(_pod, max_size=4))

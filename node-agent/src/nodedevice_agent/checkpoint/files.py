@@ -6,7 +6,9 @@ The checkpoint is restored at the start, replaced whole or not at all, and kept 
 import errno
 import logging
 import os
+import re
 import stat
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -23,6 +25,8 @@ from nodedevice_agent.lib import filesystem
 log = logging.getLogger(__name__)
 
 FILE_NAME = "checkpoint.json"
+ID_FILE_NAME = "agent-id"
+_ID = re.compile("[0-9a-f]{32}")
 # another name than the plugin directory's lock has: both may be the same directory
 _LOCK = ".nodedevice-agent.state.lock"
 # Some thousand containers with responses of several KiB each, and the IDs of some hundred thousand devices. A bigger file needs
@@ -57,6 +61,24 @@ def locked_state_dir(state_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def agent_id(state_dir: Path) -> str:
+    """What distinguishes this directory's agent from others with its node's name: 32 hexadecimal digits, made once.
+
+    Where it cannot be written it is another one at each start.
+    """
+    path = state_dir / ID_FILE_NAME
+    with suppress(OSError, UnicodeDecodeError):
+        found = path.read_text(encoding="ascii").strip()
+        if _ID.fullmatch(found):
+            return found
+    made = uuid.uuid4().hex
+    try:
+        filesystem.replace_durably(path, f"{made}\n")
+    except OSError as exc:
+        log.warning("cannot write the agent's ID; the next start waits for the lease", extra={"error": str(exc)})
+    return made
 
 
 def _unusable(state_dir: Path, error: OSError) -> AgentSettingsError:

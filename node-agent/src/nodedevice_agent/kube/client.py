@@ -1,6 +1,6 @@
-"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease; informer, retries.
+"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease; retries.
 
-lightkube handles credentials, TLS and watches. The types here hold only what is read, and lightkube's errors become ours.
+lightkube handles credentials and TLS. The types here hold only what is read.
 """
 
 import asyncio
@@ -9,65 +9,50 @@ import random
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import httpx2
 import msgspec
 from lightkube import AsyncClient
 from lightkube.config import client_adapter
 from lightkube.core import resource as res
-from lightkube.core.exceptions import ApiError as LightkubeApiError
 from lightkube.core.exceptions import ConfigError, NotReadyError
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
 from nodedevice_api import names
 from nodedevice_common.pacing import exponential_seconds
+from nodedevice_common.streams import lines
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import (
     ApiDisconnected,
-    ApiForbidden,
-    ApiGone,
-    ApiNotFound,
-    ApiRefused,
     ApiRequestError,
     ApiUnreachable,
 )
 from nodedevice_agent.kube import kubeconfig as kubeconfigs
+from nodedevice_agent.kube.responses import (
+    REQUEST_SECONDS,
+    KubeMetadata,
+    KubeObject,
+    next_line,
+    translated,
+    watch_event,
+)
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=res.Resource)
 T = TypeVar("T")
-R_contra = TypeVar("R_contra", bound=res.Resource, contravariant=True)
 
-REQUEST_SECONDS = 10.0
-# The server closes a watch after this time, so that the objects are listed again now and then.
-WATCH_SECONDS = 300
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 _LEASE = "Lease"
 
 
-class KubeMetadata(msgspec.Struct, omit_defaults=True):
-    """Attribute names are the wire's: lightkube reads some of them."""
-
-    name: str = ""
-    namespace: str | None = None
-    uid: str | None = None
-    resourceVersion: str | None = None
-    deletionTimestamp: str | None = None
-    annotations: dict[str, str] | None = None
-
-
 class OwnedMetadata(KubeMetadata, omit_defaults=True):
     ownerReferences: list[dict[str, Any]] | None = None
-
-
-class KubeObject(msgspec.Struct, omit_defaults=True):
-    metadata: KubeMetadata = msgspec.field(default_factory=KubeMetadata)
 
 
 def api_info(group: str, version: str, kind: str, plural: str, *verbs: str, action: str | None = None) -> res.ApiInfo:
@@ -174,38 +159,70 @@ class KubeClient:
         with _counted(names.NODE_DEVICE), self._request(what):
             return await self._client.patch(kind, name, body, patch_type=PatchType.APPLY, force=True)
 
-    async def list(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str | None]:
+    async def list(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str]:
         """All objects that match the fields, and the resource version to watch from. Pods are listed in all namespaces.
 
-        The version is None in the response of a proxy that drops it: the objects are used all the same.
+        The list is as new as the API server's store, never of its cache. The version is "" in the response of a proxy that drops
+        it: the objects can be used all the same.
         """
         with self._request(f"listing {_plural(kind)}"):
             listing: Any = self._client.list(kind, fields=dict(fields), **_scope(kind))
             found = [one async for one in listing]
-        try:
-            return found, listing.resourceVersion
-        except NotReadyError:
-            return found, None
+        return found, _version(listing)
 
+    async def catch_up(self, kind: type[R], fields: Mapping[str, str]) -> str:
+        """A consistent read, for which the API server's cache of that kind has to catch up with its store; the version of both.
+
+        Costs a list of one object.
+        """
+        with self._request(f"listing {_plural(kind)}"):
+            listing: Any = self._client.list(kind, fields=dict(fields), chunk_size=1, **_scope(kind))
+            await anext(aiter(listing), None)
+        return _version(listing)
+
+    @asynccontextmanager
     async def watch(
-        self, kind: type[R], fields: Mapping[str, str], version: str | None
-    ) -> AsyncIterator[tuple[str, R]]:
-        """Each change since that version: ADDED, MODIFIED or DELETED, and the object. Ends when the server closes it."""
+        self, kind: type[R], fields: Mapping[str, str], version: str, seconds: int
+    ) -> AsyncIterator[AsyncIterator[tuple[str, Any]]]:
+        """One request for the changes since that version, for about so many seconds. Entered once the server has accepted it.
+
+        The iterator brings ADDED, MODIFIED or DELETED with the object, and BOOKMARK with one that has a version alone. It ends when
+        the server ends the watch in order. Raises ApiSilent when nothing has come for SILENCE_SECONDS.
+        """
         what = f"watching {_plural(kind)}"
-        if version is None:
-            raise ApiUnreachable(what, "cannot decode the response: the list has no resource version")
-        with _translated(what):
-            changes: AsyncIterator[Any] = aiter(
-                self._client.watch(
-                    kind, fields=dict(fields), resource_version=version, server_timeout=WATCH_SECONDS, **_scope(kind)
-                )
-            )
+        params = {
+            "fieldSelector": ",".join(f"{key}={value}" for key, value in fields.items()),
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+            "allowWatchBookmarks": "true",
+        }
+        with self._request(what):
+            response = await self._opened(kind, params)
+        try:
+            yield self._events(what, kind, lines(response.aiter_bytes()))
+        finally:
+            await response.aclose()
+
+    async def _opened(self, kind: type[R], params: dict[str, str]) -> httpx2.Response:
+        # the library's own watch repeats the request at once and for ever, and asks for no bookmarks
+        client: Any = self._client._client
+        request = client.prepare_request("list", kind, watch=True, params=params, **_scope(kind))
+        request.timeout = _WATCH_TIMEOUT
+        response: httpx2.Response = await client.send(client.build_adapter_request(request), stream=True)
+        if not response.is_success:
+            # which closes it as well
+            await response.aread()
+            client.raise_for_status(response)
+        return response
+
+    async def _events(self, what: str, kind: type[R], found: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, Any]]:
         while True:
             with self._request(what):
-                found = await anext(changes, None)
-            if found is None:
+                line = await next_line(what, found)
+                event = None if line is None else watch_event(what, line, kind)
+            if event is None:
                 return
-            yield found
+            yield event
 
     async def review(self, group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         """The status that the API server gives a TokenReview or SubjectAccessReview."""
@@ -229,7 +246,7 @@ class KubeClient:
     def _request(self, what: str) -> Iterator[None]:
         """One request or response. Only here a lost connection is logged, with the address, and its end."""
         try:
-            with _translated(what):
+            with translated(what):
                 yield
         except ApiDisconnected as exc:
             if not self._is_disconnected:
@@ -247,6 +264,13 @@ class KubeClient:
         if self._is_disconnected:
             log.info("API server reachable again", extra={"server": self.server})
         self._is_disconnected = False
+
+
+def _version(listing: Any) -> str:
+    try:
+        return str(listing.resourceVersion)
+    except NotReadyError:
+        return ""
 
 
 def _plural(kind: Any) -> str:
@@ -270,85 +294,6 @@ def _counted(kind: str) -> Iterator[None]:
     metrics.API_WRITES.labels(kind, "ok").inc()
 
 
-@contextmanager
-def _translated(what: str) -> Iterator[None]:
-    try:
-        yield
-    except LightkubeApiError as exc:
-        # an error inside a watch has no response of its own; a proxy's response may have no code in its body
-        code = exc.status.code or (exc.response.status_code if exc.response is not None else 0)
-        raise _by_status(what, exc.status.message or exc.status.reason or "", code) from exc
-    except httpx2.HTTPStatusError as exc:
-        raise _by_status(what, exc.response.reason_phrase, exc.response.status_code) from exc
-    except (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ConnectTimeout) as exc:
-        raise ApiDisconnected(what, str(exc) or type(exc).__name__) from exc
-    except httpx2.TimeoutException as exc:
-        raise ApiUnreachable(what, f"timeout: no response in {REQUEST_SECONDS:.0f} s") from exc
-    except (httpx2.HTTPError, OSError, ConfigError) as exc:
-        raise ApiUnreachable(what, str(exc) or type(exc).__name__) from exc
-    except (msgspec.MsgspecError, NotReadyError) as exc:
-        # NotReadyError: a list without a resource version
-        raise ApiUnreachable(what, f"cannot decode the response: {exc}") from exc
-    except (LookupError, TypeError, ValueError, AttributeError) as exc:
-        # the library fails in these ways on some responses of proxies, such as an error without Content-Type
-        if isinstance(exc.__context__, httpx2.HTTPStatusError):
-            response = exc.__context__.response
-            raise _by_status(what, response.reason_phrase, response.status_code) from exc
-        raise ApiUnreachable(what, f"cannot decode the response: {exc!r:.200}") from exc
-
-
-# the response to an apply with a field unknown to the CRD, or with too big an object, is 500
-_PERMANENT = ("failed to create typed patch object", "request is too large", "trying to send message larger than max")
-
-
-def _by_status(what: str, detail: str, status: int) -> ApiRequestError:
-    kind: type[ApiRequestError]
-    match status:
-        case 401 | 403:
-            kind = ApiForbidden
-        case 404:
-            kind = ApiNotFound
-        case 410:
-            kind = ApiGone
-        case _ if status == 429 or (status >= 500 and not any(text in detail for text in _PERMANENT)):
-            kind = ApiUnreachable
-        case _:
-            kind = ApiRefused
-    return kind(what, detail, status)
-
-
-# -- informer -----------------------------------------------------------------------------------------------------------
-
-
-class EventHandler(Protocol[R_contra]):
-    def synced(self, objects: list[Any]) -> None:
-        """The complete list: first of all, and again after each break of the watch."""
-
-    def updated(self, found: R_contra) -> None:
-        """An object that was added or modified."""
-
-    def deleted(self, found: R_contra) -> None:
-        """An object that is gone, as it was last."""
-
-
-async def inform(cluster: KubeClient, kind: type[R], fields: Mapping[str, str], handler: EventHandler[R]) -> None:
-    """List and watch until cancelled. fields: the field selector, such as the name of the Node."""
-    await forever(lambda: list_and_watch(cluster, kind, fields, handler))
-
-
-async def list_and_watch(
-    cluster: KubeClient, kind: type[R], fields: Mapping[str, str], handler: EventHandler[R]
-) -> None:
-    """Until the watch ends (returns) or breaks (raises ApiRequestError)."""
-    objects, version = await cluster.list(kind, fields)
-    handler.synced(objects)
-    async for event, found in cluster.watch(kind, fields, version):
-        if event == "DELETED":
-            handler.deleted(found)
-        else:
-            handler.updated(found)
-
-
 # -- retries ------------------------------------------------------------------------------------------------------------
 
 
@@ -364,13 +309,6 @@ def log_failure(event: str, error: ApiRequestError, **fields: str) -> bool:
     is_warned = not isinstance(error, ApiDisconnected)
     log.log(logging.WARNING if is_warned else logging.DEBUG, event, extra={**fields, "error": str(error)})
     return is_warned
-
-
-async def forever(once: Callable[[], Awaitable[None]]) -> None:
-    """Call `once` until cancelled: after ApiGone and after a return immediately, after another ApiRequestError with a pause."""
-    while True:
-        with suppress(ApiGone):
-            await until_done(once, but=ApiGone)
 
 
 async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiRequestError] | tuple[()] = ()) -> T:
@@ -392,6 +330,9 @@ async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiRequestError
             is_logged = is_logged or log_failure("API request failed; retrying", exc)
             await asyncio.sleep(pause_seconds(failures))
 
+
+# how long a watch is silent is measured by the line, not by the byte
+_WATCH_TIMEOUT = httpx2.Timeout(REQUEST_SECONDS, read=None)
 
 # each resource's watch holds a connection; the library's limit of 100 would leave none for the other requests
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=10, keepalive_expiry=90)

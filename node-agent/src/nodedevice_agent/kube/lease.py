@@ -3,11 +3,17 @@
 Written with PUT and the last resource version: one request a renewal. The Node owns it, so that both are deleted together:
 otherwise Leases of deleted nodes would pile up where nodes come and go by the hundred. An unreachable API server is not an error
 here: the operator sees the Lease expire. An annotation carries the registrations that were rejected lately.
+
+The holder is one process of one state directory. A process of the same directory takes the Lease over at once, as its predecessor
+has ended: the directory is locked. Another one waits until the Lease has expired, by its own clock; the holder stops when it finds
+that it is not the holder any more.
 """
 
 import asyncio
 import logging
 import random
+import time
+import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -18,8 +24,9 @@ from nodedevice_api import names
 from nodedevice_common.pacing import jittered
 
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRequestError
+from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRequestError, LeaseHeld
 from nodedevice_agent.kube.client import KubeClient, log_failure
+from nodedevice_agent.kube.watch_state import number
 from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
@@ -30,6 +37,13 @@ _RETRY_SECONDS = 5.0
 # At least this long between a renewal and one for a new rejection: they may come in quick succession.
 _REJECTION_SECONDS = 2.0
 _CONFLICT = 409
+# A start waits no longer for an API server that does not answer: containers wait for their devices meanwhile.
+_START_SECONDS = 2.0
+
+
+def identity(agent_id: str) -> str:
+    """The holder of a Lease: the state directory's ID, and a new part for each process."""
+    return f"{agent_id}_{uuid.uuid4().hex[:8]}"
 
 
 class LeaseKeeper:
@@ -52,10 +66,43 @@ class LeaseKeeper:
         self._health = health
         # as written last; None: to be read or created first
         self._lease: Lease | None = None
+        # the resource version of the last write; 0: this process has never held it
+        self._written = 0
+        # another holder's renewal, and since when it has been the last one (monotonic seconds)
+        self._foreign: tuple[str, datetime | None] | None = None
+        self._foreign_since = 0.0
         self._may_report = True
         self._is_logged = False
 
+    async def acquire(self) -> None:
+        """Wait while another agent holds the Lease.
+
+        Returns without it where the API server does not answer at the start: run() tries on, and stops if it finds another holder.
+        """
+        held: LeaseHeld | None = None
+        while True:
+            try:
+                async with asyncio.timeout(_START_SECONDS):
+                    self._lease = await self._renewed("")
+                self._health.report("lease")
+                return self._succeeded()
+            except LeaseHeld as exc:
+                if held is None:
+                    extra = {"lease": self._node_name, "error": str(exc)}
+                    log.error("another agent holds the lease; waiting until it expires", extra=extra)
+                held = exc
+            except (ApiRequestError, TimeoutError) as exc:
+                if held is None:
+                    log.debug("lease not acquired yet", extra={"error": str(exc)})
+                    return None
+            self._health.report("lease", str(held))
+            self._health.beat()
+            await asyncio.sleep(_RETRY_SECONDS)
+
     async def run(self) -> None:
+        """Raises LeaseHeld."""
+        if self._lease is not None:
+            await _pause(RENEW_SECONDS, self._rejections.changed)
         while True:
             # also where they cannot be reported: a rejection ends the pause until it has been taken
             rejections = self._rejections.report()
@@ -88,6 +135,13 @@ class LeaseKeeper:
         self._health.report("api server", "the lease cannot be renewed")
 
     async def _renewed(self, rejections: str) -> Lease:
+        """The Lease as written. Raises LeaseHeld, ApiRequestError."""
+        lease = await self._write(rejections)
+        assert lease.metadata is not None
+        self._written = number(lease.metadata.resourceVersion or "")
+        return lease
+
+    async def _write(self, rejections: str) -> Lease:
         now, lease, identity = datetime.now(UTC), self._lease, self._identity
         if lease is None:
             owner = OwnerReference("v1", "Node", self._node_name, await self._cluster.node_uid(self._node_name))
@@ -98,11 +152,35 @@ class LeaseKeeper:
                 lease = Lease(metadata=metadata, spec=_spec(identity, now, now))
                 _annotate(lease, rejections)
                 return await self._cluster.create_lease(lease)
+            self._check_holder(lease)
             _own(lease, owner)
         _annotate(lease, rejections)
         acquired = lease.spec.acquireTime if lease.spec and lease.spec.holderIdentity == identity else now
         lease.spec = _spec(identity, acquired, now)
         return await self._cluster.replace_lease(lease)
+
+    def _check_holder(self, lease: Lease) -> None:
+        """Raises LeaseHeld unless the Lease may be taken: it is ours, was our predecessor's, or has expired."""
+        assert lease.metadata is not None
+        found, spec = number(lease.metadata.resourceVersion or ""), lease.spec or LeaseSpec()
+        holder = spec.holderIdentity or ""
+        if holder in ("", self._identity) or found < self._written:
+            # older than our own last write: the API server was restored from a backup
+            return
+        if self._written == 0 and (_agent_id(holder) == _agent_id(self._identity) or self._has_expired(spec)):
+            return
+        raise LeaseHeld(f"{self._namespace}/{self._node_name}", holder)
+
+    def _has_expired(self, spec: LeaseSpec) -> bool:
+        """Whether it was not renewed for its duration, as observed: no two clocks are compared."""
+        now, seen = time.monotonic(), (spec.holderIdentity or "", spec.renewTime)
+        if seen != self._foreign:
+            self._foreign, self._foreign_since = seen, now
+        return now - self._foreign_since > (spec.leaseDurationSeconds or names.AGENT_LEASE_SECONDS)
+
+
+def _agent_id(holder: str) -> str:
+    return holder.partition("_")[0]
 
 
 async def _pause(seconds: float, is_news: asyncio.Event) -> None:

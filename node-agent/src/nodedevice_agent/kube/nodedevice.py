@@ -21,17 +21,23 @@ from nodedevice_agent.devicemanager.cordons import NO_CORDONS
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
-from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, inform, log_failure, pause_seconds
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, log_failure, pause_seconds
+from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.status import Json, cordons_of, node_device_status, well_formed
+from nodedevice_agent.kube.watch_state import number
 
 log = logging.getLogger(__name__)
 
+# the name of the watch of this node's pods; those of NodeDevices have their names, which have a dot
+PODS = "pods"
 PAUSE_SECONDS = 0.05
 # A write costs the API server by the object's size: with more devices listed, changes are batched for longer.
 _PAUSE_SECONDS_PER_DEVICE = 0.002
 _REFUSED_PAUSE_SECONDS = 60.0
 # writes without a response that are remembered: the watch may report them late, and they are our own
 _MOST_SENT = 3
+# of watches, in /readyz
+_MOST_NAMED = 3
 
 WINDOW_SECONDS = 60.0
 # edits within the window that are undone immediately: somebody may edit twice by hand
@@ -105,12 +111,14 @@ class Publisher:
 
     def __init__(self, cluster: KubeClient, node_name: str, runtime: str, notes: str = "") -> None:
         self.cluster = cluster
+        self.watches = Watches(cluster)
         self.node_name = node_name
         # set with the first list of this node's pods; until then the last published statuses stay
         self.are_pods_known = False
         self._runtime = runtime
         self._notes = notes
         self._objects: dict[str, NodeDeviceSync] = {}
+        self._stale_watches: frozenset[str] = frozenset()
         self._host: PluginHost
         self._backend: Backend
         self._tasks: asyncio.TaskGroup
@@ -149,6 +157,20 @@ class Publisher:
             log.info("resource forgotten: its plugin is gone", extra={"resource_name": resource_name})
         return True
 
+    def poll_watches(self) -> str:
+        """Publish which watches are stale, where that has changed. Returns what is wrong; empty when nothing is."""
+        stale = self.watches.stale()
+        if stale != self._stale_watches:
+            if stale:
+                log.warning("watches are stale; changes may be missed", extra={"watches": sorted(stale)})
+            else:
+                log.info("watches are current again")
+            self._stale_watches = stale
+            metrics.WATCHES_STALE.set(len(stale))
+            self.refresh_all()
+        named = sorted(stale)
+        return f"stale: {', '.join(named[:_MOST_NAMED])}{', …' if len(named) > _MOST_NAMED else ''}" if named else ""
+
     # -- for each NodeDevice --------------------------------------------------------------------------------------------
 
     async def saved(self) -> None:
@@ -170,6 +192,7 @@ class Publisher:
             runtime=self._runtime,
             notes=self._notes or backend.notes,
             injectable=backend.injectable(now),
+            is_watch_stale=not self._stale_watches.isdisjoint((PODS, node_device_name(self.node_name, resource_name))),
         )
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str]) -> None:
@@ -252,7 +275,8 @@ class NodeDeviceSync:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            watch = inform(self._cluster, NodeDeviceObject, {"metadata.name": self._name}, self)
+            fields = {"metadata.name": self._name}
+            watch = self._publisher.watches.follow(self._name, NodeDeviceObject, fields, self)
             running = [group.create_task(watch), group.create_task(self._write())]
             await self._stopped.wait()
             for task in running:
@@ -263,7 +287,16 @@ class NodeDeviceSync:
 
     # -- the observed object --------------------------------------------------------------------------------------------
 
-    def synced(self, objects: list[NodeDeviceObject]) -> None:
+    @property
+    def known_version(self) -> int:
+        return self._version
+
+    def synced(self, objects: list[NodeDeviceObject], version: int) -> None:
+        if self._version <= version:
+            if any(_version(found) < self._version for found in objects):
+                # the API server was restored from a backup: what we wrote since is lost, and nobody edited it
+                self._ours = ()
+            self._version = 0
         self._seen(objects[0] if objects else None)
         self._synced.set()
         self._hurry.set()
@@ -403,5 +436,4 @@ def _has_owner(found: NodeDeviceObject, node_name: str) -> bool:
 
 
 def _version(found: NodeDeviceObject) -> int:
-    version = found.metadata.resourceVersion or ""
-    return int(version) if version.isdecimal() and len(version) < 20 else 0
+    return number(found.metadata.resourceVersion or "")

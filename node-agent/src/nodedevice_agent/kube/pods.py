@@ -16,8 +16,9 @@ from nodedevice_agent.devicemanager.allocation.container_edits import normalized
 from nodedevice_agent.devicemanager.cordons import Cordons
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings, Pod
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kube.client import KubeClient, KubeObject, NodeDeviceObject, api_info, inform, until_done
-from nodedevice_agent.kube.nodedevice import Publisher
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, api_info, until_done
+from nodedevice_agent.kube.nodedevice import PODS, Publisher
+from nodedevice_agent.kube.responses import KubeObject
 from nodedevice_agent.kube.status import cordons_of, resource_name_of, well_formed
 from nodedevice_agent.metrics import AgentHealth
 
@@ -96,6 +97,9 @@ class PodObject(KubeObject, res.NamespacedResourceG):
 class PodWatch:
     """Feeds the device manager with this node's pods. run() until cancelled."""
 
+    # pods are not written
+    known_version = 0
+
     def __init__(self, host: PluginHost, publisher: Publisher, health: AgentHealth) -> None:
         self._host = host
         self._publisher = publisher
@@ -109,9 +113,9 @@ class PodWatch:
             if known.registered:
                 log.warning("allocations recovered from the API", extra={"allocations": len(known.allocations)})
             self._host.do(manager.recovered(known, self._host.now()))
-        await inform(cluster, PodObject, {"spec.nodeName": node_name}, self)
+        await self._publisher.watches.follow(PODS, PodObject, {"spec.nodeName": node_name}, self, is_urgent=True)
 
-    def synced(self, objects: list[PodObject]) -> None:
+    def synced(self, objects: list[PodObject], version: int) -> None:
         self._health.report("pods")
         self._publisher.are_pods_known = True
         self._host.do(self._host.manager.pods_synced([from_api(pod) for pod in objects], self._host.now()))

@@ -28,11 +28,22 @@ MAX_MESSAGE = 2048
 # Of one list, as JSON: the API server rejects an object of 1.5 MiB, with an error that looks like a server error.
 MAX_LIST_BYTES = 256 * 1024
 
-_NOT_INJECTED = (
+# status, reason and message
+_Condition = tuple[str, str, str]
+
+_NOT_INJECTED: _Condition = (
     "False",
     Reason.RUNTIME_NONE,
     "devices do not reach containers (--runtime none), so only held ones are advertised: set --runtime auto, nri or kubelet, or "
     "--advertise-without-injection for pods that need none in their containers",
+)
+
+_CURRENT: _Condition = ("True", Reason.WATCHES_CURRENT, "changes of pods and cordons reach the agent")
+_STALE: _Condition = (
+    "False",
+    Reason.WATCH_STALE,
+    "the API server has sent nothing for more than 90 s over a watch of pods or of this object, so changes reach the agent late "
+    "or not at all: check proxies and load balancers between this node and the API server",
 )
 
 
@@ -45,12 +56,14 @@ def node_device_status(
     runtime: str,
     notes: str = "",
     injectable: tuple[str, str, str] | None = None,
+    is_watch_stale: bool = False,
 ) -> Json:
     """Every field of status that the agent owns.
 
     before: the observed status (with any owner's fields; {} when there is none). wall_time: RFC 3339, whole seconds.
     notes: a problem that an administrator should know of, such as an unreadable checkpoint.
     injectable: status, reason and message of the condition, from the backend; None where nothing is injected.
+    is_watch_stale: whether the API server is silent over the watch of the node's pods, or of this NodeDevice.
     """
     devices, omitted = _devices(now, before, wall_time)
     earlier = _by_container(before.get("allocations", ()))
@@ -77,7 +90,7 @@ def node_device_status(
         "allocationsOmitted": omitted_allocations,
         "waiting": waiting,
         "rememberedCordons": remembered,
-        "conditions": _conditions(now, before, wall_time, notes, injectable),
+        "conditions": _conditions(now, before, wall_time, notes, injectable, _STALE if is_watch_stale else _CURRENT),
     }
 
 
@@ -184,13 +197,14 @@ def _truncated(entries: list[Json], limit: int) -> tuple[list[Json], int]:
 
 
 def _conditions(
-    now: Snapshot, before: Json, wall_time: str, notes: str, injectable: tuple[str, str, str] | None
+    now: Snapshot, before: Json, wall_time: str, notes: str, injectable: _Condition | None, watches_current: _Condition
 ) -> list[Json]:
     earlier = {c["type"]: c for c in before.get("conditions", ())}
     values = {
         Condition.REGISTERED: _registered(now, notes),
         Condition.HEALTHY: _healthy(now),
         Condition.INJECTABLE: injectable or _NOT_INJECTED,
+        Condition.WATCHES_CURRENT: watches_current,
     }
     return [_condition(kind, *values[kind], earlier.get(kind, {}), wall_time) for kind in AGENT_CONDITIONS]
 

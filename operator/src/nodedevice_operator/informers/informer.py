@@ -2,7 +2,8 @@
 
 No object is ever held as JSON: a line of a watch is decoded once, into the few fields that are needed, and becomes a record. A
 watch that is cut goes on from the last version; one whose version is too old begins with a new list, which finds what is gone, so
-nothing is lost whatever happened in between. Writes nothing.
+nothing is lost whatever happened in between. Where the API server's versions went back, as after a restore from a backup, a list
+replaces all that is known. Writes nothing.
 """
 
 import asyncio
@@ -48,6 +49,10 @@ class Informer:
         self._store = cache.stores[kind.name]
         # up to which version everything is known; None: a list is due
         self._version: int | None = None
+        # the last watch failed: the API server may have been restored from a backup since
+        self._is_doubtful = False
+        # how many restores the last list has taken into account
+        self._restores = 0
         self._backoff = Backoff(_FIRST_WATCH_DELAY_SECONDS, LONGEST_WATCH_DELAY_SECONDS)
 
     async def work(self) -> None:
@@ -66,6 +71,7 @@ class Informer:
 
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
+        known = self._cache.newest
         # with the bounds of a store, not all of it at once
         listed = self._store.empty()
         undecoded: frozenset[Any] = frozenset()
@@ -74,6 +80,14 @@ class Informer:
             version, undecoded = page.version, undecoded | page.undecoded
             for record in page.records:
                 listed.put(record)
+        self._cache.listed(version, known)
+        if self._restores != self._cache.restores:
+            log.warning(
+                "API server was restored from a backup; replacing all that was known", extra={"kind": self._kind.name}
+            )
+            self._store.expire()
+            self._restores = self._cache.restores
+        self._is_doubtful = False
         changed = self._store.replace(listed.values(), version, undecoded)
         fields = {"kind": self._kind.name, "objects": len(listed.by_key), "changed_nodes": len(changed)}
         log.info("list is complete", extra=fields)
@@ -104,16 +118,27 @@ class Informer:
         """One watch, until it ends; how long to wait before the next, in seconds."""
         has_brought = False
         try:
+            if self._is_doubtful and await self._is_restored():
+                self._version = None
+                return 0.0
+            self._is_doubtful = False
             query = {"resourceVersion": str(self._version)}
             async with aclosing(self._client.watch(self._kind.name, self._kind.path, query)) as lines:
                 async for line in lines:
                     self._version = self._take(line)
+                    self._cache.newest = max(self._cache.newest, self._version)
                     if not has_brought:
                         self._backoff.reset()
                         has_brought = True
         except ApiError as error:
+            self._is_doubtful = True
             return self._after_failure(error)
         return 0.0 if has_brought else self._delay_seconds()
+
+    async def _is_restored(self) -> bool:
+        """Whether the API server's versions went back: a watch from one that is not reached yet would bring nothing."""
+        version = await self._cluster.store_version(self._kind)
+        return version < self._cache.newest or self._restores != self._cache.restores
 
     def _after_failure(self, error: ApiError) -> float:
         """How long to wait after a watch that failed, in seconds; and whether the next begins with a list."""

@@ -7,6 +7,7 @@ may be concluded from what is absent. An object that exists and cannot be decode
 
 import asyncio
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from nodedevice_api import names
@@ -177,6 +178,13 @@ class Store(Generic[K, R]):
         self.is_complete = True
         return frozenset(changed)
 
+    def expire(self) -> None:
+        """Versions went back: whatever is listed next is newer than all that is held, and what is gone may exist again."""
+        self._gone.clear()
+        for key in self.by_key:
+            held: Any = self.by_key[key]
+            self.by_key[key] = replace(held, resource_version=0)
+
     def _unlink(self, key: K, held: R) -> None:
         others = tuple(other for other in self._by_node.get(held.node, ()) if other != key)
         if others:
@@ -199,8 +207,19 @@ class Cache:
         }
         # called with the name of each node about which a list changes something, once every list is complete
         self.on_list: Callable[[str], None] = lambda _: None
+        # the highest version that any list or watch has shown: the API server has one count for all kinds
+        self.newest = 0
+        # how often it went back
+        self.restores = 0
         # set once every list is complete for the first time
         self.synced = asyncio.Event()
+
+    def listed(self, version: int, known: int) -> None:
+        """A consistent list of that version. known: `newest` as of before it was requested."""
+        if version < known:
+            self.newest = version
+            self.restores += 1
+        self.newest = max(self.newest, version)
 
     def waits_for(self) -> tuple[str, ...]:
         """Which lists are not complete yet, in words."""

@@ -19,6 +19,7 @@ import aiohttp
 import msgspec
 import prometheus_client
 from nodedevice_api import names
+from nodedevice_common.streams import lines
 from yarl import URL
 
 from nodedevice_operator.errors import (
@@ -159,7 +160,7 @@ class Client:
                     raise self._refusal("watch", kind, response, await response.read())
                 is_open = True
                 self._health.succeeded("watch", kind)
-                async for line in lines(response.content):
+                async for line in lines(response.content.iter_any()):
                     yield line
         except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
             if is_open:
@@ -328,19 +329,6 @@ def path_segment(name: str) -> str:
 def now_text(timespec: str = "seconds") -> str:
     """The time in the API's own form: to the second, or as finely as `timespec` of isoformat asks."""
     return f"{datetime.datetime.now(datetime.UTC).replace(tzinfo=None).isoformat(timespec=timespec)}Z"
-
-
-async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Whole lines of a stream, however long each is and wherever its chunks end."""
-    parts: list[bytes] = []
-    async for chunk in content.iter_any():
-        first, *others = chunk.split(b"\n")
-        parts.append(first)
-        for other in others:
-            yield b"".join(parts)
-            parts = [other]
-        # a chunk that was there already gives no turn to anybody else
-        await asyncio.sleep(0)
 
 
 async def _read(verb: str, what: str, response: aiohttp.ClientResponse, most_bytes: float) -> bytes:

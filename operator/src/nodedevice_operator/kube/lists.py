@@ -11,7 +11,15 @@ from nodedevice_api import names
 
 from nodedevice_operator.errors import InvalidResponse, TooBig
 from nodedevice_operator.kube.client import CORE, JSON, OWN, PAGE, Requests, path_segment
-from nodedevice_operator.kube.decode import DECODE_ERRORS, VALUE_ERRORS, Key, decode_page, key_of, log_undecodable
+from nodedevice_operator.kube.decode import (
+    DECODE_ERRORS,
+    VALUE_ERRORS,
+    Key,
+    decode,
+    decode_page,
+    key_of,
+    log_undecodable,
+)
 from nodedevice_operator.objects.meta import ListSchema, PartialObject, PartialObjectList, WatchEvent
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeDeviceSchema, node_device_record
@@ -91,10 +99,12 @@ class Cluster(Requests):
                 except VALUE_ERRORS as exc:
                     log_undecodable(kind.name, item.metadata.name, exc)
                     undecoded.add(key_of(item.metadata.name, item.metadata.namespace))
-            version = page.metadata.resource_version
-            if not version.isdecimal():
-                raise InvalidResponse("GET", kind.name, f"the list has the resource version {version!r}")
-            yield Listed(records, int(version), frozenset(undecoded))
+            yield Listed(records, _checked(kind, page.metadata.resource_version), frozenset(undecoded))
+
+    async def store_version(self, kind: Kind[Any]) -> int:
+        """The version of the API server's store now, by a consistent read of one object."""
+        data = await self._client.request("GET", kind.name, kind.path, query={"limit": 1}, accept=_METADATA_ONLY)
+        return _checked(kind, decode("GET", kind.name, data, PartialObjectList).metadata.resource_version)
 
     async def list_versions(self, kind: Kind[Any]) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
         """Uid and resource version of every object of that kind, by its key in the cache, page by page."""
@@ -135,3 +145,9 @@ class Cluster(Requests):
                 return
             # decoding a page keeps the loop busy for a while; whoever waits goes first
             await asyncio.sleep(0)
+
+
+def _checked(kind: Kind[Any], version: str) -> int:
+    if not version.isdecimal():
+        raise InvalidResponse("GET", kind.name, f"the list has the resource version {version!r}")
+    return int(version)

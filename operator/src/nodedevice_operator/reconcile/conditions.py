@@ -219,6 +219,7 @@ def _ready(
         registered if registered.status != "True" else None,
         unhealthy if unhealthy is not None and unhealthy.reason in _NOTHING_HEALTHY else None,
         _failed(record, Condition.INJECTABLE),
+        _failed(record, Condition.WATCHES_CURRENT),
         conflict if conflict.status == "True" else None,
         advertised if advertised.status != "True" else None,
     )

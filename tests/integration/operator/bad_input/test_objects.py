@@ -101,7 +101,7 @@ class TestNodeDevices:
     def test_one_that_takes_no_more_conditions(self, node: PlayedNode, logged: LogFromHere) -> None:
         """It is full of somebody else's: the others of its Node are reported all the same."""
         node.make(resource=NIC)
-        others = [condition(f"Theirs{number}") for number in range(29)]
+        others = [condition(f"Theirs{number}") for number in range(32 - len(names.AGENT_CONDITIONS))]
         apply_status(node.client, node.nd_name(NIC), full(healthy=2, conditions=others), "admin")
         node.advertise(2, NIC)
         assert "Too many" in logged.wait("reconcile failed; retrying")["error"]

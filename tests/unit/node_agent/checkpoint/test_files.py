@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.checkpoint.files import FILE_NAME, locked_state_dir, make_state_dir
+from nodedevice_agent.checkpoint.files import FILE_NAME, ID_FILE_NAME, agent_id, locked_state_dir, make_state_dir
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
@@ -257,3 +257,28 @@ class TestStateDirectory:
             locked_state_dir(tmp_path),
         ):
             pass
+
+
+class TestAgentId:
+    def test_is_made_once_and_kept(self, tmp_path: Path) -> None:
+        made = agent_id(tmp_path)
+        assert len(made) == 32
+        assert agent_id(tmp_path) == made
+        (tmp_path / "other").mkdir()
+        assert agent_id(tmp_path / "other") != made
+
+    @pytest.mark.parametrize("content", [b"", b"short\n", b"\xff" * 32, b"../../../../etc/passwd/../../../"])
+    def test_is_made_again_when_it_is_damaged(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / ID_FILE_NAME).write_bytes(content)
+        made = agent_id(tmp_path)
+        assert made.isalnum()
+        assert agent_id(tmp_path) == made
+
+    def test_without_a_place_it_is_another_one_at_each_start(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (tmp_path / ID_FILE_NAME).mkdir()
+        assert agent_id(tmp_path) != agent_id(tmp_path)
+        assert [record.getMessage() for record in caplog.records] == [
+            "cannot write the agent's ID; the next start waits for the lease"
+        ] * 2

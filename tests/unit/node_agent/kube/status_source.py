@@ -22,6 +22,7 @@ class FixedStatus(Publisher):
         super().__init__(cluster, "n1", "none")
         self._host = ManagerOnly(Scenario.with_plugin(1))
         self.status: dict[str, Any] = {**numbers, "conditions": []}
+        self.cordoned_ids: frozenset[str] = frozenset()
 
     async def saved(self) -> None:
         """Nothing is ever unsaved."""
@@ -31,3 +32,4 @@ class FixedStatus(Publisher):
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str]) -> None:
         """Cordons decide nothing here."""
+        self.cordoned_ids = frozenset(in_spec)

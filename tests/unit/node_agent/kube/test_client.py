@@ -13,8 +13,9 @@ from lightkube.config.models import User
 from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kube import client as kube_client
-from nodedevice_agent.kube import lease
-from nodedevice_agent.kube.client import KubeClient, inform, until_done
+from nodedevice_agent.kube import informer, lease
+from nodedevice_agent.kube.client import KubeClient, until_done
+from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pods import PodObject
@@ -62,7 +63,9 @@ def transport() -> Transport:
 @pytest.fixture
 async def cluster(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeClient]:
     """With this transport; retries do not pause."""
-    monkeypatch.setattr(kube_client, "pause_seconds", lambda failures: 0)
+    for module in (kube_client, informer):
+        monkeypatch.setattr(module, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
     monkeypatch.setattr(lease, "_pause", lambda seconds, is_news: asyncio.sleep(0))
     config = KubeConfig.from_one(cluster=ClusterConfig(SERVER), user=User())
     client: AsyncClient = AsyncClient(config=config, transport=transport, trust_env=False, field_manager="test")
@@ -80,7 +83,9 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 class IgnoredEvents:
     """An EventHandler."""
 
-    def synced(self, objects: list[PodObject]) -> None: ...
+    known_version = 0
+
+    def synced(self, objects: list[PodObject], version: int) -> None: ...
 
     def updated(self, found: PodObject) -> None: ...
 
@@ -91,7 +96,7 @@ async def every_request(cluster: KubeClient) -> None:
     """Every part of the agent that retries requests."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(until_done(lambda: cluster.node_uid("n1")))
-        tasks.create_task(inform(cluster, PodObject, {}, IgnoredEvents()))
+        tasks.create_task(Watches(cluster).follow("pods", PodObject, {}, IgnoredEvents()))
         tasks.create_task(LeaseKeeper(cluster, "ns", "n1", "me", Rejections(), AgentHealth()).run())
         for name in ("example.com/a", "example.com/b"):
             tasks.create_task(NodeDeviceSync(FixedStatus(cluster), name).run())
@@ -141,7 +146,7 @@ async def test_any_answer_is_a_connection(
 async def test_a_list_without_resource_version_is_used_not_watched(cluster: KubeClient, transport: Transport) -> None:
     transport.version = {}
     transport.respond(200)
-    objects, version = await cluster.list(PodObject, {})
-    assert (objects, version) == ([], None)
+    assert await cluster.list(PodObject, {}) == ([], "")
     with pytest.raises(ApiUnreachable, match="the list has no resource version"):
-        await anext(cluster.watch(PodObject, {}, version))
+        await WatchLoop(Watches(cluster), PodObject, {}, IgnoredEvents()).list_and_watch()
+    assert transport.asked == 2

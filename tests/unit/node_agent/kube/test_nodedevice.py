@@ -1,6 +1,7 @@
 """A failed write is retried as soon as the watch is back or the object is deleted. In process, without a server."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
-from nodedevice_agent.kube import client
+from nodedevice_agent.kube import client, informer
 from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.nodedevice import Contention, NodeDeviceSync, Publisher, RecordOnly
@@ -44,15 +45,19 @@ class FakeCluster:
     async def list(self, kind: type[Any], fields: Mapping[str, str]) -> tuple[list[NodeDeviceObject], str]:
         return [self.found] if self.found else [], "1"
 
+    @asynccontextmanager
     async def watch(
-        self, kind: type[Any], fields: Mapping[str, str], version: str
-    ) -> AsyncIterator[tuple[str, NodeDeviceObject | None]]:
+        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int
+    ) -> AsyncIterator[AsyncIterator[tuple[str, NodeDeviceObject]]]:
+        yield self._events_of_watch()
+
+    async def _events_of_watch(self) -> AsyncIterator[tuple[str, NodeDeviceObject]]:
         while True:
             match await self._events.get():
                 case Exception() as lost:
                     raise lost
                 case event:
-                    yield event, self.found
+                    yield event, self.found or OTHER
 
     async def node_uid(self, name: str) -> str:
         return "uid"
@@ -104,7 +109,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(node_devices, "_REFUSED_PAUSE_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(node_devices, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(node_devices, "_LONGEST_CONTENTION_PAUSE_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(client, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(informer, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(informer.Watches, "reserve", lambda self, is_urgent: 0)
     return FakeCluster()
 
 
@@ -288,3 +294,31 @@ async def test_a_status_is_not_made_of_a_resource_that_was_forgotten_meanwhile(c
         await publisher.waits.wait()
         cluster.delete()
     assert cluster.attempts == 0
+
+
+def stored(version: int, cordoned: str) -> NodeDeviceObject:
+    metadata = OwnedMetadata(resourceVersion=str(version), ownerReferences=OWNED.ownerReferences)
+    spec = {"cordonedDevices": [{"id": cordoned}]}
+    return NodeDeviceObject(metadata=metadata, spec=spec, status={"total": 1, "conditions": []})
+
+
+@pytest.mark.parametrize(
+    ("version", "as_of", "cordoned"),
+    [
+        pytest.param(40, 45, {"before"}, id="a list from before our own write"),
+        pytest.param(60, 65, {"listed"}, id="a newer list"),
+        pytest.param(40, 70, {"listed"}, id="a restored server that has grown past our write"),
+        pytest.param(40, sys.maxsize, {"listed"}, id="a restored server"),
+    ],
+)
+async def test_a_list_is_taken_unless_our_own_write_is_newer(
+    caplog: pytest.LogCaptureFixture, version: int, as_of: int, cordoned: set[str]
+) -> None:
+    publisher = FixedStatus(cast(KubeClient, FakeCluster()), total=1)
+    made = NodeDeviceSync(publisher, GPU)
+    made.synced([stored(50, "before")], 50)
+    # as if it were written by us
+    made._version, made._ours = 50, ({"total": 1, "conditions": []},)
+    made.synced([stored(version, "listed")], as_of)
+    assert publisher.cordoned_ids == cordoned
+    assert [record.getMessage() for record in caplog.records] == []

@@ -1,11 +1,11 @@
-"""Retries of requests and watches: with growing pauses, which begin again after long success; at once where nothing failed."""
+"""Retries of requests: with growing pauses, which begin again after long success."""
 
 from types import SimpleNamespace
 
 import pytest
 from nodedevice_agent.errors import ApiGone, ApiUnreachable
 from nodedevice_agent.kube import client
-from nodedevice_agent.kube.client import LONGEST_PAUSE_SECONDS, forever, until_done
+from nodedevice_agent.kube.client import LONGEST_PAUSE_SECONDS, until_done
 
 LOST = ApiUnreachable("watching pods", "lost")
 
@@ -47,11 +47,3 @@ async def test_an_error_that_the_caller_handles_is_not_retried(monkeypatch: pyte
     with pytest.raises(ApiGone):
         await until_done(made.once, but=ApiGone)
     assert made.pauses == [1]
-
-
-async def test_a_watch_that_ended_or_is_too_old_begins_again_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = ApiGone("watching pods", "too old", 410)
-    made = attempts(monkeypatch, (0, LOST), (0, gone), (0, LOST), (0, None), (0, LOST), (0, ZeroDivisionError()))
-    with pytest.raises(ZeroDivisionError):
-        await forever(made.once)
-    assert made.pauses == [1, 1, 1]

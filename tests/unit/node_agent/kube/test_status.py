@@ -169,7 +169,7 @@ class TestSince:
         second = status(scenario, first, TUESDAY)
         assert (second["endpoint"]["state"], second["endpoint"]["since"]) == ("Stopped", TUESDAY)
         moved = {c["type"]: c["lastTransitionTime"] for c in second["conditions"]}
-        assert moved == {"Registered": TUESDAY, "Healthy": TUESDAY, "Injectable": MONDAY}
+        assert moved == {"Registered": TUESDAY, "Healthy": TUESDAY, "Injectable": MONDAY, "WatchesCurrent": MONDAY}
 
     def test_of_a_condition_stays_while_only_its_reason_changes(self) -> None:
         scenario = Scenario.with_plugin(3)
@@ -328,6 +328,18 @@ class TestConditions:
     def test_injectable_is_false_without_a_runtime(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
         assert condition(status(scenario), "Injectable")[:2] == ("False", "RuntimeNone")
+
+    def test_watches_current(self) -> None:
+        now = snapshot(Scenario.with_plugin(["d0"]).manager, GPU)
+        shown = [
+            condition(
+                node_device_status(now, {}, wall_time=MONDAY, version="1", runtime="none", is_watch_stale=is_stale),
+                "WatchesCurrent",
+            )
+            for is_stale in (False, True)
+        ]
+        assert [found[:2] for found in shown] == [("True", "WatchesCurrent"), ("False", "WatchStale")]
+        assert "check proxies and load balancers" in shown[1][2]
 
 
 WELL = Device("a", attributes=(("model", "H100"), ("pciBusID", "0000:1b:00.0")))

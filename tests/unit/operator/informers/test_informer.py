@@ -22,6 +22,7 @@ from nodedevice_operator.observability.metrics import Metrics
 from tenacity import AsyncRetrying, RetryCallState
 
 from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.operator.operator_model import node_device
 
 
 class _Credentials(Credentials):
@@ -179,6 +180,29 @@ async def test_what_is_gone_meanwhile_is_found_by_the_list(watched: Watched) -> 
     watched.start()
     await watched.until(3)
     assert watched.cache.node_devices.nodes() == {"node-z"}
+
+
+@pytest.mark.parametrize("broken", [503, [event(500, 3, node="node-b"), b""]], ids=["an outage", "cut"])
+async def test_what_a_restored_server_has_replaces_what_is_newer(
+    watched: Watched, broken: int | list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its versions begin again where the backup ended; from a version of the future it would send nothing."""
+    watched.cluster.node_devices["n"] = node_device(available=7, resource_version=90)
+    watched.cache.newest = 400
+    watched.cluster.version = 400
+    watched.server.answers = [broken, [LAST]]
+    watched.cluster.restored_to = 102
+    watched.start()
+    async with asyncio.timeout(10):
+        while not watched.server.asked:
+            await asyncio.sleep(0)
+    watched.cluster.version = 101
+    await watched.until(2 if broken != 503 else 1)
+    known = {record.node: record.available for record in watched.cache.node_devices.values()}
+    assert known == {"node-a": 7, "node-z": 9}
+    assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["401", "102"]
+    restored = "API server was restored from a backup; replacing all that was known"
+    assert [record.levelname for record in caplog.records if record.message == restored] == ["WARNING"]
 
 
 @pytest.mark.parametrize(
@@ -360,7 +384,7 @@ async def test_a_node_without_a_name_is_an_invalid_event(watched: Watched, metad
     ],
 )
 async def test_a_nonsense_line_leads_to_a_list(watched: Watched, line: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    watched.server.answers = [[event(201, 1), line + b"\n", event(202, 2)], [LAST]]
+    watched.server.answers = [[event(102, 1), line + b"\n", event(202, 2)], [LAST]]
     watched.start()
     await watched.until(2)
     assert [node for node, *_ in watched.news] == ["node-a", "node-z"]

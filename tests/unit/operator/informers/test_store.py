@@ -63,6 +63,31 @@ def test_a_list_that_brings_nothing_new_changes_no_node() -> None:
     assert store.replace([at(5)], 20) == frozenset()
 
 
+def test_a_list_of_a_restored_server_replaces_what_is_newer() -> None:
+    def on(node: str, version: int, available: int = 1) -> NodeDeviceRecord:
+        return at(version, node=node, uid=f"uid-{node}", available=available)
+
+    store = store_with(on("node-a", 50), on("node-b", 60), on("node-c", 70), on("node-d", 80))
+    store.remove(on("node-c", 70).key, "uid-node-c")
+    store.expire()
+    # node-a had other numbers then, node-c was not gone, and node-d was not there
+    listed = [on("node-a", 20, 4), on("node-b", 21), on("node-c", 22)]
+    assert store.replace(listed, 30) == {"node-a", "node-c", "node-d"}
+    assert {record.node: record.resource_version for record in store.values()} == {
+        "node-a": 20,
+        "node-b": 21,
+        "node-c": 22,
+    }
+
+
+def test_versions_that_go_back_are_counted_once() -> None:
+    cache = Cache()
+    for version, known, restores in ((10, 0, 0), (30, 10, 0), (20, 10, 0), (25, 30, 1), (26, 25, 1)):
+        cache.listed(version, known)
+        assert cache.restores == restores
+    assert cache.newest == 26
+
+
 def test_an_object_that_moves_to_another_node_leaves_the_first() -> None:
     store: Store[tuple[str, str], PodDeviceRecord] = Store()
     here = PodDeviceRecord("default", "pod-a", "uid-1", 1, "node-a", "pod-1", "")

@@ -37,6 +37,7 @@ def row(name: str, *ready: str, verdict: ResourceStatus = GOOD, agent: AgentStat
 
 
 STOPPED = ("False", "EndpointStopped")
+BLIND = ("False", "WatchStale")
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,14 @@ STOPPED = ("False", "EndpointStopped")
         row("nobody injects, as asked for", "True", "RuntimeNone", Injectable=("Unknown", "RuntimeNone")),
         row("nobody injects", "False", "RuntimeNone", Injectable=("False", "RuntimeNone")),
         row("cannot inject", "False", "NriDisabled", Injectable=("False", "NriDisabled")),
+        row("blind", *BLIND, WatchesCurrent=BLIND),
+        row(
+            "cannot inject before blind",
+            *("False", "NriDisabled"),
+            Injectable=("False", "NriDisabled"),
+            WatchesCurrent=BLIND,
+        ),
+        row("an agent of before the condition", "True", "Ready", WatchesCurrent=None),
         row("stopped", *STOPPED, Registered=STOPPED),
         row("nothing reported", "False", "DeviceListPending", Registered=None),
         row("conflict", "False", "ForeignOwner", verdict=TAKEN),

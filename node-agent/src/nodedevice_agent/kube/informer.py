@@ -1,0 +1,213 @@
+"""Lists and watches for the agent: one request a watch, with a pause after each that was of no use; all of them share a budget.
+
+A watch that ended in order continues from the last version; any other end leads to a list, which finds what no watch brought. So
+an agent behind a proxy that passes no watch on still learns what changes, half a minute late at most.
+"""
+
+import asyncio
+import logging
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Generic, Protocol, TypeVar
+
+from lightkube.core import resource as res
+from nodedevice_common.pacing import TokenBucket, jittered
+
+from nodedevice_agent import metrics
+from nodedevice_agent.errors import ApiGone, ApiRequestError, ApiSilent, ApiUnreachable
+from nodedevice_agent.kube.client import KubeClient, log_failure, pause_seconds
+from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS, WatchState, number
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=res.Resource)
+R_contra = TypeVar("R_contra", bound=res.Resource, contravariant=True)
+
+# The API server ends a watch after about this time; spread, as all watches of an agent begin together.
+WATCH_SECONDS = 300.0
+_SPREAD = 0.2
+# Of one agent with any number of resources. The first list and watch of each are free: a start is no trouble.
+REQUESTS_PER_SECOND = 3.0
+# Beside those: the watch of pods waits for no other, however many resources there are.
+URGENT_REQUESTS_PER_SECOND = 1.0
+_REQUESTS_AT_ONCE = 2
+
+
+class EventHandler(Protocol[R_contra]):
+    @property
+    def known_version(self) -> int:
+        """The highest resource version that a response to a write has shown; 0 where nothing is written."""
+
+    def synced(self, objects: list[Any], version: int) -> None:
+        """The complete list: first of all, after each break of the watch, and now and then.
+
+        version: what was known of versions up to this one does not hold any more.
+        """
+
+    def updated(self, found: R_contra) -> None:
+        """An object that was added or modified."""
+
+    def deleted(self, found: R_contra) -> None:
+        """An object that is gone, as it was last."""
+
+
+class Watches:
+    """The watches of one agent: their budget of requests, and which of them are stale."""
+
+    def __init__(self, cluster: KubeClient, clock: Callable[[], float] = time.monotonic) -> None:
+        self.cluster = cluster
+        self.clock = clock
+        self._budget = TokenBucket(REQUESTS_PER_SECOND, _REQUESTS_AT_ONCE, clock())
+        self._urgent_budget = TokenBucket(URGENT_REQUESTS_PER_SECOND, _REQUESTS_AT_ONCE, clock())
+        self._loops: dict[str, WatchLoop[Any]] = {}
+        self._catching_up = asyncio.Lock()
+        # by kind: the version of the last consistent read
+        self._read_versions: dict[type[res.Resource], int] = {}
+
+    async def follow(
+        self, name: str, kind: type[R], fields: Mapping[str, str], handler: EventHandler[R], *, is_urgent: bool = False
+    ) -> None:
+        """List and watch until cancelled. name: for `stale`. fields: the field selector, such as the name of the Node.
+
+        is_urgent: with a budget of its own.
+        """
+        loop = self._loops[name] = WatchLoop(self, kind, fields, handler, is_urgent=is_urgent)
+        try:
+            await loop.run()
+        finally:
+            # the same name may be followed again before this has ended
+            if self._loops.get(name) is loop:
+                del self._loops[name]
+
+    def stale(self) -> frozenset[str]:
+        """Names of the watches over which the API server has sent nothing for too long."""
+        now = self.clock()
+        return frozenset(name for name, loop in self._loops.items() if loop.state.is_stale(now))
+
+    def was_read(self, kind: type[res.Resource], version: str) -> None:
+        """A consistent read of that kind had that version."""
+        self._read_versions[kind] = number(version)
+
+    async def catch_up(self, kind: type[res.Resource], version: str, read: Callable[[], Awaitable[str]]) -> None:
+        """Read that kind, unless it was since that version: one read serves all watches of a kind."""
+        async with self._catching_up:
+            if self._read_versions.get(kind, 0) <= number(version):
+                self.was_read(kind, await read())
+
+    def reserve(self, *, is_urgent: bool) -> float:
+        """Take a request from the budget. Returns how many seconds to wait before it is sent."""
+        return (self._urgent_budget if is_urgent else self._budget).reserve(self.clock())
+
+
+class WatchLoop(Generic[R]):
+    """One list and watch, made by Watches."""
+
+    def __init__(
+        self,
+        watches: Watches,
+        kind: type[R],
+        fields: Mapping[str, str],
+        handler: EventHandler[R],
+        *,
+        is_urgent: bool = False,
+    ) -> None:
+        self._watches = watches
+        self._cluster = watches.cluster
+        self._kind = kind
+        self._fields = fields
+        self._handler = handler
+        self._is_urgent = is_urgent
+        self._is_first = True
+        self._is_logged = False
+        # resource version of each object, by its UID
+        self._known: dict[str, str] = {}
+        self.state = WatchState(watches.clock())
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.list_and_watch()
+            except ApiRequestError as exc:
+                self.state.failed(self._watches.clock(), is_silent=isinstance(exc, ApiSilent))
+                self._log(exc)
+            if self.state.failures:
+                await asyncio.sleep(pause_seconds(self.state.failures))
+
+    async def list_and_watch(self) -> None:
+        """A list, if one is due, and one watch, until the API server ends it. Raises ApiRequestError."""
+        state, clock = self.state, self._watches.clock
+        if state.is_list_due(clock()):
+            await self._list()
+        await self._turn("watch")
+        self._is_first = False
+        seconds = round(jittered(WATCH_SECONDS, _SPREAD, random.random()))
+        async with self._cluster.watch(self._kind, self._fields, state.version, seconds) as events:
+            state.opened(clock())
+            catching_up = asyncio.create_task(self._catch_up())
+            try:
+                async for event, found in events:
+                    state.heard(found.metadata.resourceVersion or "", clock())
+                    self._is_logged = self._is_logged and state.failures > 0
+                    self._handle(event, found)
+            finally:
+                catching_up.cancel()
+        if not state.ended(clock()):
+            self._log(ApiUnreachable(f"watching {self._kind.__name__}", "the API server ended the watch at once"))
+
+    async def _list(self) -> None:
+        await self._turn("list")
+        known_version = self._handler.known_version
+        objects: list[Any]
+        objects, version = await self._cluster.list(self._kind, self._fields)
+        self._watches.was_read(self._kind, version)
+        is_restored = bool(version) and self.state.listed(version, self._watches.clock(), known_version)
+        if is_restored:
+            extra = {"kind": self._kind.__name__, "resource_version": version}
+            log.warning("list is older than what was known: the API server was restored; replacing all", extra=extra)
+        found = {_uid(one): one.metadata.resourceVersion or "" for one in objects}
+        if self.state.is_doubtful and found != self._known:
+            self.state.missed()
+        self._known = found
+        # responses to writes that were sent meanwhile are newer, unless all versions went back
+        self._handler.synced(objects, sys.maxsize if is_restored else number(version))
+        if not version:
+            problem = "cannot decode the response: the list has no resource version"
+            raise ApiUnreachable(f"listing {self._kind.__name__}", problem)
+
+    async def _catch_up(self) -> None:
+        """Have the API server send a bookmark, unless something came before."""
+        await asyncio.sleep(CATCH_UP_SECONDS)
+        if not self.state.has_brought:
+            with suppress(ApiRequestError):
+                await self._watches.catch_up(self._kind, self.state.version, self._read)
+
+    async def _read(self) -> str:
+        await self._turn("list")
+        return await self._cluster.catch_up(self._kind, self._fields)
+
+    async def _turn(self, request: str) -> None:
+        """Wait until that request may be sent."""
+        if not self._is_first:
+            await asyncio.sleep(self._watches.reserve(is_urgent=self._is_urgent))
+        metrics.WATCH_REQUESTS.labels(request).inc()
+
+    def _handle(self, event: str, found: Any) -> None:
+        if event == "DELETED":
+            self._known.pop(_uid(found), None)
+            self._handler.deleted(found)
+        elif event != "BOOKMARK":
+            self._known[_uid(found)] = found.metadata.resourceVersion or ""
+            self._handler.updated(found)
+
+    def _log(self, error: ApiRequestError) -> None:
+        """Once until a watch brings something; not what is usual: silence of a quiet kind, and once a version that is too old."""
+        is_usual = self.state.is_doubtful or (isinstance(error, ApiGone) and self.state.failures == 1)
+        if not is_usual:
+            self._is_logged = self._is_logged or log_failure("API request failed; retrying", error)
+
+
+def _uid(found: Any) -> str:
+    return found.metadata.uid or ""

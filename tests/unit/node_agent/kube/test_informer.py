@@ -1,0 +1,275 @@
+"""Watches over a transport with canned responses: their lines, their errors, and the budget that all of an agent's share."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+from lightkube import AsyncClient, KubeConfig
+from lightkube.config.models import Cluster as ClusterConfig
+from lightkube.config.models import User
+from nodedevice_agent.errors import ApiDisconnected, ApiGone, ApiRequestError, ApiSilent, ApiUnreachable
+from nodedevice_agent.kube import informer, watch_state
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject
+from nodedevice_agent.kube.informer import REQUESTS_PER_SECOND, URGENT_REQUESTS_PER_SECOND, Watches
+from nodedevice_agent.kube.pods import PodObject
+
+from tests.fakes.background import background
+
+SERVER = "https://10.1.2.3:6443"
+BOOKMARK = {"kind": "Pod", "metadata": {"resourceVersion": "12"}, "spec": {"containers": None}, "status": {}}
+
+
+class Stream(httpx2.AsyncByteStream):
+    """These chunks, an error or silence."""
+
+    def __init__(self, chunks: list[bytes | Exception | None]) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            if chunk is None:
+                await asyncio.Event().wait()
+            elif isinstance(chunk, Exception):
+                raise chunk
+            else:
+                yield chunk
+
+
+class Server(httpx2.AsyncBaseTransport):
+    """Lists of `items`, of version 10 and up, and `status` and `chunks` for each watch.
+
+    asked: the query of each request, and when.
+    """
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.version = 9
+        self.items: list[dict[str, Any]] = []
+        self.chunks: list[bytes | Exception | None] = []
+        self.asked: list[tuple[float, dict[str, str]]] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked.append((time.monotonic(), {**dict(request.url.params), "path": request.url.path}))
+        if "watch" not in request.url.params:
+            self.version += 1
+            body = {"metadata": {"resourceVersion": str(self.version)}, "items": self.items}
+            return httpx2.Response(200, json=body, request=request)
+        headers = {"Content-Type": "application/json"}
+        return httpx2.Response(self.status, stream=Stream(self.chunks), headers=headers, request=request)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+async def cluster(server: Server) -> AsyncIterator[KubeClient]:
+    config = KubeConfig.from_one(cluster=ClusterConfig(SERVER), user=User())
+    client: AsyncClient = AsyncClient(config=config, transport=server, trust_env=False, field_manager="test")
+    made = KubeClient(client, SERVER)
+    yield made
+    await made.close()
+
+
+def line(event: str, found: dict[str, Any]) -> bytes:
+    return json.dumps({"type": event, "object": found}, ensure_ascii=False).encode() + b"\n"
+
+
+def pod(version: int, **metadata: Any) -> dict[str, Any]:
+    found = {"name": "one", "uid": "u", "resourceVersion": str(version), **metadata}
+    return {"metadata": found, "spec": {"containers": []}, "status": {}}
+
+
+async def watched(cluster: KubeClient) -> list[tuple[str, Any]]:
+    async with cluster.watch(PodObject, {"spec.nodeName": "n1"}, "10", 300) as events:
+        return [event async for event in events]
+
+
+async def test_a_watch_is_one_request_and_asks_for_bookmarks(cluster: KubeClient, server: Server) -> None:
+    text = line("ADDED", pod(11)) + line("BOOKMARK", BOOKMARK) + line("DELETED", pod(13))
+    server.chunks = [text[:20], text[20:150], text[150:]]
+    found = await watched(cluster)
+    versions = [(event, each.metadata.resourceVersion) for event, each in found]
+    assert versions == [("ADDED", "11"), ("BOOKMARK", "12"), ("DELETED", "13")]
+    [(_, query)] = server.asked
+    assert query == {
+        "path": "/api/v1/pods",
+        "watch": "true",
+        "fieldSelector": "spec.nodeName=n1",
+        "resourceVersion": "10",
+        "timeoutSeconds": "300",
+        "allowWatchBookmarks": "true",
+    }
+
+
+async def test_a_line_ends_with_a_line_feed_alone(cluster: KubeClient, server: Server) -> None:
+    """Anybody may write other characters that end a line in a text, such as U+0085, into an annotation."""
+    odd = "a\u0085b\u2028c\u2029d"
+    server.chunks = [line("MODIFIED", pod(11, annotations={"note": odd}))]
+    [(_, found)] = await watched(cluster)
+    assert found.metadata.annotations == {"note": odd}
+
+
+GONE = {"kind": "Status", "code": 410, "message": "too old resource version", "reason": "Expired"}
+
+
+@pytest.mark.parametrize(
+    ("status", "chunks", "error", "text"),
+    [
+        pytest.param(410, [json.dumps(GONE).encode()], ApiGone, "too old resource version", id="refused as too old"),
+        pytest.param(200, [line("ERROR", GONE)], ApiGone, "too old resource version", id="ended as too old"),
+        pytest.param(503, [b"no JSON"], ApiUnreachable, "watching pods", id="unavailable"),
+        pytest.param(200, [line("ERROR", {"code": 500, "reason": "Hiccup"})], ApiUnreachable, "Hiccup", id="an error"),
+        pytest.param(200, [b"no JSON\n"], ApiUnreachable, "cannot decode", id="no JSON"),
+        pytest.param(200, [httpx2.ReadError("cut")], ApiDisconnected, "cut", id="cut"),
+        pytest.param(200, [b"{", None], ApiSilent, "nothing has come for", id="silent"),
+    ],
+)
+async def test_a_watch_that_fails(
+    cluster: KubeClient,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    chunks: list[bytes | Exception | None],
+    error: type[ApiRequestError],
+    text: str,
+) -> None:
+    monkeypatch.setattr(watch_state, "SILENCE_SECONDS", 0.05)
+    server.status, server.chunks = status, chunks
+    with pytest.raises(error, match=text):
+        await watched(cluster)
+    assert len(server.asked) == 1
+
+
+class RecordedEvents:
+    """An EventHandler."""
+
+    known_version = 0
+
+    def __init__(self) -> None:
+        self.lists: list[int] = []
+
+    def synced(self, objects: list[Any], version: int) -> None:
+        self.lists.append(version)
+
+    def updated(self, found: Any) -> None: ...
+
+    def deleted(self, found: Any) -> None: ...
+
+
+RESOURCES = 100
+MEASURED_SECONDS = 3.0
+
+
+def advancing(version: int) -> list[bytes | Exception | None]:
+    return [line("MODIFIED", pod(version))]
+
+
+@pytest.mark.parametrize("brings", [False, True], ids=["nothing", "something new each time"])
+async def test_all_watches_together_stay_within_the_budget(
+    cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch, brings: bool
+) -> None:
+    """Whatever is served, and without any other pause. Pods do not wait for the other resources."""
+    monkeypatch.setattr(informer, "pause_seconds", lambda failures: 0)
+    if brings:
+        answer = server.handle_async_request
+
+        async def answer_something_new(request: httpx2.Request) -> httpx2.Response:
+            server.chunks = advancing(100 + len(server.asked))
+            return await answer(request)
+
+        monkeypatch.setattr(server, "handle_async_request", answer_something_new)
+    watches = Watches(cluster)
+
+    async def follow_all() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(watches.follow("pods", PodObject, {}, RecordedEvents(), is_urgent=True))
+            for number in range(RESOURCES):
+                tasks.create_task(watches.follow(f"n1.{number}", NodeDeviceObject, {}, RecordedEvents()))
+
+    first = 2 * (RESOURCES + 1)
+    async with background(follow_all()):
+        # the start is free
+        async with asyncio.timeout(10):
+            while len(server.asked) < first:
+                await asyncio.sleep(0)
+        began = server.asked[first - 1][0]
+        await asyncio.sleep(MEASURED_SECONDS)
+    later = [query["path"] for when, query in server.asked[first:] if when - began <= MEASURED_SECONDS]
+    most = MEASURED_SECONDS * (REQUESTS_PER_SECOND + URGENT_REQUESTS_PER_SECOND) + 4
+    assert len(later) <= most
+    assert later.count("/api/v1/pods") >= URGENT_REQUESTS_PER_SECOND * MEASURED_SECONDS
+    assert REQUESTS_PER_SECOND + URGENT_REQUESTS_PER_SECOND < 5
+
+
+async def test_stale_watches_are_named_until_they_end(cluster: KubeClient, server: Server) -> None:
+    now = 1000.0
+    server.chunks = [None]
+    watches = Watches(cluster, lambda: now)
+    async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
+        async with asyncio.timeout(10):
+            while len(server.asked) < 2:
+                await asyncio.sleep(0)
+        assert watches.stale() == frozenset()
+        now += watch_state.SILENCE_SECONDS + watch_state.GRACE_SECONDS + 1
+        assert watches.stale() == {"pods"}
+    assert watches.stale() == frozenset()
+
+
+async def test_one_consistent_read_serves_all_quiet_watches_of_a_kind(
+    cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server's cache catches up with it, and so there is a bookmark to send over each of them."""
+    monkeypatch.setattr(informer, "CATCH_UP_SECONDS", 0.2)
+    monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
+    server.chunks = [None]
+    watches = Watches(cluster)
+
+    async def follow_all() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(watches.follow("pods", PodObject, {}, RecordedEvents()))
+            for number in range(10):
+                tasks.create_task(watches.follow(f"n1.{number}", NodeDeviceObject, {}, RecordedEvents()))
+
+    async with background(follow_all()):
+        await asyncio.sleep(1)
+    reads = sorted(query["path"] for _, query in server.asked if "limit" in query)
+    assert reads == ["/api/v1/pods", "/apis/nodedevice.io/v1alpha1/nodedevices"]
+
+
+async def test_a_watch_that_brought_something_needs_no_such_read(
+    cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informer, "CATCH_UP_SECONDS", 0.1)
+    server.chunks = [line("MODIFIED", pod(11)), None]
+    async with background(Watches(cluster).follow("pods", PodObject, {}, RecordedEvents())):
+        await asyncio.sleep(0.5)
+    assert ["limit" in query for _, query in server.asked] == [False, False]
+
+
+@pytest.mark.parametrize("is_changed", [False, True], ids=["nothing", "a change"])
+async def test_a_silent_watch_is_stale_when_a_list_shows_what_it_did_not_bring(
+    cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch, is_changed: bool
+) -> None:
+    """Silence alone proves nothing: an API server has no bookmark to send of a kind that nobody changes."""
+    monkeypatch.setattr(watch_state, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(watch_state, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(informer, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
+    server.chunks = [None]
+    watches = Watches(cluster)
+    found: frozenset[str] = frozenset()
+    async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
+        while len(server.asked) < 2:
+            await asyncio.sleep(0)
+        server.items = [pod(11)] if is_changed else []
+        async with asyncio.timeout(10):
+            while len(server.asked) < 12:
+                found |= watches.stale()
+                await asyncio.sleep(0.01)
+    assert found == ({"pods"} if is_changed else frozenset())

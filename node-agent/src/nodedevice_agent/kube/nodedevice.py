@@ -9,7 +9,7 @@ immediately once the watch is connected again or the object was deleted.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
@@ -22,6 +22,7 @@ from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snaps
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, log_failure, pause_seconds
+from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.status import Json, cordons_of, node_device_status, well_formed
 from nodedevice_agent.kube.watch_state import number
@@ -38,13 +39,6 @@ _REFUSED_PAUSE_SECONDS = 60.0
 _MOST_SENT = 3
 # of watches, in /readyz
 _MOST_NAMED = 3
-
-WINDOW_SECONDS = 60.0
-# edits within the window that are undone immediately: somebody may edit twice by hand
-FREE_EDITS = 3
-# new allocations wait as long to be published
-_LONGEST_CONTENTION_PAUSE_SECONDS = 10.0
-
 
 _ADVERTISED = (
     "Unknown",
@@ -204,45 +198,6 @@ class Publisher:
         if after.keys() - before.keys():
             extra = {"resource_name": resource_name, "device_ids": sorted(after)[:16]}
             log.warning("NodeDevice with cordons was deleted; keeping them", extra=extra)
-
-
-class Contention:
-    """Another client that keeps changing the status of one NodeDevice.
-
-    Its first few edits are undone at once, the next with growing pauses: two agents with one node name would otherwise write
-    as fast as the API server answers, without end. Keeps count; writes nothing.
-    """
-
-    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._name = name
-        self._clock = clock
-        # within the window
-        self._edited_at: list[float] = []
-        self._logged_at = -WINDOW_SECONDS
-
-    def edited(self) -> None:
-        """One more edit: each of the first few is logged, then one line a minute."""
-        now = self._clock()
-        self._edited_at = [*self._recent(), now]
-        if len(self._edited_at) <= FREE_EDITS:
-            log.warning(
-                "NodeDevice status was modified by another client; restoring it", extra={"nodedevice": self._name}
-            )
-        elif now - self._logged_at >= WINDOW_SECONDS:
-            self._logged_at = now
-            log.error(
-                "conflict: another client keeps modifying the NodeDevice status; stop any other agent that has this --node-name",
-                extra={"nodedevice": self._name, "edits_in_the_last_minute": len(self._edited_at)},
-            )
-
-    def pause_seconds(self) -> float:
-        """Before the next write."""
-        excess = len(self._recent()) - FREE_EDITS
-        return min(pause_seconds(excess), _LONGEST_CONTENTION_PAUSE_SECONDS) if excess > 0 else 0.0
-
-    def _recent(self) -> list[float]:
-        earliest = self._clock() - WINDOW_SECONDS
-        return [at for at in self._edited_at if at > earliest]
 
 
 class NodeDeviceSync:

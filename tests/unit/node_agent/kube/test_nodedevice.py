@@ -12,10 +12,11 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
-from nodedevice_agent.kube import client, informer
+from nodedevice_agent.kube import client, contention, informer
 from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, OwnedMetadata
-from nodedevice_agent.kube.nodedevice import Contention, NodeDeviceSync, Publisher, RecordOnly
+from nodedevice_agent.kube.contention import FREE_EDITS, LONGEST_PAUSE_SECONDS, WINDOW_SECONDS, Contention
+from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher, RecordOnly
 from prometheus_client import generate_latest
 
 from tests.fakes.background import background
@@ -108,7 +109,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(node_devices, "pause_seconds", lambda failures: NEVER_SECONDS)
     monkeypatch.setattr(node_devices, "_REFUSED_PAUSE_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(node_devices, "PAUSE_SECONDS", 0)
-    monkeypatch.setattr(node_devices, "_LONGEST_CONTENTION_PAUSE_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(contention, "LONGEST_PAUSE_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(informer, "pause_seconds", lambda failures: 0)
     monkeypatch.setattr(informer.Watches, "reserve", lambda self, is_urgent: 0)
     return FakeCluster()
@@ -213,27 +214,27 @@ async def test_a_client_that_writes_after_each_write_is_answered_with_growing_pa
 ) -> None:
     cluster.is_contested = True
     async with published(cluster):
-        await cluster.until_attempts(node_devices.FREE_EDITS + 1)
+        await cluster.until_attempts(FREE_EDITS + 1)
         for _ in range(100):
             await asyncio.sleep(0)
         # the pause begins with the write that follows the first edit too many
-        assert cluster.attempts <= node_devices.FREE_EDITS + 2
-    assert [record.getMessage() for record in caplog.records] == [RESTORED] * node_devices.FREE_EDITS + [CONFLICT]
+        assert cluster.attempts <= FREE_EDITS + 2
+    assert [record.getMessage() for record in caplog.records] == [RESTORED] * FREE_EDITS + [CONFLICT]
 
 
 def test_contention_is_logged_once_a_minute_and_ends_with_the_edits(caplog: pytest.LogCaptureFixture) -> None:
     now = 1000.0
     found = Contention("n1.gpu", lambda: now)
-    for _ in range(node_devices.FREE_EDITS):
+    for _ in range(FREE_EDITS):
         found.edited()
         assert found.pause_seconds() == 0
     for _ in range(240):
         now += 1
         found.edited()
-        assert client.FIRST_PAUSE_SECONDS <= found.pause_seconds() <= node_devices._LONGEST_CONTENTION_PAUSE_SECONDS
+        assert client.FIRST_PAUSE_SECONDS <= found.pause_seconds() <= LONGEST_PAUSE_SECONDS
     logged = [record.getMessage() for record in caplog.records]
-    assert logged == [RESTORED] * node_devices.FREE_EDITS + [CONFLICT] * 4
-    now += node_devices.WINDOW_SECONDS
+    assert logged == [RESTORED] * FREE_EDITS + [CONFLICT] * 4
+    now += WINDOW_SECONDS
     assert found.pause_seconds() == 0
     found.edited()
     assert caplog.records[-1].getMessage() == RESTORED

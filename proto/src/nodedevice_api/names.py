@@ -131,6 +131,7 @@ class Reason:
     LEASE_EXPIRED: Final = "LeaseExpired"
     LEASES_EXPIRED_TOGETHER: Final = "LeasesExpiredTogether"
     LEASE_MISSING: Final = "LeaseMissing"
+    ALL_CORDONED: Final = "AllCordoned"
     READY: Final = "Ready"
     # a pod that waits
     NOT_ENOUGH_DEVICES: Final = "NotEnoughDevices"

@@ -68,15 +68,16 @@ def of_agents(
 
 
 def of_node_devices(records: Iterable[NodeDeviceRecord]) -> list[CheckResult]:
-    """Each NodeDevice, Ready or why not; if there are many, those that are not, and how many are."""
-    found = [_of_node_device(record) for record in sorted(records, key=lambda each: (each.node, each.resource))]
+    """Each NodeDevice, Ready or why not; if there are many, those that are not and should be, and how many are."""
+    ordered = sorted(records, key=lambda each: (each.node, each.resource))
+    found = [_of_node_device(record) for record in ordered]
     if not found:
         return [CheckResult("NodeDevices", "", True, "none yet: no device plugin has registered with an agent")]
     if len(found) <= MOST_LISTED:
         return found
     bad = [result for result in found if not result.is_good]
-    ready = f"{len(found) - len(bad)} of {len(found)} are Ready"
-    return [CheckResult("NodeDevices", "", not bad, ready), *bad[:MOST_LISTED]]
+    ready = sum(record.is_condition(names.Condition.READY, "True") for record in ordered)
+    return [CheckResult("NodeDevices", "", not bad, f"{ready} of {len(found)} are Ready"), *bad[:MOST_LISTED]]
 
 
 def _of_node_device(record: NodeDeviceRecord) -> CheckResult:
@@ -86,7 +87,8 @@ def _of_node_device(record: NodeDeviceRecord) -> CheckResult:
         return CheckResult("NodeDevice", record.name, False, f"{numbers}; no operator has reconciled it yet")
     if ready.status == "True":
         return CheckResult("NodeDevice", record.name, True, f"{numbers}, Ready")
-    return CheckResult("NodeDevice", record.name, False, f"{numbers}; {ready.reason}: {ready.message}")
+    details = f"{numbers}; {ready.reason}: {ready.message}"
+    return CheckResult("NodeDevice", record.name, record.is_unready_by_intent, details)
 
 
 def table(results: Iterable[CheckResult]) -> list[str]:

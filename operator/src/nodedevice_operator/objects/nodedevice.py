@@ -24,6 +24,8 @@ _CONDITIONS: Final = "f:conditions"
 _THEIR_CONDITIONS: Final = frozenset(
     f'k:{{"type":"{kind}"}}' for kind in (*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS)
 )
+# Reasons of Ready False with which no device is missing that a pod holds.
+_INTENDED: Final = frozenset({names.Reason.NO_DEVICES, names.Reason.ALL_CORDONED})
 # one write's worth; the others follow when these are set
 _MOST_LOST: Final = 256
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -236,6 +238,13 @@ class NodeDeviceRecord:
         """Whether nothing would be lost with it: it is gone, and nobody holds, waits for or cordons a device."""
         is_needed = self.allocations or self.allocations_omitted or self.waiting or self.cordons or self.lost_cordons
         return self.is_gone and not is_needed
+
+    @property
+    def is_unready_by_intent(self) -> bool:
+        """Whether it is not Ready and nothing is wrong: no hardware or no plugin, and no device held; or all are cordoned."""
+        ready = self.conditions.get(names.Condition.READY)
+        reason = ready.reason if ready is not None and ready.status != "True" else ""
+        return reason in _INTENDED or (reason == names.Reason.ENDPOINT_GONE and self.is_gone)
 
     def is_condition(self, kind: str, status: str) -> bool:
         """Whether the condition of that type is stored with that status."""

@@ -59,7 +59,7 @@ class InventoryCollector:
         )
         yield _family(
             "nodedevice_operator_not_ready",
-            "1 for each NodeDevice that is not Ready; reason is the first problem. Bounded: see omitted_series.",
+            "1 for each NodeDevice that is not Ready and should be; reason is the first problem. Bounded: see omitted_series.",
             ("node", "resource_name", "reason"),
             _first(counts.not_ready),
         )
@@ -93,7 +93,7 @@ class _Counts:
     def _add(self, record: NodeDeviceRecord, name: str) -> None:
         ready = record.conditions.get(names.Condition.READY)
         self.node_devices[name, ready.status if ready else "Unknown"] += 1
-        if ready is not None and ready.status != "True":
+        if ready is not None and ready.status != "True" and not record.is_unready_by_intent:
             self.not_ready[record.node, name, ready.reason] = 1
         if record.total > record.healthy:
             self.unhealthy[record.node, name] += record.total - record.healthy

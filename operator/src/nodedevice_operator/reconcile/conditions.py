@@ -72,6 +72,11 @@ class DesiredCondition:
     not_before: str = ""
 
 
+_ALL_CORDONED: Final = DesiredCondition(
+    "False", Reason.ALL_CORDONED, "every device is cordoned in spec.cordonedDevices, so no more pods get one"
+)
+
+
 def desired(
     record: NodeDeviceRecord,
     status: ResourceStatus | None,
@@ -222,6 +227,7 @@ def _ready(
         _failed(record, Condition.WATCHES_CURRENT),
         conflict if conflict.status == "True" else None,
         advertised if advertised.status != "True" else None,
+        _ALL_CORDONED if 0 < record.total <= record.cordoned else None,
     )
     for cause in missing:
         if cause is not None:

@@ -87,6 +87,23 @@ def test_ready_or_why_not(status: str | None, is_good: bool, details: str) -> No
     assert of_node_devices([with_ready(status)]) == [wanted]
 
 
+@pytest.mark.parametrize(
+    ("reason", "allocated", "is_good"),
+    [("NoDevices", 0, True), ("AllCordoned", 1, True), ("EndpointGone", 0, True), ("EndpointGone", 1, False)],
+)
+def test_a_resource_that_nobody_needs_or_that_is_cordoned_is_no_failure(
+    reason: str, allocated: int, is_good: bool
+) -> None:
+    conditions = {names.Condition.READY: StoredCondition("False", reason, "", "then", 1)}
+    endpoint = "Gone" if reason == "EndpointGone" else "Running"
+    records = [
+        node_device(node=f"node-{i}", allocated=allocated, endpoint=endpoint, conditions=conditions)
+        for i in range(MOST_LISTED + 1)
+    ]
+    assert of_node_devices(records[:1])[0].is_good is is_good
+    assert of_node_devices(records)[0] == CheckResult("NodeDevices", "", is_good, "0 of 41 are Ready")
+
+
 def test_no_resource_yet_is_no_failure() -> None:
     [verdict] = of_node_devices([])
     assert verdict.is_good

@@ -64,6 +64,29 @@ def test_who_is_in_trouble_is_named() -> None:
     assert found["omitted_series"] == [({}, 0)]
 
 
+def test_a_resource_that_nobody_needs_or_that_is_cordoned_is_no_trouble() -> None:
+    held = (holder("team-a", "0"),)
+    found = reported(
+        [
+            node_device(node="a", total=0, conditions=not_ready("NoDevices")),
+            node_device(
+                node="b", total=8, cordoned=8, allocated=1, allocations=held, conditions=not_ready("AllCordoned")
+            ),
+            node_device(node="c", endpoint="Gone", conditions=not_ready("EndpointGone")),
+            node_device(
+                node="d",
+                endpoint="Gone",
+                total=1,
+                allocated=1,
+                allocations=held,
+                conditions=not_ready("EndpointGone"),
+            ),
+        ]
+    )
+    assert found["not_ready"] == [({"node": "d", "resource_name": GPU, "reason": "EndpointGone"}, 1)]
+    assert ({"resource_name": GPU, "ready": "False"}, 4) in found["nodedevices"]
+
+
 def test_of_very_many_in_trouble_some_are_left_out_and_counted() -> None:
     many = inventory.MOST_WITH_PROBLEMS + 7
     found = reported(node_device(node=f"n{i:04}", total=1, conditions=not_ready("LeaseExpired")) for i in range(many))

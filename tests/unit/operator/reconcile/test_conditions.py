@@ -12,7 +12,7 @@ from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondi
 from nodedevice_operator.reconcile import conditions
 from nodedevice_operator.reconcile.conditions import DesiredCondition
 
-from tests.fakes.operator.operator_model import GPU, node_device
+from tests.fakes.operator.operator_model import GPU, OperatorModel, node_device, settle
 
 GOOD = ResourceStatus(True, Reason.ADVERTISED)
 TAKEN = ResourceStatus(False, Reason.FOREIGN_OWNER, "kubelet", Reason.FOREIGN_OWNER)
@@ -78,6 +78,30 @@ BLIND = ("False", "WatchStale")
 def test_ready(record: NodeDeviceRecord, verdict: ResourceStatus, agent: AgentState, ready: tuple[str, str]) -> None:
     answer = conditions.desired(record, verdict, agent)["Ready"]
     assert (answer.status, answer.reason) == ready
+
+
+@pytest.mark.parametrize(
+    ("total", "cordoned", "verdict", "ready"),
+    [
+        pytest.param(8, 7, GOOD, ("True", "Ready"), id="one is left"),
+        pytest.param(8, 8, GOOD, ("False", "AllCordoned"), id="all"),
+        pytest.param(8, 8, TAKEN, ("False", "ForeignOwner"), id="what else is wrong comes first"),
+        pytest.param(0, 0, GOOD, ("True", "Ready"), id="none are not all"),
+    ],
+)
+def test_ready_of_cordoned_devices(total: int, cordoned: int, verdict: ResourceStatus, ready: tuple[str, str]) -> None:
+    record = replace(reports(), total=total, cordoned=cordoned)
+    answer = conditions.desired(record, verdict, ALIVE)["Ready"]
+    assert (answer.status, answer.reason) == ready
+
+
+def test_a_resource_that_is_cordoned_whole_keeps_its_held_devices_on_the_node() -> None:
+    model = OperatorModel()
+    whole = node_device(total=2, healthy=2, cordoned=2, allocated=1)
+    settle(model, [whole])
+    assert (model.shown(), model.condition("Ready").reason) == ((1, 1), "AllCordoned")
+    settle(model, [replace(whole, cordoned=0, available=1)])
+    assert (model.shown(), model.condition("Ready").reason) == ((2, 2), "Ready")
 
 
 def stored(record: NodeDeviceRecord, wanted: Mapping[str, DesiredCondition]) -> NodeDeviceRecord:

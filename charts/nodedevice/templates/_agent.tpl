@@ -33,9 +33,7 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- if or $asPlugin (eq $runtime "nri") -}}
 {{- $devicePlugins := dict "name" "kubelet-plugins" "path" (printf "%s/device-plugins" $kubelet) "readOnly" (not $asPlugin) -}}
 {{- $paths = append $paths (merge $devicePlugins $ofKubelet) -}}
-{{- end -}}
-{{- if $asPlugin -}}
-{{- /* the kubelet's PodResources */ -}}
+{{- /* the kubelet's PodResources. With nri: listed once for each name that moved here from the kubelet, which forgets its old devices then */ -}}
 {{- $podResources := dict "name" "kubelet-pod-resources" "path" (printf "%s/pod-resources" $kubelet) "readOnly" true -}}
 {{- $paths = append $paths (merge $podResources $ofKubelet) -}}
 {{- end -}}

@@ -6,7 +6,7 @@ reserved by two pods, and a committed allocation stays until its pod has ended.
 Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, Checkpoint
@@ -60,6 +60,8 @@ class DeviceManager:
         self._flapping = flapping
         # every pod of this node that has not ended, with or without devices
         self.pods: dict[str, Pod] = {}
+        # by UID of one of these pods: the requests (container, resource name) that the kubelet has met, which the Pod above lacks
+        self._met_by_kubelet: dict[str, frozenset[tuple[str, str]]] = {}
         # resources with devices being released, and when to publish that (monotonic seconds)
         self._publish_releasing_at: dict[str, float] = {}
         tickets = count(1)
@@ -161,6 +163,8 @@ class DeviceManager:
         """A pod bound to this node, new or changed."""
         if pod.has_ended:
             return self.pod_gone(pod.uid, now)
+        if pod.uid in self._met_by_kubelet:
+            pod = pod.without(self._met_by_kubelet[pod.uid])
         if self.pods.get(pod.uid) == pod:
             return []
         is_first_sight = pod.uid not in self.pods
@@ -181,6 +185,7 @@ class DeviceManager:
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
         """The API no longer has the pod, or it has ended."""
         pod = self.pods.pop(pod_uid, None)
+        self._met_by_kubelet.pop(pod_uid, None)
         effects = self._publish_reserved(pod) if pod is not None else []
         effects += self.allocator.pod_ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
         if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid)):
@@ -188,6 +193,27 @@ class DeviceManager:
                 self._publish_releasing_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
             return effects
         return effects + self._release(pod_uid, now)
+
+    def kubelet_allocated(self, pod_uid: str, requests: Collection[tuple[str, str]], now: float) -> list[Effect]:
+        """The kubelet's own device manager has met these requests of a pod, each a container and a resource name.
+
+        It gives the containers their devices itself, so the pod gets none here, and lacks none. Ignored for a resource that a
+        plugin serves here, and for what is allocated here.
+        """
+        pod = self.pods.get(pod_uid)
+        if pod is None or pod_uid in self.allocator.in_progress:
+            return []
+        met = {
+            (request.container, request.resource_name)
+            for request in pod.device_requests
+            if (request.container, request.resource_name) in requests
+            and self._is_disconnected(request.resource_name)
+            and self.book.of(pod_uid, request.container, request.resource_name) is None
+        }
+        if not met:
+            return []
+        self._met_by_kubelet[pod_uid] = self._met_by_kubelet.get(pod_uid, frozenset()) | met
+        return [*self.allocator.pod_terminating(pod_uid), *self.pod_seen(pod, now)]
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
         """The runtime reported that all containers of a pod that has ended or is gone have ended: its devices are free."""
@@ -304,6 +330,10 @@ class DeviceManager:
             new.cordoned_ids = self.cordons.get(name, NO_CORDONS).device_ids
             self.resources[name] = new
         return self.resources[name]
+
+    def _is_disconnected(self, resource_name: str) -> bool:
+        resource = self.resources.get(resource_name)
+        return resource is not None and resource.state is not EndpointState.RUNNING
 
     def _pending_calls(self, now: float) -> list[Effect]:
         """Calls about held devices: Allocate where its response was lost, and PreStartContainer."""

@@ -1,7 +1,7 @@
 """Pods as the device manager sees them: each container's device requests, and whether the pod has ended."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -76,6 +76,14 @@ class Pod:
     def container_settings(self, container: str) -> ContainerSettings:
         """NO_SETTINGS for a container that the pod does not have."""
         return next((c.settings for c in self.containers if c.name == container), NO_SETTINGS)
+
+    def without(self, requests: Collection[tuple[str, str]]) -> "Pod":
+        """The same pod without these requests, each a container and a resource name."""
+        containers = (
+            replace(c, limits={name: n for name, n in c.limits.items() if (c.name, name) not in requests})
+            for c in self.containers
+        )
+        return replace(self, containers=tuple(containers))
 
     def requested_count(self, resource_name: str) -> int:
         """How many devices the scheduler counts for this pod: the most it requests at one time.

@@ -40,6 +40,7 @@ _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 PLUGIN_DIR = "device-plugins"
 CHECKPOINT = "kubelet_internal_checkpoint"
+POD_RESOURCES = "pod-resources/kubelet.sock"
 
 
 class KubeletDirectory:
@@ -50,7 +51,7 @@ class KubeletDirectory:
         self.path = path
         self.device_plugins = path / PLUGIN_DIR
         self.checkpoint = self.device_plugins / CHECKPOINT
-        self.pod_resources = path / "pod-resources" / "kubelet.sock"
+        self.pod_resources = path / POD_RESOURCES
         if plugin_dir.resolve() == self.device_plugins.resolve():
             raise AgentSettingsError(
                 f"--plugin-dir {plugin_dir} is the kubelet's plugin directory, and --runtime kubelet needs another one: "

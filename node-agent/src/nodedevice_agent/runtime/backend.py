@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from nodedevice_api.names import Reason
+
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import (
     ContainerInstance,
@@ -26,12 +27,12 @@ from nodedevice_agent.devicemanager.runtime import (
 )
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR, read_checkpoint
-from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.injection import Decision, Grant, Injection, Refusal
+from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
+from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
 from nodedevice_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,10 @@ class NriBackend:
         self._manager = host.manager
         self._host = host
         self._on_change = on_change
-        self._injection = Injection(host.manager, KubeletResources(Path(settings.kubelet_dir)))
+        kubelet_dir = Path(settings.kubelet_dir)
+        self._kubelet = KubeletCheckpoint(kubelet_dir)
+        self._takeover = KubeletTakeover(host.manager, self._kubelet, kubelet_dir)
+        self._injection = Injection(host.manager, self._kubelet)
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
         self._plugin = NriPlugin(self, Path(settings.nri_socket), settings.nri_index)
         self._grace: asyncio.TimerHandle | None = None
@@ -69,6 +73,7 @@ class NriBackend:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._watch_doubtful())
+                tasks.create_task(self._takeover.run())
                 await self._plugin.run()
         finally:
             if self._grace is not None:
@@ -82,7 +87,9 @@ class NriBackend:
         return self._status.condition is not None
 
     def resource_changed(self, resource_name: str) -> None:
-        """Nothing to do: the runtime calls when it creates a container."""
+        """Pods that wait for a plugin which is not connected here may have been served by the kubelet."""
+        for pending in self._manager.pending(resource_name):
+            self._leave_to_kubelet(pending.pod_uid)
 
     def resource_forgotten(self, resource_name: str) -> None:
         for known in (self._not_injected, self._using_released):
@@ -141,6 +148,7 @@ class NriBackend:
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         if self._manager.containers.doubtful:
             self._host.do(self.events.creating(sandbox.uid, container.name, self._host.now()))
+        self._leave_to_kubelet(sandbox.uid)
         decision = self._injection.decide(sandbox, container.name)
         if decision is None:
             return None
@@ -205,6 +213,7 @@ class NriBackend:
         found = self._manager.containers.find(sandbox.uid, container.id)
         if found is not None and found.fingerprints:
             return
+        self._leave_to_kubelet(sandbox.uid)
         match self._injection.decide(sandbox, container.name):
             case Refusal() as refusal:
                 raise InjectionRefused(refusal.message)
@@ -221,6 +230,17 @@ class NriBackend:
         self._host.do(self.events.sandbox_removed(sandbox, self._host.now()))
 
     # -- internals ------------------------------------------------------------------------------------------------------
+
+    def _leave_to_kubelet(self, pod_uid: str) -> None:
+        """A pod waits for a plugin that is not connected here: what the kubelet has allocated to it, the kubelet injects."""
+        pending = self._manager.allocator.pending.get(pod_uid)
+        if pending is None or pending.reason != Reason.ENDPOINT_STOPPED:
+            return
+        effects = self._manager.kubelet_allocated(pod_uid, self._kubelet.requests_met(pod_uid), self._host.now())
+        if effects:
+            extra = {"pod_uid": pod_uid, "resource_name": pending.resource_name}
+            log.info("the kubelet has allocated what a pod waits for; leaving it to the kubelet", extra=extra)
+            self._host.do(effects)
 
     def _changed(self, is_changed: bool) -> None:
         """The connection or its grace period has begun or ended, and with it, perhaps, the condition has changed."""
@@ -262,27 +282,6 @@ class NriBackend:
 def _fields(instance: ContainerInstance) -> dict[str, str]:
     """Of a log line."""
     return {"container_id": instance.id, "container": instance.container, "pod_uid": instance.pod_uid}
-
-
-class KubeletResources:
-    """Names that the kubelet's own device manager has in its checkpoint, read again when the file changes."""
-
-    def __init__(self, kubelet_dir: Path) -> None:
-        self._kubelet_dir = kubelet_dir
-        self._read: FileIdentity | None = None
-        self._names: frozenset[str] = frozenset()
-
-    def __contains__(self, resource_name: object) -> bool:
-        """False also if the checkpoint is unreadable: holding a pod back is better than starting it without its device."""
-        try:
-            found = file_identity(self._kubelet_dir / PLUGIN_DIR / CHECKPOINT)
-            if found is None or found != self._read:
-                self._names = frozenset(read_checkpoint(self._kubelet_dir).registered)
-                self._read = found
-        except (OSError, CheckpointCorrupt) as exc:
-            log.warning("cannot read the kubelet's checkpoint", extra={"error": str(exc)})
-            self._names = frozenset()
-        return resource_name in self._names
 
 
 class NoopHandler:

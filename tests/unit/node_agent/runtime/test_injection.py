@@ -13,8 +13,8 @@ from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, Sandbox
-from nodedevice_agent.runtime.backend import KubeletResources
 from nodedevice_agent.runtime.injection import Grant, Refusal, requires_plugin
+from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
@@ -345,7 +345,7 @@ def test_requires_plugin(annotations: dict[str, str], is_held: bool) -> None:
 
 
 def test_the_kubelets_resources_are_those_of_its_checkpoint(tmp_path: Path) -> None:
-    names = KubeletResources(tmp_path)
+    names = KubeletCheckpoint(tmp_path)
     assert GPU not in names
     (tmp_path / "device-plugins").mkdir()
     checkpoint = tmp_path / "device-plugins" / "kubelet_internal_checkpoint"

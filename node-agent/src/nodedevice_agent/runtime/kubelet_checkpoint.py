@@ -1,0 +1,47 @@
+"""What the kubelet's own device manager has on this node, beside ours: from its checkpoint, read again when the file changes.
+
+With --runtime nri each resource is served by one of the two. Only reads; where the checkpoint is unreadable the kubelet counts as
+having nothing: holding a pod back is better than starting it without its device.
+Source: kubelet pkg/kubelet/cm/devicemanager @ 1.37, which writes an allocation before the container of it is created.
+"""
+
+import logging
+from pathlib import Path
+
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR, read_checkpoint
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
+
+log = logging.getLogger(__name__)
+
+
+class KubeletCheckpoint:
+    """A container of the names of resources that the kubelet serves."""
+
+    def __init__(self, kubelet_dir: Path) -> None:
+        self._kubelet_dir = kubelet_dir
+        self._identity: FileIdentity | None = None
+        self._checkpoint = Checkpoint()
+
+    def __contains__(self, resource_name: object) -> bool:
+        return resource_name in self._read().registered
+
+    def requests_met(self, pod_uid: str) -> frozenset[tuple[str, str]]:
+        """Container and resource name of everything that the kubelet has allocated to a pod."""
+        found = (a for a in self._read().allocations if a.pod_uid == pod_uid)
+        return frozenset((a.container, a.resource_name) for a in found)
+
+    def allocated_names(self) -> frozenset[str]:
+        """Resources of which the kubelet's file has allocations, also to pods that have ended."""
+        return frozenset(a.resource_name for a in self._read().allocations)
+
+    def _read(self) -> Checkpoint:
+        try:
+            found = file_identity(self._kubelet_dir / PLUGIN_DIR / CHECKPOINT)
+            if found is None or found != self._identity:
+                self._checkpoint = read_checkpoint(self._kubelet_dir)
+                self._identity = found
+        except (OSError, CheckpointCorrupt) as exc:
+            log.warning("cannot read the kubelet's checkpoint", extra={"error": str(exc)})
+            self._checkpoint = Checkpoint()
+        return self._checkpoint

@@ -1,0 +1,126 @@
+"""A resource that moves between the kubelet's device manager and ours, in process, with the kubelet's files and a fake of it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.checkpoint.format import encode
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.runtime import kubelet_takeover
+from nodedevice_agent.runtime.backend import NriBackend
+from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
+from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
+from nodedevice_agent.settings import AgentSettings
+from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+
+from tests.fakes.background import background
+from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
+from tests.fakes.nri_runtime import FakeRuntime
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.pod_resources import PodResources
+
+RESOURCE = "example.com/fake"
+POD = Pod(
+    "uid-1", "default", "train", (Container("main", limits={RESOURCE: 1}), Container("more", limits={RESOURCE: 1}))
+)
+SANDBOX = api_pb2.PodSandbox(
+    id="s",
+    name="train",
+    namespace="default",
+    uid="uid-1",
+    annotations={"required-plugins.noderesource.dev": "[ nodedevice ]"},
+)
+CONTAINER = api_pb2.Container(id="c", pod_sandbox_id="s", name="main")
+
+
+def kubelet_allocates(kubelet_dir: Path, *containers: str) -> None:
+    """Its checkpoint has these containers of POD."""
+    held = [Allocation(POD.uid, name, RESOURCE, {-1: (f"k-{name}",)}, b"") for name in containers]
+    folder = kubelet_dir / "device-plugins"
+    folder.mkdir(parents=True, exist_ok=True)
+    written = folder / "written"
+    written.write_text(encode(Checkpoint(tuple(held), {RESOURCE: ("k-main", "k-more")})))
+    written.replace(folder / "kubelet_internal_checkpoint")
+
+
+@pytest.fixture
+async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
+    async with hosted(tmp_path, waits_for_runtime=True) as manager:
+        yield manager
+
+
+@pytest.fixture
+async def backend(manager: HostedManager) -> AsyncIterator[NriBackend]:
+    folder = manager.folder
+    settings = AgentSettings(nri_socket=str(folder / "nri.sock"), kubelet_dir=str(folder / "kubelet"))
+    backend = NriBackend(settings, manager.host, lambda: None)
+    async with background(backend.run()):
+        yield backend
+
+
+@pytest.fixture
+async def plugin(manager: HostedManager) -> AsyncIterator[FakePlugin]:
+    plugin = FakePlugin(RESOURCE, {"a": FakeDevice()})
+    await manager.register(plugin)
+    yield plugin
+    await plugin.stop()
+
+
+async def test_the_kubelets_containers_start_after_the_plugin_left(
+    manager: HostedManager, backend: NriBackend, plugin: FakePlugin
+) -> None:
+    async with FakeRuntime(manager.folder / "nri.sock") as runtime:
+        connection = await runtime.plugin()
+        await plugin.stop()
+        await manager.until(lambda: not manager.manager.resources[RESOURCE].is_live)
+        manager.pods(POD)
+        with pytest.raises(Exception, match=f"the device plugin of {RESOURCE} is not connected"):
+            await connection.create_container(SANDBOX, CONTAINER)
+        kubelet_allocates(manager.folder / "kubelet", "main", "more")
+        assert await connection.create_container(SANDBOX, CONTAINER) == api_pb2.ContainerAdjustment()
+        assert await connection.validate(SANDBOX, CONTAINER) == ""
+        assert manager.manager.pending(RESOURCE) == []
+
+
+async def test_after_a_restart_a_running_one_is_the_kubelets(
+    manager: HostedManager, backend: NriBackend, plugin: FakePlugin
+) -> None:
+    """It has no mark of ours, and must not be reported as running without its device."""
+    await plugin.stop()
+    await manager.until(lambda: not manager.manager.resources[RESOURCE].is_live)
+    kubelet_allocates(manager.folder / "kubelet", "main", "more")
+    manager.pods(POD)
+    backend.resource_changed(RESOURCE)
+    assert manager.manager.pending(RESOURCE) == []
+
+
+async def test_the_kubelet_forgets_what_a_plugin_here_serves(
+    manager: HostedManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(kubelet_takeover, "CHECK_SECONDS", 0.01)
+    kubelet_dir = manager.folder / "kubelet"
+    kubelet_allocates(kubelet_dir, "main")
+    takeover = KubeletTakeover(manager.manager, KubeletCheckpoint(kubelet_dir), kubelet_dir)
+    plugin = FakePlugin(RESOURCE, {"a": FakeDevice()})
+    async with background(takeover.run()), asyncio.timeout(PATIENCE_SECONDS):
+        async with PodResources(kubelet_dir / "pod-resources" / "kubelet.sock") as kubelet:
+            await asyncio.sleep(0.1)
+            assert kubelet.calls == 0, "no plugin serves the name here"
+            await manager.register(plugin)
+            while kubelet.calls < 3:
+                await asyncio.sleep(0.01)
+            kubelet_allocates(kubelet_dir)
+            await asyncio.sleep(0.1)
+            calls = kubelet.calls
+            await asyncio.sleep(0.1)
+            assert kubelet.calls == calls, "its file has nothing of that name any more"
+        kubelet_allocates(kubelet_dir, "main")
+        while "its next pod with them may fail" not in caplog.text:
+            await asyncio.sleep(0.01)
+    await plugin.stop()
+    messages = [record.message for record in caplog.records if record.name == kubelet_takeover.__name__]
+    assert len(messages) == 2, messages

@@ -138,7 +138,11 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
             {"/var/lib/nodedevice", "/data/kubelet/device-plugins"},
             {"/dev", "/data/kubelet/pod-resources", "/var/run/nri"},
         ),
-        ("by NRI", {"/var/lib/nodedevice"}, {"/dev", "/var/lib/kubelet/device-plugins", "/run/other"}),
+        (
+            "by NRI",
+            {"/var/lib/nodedevice"},
+            {"/dev", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/run/other"},
+        ),
         ("nothing injected", {"/var/lib/nodedevice"}, {"/dev", "/var/run/nri"}),
         (
             "directories of one's own",

@@ -38,6 +38,7 @@ from nodedevice_operator.capacity.ownership import (
     given_up_at,
     history_of,
     hold,
+    leave_out,
     next_backoff,
     ownership_events,
     with_conflict,
@@ -238,17 +239,17 @@ def _decide_one(
         return hold(record.resource, seen, names.Reason.NOT_ADVERTISED if is_of_node else names.Reason.NODE_MISSING)
     stored = _stored(node, record, names.Condition.CONFLICT)
     is_conflict_stored = stored is not None and stored.status == "True"
+    stored_conflict = stored.reason if is_conflict_stored and stored else None
     reason = _why_left_out(record)
     if reason is not None:
-        ended = record.resource in history.conflicts or (is_conflict_stored and record.resource not in history.ended)
-        return OwnershipDecision(record.resource, number=None, reason=reason, has_conflict_ended=ended)
+        return leave_out(record.resource, seen, reason, history, stored_conflict)
     withdrawn = is_withdrawn(record, agent)
     wanted = DesiredResource(
         resource=record.resource,
         number=desired_count(record, is_withdrawn=withdrawn or not is_injectable(record)),
         seen=seen,
         was_advertised=was_advertised(node, record),
-        stored_conflict=stored.reason if is_conflict_stored and stored else None,
+        stored_conflict=stored_conflict,
     )
     decision = decide_ownership(wanted, history, now)
     if withdrawn and decision.number is not None:
@@ -290,7 +291,7 @@ def _remember(history: NodeHistory, decision: OwnershipDecision, now: float) -> 
         history = without_conflict(history, decision.resource)
     if decision.drift is not None:
         history = with_repair(history, decision.resource, decision.drift.writer, now)
-    if decision.conflict is None or decision.resource in history.conflicts:
+    if decision.conflict is None or (decision.resource in history.conflicts and not decision.is_conflict_new):
         return history
     if not decision.is_contention:
         return with_conflict(history, decision.resource, decision.conflict, None)
@@ -306,7 +307,8 @@ def _status(node: NodeRecord, decision: OwnershipDecision) -> ResourceStatus:
     if decision.conflict is None:
         is_advertised = decision.number is not None and decision.reason in _SHOWN
         return ResourceStatus(is_advertised, decision.reason, not_before=node.made)
-    return ResourceStatus(False, decision.reason, decision.conflict.writer, decision.reason, node.made)
+    conflict_reason = names.Reason.CHANGED_REPEATEDLY if decision.is_contention else names.Reason.FOREIGN_OWNER
+    return ResourceStatus(False, decision.reason, decision.conflict.writer, conflict_reason, node.made)
 
 
 def statuses_when_rejected(

@@ -223,6 +223,23 @@ def hold(resource: str, seen: ExtendedResource, reason: str) -> OwnershipDecisio
     return OwnershipDecision(resource, seen.capacity, reason, needs_force=_needs_force(seen, seen.capacity))
 
 
+def leave_out(
+    resource: str, seen: ExtendedResource, reason: str, history: NodeHistory, stored_conflict: str | None
+) -> OwnershipDecision:
+    """Decide on a resource that is not advertised, for that reason. Another field manager that offers devices is a conflict.
+
+    stored_conflict: as in DesiredResource.
+    """
+    known = history.conflicts.get(resource)
+    stored = None if resource in history.ended else stored_conflict
+    if reason == names.Reason.BY_KUBELET or seen.is_capacity_ours or not seen.capacity:
+        return OwnershipDecision(resource, None, reason, has_conflict_ended=bool(known or stored))
+    # contention is over: nothing is written that the other could change
+    is_reported = known.retry_at is None if known else stored == names.Reason.FOREIGN_OWNER
+    conflict = OwnershipConflict(_writer(seen.capacity_strangers))
+    return OwnershipDecision(resource, None, reason, conflict=conflict, is_conflict_new=not is_reported)
+
+
 def ownership_events(node: NodeRecord, record: NodeDeviceRecord, decision: OwnershipDecision) -> Iterator[Event]:
     """A repair, a conflict, and its end: each on the Node and on the NodeDevice, so that describing either shows all of it."""
     for kind, reason, message in _messages(decision):
@@ -238,11 +255,15 @@ def _messages(decision: OwnershipDecision) -> Iterator[tuple[str, str, str]]:
         message = f"{decision.resource}: {_change(decision.drift)}, restored to {decision.number}"
         yield WARNING, EventReason.CAPACITY_REPAIRED, message
     if decision.conflict is not None and decision.is_conflict_new:
-        remedy = (
-            "repeatedly changes the advertised value; the operator backs off for some time: stop that writer"
-            if decision.is_contention
-            else "set this name before it was advertised; the operator does not write it until it is removed from the Node's status"
-        )
+        if decision.is_contention:
+            remedy = "repeatedly changes the advertised value; the operator backs off for some time: stop that writer"
+        elif decision.reason == names.Reason.FOREIGN_OWNER:
+            remedy = (
+                "set this name before it was advertised; the operator does not write it until it is removed from the "
+                "Node's status"
+            )
+        else:
+            remedy = "sets this name, which the operator does not advertise any more"
         yield WARNING, EventReason.CAPACITY_CONFLICT, f"{decision.resource}: {decision.conflict.writer} {remedy}"
 
 

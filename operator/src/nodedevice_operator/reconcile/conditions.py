@@ -23,6 +23,8 @@ _WITHOUT_AGENT = frozenset({Reason.WRONG_NAME, Reason.NODE_MISSING})
 _REJECTED = frozenset({Reason.WRITE_REFUSED, Reason.UPDATE_REFUSED})
 # Reasons of Advertised with which the Node does not show the free devices, whether their agent is back or not.
 _NOT_OFFERED = frozenset({Reason.FREE_WITHDRAWN, *_REJECTED})
+# The field manager of every kubelet.
+_KUBELET: Final = "kubelet"
 # Characters of the API server's message about a rejection; a webhook may send any length.
 _LONGEST_REJECTION = 1024
 # Users who have only kubectl must not assume what this API server cannot do.
@@ -202,9 +204,17 @@ def _is_unguarded(record: NodeDeviceRecord, lacks_policies: bool | None) -> bool
 def _conflict(record: NodeDeviceRecord, status: ResourceStatus) -> DesiredCondition:
     if status.conflict_with is None:
         return DesiredCondition("False", Reason.NO_CONFLICT, "no other field manager sets this name on the Node")
+    if status.reason == Reason.ENDPOINT_GONE:
+        message = f"{status.conflict_with} sets this name on the Node, and no device plugin serves it here any more"
+        return DesiredCondition("True", status.conflict_reason, message)
     remedy = f"stop it, then remove {record.resource} from Node {record.node}'s status; it is advertised at once then"
     if status.conflict_reason == Reason.CHANGED_REPEATEDLY:
         remedy = "stop it; after a pause of ten minutes at most the operator takes the name back"
+    elif status.conflict_with == _KUBELET:
+        remedy = (
+            "the kubelet keeps it for five minutes after its device plugin has stopped; "
+            f"then remove {record.resource} from Node {record.node}'s status, and it is advertised at once"
+        )
     message = f"{status.conflict_with} owns this name on the Node: {remedy}"
     return DesiredCondition("True", status.conflict_reason, message)
 

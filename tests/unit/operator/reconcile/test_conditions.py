@@ -154,16 +154,30 @@ def test_while_nobody_knows_it_stays_as_it_was_reported(lacked: bool) -> None:
 def test_every_reason_has_its_sentence() -> None:
     record = node_device()
     for reason in (
-        Reason.ENDPOINT_GONE,
         Reason.NODE_MISSING,
         Reason.FOREIGN_OWNER,
         Reason.CHANGED_REPEATEDLY,
         Reason.NOT_ADVERTISED,
     ):
-        desired = conditions.desired(record, ResourceStatus(False, reason, "kubelet", reason), ALIVE)
+        desired = conditions.desired(record, ResourceStatus(False, reason, "someone", reason), ALIVE)
         assert desired["Advertised"].message
-        assert desired["Conflict"].message.startswith("kubelet owns this name on the Node: stop it")
+        assert desired["Conflict"].message.startswith("someone owns this name on the Node: stop it")
         assert desired["Ready"].message == desired["Conflict"].message or reason == Reason.NODE_MISSING
+
+
+@pytest.mark.parametrize(
+    ("writer", "reason", "words"),
+    [
+        ("someone", Reason.FOREIGN_OWNER, "it is advertised at once then"),
+        ("kubelet", Reason.FOREIGN_OWNER, "keeps it for five minutes after its device plugin has stopped"),
+        ("kubelet", Reason.ENDPOINT_GONE, "kubelet sets this name on the Node, and no device plugin serves it here"),
+    ],
+)
+def test_a_conflict_is_described_as_what_it_is(writer: str, reason: str, words: str) -> None:
+    status = ResourceStatus(False, reason, writer, Reason.FOREIGN_OWNER)
+    conflict = conditions.desired(node_device(), status, ALIVE)["Conflict"]
+    assert (conflict.status, conflict.reason) == ("True", Reason.FOREIGN_OWNER)
+    assert words in conflict.message
 
 
 def test_what_ends_a_conflict_depends_on_how_it_began() -> None:

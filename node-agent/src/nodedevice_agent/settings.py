@@ -76,8 +76,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     topology_scope: TopologyScope = "container"
     # the machine's NUMA nodes, such as "0-1,4"; empty: read from the kernel
     numa_nodes: str = ""
-    # a device whose health changes this often within the window is unhealthy until it has not changed for the quiet time;
-    # 0: never. Two changes are a device that failed once and recovered; a third one means that it keeps failing
+    # a device whose health, or presence in the list, changes this often within the window is unhealthy until it has not changed
+    # for the quiet time; 0: never. Two changes are a device that failed once and recovered; a third one means that it keeps failing
     flapping_changes: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
     flapping_window_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
     flapping_quiet_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0

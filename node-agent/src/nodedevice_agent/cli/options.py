@@ -43,7 +43,7 @@ _HELP: Final = {
     "topology_policy": "NUMA alignment of devices.",
     "topology_scope": "Whether devices are aligned for each container or for the whole pod.",
     "numa_nodes": "The machine's NUMA nodes, such as 0-1,4.  [default: read from the kernel]",
-    "flapping_changes": "Damp a device whose health changes this often within the window; 0: never.",
+    "flapping_changes": "Damp a device that changes, or comes and goes, this often within the window; 0: never.",
     "flapping_window_seconds": "Length of the window.",
     "flapping_quiet_seconds": "How long a damped device must stay unchanged before it counts again.",
     "log_level": "[default: info]",

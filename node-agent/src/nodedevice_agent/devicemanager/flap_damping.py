@@ -1,14 +1,16 @@
-"""Flap damping, which the kubelet does not have: a device whose health keeps changing counts as unhealthy until it has not changed
-for a while. The first changes take effect at once, so a real failure is never delayed. Only the return to healthy is damped, and
-with it writes to the API and the allocation of a device that is about to fail again. Only the plugin's reports count: the end of
-its connection is no change of a device's health.
+"""Flap damping, which the kubelet does not have: a device whose health keeps changing, or which keeps leaving the list and coming
+back, counts as unhealthy until it has not changed for a while. Meanwhile it stays in the list, so that no number jumps.
+
+The first changes take effect at once, so a real failure is never delayed. Only the return to healthy is damped, and with it
+writes to the API and the allocation of a device that is about to fail again. Only the plugin's reports count: the end of its
+connection is no change of a device.
 """
 
 from collections.abc import KeysView
 from dataclasses import dataclass
 from itertools import chain
 
-from nodedevice_agent.devicemanager.devices import ListedDevices
+from nodedevice_agent.devicemanager.devices import Device, ListedDevices
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,11 @@ class FlapDampingLimits:
 
 @dataclass(slots=True)
 class _Damped:
+    """absent: the device as it was listed last, while the plugin does not list it."""
+
     changes: int
     until: float
+    absent: Device | None = None
 
 
 class FlapDamping:
@@ -34,20 +39,34 @@ class FlapDamping:
 
     def __init__(self, limits: FlapDampingLimits) -> None:
         self.limits = limits
+        # Bounds what is kept of a plugin that lists ever new devices: twice its longest list.
+        self._most_kept = 0
         self._recent: dict[str, list[float]] = {}
         self._damped: dict[str, _Damped] = {}
         # IDs of the damped devices, which count as unhealthy whatever is reported; a live view
         self.damped: KeysView[str] = self._damped.keys()
 
     def record(self, before: ListedDevices, after: ListedDevices, now: float) -> None:
-        """A list replaced another. Devices that were added, removed or unchanged count as no change."""
+        """A list replaced another, both as the plugin sent them. A device that was not listed lately is no change."""
         if not self.limits.changes:
             return
         self.expire(now)
+        self._most_kept = max(self._most_kept, 2 * len(after.devices))
         failed = filter(before.is_listed_healthy, after.unhealthy_ids)
         recovered = filter(after.is_listed_healthy, before.unhealthy_ids)
-        for device_id in chain(failed, recovered):
+        removed = before.devices.keys() - after.devices.keys()
+        added = (after.devices.keys() - before.devices.keys()) & (self._recent.keys() | self._damped.keys())
+        for device_id in chain(failed, recovered, removed, added):
             self._changed(device_id, now)
+        for device_id in (removed | added) & self._damped.keys():
+            self._damped[device_id].absent = before.devices.get(device_id)
+
+    def with_absent(self, listed: ListedDevices) -> ListedDevices:
+        """The plugin's list, and the damped devices that it has left out."""
+        absent = {i: damped.absent for i, damped in self._damped.items() if damped.absent and i not in listed.devices}
+        if not absent:
+            return listed
+        return ListedDevices({**listed.devices, **absent}, listed.id_error, listed.plugin_message)
 
     def expire(self, now: float) -> bool:
         """Time has passed. Returns whether damping ended for a device; its reported health counts again."""
@@ -67,7 +86,7 @@ class FlapDamping:
         changes = self._damped[device_id].changes
         rounded = max(self.limits.changes, 10 ** (len(str(changes)) - 1))
         return (
-            f"its health changed {rounded} times or more within a short time; "
+            f"its health changed, or it left the list or came back, {rounded} times or more within a short time; "
             f"it counts as unhealthy until it has not changed for {self.limits.quiet_seconds:g} s"
         )
 
@@ -79,16 +98,16 @@ class FlapDamping:
             return
         horizon = now - self.limits.window_seconds
         recent = [time for time in self._recent.pop(device_id, ()) if time >= horizon] + [now]
-        if len(recent) < self.limits.changes:
+        if len(recent) < self.limits.changes or len(self._damped) >= self._most_kept:
             self._forget_before(horizon)
-            self._recent[device_id] = recent
+            self._recent[device_id] = recent[-self.limits.changes :]
         else:
             self._damped[device_id] = _Damped(len(recent), now + self.limits.quiet_seconds)
 
     def _forget_before(self, horizon: float) -> None:
-        """Drop expired changes. The dictionary is in the order of the latest change, so only the oldest are checked."""
+        """Drop expired changes, and the oldest above the bound. The dictionary is in the order of the latest change."""
         while self._recent:
             oldest = next(iter(self._recent))
-            if self._recent[oldest][-1] >= horizon:
+            if self._recent[oldest][-1] >= horizon and len(self._recent) < self._most_kept:
                 return
             del self._recent[oldest]

@@ -269,8 +269,8 @@ class DeviceManager:
             if resource.grace_ends_at is not None and resource.grace_ends_at <= now:
                 resource.expire()
                 effects += [SaveCheckpoint(durable=False), Publish(name)]
-            if resource.flap_damping.expire(now):
-                effects += [Publish(name), *self._reconsider({name}, now)]
+            if resource.end_damping(now):
+                effects += [SaveCheckpoint(durable=False), Publish(name), *self._reconsider({name}, now)]
         for name in sorted(name for name, due in self._publish_releasing_at.items() if due <= now):
             del self._publish_releasing_at[name]
             effects.append(Publish(name))

@@ -61,6 +61,8 @@ class Resource:
         self.endpoint: int | None = None
         self.options = PluginOptions()
         # the current list: of the newest connection that has sent one, else the last one known
+        self._reported = NO_DEVICES
+        # ... and the damped devices that it has left out
         self.listed = NO_DEVICES
         self.devices = NO_DEVICES.devices
         # a connected plugin has sent its list; without one no device counts as healthy
@@ -78,14 +80,22 @@ class Resource:
         connection = self._find(endpoint)
         if connection is None:
             return False
-        before, was_live, was_settling = self.listed, self.is_live, self.settle_until is not None
+        was_live, was_settling = self.is_live, self.settle_until is not None
         connection.listed = listed
+        current = self._current_list()
+        is_changed = current != self._reported
+        if is_changed:
+            self.flap_damping.record(self._reported, current, now)
         self._derive()
         self.settle_until = None
-        if before != self.listed:
-            self.flap_damping.record(before, self.listed, now)
-            return True
-        return was_settling or not was_live
+        return is_changed or was_settling or not was_live
+
+    def end_damping(self, now: float) -> bool:
+        """Whether damping has ended for a device, by time."""
+        has_ended = self.flap_damping.expire(now)
+        if has_ended:
+            self._derive()
+        return has_ended
 
     def disconnect(self, endpoint: int, now: float) -> bool:
         """A connection ended. Returns whether this changed anything; the end of a replaced connection does not."""
@@ -105,7 +115,7 @@ class Resource:
     def expire(self) -> None:
         """The grace period has ended: forget the devices (held ones are shown as missing)."""
         self.state, self.grace_ends_at = EndpointState.GONE, None
-        self.listed = NO_DEVICES
+        self._reported, self.flap_damping = NO_DEVICES, FlapDamping(self.flap_damping.limits)
         self._derive()
 
     def restored(self, now: float, settles_at: float) -> None:
@@ -171,10 +181,14 @@ class Resource:
     def _derive(self) -> None:
         newest = self._connections[-1] if self._connections else _Connection(None, PluginOptions())
         self.endpoint, self.options = newest.endpoint, newest.options
-        lists = [connection.listed for connection in self._connections if connection.listed is not None]
-        self.is_live = bool(lists)
-        self.listed = lists[-1] if lists else self.listed
+        self.is_live = any(connection.listed is not None for connection in self._connections)
+        self._reported = self._current_list()
+        self.listed = self.flap_damping.with_absent(self._reported)
         self.devices = self.listed.devices
+
+    def _current_list(self) -> ListedDevices:
+        lists = (connection.listed for connection in reversed(self._connections))
+        return next((listed for listed in lists if listed is not None), self._reported)
 
     def _find(self, endpoint: int) -> _Connection | None:
         return next((c for c in self._connections if c.endpoint == endpoint), None)

@@ -1,10 +1,15 @@
-"""When a device is damped because its health changed too often, and when damping ends."""
+"""When a device is damped because it changed too often, and when damping ends."""
+
+import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.devices import NO_DEVICES, Device, accept
 from nodedevice_agent.devicemanager.flap_damping import FlapDamping, FlapDampingLimits
+from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, pod, published
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, device_ids, pod, published
 
 SICK, WELL = False, True
 DEFAULT = FlapDampingLimits()
@@ -50,16 +55,46 @@ class TestCounting:
         change(flapping, SICK, 2, "d1")
         assert set(flapping.damped) == set()
 
-    def test_added_removed_and_unchanged_devices_are_no_changes(self) -> None:
+    def test_new_and_unchanged_devices_are_no_changes(self) -> None:
         flapping = FlapDamping(DEFAULT)
         well, sick = accept([Device("d0")]), accept([Device("d0", SICK)])
-        for at, (before, now) in enumerate(
-            [(NO_DEVICES, well), (well, well), (well, NO_DEVICES), (NO_DEVICES, sick), (sick, NO_DEVICES)]
-        ):
-            flapping.record(before, now, at)
-        change(flapping, SICK, 5)
-        change(flapping, WELL, 6)
+        flapping.record(NO_DEVICES, well, 0)
+        flapping.record(well, well, 1)
+        flapping.record(well, sick, 2)
+        flapping.record(sick, well, 3)
         assert set(flapping.damped) == set()
+
+    @pytest.mark.parametrize(
+        ("lists", "is_damped"),
+        [
+            pytest.param([1, 0, 1], False, id="left and came back"),
+            pytest.param([1, 0, 1, 0], True, id="left again"),
+            pytest.param([1, 0, 0, 0, 1, 1], False, id="the same list again"),
+            pytest.param([0, 1, 1], False, id="new"),
+        ],
+    )
+    def test_a_device_that_leaves_the_list_or_comes_back_changes(self, lists: list[int], is_damped: bool) -> None:
+        flapping, before = FlapDamping(DEFAULT), NO_DEVICES
+        for at, count in enumerate(lists):
+            now = accept(Device(f"d{index}") for index in range(count))
+            flapping.record(before, now, at)
+            before = now
+        assert ("d0" in flapping.damped) is is_damped
+
+    def test_health_and_presence_count_together(self) -> None:
+        flapping = after(0, 1)
+        flapping.record(accept([Device("d0")]), NO_DEVICES, 2)
+        assert set(flapping.damped) == {"d0"}
+
+    def test_ever_new_devices_are_forgotten(self) -> None:
+        flapping = FlapDamping(DEFAULT)
+        lists = [accept(Device(f"{at}-{index}") for index in range(4)) for at in range(500)]
+        for at, (this, that) in enumerate(itertools.pairwise(lists)):
+            # back and forth, within the window
+            for before, now in ((this, that), (that, this), (this, that)):
+                flapping.record(before, now, at / 1000)
+        assert len(flapping._recent) <= 8
+        assert len(flapping.damped) <= 8
 
     def test_can_be_turned_off(self) -> None:
         assert set(after(*range(50), limits=FlapDampingLimits(changes=0)).damped) == set()
@@ -104,7 +139,7 @@ def test_the_message_changes_rarely() -> None:
     for at in range(3, 250):
         change(flapping, SICK, at / 10)
         messages.append(flapping.message("d0"))
-    assert messages[0].startswith("its health changed 3 times or more within a short time; ")
+    assert messages[0].startswith("its health changed, or it left the list or came back, 3 times or more within a")
     assert len(set(messages)) == 3
     assert "100 times or more" in messages[-1]
 
@@ -130,7 +165,7 @@ class TestInTheManager:
             assert (seen.total, seen.healthy, seen.available) == (2, 1, 1)
             (view, _) = seen.devices
             assert (view.healthy, view.reason, view.present) == (False, "Flapping", True)
-            assert "changed 3 times" in view.message
+            assert "3 times or more" in view.message
         assert calls(scenario.see(pod("p", gpu=1)))[0].device_ids == ("d1",)
 
     def test_it_is_allocated_again_after_damping(self) -> None:
@@ -180,3 +215,80 @@ class TestInTheManager:
         self.flap(scenario, SICK, WELL)
         scenario.answer_all(scenario.answer(call))
         assert scenario.held() == {"p/main": ("d1",)}
+
+    def list_in_turn(self, scenario: Scenario, *counts: int) -> None:
+        for count in counts:
+            scenario.passes(0.1)
+            scenario.lists(count)
+
+    def test_capacity_does_not_jump_with_the_list(self) -> None:
+        scenario = Scenario.with_plugin(8)
+        seen = []
+        for _ in range(30):
+            for count in (1, 8):
+                self.list_in_turn(scenario, count)
+                now = scenario.snapshot()
+                seen.append((now.total, now.healthy, now.available))
+        assert seen[:2] == [(1, 1, 1), (8, 8, 8)]
+        assert set(seen[2:]) == {(8, 1, 1)}
+        assert {(view.reason, view.present) for view in scenario.snapshot().unhealthy} == {("Flapping", True)}
+
+    @pytest.mark.parametrize("last", [1, 8])
+    def test_the_last_list_counts_after_damping(self, last: int) -> None:
+        scenario = Scenario.with_plugin(8)
+        self.list_in_turn(scenario, 1, 8, 1, 9 - last, last)
+        assert scenario.snapshot().total == 8
+        scenario.passes(9.8)
+        assert scenario.snapshot().available == 1
+        assert GPU in published(scenario.passes(0.2))
+        now = scenario.snapshot()
+        assert (now.total, now.available) == (last, last)
+
+    def test_a_pod_gets_no_device_that_is_not_listed_at_the_moment(self) -> None:
+        scenario = Scenario.with_plugin(2)
+        self.list_in_turn(scenario, 1, 2, 1)
+        scenario.run(pod("p", gpu=1), pod("q", gpu=1))
+        assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {"q": "NotEnoughDevices"})
+
+    def test_a_plugin_that_is_gone_leaves_no_device(self) -> None:
+        scenario = Scenario.with_plugin(8, flapping=FlapDampingLimits(quiet_seconds=3600.0))
+        self.list_in_turn(scenario, 1, 8, 1)
+        scenario.disconnect()
+        scenario.passes(STOP_GRACE_PERIOD_SECONDS)
+        assert scenario.snapshot().total == 0
+
+
+# of four devices: not listed, unhealthy, healthy
+LISTS = st.lists(st.sampled_from([None, SICK, WELL]), min_size=4, max_size=4)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.02, 1.0, 4.0, 11.0]), LISTS), max_size=40))
+def test_no_device_comes_back_again_and_again(lists: list[tuple[float, list[bool | None]]]) -> None:
+    scenario = Scenario.with_plugin(4)
+    back: dict[str, list[float]] = {}
+    free = set(device_ids(4))
+    for pause, healths in lists:
+        scenario.passes(pause)
+        free = noted(scenario, free, back)
+        scenario.lists(Device(f"d{index}", health) for index, health in enumerate(healths) if health is not None)
+        free = noted(scenario, free, back)
+    # one damping that ends, and the first return after it
+    assert all(
+        later - earlier > 10 for times in back.values() for earlier, later in zip(times, times[2:], strict=False)
+    )
+    # what the plugin lists last arrives
+    scenario.passes(10)
+    resource = scenario.manager.resources[GPU]
+    last = lists[-1][1] if lists else [WELL] * 4
+    assert {i: device.healthy for i, device in resource.devices.items()} == {
+        f"d{index}": health for index, health in enumerate(last) if health is not None
+    }
+    assert set(resource.free()) == {f"d{index}" for index, health in enumerate(last) if health}
+
+
+def noted(scenario: Scenario, before: set[str], back: dict[str, list[float]]) -> set[str]:
+    """The devices that are free now; notes when each came back."""
+    now = set(scenario.manager.resources[GPU].free())
+    for device_id in now - before:
+        back.setdefault(device_id, []).append(scenario.now)
+    return now

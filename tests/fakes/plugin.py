@@ -53,6 +53,9 @@ class Knobs:
     # How ListAndWatch ends by itself, and with which error if any.
     stream_end: StreamEnd = "never"
     stream_error: RpcFailure | None = None
+    # Lists without end or pause: the same one, or in turn with this other one.
+    is_flooding: bool = False
+    flood_with: Mapping[str, "FakeDevice"] | None = None
     # A list to send as it is, for IDs that occur twice, are empty or absurd.
     raw_list: list[api_pb2.Device] | None = None
 
@@ -252,11 +255,21 @@ class FakePlugin:
                 await self._sent()
                 if self.knobs.stream_end == "after_first":
                     return
+                if self.knobs.is_flooding:
+                    await self._flood()
+                    continue
                 async with self._happened:
                     while self._version == version:
                         await self._happened.wait()
         finally:
             await self._stream_opened(-1)
+
+    async def _flood(self) -> None:
+        """Before the next list of a flood."""
+        if self.knobs.flood_with is not None:
+            self.devices, self.knobs.flood_with = self.knobs.flood_with, self.devices
+        # gRPC's own tasks have to run
+        await asyncio.sleep(0)
 
     async def _stream_opened(self, change: int) -> None:
         self.streams += change

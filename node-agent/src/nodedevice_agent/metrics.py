@@ -78,6 +78,11 @@ REGISTRATIONS = Counter("nodedevice_agent_registrations_total", "Device plugins 
 REGISTRATIONS_REFUSED = Counter(
     "nodedevice_agent_registrations_refused_total", "Registrations that were refused.", ["reason"]
 )
+DEVICE_LISTS = Counter(
+    "nodedevice_agent_device_lists_total",
+    "Device lists that were read from device plugins; at most 50 a second of one.",
+    ["resource_name"],
+)
 ALLOCATE_SECONDS = Histogram(
     "nodedevice_agent_allocate_seconds",
     "Duration of Allocate calls to device plugins.",
@@ -163,6 +168,7 @@ _BY_RESOURCE: Final = (
     RESOURCE_DEVICES,
     ENDPOINT_RUNNING,
     REGISTRATIONS,
+    DEVICE_LISTS,
     ALLOCATE_SECONDS,
     ALLOCATE_FAILED,
     PRE_START_SECONDS,
@@ -181,6 +187,7 @@ for _request in ("list", "watch"):
 
 def begin(resource_name: str, *, pre_start_required: bool) -> None:
     """A device plugin is connected: its counters start at 0."""
+    DEVICE_LISTS.labels(resource_name)
     ALLOCATE_SECONDS.labels(resource_name)
     ALLOCATE_FAILED.labels(resource_name)
     if pre_start_required:

@@ -223,6 +223,7 @@ class PluginHost:
         resource_name, id_error = connection.resource_name, ""
         is_first = True
         async for listed in connection.device_lists():
+            metrics.DEVICE_LISTS.labels(resource_name).inc()
             if listed.id_error and listed.id_error != id_error:
                 log.error("invalid device list", extra={"resource_name": resource_name, "error": listed.id_error})
             id_error = listed.id_error

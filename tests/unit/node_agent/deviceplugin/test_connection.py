@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -117,6 +118,41 @@ class TestDeviceLists:
             more = await anext(lists)
         assert more.devices.keys() == {*first.devices, "new"}
         assert all(more.devices[name] is device for name, device in first.devices.items())
+
+    async def test_equal_bytes_are_not_decoded(
+        self, plugin: FakePlugin, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        decoded: list[bytes] = []
+
+        def read(octets: bytes, known: ListedDevices) -> ListedDevices:
+            decoded.append(octets)
+            return device_list(octets, known)
+
+        device_list = codec.device_list
+        monkeypatch.setattr(codec, "device_list", read)
+        async with device_lists(connection) as lists:
+            for number in range(6):
+                await anext(lists)
+                await (plugin.resend() if number != 3 else plugin.set_health("d0", healthy=False))
+        assert len(decoded) == 2
+
+    async def test_a_flood_is_read_slowly_and_holds_the_plugin_back(
+        self, plugin: FakePlugin, connection: Connection, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        plugin.knobs.is_flooding = True
+        read, began = 0, time.monotonic()
+        async with device_lists(connection) as lists:
+            async for _ in lists:
+                read += 1
+                if read == 120:
+                    break
+        seconds = time.monotonic() - began
+        assert read <= plugin_connection.LISTS_AT_ONCE + seconds * plugin_connection.LISTS_PER_SECOND + 1
+        # those on the way are few: the plugin waits
+        assert plugin.lists_sent - read <= 200
+        assert [record.levelname for record in caplog.records if "too many device lists" in record.message] == [
+            "WARNING"
+        ]
 
     async def test_a_message_over_the_limit_fails_that_plugin(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID="x" * MAX_MESSAGE_BYTES, health="Healthy")]

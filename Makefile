@@ -186,5 +186,5 @@ fuzz: setup ## Feed the agent malformed input wherever it reads, for a minute (F
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/pytest -q tests/robustness/fuzz
 
 .PHONY: chaos
-chaos: setup ## Kill, pause, disconnect and contradict everything; check that capacity is right (CHAOS_SECONDS, CHAOS_SEED)
-	CHAOS_SECONDS=$${CHAOS_SECONDS:-120} $(BIN)/pytest -q -s tests/robustness/chaos
+chaos: setup ## Kill, pause, disconnect and contradict everything; check that capacity is right (CHAOS_SECONDS, CHAOS_SEED, MAD_BIG, MAD_SMALL)
+	CHAOS_SECONDS=$${CHAOS_SECONDS:-120} MAD_BIG=$${MAD_BIG:-400} MAD_SMALL=$${MAD_SMALL:-5000} $(BIN)/pytest -q -s tests/robustness/chaos

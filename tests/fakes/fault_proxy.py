@@ -28,6 +28,7 @@ from hack.cluster.control_plane.certificates import Certificate
 
 _HOP: Final = {"host", "connection", "transfer-encoding", "content-length", "content-encoding", "accept-encoding"}
 _SETTLE_SECONDS: Final = 0.1
+_AS_JSON: Final = {"Content-Type": "application/json"}
 
 
 @dataclass
@@ -58,7 +59,10 @@ class FaultProxy:
 
     kubeconfig: where the API server is, and by which authority it is known. certificate: to serve TLS with; plain HTTP without.
     rules: asked in order. requests: when each came (monotonic seconds), its method and path. frozen: nothing comes over watches
-    any more, though their connections stay. frozen_kinds: nor over those of these kinds (plurals).
+    any more, though their connections stay. frozen_kinds: nor over those of these kinds (plurals). is_held: the same, and it comes
+    later, once that is cleared. is_ending: every watch is accepted and ended at once. is_expired: it is answered with 410. is_old:
+    like an API server whose cache lags behind: what watches bring is held, and every second list that any version would do for is
+    one from before.
     """
 
     def __init__(self, kubeconfig: Path, certificate: Certificate | None = None) -> None:
@@ -73,8 +77,12 @@ class FaultProxy:
         self.rules: list[Rule] = []
         self.requests: list[tuple[float, str, str]] = []
         self.is_frozen = threading.Event()
+        self.is_held, self.is_ending = threading.Event(), threading.Event()
+        self.is_expired, self.is_old = threading.Event(), threading.Event()
         self.frozen_kinds: frozenset[str] = frozenset()
         self._watches: list[tuple[web.Request, web.StreamResponse]] = []
+        # lists that any version would do for, by path: one from before, and whether it is the next answer
+        self._earlier: dict[str, tuple[bytes, bool]] = {}
         # kinds whose watches are cut in the middle of what comes next
         self._half: set[str] = set()
         self._lock = threading.Lock()
@@ -178,16 +186,31 @@ class FaultProxy:
             if rule.method == method and request.path.endswith(rule.path) and not rule.is_over:
                 rule.given += 1
                 return web.Response(status=rule.status, body=rule.body, headers=rule.headers)
+        if is_watch and self.is_ending.is_set():
+            return web.Response(headers=_AS_JSON)
+        if is_watch and self.is_expired.is_set():
+            return web.Response(status=410, body=refusal(410, "Expired", "too old resource version"), headers=_AS_JSON)
         try:
             async with self._asked(request) as answer:
                 kept = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
                 if not is_watch:
-                    return web.Response(status=answer.status, headers=kept, body=await answer.read())
+                    body = self._as_a_cache_has_it(request, answer.status, await answer.read())
+                    return web.Response(status=answer.status, headers=kept, body=body)
                 return await self._watch(request, answer, web.StreamResponse(status=answer.status, headers=kept))
         except (aiohttp.ClientError, ConnectionError):
             if request.transport is not None:
                 request.transport.abort()
             return web.Response(status=502)
+
+    def _as_a_cache_has_it(self, request: web.Request, status: int, body: bytes) -> bytes:
+        """What an API server that lags behind answers, by turns with what the others do. Only lists of version 0 may be old."""
+        if request.query.get("resourceVersion") != "0" or status != 200:
+            return body
+        earlier, is_next = self._earlier.get(request.path_qs, (body, False))
+        if not self.is_old.is_set():
+            earlier, is_next = body, False
+        self._earlier[request.path_qs] = earlier, not is_next
+        return earlier if is_next else body
 
     @contextlib.asynccontextmanager
     async def _asked(self, request: web.Request) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -220,6 +243,8 @@ class FaultProxy:
         async for chunk in content.iter_any():
             if self.is_frozen.is_set() or kind in self.frozen_kinds:
                 continue
+            while self.is_held.is_set() or self.is_old.is_set():
+                await asyncio.sleep(_SETTLE_SECONDS)
             if not self.is_to_be_cut(kind):
                 await passed.write(chunk)
                 continue

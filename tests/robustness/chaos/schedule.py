@@ -11,11 +11,16 @@ ETCD = "etcd paused"
 ZEROED = "capacity zeroed"
 CONFLICT = "capacity changed by another writer"
 CUT = "watches cut"
+ENDED = "watches ended at once"
+FROZEN = "watches frozen"
+EXPIRED = "watches answered with 410"
+OLD = "API server with an old cache"
 HEALTH = "device broken or healthy again"
 DELETED = "NodeDevice deleted"
 
-# What lasts until it is ended, and what is done in a moment.
-_LASTING = (OPERATOR, AGENT, API_SERVER, ETCD)
+# What lasts until it is ended, and what is done in a moment. The proxies are between the programs and the API server.
+PROCESSES = (OPERATOR, AGENT, API_SERVER, ETCD)
+PROXIES = (ENDED, FROZEN, EXPIRED, OLD)
 _MOMENTARY = (ZEROED, CONFLICT, CUT, HEALTH, DELETED)
 # An API server takes seconds to come back: it shall not take all of the time.
 _WEIGHTS = (4, 4, 1, 2)
@@ -43,15 +48,21 @@ class Round:
 
 
 def rounds(seed: int, nodes: Sequence[str]) -> Iterator[Round]:
-    """Rounds without end. So that a short run sees all: the first have one lasting trouble each, and all have every other."""
+    """Rounds without end. So that a short run sees all: the first have one lasting trouble of each sort, and all every other."""
     chance = random.Random(seed)
 
     def step(what: str) -> Step:
         return Step(what, chance.choice(nodes), chance.random())
 
-    first = chance.sample(_LASTING, len(_LASTING))
+    processes, proxies = chance.sample(PROCESSES, len(PROCESSES)), chance.sample(PROXIES, len(PROXIES))
     while True:
-        lasting = {first.pop()} if first else set(chance.choices(_LASTING, _WEIGHTS, k=chance.randrange(3)))
+        if processes:
+            lasting = {processes.pop(), proxies.pop()}
+        else:
+            lasting = {
+                *chance.choices(PROCESSES, _WEIGHTS, k=chance.randrange(3)),
+                *chance.sample(PROXIES, chance.randrange(2)),
+            }
         momentary = chance.sample(_MOMENTARY, len(_MOMENTARY)) + chance.choices(_MOMENTARY, k=chance.randint(0, 4))
         yield Round(
             tuple(step(what) for what in sorted(lasting)),

@@ -6,7 +6,9 @@ device that is healthy or held.
 
 import os
 import signal
+import threading
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -44,6 +46,8 @@ _CALM_SECONDS = 120.0
 # A device that changes more often is flapping, and held back on purpose.
 _HEALTH_SECONDS = 15.0
 _LEADS = "nodedevice_operator_leader 1.0"
+# So long a proxy is in trouble, at least: what is asked for again and again is counted in a window of that length.
+_PROXY_SECONDS = 10.0
 # What a request may end with while the API server is away.
 _AWAY = (ApiError, httpx2.HTTPError, OSError)
 
@@ -116,11 +120,20 @@ class Siege:
         self._to_right.append(time.monotonic() - calm)
         self.counts["calms"] += 1
 
+    def most_requests_per_second(self) -> float:
+        """Of lists and watches of one agent, over any window of as long as a proxy is in trouble."""
+        most = 0
+        for node in self.nodes:
+            at = [moment for moment, method, _ in self._proxies[node].requests if method in ("GET", "WATCH")]
+            most = max([most, *(bisect_left(at, moment + _PROXY_SECONDS) - i for i, moment in enumerate(at))])
+        return most / _PROXY_SECONDS
+
     def report(self) -> str:
         lines = [f"{number:5d} {what}" for what, number in sorted(self.counts.items())]
         bad = self.witness.violations
         lines.append(f"{self.witness.seen:5d} Nodes seen by the witness, {len(bad)} below what is in use")
         lines += [f"      {violation}" for violation in bad[:20]]
+        lines.append(f"GETs and watches of an agent: at most {self.most_requests_per_second():.1f} a second")
         lines.append(f"until calm: at most {max(self._to_calm):.1f} s")
         lines.append(f"from calm until right: at most {max(self._to_right):.2f} s")
         return "\n".join(lines)
@@ -133,6 +146,8 @@ class Siege:
             program.process.kill()
             self._dead.append(program)
             return partial(self._start, program)
+        if step.what in schedule.PROXIES:
+            return self._trouble_proxies(step.what)
         assert isinstance(control_plane, ControlPlane)
         if step.what == schedule.API_SERVER:
             control_plane.stop_apiserver()
@@ -141,6 +156,27 @@ class Siege:
         os.kill(etcd, signal.SIGSTOP)
         self._is_etcd_paused = True
         return partial(self._resume, etcd)
+
+    def _trouble_proxies(self, what: str) -> Callable[[], None]:
+        """That goes wrong between the API server and all programs. Watches that are open would go on: those are cut."""
+        flags = {
+            schedule.ENDED: "is_ending",
+            schedule.FROZEN: "is_held",
+            schedule.EXPIRED: "is_expired",
+            schedule.OLD: "is_old",
+        }
+        found: list[threading.Event] = [getattr(proxy, flags[what]) for proxy in self._proxies.values()]
+        for flag in found:
+            flag.set()
+        if what in (schedule.ENDED, schedule.EXPIRED):
+            for proxy in self._proxies.values():
+                proxy.cut()
+        return partial(self._end_trouble, found, time.monotonic() + _PROXY_SECONDS)
+
+    def _end_trouble(self, flags: list[threading.Event], at: float) -> None:
+        time.sleep(max(at - time.monotonic(), 0.0))
+        for flag in flags:
+            flag.clear()
 
     def _resume(self, etcd: int) -> None:
         os.kill(etcd, signal.SIGCONT)

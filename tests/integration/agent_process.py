@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from lightkube import ApiError
 from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
 from lightkube.models.meta_v1 import ObjectMeta
@@ -112,6 +113,14 @@ class AgentNode:
         return self.control_plane.service_account_kubeconfig(
             SYSTEM_NAMESPACE, "nodedevice-agent", self.folder / "kubeconfig", node_name=self.name
         )
+
+    def kubeconfig_by(self, url: str) -> str:
+        """The same credentials, by a proxy at that URL."""
+        content = yaml.safe_load(self.kubeconfig().read_text())
+        content["clusters"][0]["cluster"] = {"server": url}
+        path = self.folder / "by-proxy"
+        path.write_text(yaml.safe_dump(content))
+        return str(path)
 
     async def plugin(self, devices: int | Mapping[str, FakeDevice], name: str = GPU, **options: Any) -> FakePlugin:
         """A plugin of so many healthy devices (d0, d1, ...), or of these, registered with the agent that serves."""

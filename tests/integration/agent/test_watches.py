@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
-import yaml
 from nodedevice_agent import agent as agents
 from nodedevice_agent.agent import Agent
 from nodedevice_agent.checkpoint.files import make_state_dir
@@ -36,15 +35,6 @@ REPEATED_EVENT = b'{"type":"MODIFIED","object":{"metadata":{"name":"x","resource
 GONE_EVENT = json.dumps({"type": "ERROR", "object": json.loads(GONE)}).encode() + b"\n"
 
 
-def kubeconfig_by(proxy: FaultProxy, node: AgentNode) -> str:
-    """The agent's own credentials, by that proxy."""
-    content = yaml.safe_load(node.kubeconfig().read_text())
-    content["clusters"][0]["cluster"] = {"server": proxy.url}
-    path = Path(node.folder, "by-proxy")
-    path.write_text(yaml.safe_dump(content))
-    return str(path)
-
-
 # What every watch is answered with.
 ANSWERS = {
     "ends at once": (200, b""),
@@ -55,7 +45,7 @@ ANSWERS = {
 
 
 async def test_the_api_server_is_not_hammered_and_pods_get_devices(agent_node: AgentNode, proxy: FaultProxy) -> None:
-    agent_node.start_agent({"--kubeconfig": await asyncio.to_thread(kubeconfig_by, proxy, agent_node)})
+    agent_node.start_agent({"--kubeconfig": await asyncio.to_thread(agent_node.kubeconfig_by, proxy.url)})
     for number in range(1, RESOURCES):
         await agent_node.free_plugin(1, f"example.com/r{number}")
     await agent_node.free_plugin(1)
@@ -122,7 +112,7 @@ async def test_a_frozen_watch_is_given_up_and_shown_and_pods_still_get_devices(
     monkeypatch.setattr(agents, "_BEAT_SECONDS", 0.1)
     health = AgentHealth()
     await agent_node.pod("one")
-    by_proxy = await asyncio.to_thread(kubeconfig_by, proxy, agent_node)
+    by_proxy = await asyncio.to_thread(agent_node.kubeconfig_by, proxy.url)
     changing_pod = ("pod", "one", "--namespace", agent_node.namespace)
     async with (
         agent_here(agent_node, by_proxy, health),

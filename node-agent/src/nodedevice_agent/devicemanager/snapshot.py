@@ -19,7 +19,8 @@ from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
 
 # With more devices than this, only noteworthy ones (not healthy, cordoned, held) are shown one by one, so the cost of a snapshot
-# does not grow with the length of the list.
+# does not grow with the length of the list. While no plugin is connected, none is healthy, which the endpoint's state says once for
+# all of them: then only those that are held or cordoned one by one are shown.
 MAX_FULL_LIST = 256
 # The CRD's bound.
 MAX_NAMED_DEVICES = 4096
@@ -29,7 +30,7 @@ MAX_UNHEALTHY_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """reason and message are empty for a healthy device. present: its plugin lists it."""
+    """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it."""
 
     id: str
     healthy: bool
@@ -69,8 +70,8 @@ class Snapshot:
     """reserved: of the releasing devices, how many the scheduler has already assigned to bound pods that are pending.
 
     id_error, plugin_message: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES. unhealthy: the first few
-    devices that are not healthy, also where `devices` is cut before them. remembered_cordons: device ID and reason, sorted.
-    unknown_cordons: the first IDs that are no device's.
+    devices that are not healthy, also where `devices` is cut before them; none while no plugin is connected. remembered_cordons:
+    device ID and reason, sorted. unknown_cordons: the first IDs that are no device's.
     """
 
     resource_name: str
@@ -164,10 +165,10 @@ def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int
 
 
 def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:
-    """IDs of the first devices that are not healthy."""
+    """IDs of the first devices that are not healthy, while a plugin is connected."""
     listed = resource.listed
     if not resource.is_live:
-        return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
+        return []
     damped = (i for i in resource.flap_damping.damped if i in listed.devices)
     return _first({*listed.unhealthy_ids[:MAX_NAMED_DEVICES], *damped, *missing})
 
@@ -175,7 +176,8 @@ def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:
 def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list[str]:
     """IDs of the devices that are shown one by one."""
     listed = resource.listed
-    if len(listed.ids) + len(missing) <= MAX_FULL_LIST or ALL_DEVICES in resource.cordoned_ids:
+    is_short = len(listed.ids) + len(missing) <= MAX_FULL_LIST
+    if resource.is_live and (is_short or ALL_DEVICES in resource.cordoned_ids):
         return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
     cordoned = (i for i in resource.cordoned_ids if i in listed.devices)
     return _first({*unhealthy, *cordoned, *resource.holders})
@@ -197,9 +199,9 @@ def _view(resource: Resource, device_id: str) -> DeviceView:
 
 
 def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
-    """Why a listed device is not healthy: reason and message."""
+    """Why a listed device is not healthy: reason and message; empty where the endpoint's state is the reason."""
     if not resource.is_live:
-        return Reason.ENDPOINT_STOPPED, "its device plugin is not connected"
+        return "", ""
     if device.id in resource.flap_damping.damped:
         return Reason.FLAPPING, resource.flap_damping.message(device.id)
     message = device.message or "the device plugin reports it unhealthy"

@@ -237,6 +237,9 @@ def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
 def _healthy(now: Snapshot) -> tuple[str, str, str]:
     if now.total == 0:
         return "False", Reason.NO_DEVICES, _with_plugin_message("the device plugin lists no devices", now)
+    if not now.is_live:
+        message = f"no device plugin is connected: none of {now.total} devices counts as healthy"
+        return "False", Reason.NONE_HEALTHY, message
     shown = [f"{device.id} ({device.reason})" for device in now.unhealthy]
     unhealthy = now.total - now.healthy
     if unhealthy == 0:

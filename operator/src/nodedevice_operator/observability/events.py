@@ -219,7 +219,7 @@ def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
                 new.resource,
                 new.node,
                 changed,
-                _reasons(new, changed & failed),
+                _reasons(new, failed) if kind == WARNING else frozenset(),
                 unnamed=unnamed,
                 is_recovery=kind == NORMAL,
             )
@@ -268,6 +268,9 @@ def _of_pods(new: NodeDeviceRecord, kind: str, reason: str, changed: frozenset[s
 
 
 def _reasons(record: NodeDeviceRecord, failed: frozenset[str]) -> frozenset[str]:
+    if record.endpoint == "Stopped":
+        # for all of its devices, and not repeated in each
+        return frozenset({names.Reason.ENDPOINT_STOPPED})
     return frozenset(record.devices[device_id].reason or names.Reason.REPORTED_UNHEALTHY for device_id in failed)
 
 

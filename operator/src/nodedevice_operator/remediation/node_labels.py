@@ -21,7 +21,9 @@ def desired_labels(records: Iterable[NodeDeviceRecord], *, taint: bool, labels: 
         for record in found
         for ending, number in ((TOTAL, record.total), (HEALTHY, record.healthy))
     }
-    return TaintAndLabels(taint and any(record.unhealthy() for record in found), numbers if labels else {})
+    # also by number: the list of a plugin that is not connected, or one that is too long, omits unhealthy devices
+    is_tainted = any(record.unhealthy() or record.unlisted_unhealthy for record in found)
+    return TaintAndLabels(taint and is_tainted, numbers if labels else {})
 
 
 def label_changes(seen: TaintAndLabels, desired: TaintAndLabels) -> dict[str, str | None]:

@@ -71,11 +71,25 @@ def test_devices_that_will_not_be_free_are_not_reserved() -> None:
 
 
 @pytest.mark.kubelet("behaviour 69", "weak spot 12")
-def test_reason_of_the_devices_of_a_stopped_plugin() -> None:
-    scenario = Scenario.with_plugin([Device("d0", numa_nodes=(1,))])
+@pytest.mark.parametrize("count", [5, 1000])
+def test_of_a_stopped_plugin_only_held_and_cordoned_devices_are_shown(count: int) -> None:
+    listed = [Device(f"d{index:03}", index != 3, numa_nodes=(1,)) for index in range(count)]
+    scenario = Scenario.with_plugin(listed).run(pod("p", gpu=1))
+    scenario.cordon(GPU, ["d002", "ghost"])
     scenario.disconnect()
-    (view,) = scenario.snapshot().devices
-    assert (view.healthy, view.present, view.reason, view.numa_nodes) == (False, True, "EndpointStopped", (1,))
+    seen = scenario.snapshot()
+    assert (seen.total, seen.healthy, seen.cordoned, seen.allocated, seen.available) == (count, 0, 1, 1, 0)
+    held, cordoned = seen.devices
+    assert (held.id, held.healthy, held.present, held.reason, held.numa_nodes) == ("d000", False, True, "", (1,))
+    assert (cordoned.id, cordoned.cordoned) == ("d002", True)
+    # of a resource that is cordoned whole, none is shown for that
+    scenario.cordon(GPU, ["*"])
+    assert [view.id for view in scenario.snapshot().devices] == ["d000"]
+    scenario.passes(300)
+    (missing,) = scenario.snapshot().devices
+    assert (missing.id, missing.present, missing.reason) == ("d000", False, "NotListed")
+    scenario.plugin(listed, endpoint=2)
+    assert (scenario.snapshot().healthy, scenario.snapshot().available) == (count - 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -69,12 +69,13 @@ def it_is_plainly_so(scenario: Scenario, seen: Snapshot, whole: int, most: int) 
     assert seen.available == len(usable - resource.holders.keys())
     assert resource.free_count() == len(resource.free())
     named = [i for i in ids if len(ids) <= whole or i not in healthy or i in cordoned or i in resource.holders]
+    if not resource.is_live:
+        named = [i for i in ids if i in resource.cordoned_ids or i in resource.holders]
     assert [(view.id, view.healthy, view.present, view.cordoned) for view in seen.devices] == [
         (i, i in healthy, i in resource.devices, i in cordoned) for i in named[:most]
     ]
-    assert [view.id for view in seen.unhealthy] == [i for i in ids if i not in healthy][
-        : min(MAX_UNHEALTHY_NAMED, most)
-    ]
+    unhealthy = [i for i in ids if i not in healthy] if resource.is_live else []
+    assert [view.id for view in seen.unhealthy] == unhealthy[: min(MAX_UNHEALTHY_NAMED, most)]
     assert all(view.reason and view.message for view in seen.unhealthy)
 
 

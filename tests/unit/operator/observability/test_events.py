@@ -111,7 +111,7 @@ NAMED = "d000000, d000001, d000002, d000003, d000004"
             many(100_000, range(5000)),
             many(100_000, range(100_000)),
             [f"95000 devices of {GPU} on node-a unhealthy"],
-            id="the plugin stops",
+            id="all others break, and none of them is listed",
         ),
         pytest.param(many(6000, range(5000)), many(1000, range(0)), [], id="the plugin lists none of the broken ones"),
         pytest.param(
@@ -194,6 +194,26 @@ def test_what_breaks_one_after_the_other_is_one_event_on_the_pod_too() -> None:
 def test_endpoint(before: str | None, after: str | None, reason: str | None) -> None:
     found = [event[0] for event in reported(record(endpoint=before), record(endpoint=after))]
     assert found == ([reason] if reason else [])
+
+
+def test_a_plugin_that_stops_and_returns() -> None:
+    """Meanwhile only the held device is listed, without a reason of its own."""
+    holder: dict[str, Any] = {"allocations": (held("pod-a", "main", "gpu-7"),)}
+    running = record(broken=3, total=8, healthy=5, **holder)
+    of_held = {"gpu-7": DeviceRecord("Unhealthy", "", False, ())}
+    numbers: dict[str, Any] = {"total": 8, "healthy": 0, "available": 0, "devices_omitted": 7}
+    stopped = node_device(endpoint="Stopped", devices=of_held, listed=("gpu-7",), **numbers, **holder)
+    assert reported(running, stopped)[1:] == [
+        ("DeviceUnhealthy", f"5 devices (gpu-7 and 4 more) of {GPU} on node-a unhealthy (EndpointStopped)"),
+        (
+            "DeviceUnhealthy",
+            f"1 device (gpu-7) of {GPU} on node-a unhealthy (EndpointStopped); held by this pod until it ends",
+        ),
+    ]
+    assert reported(stopped, running)[1:] == [
+        ("DeviceRecovered", f"5 devices (gpu-7 and 4 more) of {GPU} on node-a healthy again"),
+        ("DeviceRecovered", f"1 device (gpu-7) of {GPU} on node-a healthy again"),
+    ]
 
 
 def test_a_waiting_pod_is_reported_once_per_reason() -> None:

@@ -21,6 +21,11 @@ def test_tainted_while_a_device_is_broken(devices: dict[str, DeviceRecord], is_t
     assert desired_labels([node_device(devices=devices)], taint=True, labels=False) == TaintAndLabels(is_tainted)
 
 
+def test_tainted_while_the_plugin_is_away_though_no_device_is_listed() -> None:
+    stopped = node_device(endpoint="Stopped", total=8, healthy=0, available=0, devices_omitted=8)
+    assert desired_labels([stopped], taint=True, labels=False) == TaintAndLabels(True)
+
+
 def test_labels_sum_up() -> None:
     found = desired_labels([node_device(total=8, healthy=7)], taint=True, labels=True)
     assert found.labels == {

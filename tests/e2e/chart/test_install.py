@@ -29,10 +29,14 @@ def test_a_pod_has_its_vendors_device(cluster: ChartCluster) -> None:
 
 
 def test_a_pod_can_open_the_device_file_of_a_built_in_plugin(cluster: ChartCluster) -> None:
-    """The agent sees the host's /dev from its own pod, without a right to open anything in it."""
+    """The agent sees the host's /dev from its own pod, without a right to open anything in it.
+
+    The ports speak HTTPS with the certificate that Helm makes: Helm waits until the probes pass.
+    """
     file = device_files()[0]
     plugin = {"resourceName": FILE_RESOURCE, "groups": [{"paths": [{"path": file.path}]}]}
-    cluster.release.install(cluster.values(agents={"config": {"plugins": {"generic": [plugin]}}}))
+    by_token = {"metrics": {"authentication": "token"}, "networkPolicies": {"enabled": True}}
+    cluster.release.install(cluster.values(agents={"config": {"plugins": {"generic": [plugin]}}}, **by_token))
     cluster.wait_capacity(FILE_RESOURCE, 1)
     cluster.run(user("opens", {FILE_RESOURCE: 1}, "-open", file.path))
     assert cluster.report_of("opens")["opened"][file.path]["read"] == "ok"

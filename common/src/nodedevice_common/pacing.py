@@ -47,13 +47,17 @@ class TokenBucket:
         self._tokens = float(burst)
         self._filled_at = now
 
-    def take(self, now: float) -> bool:
-        """Whether a call may pass; a rejected call costs nothing."""
-        self._fill(now)
-        if self._tokens < 1.0:
+    def take(self, now: float, keep: int = 0) -> bool:
+        """Whether a call may pass; a rejected call costs nothing. keep: so many tokens stay for more urgent calls."""
+        if self.wait_seconds(now, keep) > 0.0:
             return False
         self._tokens -= 1.0
         return True
+
+    def wait_seconds(self, now: float, keep: int = 0) -> float:
+        """How long until a call may pass; 0 if it may now. Takes nothing."""
+        self._fill(now)
+        return max(0.0, (1.0 + keep - self._tokens) / self._per_second)
 
     def reserve(self, now: float) -> float:
         """Take a token in any case. Returns how many seconds the caller has to wait for it."""

@@ -45,6 +45,14 @@ def test_never_more_than_the_burst_and_the_rate_allow(pauses: list[float]) -> No
         assert passed <= 10 + now * 100 + 1e-6
 
 
+def test_tokens_are_kept_for_more_urgent_calls() -> None:
+    bucket = TokenBucket(per_second=10, burst=3, now=0.0)
+    assert [bucket.take(0.0, keep=1) for _ in range(3)] == [True, True, False]
+    assert bucket.wait_seconds(0.0, keep=1) == pytest.approx(0.1)
+    assert (bucket.wait_seconds(0.0), bucket.take(0.0), bucket.take(0.0)) == (0.0, True, False)
+    assert bucket.wait_seconds(0.05) == pytest.approx(0.05)
+
+
 def test_a_reserved_token_is_waited_for() -> None:
     bucket = TokenBucket(per_second=10, burst=2, now=0.0)
     assert [bucket.reserve(0.0) for _ in range(4)] == pytest.approx([0.0, 0.0, 0.1, 0.2])

@@ -24,8 +24,9 @@ from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, log_failure, pause_seconds
 from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
-from nodedevice_agent.kube.status import Json, cordons_of, node_device_status, well_formed
+from nodedevice_agent.kube.status import Json, cordons_of, is_loss, node_device_status, owned, well_formed
 from nodedevice_agent.kube.watch_state import number
+from nodedevice_agent.kube.write_queue import WriteQueue
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,7 @@ class Publisher:
     def __init__(self, cluster: KubeClient, node_name: str, runtime: str, notes: str = "") -> None:
         self.cluster = cluster
         self.watches = Watches(cluster)
+        self.writes = WriteQueue()
         self.node_name = node_name
         # set with the first list of this node's pods; until then the last published statuses stay
         self.are_pods_known = False
@@ -219,7 +221,8 @@ class NodeDeviceSync:
         # our own statuses: the last one known to be stored, then those sent since; empty while none is known
         self._ours: tuple[Json, ...] = ()
         self._is_owned = True
-        self._contention = Contention(self._name)
+        self._contention, self._writes = Contention(self._name), publisher.writes
+        self._share = self._writes.share(self._on_turn)
         # since when a change may be unpublished (monotonic seconds)
         self._touched_at: float | None = None
 
@@ -238,7 +241,12 @@ class NodeDeviceSync:
                 task.cancel()
 
     def stop(self) -> None:
+        self._writes.leave(self._share)
         self._stopped.set()
+
+    def _on_turn(self) -> None:
+        self._dirty.set()
+        self._hurry.set()
 
     # -- the observed object --------------------------------------------------------------------------------------------
 
@@ -286,7 +294,7 @@ class NodeDeviceSync:
         if not self._ours or not status or status == self._observed:
             return False
         found = well_formed(status)
-        return all(_owned(found, ours) != ours for ours in self._ours)
+        return all(owned(found, ours) != ours for ours in self._ours)
 
     # -- the desired object ---------------------------------------------------------------------------------------------
 
@@ -304,8 +312,10 @@ class NodeDeviceSync:
                 if await self._publish():
                     if touched_at is not None:
                         metrics.PUBLISH_SECONDS.observe(time.monotonic() - touched_at)
-                    listed = len(well_formed(self._observed or {}).get("devices", ()))
-                    pause = max(PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed, self._contention.pause_seconds())
+                    pause = max(self._batch_seconds(), self._contention.pause_seconds())
+                elif self._writes.is_waiting(self._share):
+                    self._touched_at = touched_at
+                    pause = self._batch_seconds()
                 failures, is_logged = 0, False
             except ApiRequestError as exc:
                 # the change is as old as before
@@ -322,6 +332,10 @@ class NodeDeviceSync:
                     pause = pause_seconds(failures)
             await self._pause(pause)
 
+    def _batch_seconds(self) -> float:
+        listed = len(well_formed(self._observed or {}).get("devices", ()))
+        return PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed
+
     async def _pause(self, seconds: float) -> None:
         """The shortest pause always passes: a client that deletes the object each time does not get it back faster."""
         await asyncio.sleep(min(seconds, PAUSE_SECONDS))
@@ -331,7 +345,7 @@ class NodeDeviceSync:
                     await self._hurry.wait()
 
     async def _publish(self) -> bool:
-        """Write the status if it differs from the observed one. Returns whether it was written."""
+        """Write the status if it differs from the observed one and it is its turn. Returns whether it was written."""
         await self._publisher.saved()
         if self._stopped.is_set():
             return False
@@ -339,13 +353,15 @@ class NodeDeviceSync:
         before = well_formed(observed or {})
         wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         status = self._publisher.desired_status(self._resource_name, before, wall_time)
-        if status is None:
+        is_stored = status is not None and before == observed and owned(before, status) == status
+        if status is None or (is_stored and self._is_owned):
+            self._writes.leave(self._share)
+            self._ours = (status,) if status is not None else self._ours
+            return False
+        if not self._writes.may_write(self._share, is_loss=is_loss(before, status)):
             return False
         if observed is None or not self._is_owned:
             await self._create()
-        if observed is not None and before == observed and _owned(observed, status) == status:
-            self._ours = (status,)
-            return False
         if self._ours:
             self._ours = (self._ours[0], *self._ours[1:][-_MOST_SENT:], status)
         try:
@@ -360,6 +376,7 @@ class NodeDeviceSync:
         return True
 
     async def _create(self) -> None:
+        self._writes.spend(self._share)
         uid = await self._cluster.node_uid(self._node_name)
         await self._cluster.create_node_device((self._node_name, uid), self._resource_name)
         event = "NodeDevice created" if self._is_owned else "NodeDevice owner reference restored"
@@ -371,17 +388,6 @@ class NodeDeviceSync:
         written = await self._cluster.apply_status(self._name, status)
         log.debug("status written", extra={"nodedevice": self._name, "seconds": time.perf_counter() - began})
         return written
-
-
-def _owned(observed: Json, status: Json) -> Json:
-    """The observed status without fields of other writers, in our order: comparable with the desired one."""
-    found = {c.get("type"): c for c in observed.get("conditions", ())}
-    ours = [_same_keys(found.get(desired["type"], {}), desired) for desired in status["conditions"]]
-    return {**_same_keys(observed, status), "conditions": ours}
-
-
-def _same_keys(observed: Json, desired: Json) -> Json:
-    return {key: value for key, value in observed.items() if key in desired}
 
 
 def _has_owner(found: NodeDeviceObject, node_name: str) -> bool:

@@ -254,6 +254,29 @@ def _with_plugin_message(message: str, now: Snapshot) -> str:
     return f"{message}; {now.plugin_message}" if now.plugin_message and now.is_live else message
 
 
+def owned(observed: Json, status: Json) -> Json:
+    """The observed status without fields of other writers, in our order: comparable with the desired one."""
+    found = {c.get("type"): c for c in observed.get("conditions", ())}
+    ours = [_same_keys(found.get(desired["type"], {}), desired) for desired in status["conditions"]]
+    return {**_same_keys(observed, status), "conditions": ours}
+
+
+def _same_keys(observed: Json, desired: Json) -> Json:
+    return {key: value for key, value in observed.items() if key in desired}
+
+
+def is_loss(before: Json, after: Json) -> bool:
+    """Whether the scheduler could count on fewer devices after that write: the sum that the operator writes into the Node."""
+    return _countable(after) < _countable(before)
+
+
+def _countable(status: Json) -> int:
+    injectable = [c.get("status") for c in status.get("conditions", ()) if c.get("type") == Condition.INJECTABLE]
+    counted = ("allocated", "reserved") if injectable == ["False"] else ("allocated", "reserved", "available")
+    numbers = [status.get(key) for key in counted]
+    return sum(number for number in numbers if isinstance(number, int))
+
+
 # -- the observed status and spec ----------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,13 @@ from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.contention import FREE_EDITS, LONGEST_PAUSE_SECONDS, WINDOW_SECONDS, Contention
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher, RecordOnly
+from nodedevice_agent.kube.write_budget import (
+    AGENT_WRITES_AT_ONCE,
+    OBJECT_WRITES_AT_ONCE,
+    OBJECT_WRITES_PER_SECOND,
+    WriteShare,
+)
+from nodedevice_agent.kube.write_queue import WriteQueue
 from prometheus_client import generate_latest
 
 from tests.fakes.background import background
@@ -164,6 +171,48 @@ async def test_the_duration_includes_failed_writes(cluster: FakeCluster, monkeyp
             while not observed:
                 await asyncio.sleep(0)
     assert observed == [100]
+
+
+async def test_writes_without_end_are_held_back_and_the_last_state_arrives(cluster: FakeCluster) -> None:
+    async with published(cluster) as made:
+        publisher, number = cast(FixedStatus, made._publisher), 0
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 1.0
+        while loop.time() < until:
+            number += 1
+            publisher.status = {"total": number, "available": number % 2, "conditions": []}
+            made.touch()
+            await asyncio.sleep(0.001)
+        elapsed = loop.time() - until + 1.0
+        assert cluster.attempts <= OBJECT_WRITES_AT_ONCE + OBJECT_WRITES_PER_SECOND * elapsed + 1
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while cluster.found is None or cluster.found.status["total"] != number:
+                await asyncio.sleep(0.01)
+    assert number > 2 * cluster.attempts
+
+
+async def test_the_budget_is_of_all_objects_of_an_agent() -> None:
+    turns: list[int] = []
+    queue = WriteQueue()
+
+    def share(number: int) -> WriteShare:
+        return queue.share(lambda: turns.append(number))
+
+    shares = [share(number) for number in range(100)]
+    at_once = [queue.may_write(each, is_loss=False) for each in shares]
+    assert AGENT_WRITES_AT_ONCE <= sum(at_once) < AGENT_WRITES_AT_ONCE + 10
+    waiting = [number for number, has_written in enumerate(at_once) if not has_written]
+    left, urgent = shares[waiting[0]], shares[waiting[-1]]
+    queue.leave(left)
+    assert not queue.may_write(urgent, is_loss=True)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(turns) < 3:
+            await asyncio.sleep(0.01)
+    # once it is its turn it may write, once; another one had the fair turn at most
+    assert waiting[-1] in turns[:2]
+    assert waiting[0] not in turns
+    assert queue.may_write(urgent, is_loss=True)
+    assert not queue.is_waiting(left)
 
 
 class Unsettled(RecordOnly):

@@ -1,0 +1,71 @@
+"""How often an agent writes its NodeDevices, and which of them is next.
+
+A plugin can change its resource's status as fast as it likes, and one agent has hundreds of plugins. What exceeds the budget waits
+and is written later as it is by then, so the last state always arrives.
+"""
+
+from collections.abc import Callable, Collection
+
+from nodedevice_common.pacing import TokenBucket
+
+# Of one object.
+OBJECT_WRITES_PER_SECOND = 5.0
+OBJECT_WRITES_AT_ONCE = 20
+# Of all objects of an agent.
+AGENT_WRITES_PER_SECOND = 40.0
+AGENT_WRITES_AT_ONCE = 40
+# Of an object's writes at once, so many are for losses only: a gain never makes the loss after it wait.
+_KEPT_FOR_LOSSES = 1
+# One write in so many is of the object that has waited longest, whatever it writes: plugins that lose devices again and again
+# hold up nobody's gains for long.
+_FAIR_TURN = 4
+
+
+class WriteShare:
+    """What one object has of the budget. on_turn: called when it may write, after it had to wait.
+
+    is_loss: its next write takes devices away. has_turn: it may write once.
+    """
+
+    def __init__(self, now: float, on_turn: Callable[[], None]) -> None:
+        self.on_turn = on_turn
+        self.is_loss = False
+        self.has_turn = False
+        # the number of its last write among all of the agent's
+        self.last_turn = 0
+        self._bucket = TokenBucket(OBJECT_WRITES_PER_SECOND, OBJECT_WRITES_AT_ONCE, now)
+
+    def wait_seconds(self, now: float) -> float:
+        return self._bucket.wait_seconds(now, keep=0 if self.is_loss else _KEPT_FOR_LOSSES)
+
+    def spend(self, now: float) -> None:
+        self._bucket.reserve(now)
+
+
+class WriteBudget:
+    """Of one agent. Mutable; time is an argument."""
+
+    def __init__(self, now: float) -> None:
+        self._bucket = TokenBucket(AGENT_WRITES_PER_SECOND, AGENT_WRITES_AT_ONCE, now)
+        self._turns = 0
+
+    def take_turn(self, waiting: Collection[WriteShare], now: float) -> WriteShare | None:
+        """Which of them may write now, if one may. Losses go first, then whoever has not written for longest."""
+        ready = [share for share in waiting if share.wait_seconds(now) == 0.0]
+        if not ready or not self._bucket.take(now):
+            return None
+        self._turns += 1
+        is_fair = self._turns % _FAIR_TURN == 0
+        share = min(ready, key=lambda share: (not share.is_loss and not is_fair, share.last_turn))
+        share.last_turn, share.has_turn = self._turns, True
+        share.spend(now)
+        return share
+
+    def spend(self, share: WriteShare, now: float) -> None:
+        """It makes one more write, in the same turn."""
+        self._bucket.reserve(now)
+        share.spend(now)
+
+    def wait_seconds(self, waiting: Collection[WriteShare], now: float) -> float:
+        """How long until one of them may write; waiting: at least one."""
+        return max(self._bucket.wait_seconds(now), min(share.wait_seconds(now) for share in waiting))

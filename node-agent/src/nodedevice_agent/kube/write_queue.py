@@ -1,0 +1,57 @@
+"""The NodeDevices that wait for their turn to be written; carries out what the write budget decides."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from nodedevice_agent.kube.write_budget import WriteBudget, WriteShare
+
+
+class WriteQueue:
+    """Of one agent. An object that may not write now is called when it may, and asks again with what is to be written then."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._budget = WriteBudget(clock())
+        self._waiting: set[WriteShare] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def share(self, on_turn: Callable[[], None]) -> WriteShare:
+        """Of a new object."""
+        return WriteShare(self._clock(), on_turn)
+
+    def is_waiting(self, share: WriteShare) -> bool:
+        return share in self._waiting
+
+    def may_write(self, share: WriteShare, *, is_loss: bool) -> bool:
+        """Whether it may write now, once; if not, it waits for its turn. is_loss: the write takes devices away."""
+        share.is_loss = is_loss
+        if not share.has_turn:
+            self._waiting.add(share)
+            self._give_turns(share)
+        had_turn, share.has_turn = share.has_turn, False
+        return had_turn
+
+    def spend(self, share: WriteShare) -> None:
+        """It makes one more write, in the same turn."""
+        self._budget.spend(share, self._clock())
+
+    def leave(self, share: WriteShare) -> None:
+        """It has nothing to write any more."""
+        self._waiting.discard(share)
+
+    def _give_turns(self, asking: WriteShare | None = None) -> None:
+        """asking: knows by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiting:
+            now = self._clock()
+            share = self._budget.take_turn(self._waiting, now)
+            if share is None:
+                seconds = self._budget.wait_seconds(self._waiting, now)
+                self._timer = asyncio.get_running_loop().call_later(seconds, self._give_turns)
+                return
+            self._waiting.discard(share)
+            if share is not asking:
+                share.on_turn()

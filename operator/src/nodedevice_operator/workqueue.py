@@ -68,6 +68,10 @@ class WorkQueue:
     def _urgent_running(self) -> int:
         return len(self._running) - self._deferred_running
 
+    def has_changed_since(self, node: str) -> bool:
+        """Whether that node, which is being reconciled, has been enqueued again meanwhile."""
+        return node in self._enqueued_while_running
+
     def on_update(self, node: str, _: object, __: object) -> None:
         """An object about that node changed."""
         self.enqueue(node)

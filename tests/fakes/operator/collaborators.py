@@ -55,17 +55,21 @@ class RecordingRecorder(EventRecorder):
 
 
 class RecordingQueue(WorkQueue):
-    """Keeps the nodes that are enqueued; `crowd` sets whether other nodes wait."""
+    """Keeps the nodes that are enqueued; `crowd` sets whether other nodes wait, `changed` whether the node has changed again."""
 
     def __init__(self) -> None:
         super().__init__(Metrics())
         self.crowd = False
+        self.changed = False
         self.later: list[float] = []
         self._enqueued: asyncio.Queue[str] = asyncio.Queue()
 
     @property
     def is_crowded(self) -> bool:
         return self.crowd
+
+    def has_changed_since(self, node: str) -> bool:
+        return self.changed
 
     def enqueue(self, node: str) -> None:
         self._enqueued.put_nowait(node)

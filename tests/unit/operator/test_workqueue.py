@@ -64,11 +64,14 @@ async def test_an_enqueue_during_a_reconcile_causes_another(reconciles: Reconcil
     reconciles.gate.clear()
     queue.enqueue("a")
     await reconciles.until(1)
+    assert not queue.has_changed_since("a")
     queue.enqueue("a")
     queue.enqueue("a")
+    assert queue.has_changed_since("a")
     reconciles.gate.set()
     await reconciles.until(2)
     assert reconciles.seen == ["a", "a"]
+    assert not queue.has_changed_since("a")
 
 
 async def test_nodes_do_not_wait_for_each_other(reconciles: Reconciles, queue: WorkQueue) -> None:

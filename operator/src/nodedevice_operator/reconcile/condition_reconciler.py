@@ -96,10 +96,14 @@ class ConditionsReconciler:
             memory.node_missing_since = self.clock()
         return None if self._is_grace_over(memory) else NODE_MISSING_GRACE_SECONDS
 
-    async def reconcile(self, node: str, memory: ConditionsMemory, capacity: CapacityOutcome) -> list[ApiError]:
-        """Write the conditions that are not stored yet; return the failures, one for each NodeDevice."""
+    async def reconcile(
+        self, node: str, memory: ConditionsMemory, capacity: CapacityOutcome, is_over: Callable[[], bool]
+    ) -> list[ApiError]:
+        """Write the conditions that are not stored yet, until it is over; return the failures, one for each NodeDevice."""
         failures: list[ApiError] = []
         for record in self.cache.node_devices.of_node(node):
+            if is_over():
+                break
             is_due, status = self._due(record, memory, capacity)
             if not is_due:
                 continue

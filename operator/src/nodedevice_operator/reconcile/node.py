@@ -10,6 +10,7 @@ conditions are rejected has neighbours. The first failure is raised at the end, 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from nodedevice_operator.capacity.reconciler import CapacityMemory, CapacityOutcome, CapacityReconciler
@@ -23,6 +24,9 @@ from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceMemory, 
 from nodedevice_operator.workqueue import WorkQueue
 
 _MOST_SKIPPED: Final = 1000
+# For so long the PodDevices and conditions of a node are written though it has changed again; then its capacity comes first. When
+# hundreds of plugins stop at once, as many NodeDevices get new conditions.
+_SLICE_SECONDS: Final = 0.2
 
 
 @dataclass(slots=True)
@@ -90,13 +94,14 @@ class NodeReconciler:
         if capacity.has_written and self.queue.is_crowded:
             # other nodes wait for their capacity, thousands of them after a cold start: the rest comes when all have theirs
             return 0.0
+        is_over = partial(self._is_over, node, self.clock() + _SLICE_SECONDS)
         self.capacity.report_contradictions(node, memory.capacity)
         try:
-            await self.pod_devices.reconcile(node, memory.pod_devices)
+            await self.pod_devices.reconcile(node, memory.pod_devices, is_over)
         except ApiError as error:
             failures.append(error)  # the conditions do not depend on PodDevices
         waits = [self.conditions.node_missing_wait(node, memory.conditions)]
-        failures += await self.conditions.reconcile(node, memory.conditions, capacity)
+        failures += await self.conditions.reconcile(node, memory.conditions, capacity, is_over)
         failures += await self.cordons.reconcile(node, memory.cordons)
         if capacity.due_at is not None:
             waits.append(capacity.due_at - self.clock())
@@ -107,6 +112,9 @@ class NodeReconciler:
                 self.queue.enqueue_after(node, seconds)
             raise failures[0]
         return seconds
+
+    def _is_over(self, node: str, ends_at: float) -> bool:
+        return self.clock() >= ends_at and self.queue.has_changed_since(node)
 
     async def _reconcile_capacity(self, node: str, memory: NodeMemory, failures: list[ApiError]) -> CapacityOutcome:
         agent = self.agents.state(node)

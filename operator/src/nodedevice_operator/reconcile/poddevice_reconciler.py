@@ -4,7 +4,7 @@ A pod is read once, before its PodDevice is created: it must be that pod, on tha
 """
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,8 +93,8 @@ class PodDeviceReconciler:
     api: PodDevicesApi
     recorder: EventRecorder
 
-    async def reconcile(self, node: str, memory: PodDeviceMemory) -> None:
-        """Bring the PodDevices of that node to what its NodeDevices call for. Raises ApiError."""
+    async def reconcile(self, node: str, memory: PodDeviceMemory, is_over: Callable[[], bool]) -> None:
+        """Bring the PodDevices of that node to what its NodeDevices call for, until it is over. Raises ApiError."""
         usable, may_delete = self._usable(node)
         wanted = pod_devices.desired_pod_devices(node, usable)
         self._prepare(wanted, memory)
@@ -109,7 +109,12 @@ class PodDeviceReconciler:
                 if each.pod_uid not in memory.gone
             ),
         ]
-        failures = [failure for step in steps if (failure := await _attempt(step))]
+        failures: list[ApiError] = []
+        for step in steps:
+            if is_over():
+                step.close()
+            elif failure := await _attempt(step):
+                failures.append(failure)
         memory.has_reconciled = True
         if failures:
             # every pod was tried: a rejected one delays no other

@@ -153,16 +153,18 @@ async def test_other_kinds_of_plugins_are_ignored(manager: HostedManager, regist
         pytest.param({"versions": []}, "versions none are not supported", id="no version"),
         pytest.param({"name": "gpu"}, "resource name 'gpu': must be domain/name", id="name"),
         pytest.param({"name": "kubernetes.io/gpu"}, "reserved by Kubernetes", id="reserved name"),
-        pytest.param({"endpoint": "/etc/other.sock"}, "must be empty or the whole path", id="endpoint elsewhere"),
-        pytest.param({"endpoint": "fake.sock"}, "must be empty or the whole path", id="endpoint not a whole path"),
-        pytest.param({"endpoint": "REGISTRY/../x.sock"}, "must be empty or the whole path", id="endpoint leads out"),
-        pytest.param({"endpoint": "REGISTRY/a\n.sock"}, "must be empty or the whole path", id="unprintable endpoint"),
+        pytest.param({"endpoint": "/etc/other.sock"}, "must be empty, or the whole path", id="endpoint elsewhere"),
+        pytest.param({"endpoint": "fake.sock"}, "must be empty, or the whole path", id="endpoint not a whole path"),
+        pytest.param({"endpoint": "REGISTRY/../x.sock"}, "must be empty, or the whole path", id="endpoint leads out"),
+        pytest.param({"endpoint": "/run/linked.sock"}, "must be empty, or the whole path", id="name of a link"),
+        pytest.param({"endpoint": "REGISTRY/a\n.sock"}, "must be empty, or the whole path", id="unprintable endpoint"),
     ],
 )
 async def test_a_rejected_plugin_is_notified_of_the_reason(
     manager: HostedManager, registry: Path, serving: Serve, announced: dict[str, str], statuses: str
 ) -> None:
     endpoint = announced.get("endpoint", "").replace("REGISTRY", str(registry))
+    (registry / "linked.sock").symlink_to(registry / "bad.sock")
     registrant = await serving(Registrant(registry / "bad.sock", a_plugin("a"), **{**announced, "endpoint": endpoint}))
     await registrant.until(lambda: len(registrant.statuses) == 1)
     assert re.search(statuses, registrant.statuses[0])
@@ -181,6 +183,29 @@ async def test_the_endpoint_may_be_another_socket(
     await plugin.wait_for_streams(1)
     await registrant.stop()
     await plugin.wait_for_streams(0)
+    await plugin.stop()
+
+
+@pytest.mark.parametrize("folder", ["", "vendor"])
+async def test_of_a_path_in_the_plugins_own_container_the_name_counts(
+    manager: HostedManager, registry: Path, serving: Serve, folder: str
+) -> None:
+    """As Mellanox' shared RDMA plugin and the SR-IOV plugin announce themselves, wherever the directory is mounted from."""
+    endpoint = str(Path("/var/lib/kubelet/plugins_registry", folder, "hca.sock"))
+    registrant = await serving(Registrant(registry / folder / "hca.sock", a_plugin("a"), endpoint=endpoint))
+    await registrant.until_accepted()
+    await manager.until(lambda: manager.available(RESOURCE) == 1)
+
+
+async def test_a_name_may_be_that_of_a_socket_in_the_plugin_directory(
+    manager: HostedManager, tmp_path: Path, registry: Path, serving: Serve
+) -> None:
+    plugin = a_plugin("a")
+    await plugin.start(tmp_path / "plugins")
+    endpoint = f"/var/lib/kubelet/device-plugins/{plugin.socket_path.name}"
+    registrant = await serving(Registrant(registry / "reg.sock", a_plugin(), endpoint=endpoint))
+    await registrant.until_accepted()
+    await plugin.wait_for_streams(1)
     await plugin.stop()
 
 

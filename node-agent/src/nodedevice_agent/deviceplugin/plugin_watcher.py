@@ -5,7 +5,8 @@ is notified of the result. When its socket is removed, the plugin is disconnecte
 sockets do not wait for each other.
 Source: kubelet pkg/kubelet/pluginmanager @ 1.36; its operationexecutor for the calls and their deadlines. Unlike it: plugins of
 other kinds (CSI, DRA) are ignored silently, because their registrars exit when they are notified of a failure; a recreated socket
-replaces its plugin without a gap for the resource; a plugin that a rule rejects is not asked again until its socket changes.
+replaces its plugin without a gap for the resource; of an endpoint elsewhere the file name counts; a plugin that a rule rejects is
+not asked again until its socket changes.
 """
 
 import asyncio
@@ -210,16 +211,21 @@ def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, FileIdentity]]
 def _serving_socket(registry_socket: Path, endpoint: str, allowed: tuple[Path, ...]) -> Path:
     """The socket on which the plugin serves: the registry socket itself, or a path inside the allowed directories.
 
-    Links are resolved first, so that none leads out of them. Raises RegistrationRejected.
+    A plugin in a container knows paths of its own, mostly the kubelet's: of such a path the file name counts, beside the registry
+    socket or directly in an allowed directory. Links are resolved first, so that none leads out. Raises RegistrationRejected.
     """
     if not endpoint:
         return registry_socket
     path = Path(endpoint)
-    is_sane = path.is_absolute() and endpoint.isprintable()
-    if not is_sane or not any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(d)) for d in allowed):
-        raise RegistrationRejected(
-            "Endpoint",
-            f"endpoint {endpoint[:200]!a}: must be empty or the whole path of a socket below "
-            + " or ".join(map(str, allowed)),
-        )
-    return path
+    if path.is_absolute() and endpoint.isprintable():
+        if any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(d)) for d in allowed):
+            return path
+        for here in (directory / path.name for directory in (registry_socket.parent, *allowed)):
+            if here.is_socket() and not here.is_symlink():
+                return here
+    raise RegistrationRejected(
+        "Endpoint",
+        f"endpoint {endpoint[:200]!a}: must be empty, or the whole path of a socket below "
+        + " or ".join(map(str, allowed))
+        + ", or end in the name of a socket there",
+    )

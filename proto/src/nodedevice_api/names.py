@@ -83,6 +83,7 @@ class Reason:
     ENDPOINT_GONE: Final = "EndpointGone"
     DEVICE_LIST_PENDING: Final = "DeviceListPending"
     DEVICES_REFUSED: Final = "DevicesRefused"
+    SEVERAL_PLUGINS: Final = "SeveralPlugins"
     CORDONED_DEVICE_UNKNOWN: Final = "CordonedDeviceUnknown"
     CHECKPOINT_UNREADABLE: Final = "CheckpointUnreadable"
     # Healthy

@@ -83,10 +83,12 @@ class DeviceManager:
     def is_recovering(self) -> bool:
         return self.allocator.is_held_back
 
-    def connected(self, resource_name: str, endpoint: int, options: PluginOptions, now: float) -> list[Effect]:
-        """A plugin registered and returned its options. Calls go to the newest connection of a resource."""
+    def connected(
+        self, resource_name: str, endpoint: int, options: PluginOptions, now: float, socket: str = ""
+    ) -> list[Effect]:
+        """A plugin registered and returned its options. Calls go to the newest connection of a resource. socket: its path."""
         is_new = resource_name not in self.resources
-        self._resource(resource_name).connect(endpoint, options)
+        self._resource(resource_name).connect(endpoint, options, socket)
         effects: list[Effect] = [Publish(resource_name)]
         if is_new:
             effects += [SaveCheckpoint(durable=False), *self._reconsider({resource_name}, now)]

@@ -32,6 +32,7 @@ class PluginOptions:
 class _Connection:
     endpoint: int | None
     options: PluginOptions
+    socket: str = ""
     listed: ListedDevices | None = None
 
 
@@ -70,8 +71,8 @@ class Resource:
 
     # -- changes ----------------------------------------------------------------------------------------------------
 
-    def connect(self, endpoint: int, options: PluginOptions) -> None:
-        self._connections.append(_Connection(endpoint, options))
+    def connect(self, endpoint: int, options: PluginOptions, socket: str = "") -> None:
+        self._connections.append(_Connection(endpoint, options, socket))
         self.state, self.grace_ends_at = EndpointState.RUNNING, None
         self._derive()
 
@@ -102,7 +103,7 @@ class Resource:
         connection = self._find(endpoint)
         if connection is None:
             return False
-        before = (self.endpoint, self.listed, self.is_live)
+        before = (self.endpoint, self.listed, self.is_live, self.sockets)
         self._connections.remove(connection)
         self._derive()
         if not self._connections:
@@ -110,7 +111,7 @@ class Resource:
         if not self.is_live and self._settles_at is not None and now < self._settles_at:
             # Shortly after a restart many plugins recreate their socket and register again: keep waiting.
             self.settle_until = self._settles_at
-        return before != (self.endpoint, self.listed, self.is_live)
+        return before != (self.endpoint, self.listed, self.is_live, self.sockets)
 
     def expire(self) -> None:
         """The grace period has ended: forget the devices (held ones are shown as missing)."""
@@ -127,6 +128,11 @@ class Resource:
             self._stop(now)
 
     # -- reads -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def sockets(self) -> tuple[str, ...]:
+        """Of the connected plugins, each once, the newest plugin's last; a plugin that registers again has one."""
+        return tuple(reversed(dict.fromkeys(connection.socket for connection in reversed(self._connections))))
 
     @property
     def is_ready(self) -> bool:

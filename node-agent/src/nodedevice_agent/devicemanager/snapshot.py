@@ -71,7 +71,7 @@ class Snapshot:
 
     id_error, plugin_message: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES. unhealthy: the first few
     devices that are not healthy, also where `devices` is cut before them; none while no plugin is connected. remembered_cordons:
-    device ID and reason, sorted. unknown_cordons: the first IDs that are no device's.
+    device ID and reason, sorted. unknown_cordons: the first IDs that are no device's. sockets: see Resource.
     """
 
     resource_name: str
@@ -93,6 +93,7 @@ class Snapshot:
     pending: tuple[PendingView, ...]
     remembered_cordons: tuple[tuple[str, str], ...] = ()
     unknown_cordons: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
 
 
 def is_settling(manager: DeviceManager, resource_name: str) -> bool:
@@ -149,6 +150,7 @@ def snapshot(
         ),
         remembered_cordons=tuple(sorted(manager.cordons.get(resource_name, NO_CORDONS).remembered.items())),
         unknown_cordons=tuple(sorted({*unknown} - {ALL_DEVICES, ALL_DEVICES_WORD})[:MAX_UNHEALTHY_NAMED]),
+        sockets=resource.sockets,
     )
 
 

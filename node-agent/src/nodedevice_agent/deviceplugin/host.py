@@ -197,7 +197,11 @@ class PluginHost:
         if connection.socket.parent == self.directory.path:
             self._sockets[endpoint] = PluginSocket(resource_name, socket_name)
             self._save()
-        self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now()))
+        self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket)))
+        sockets = self.manager.resources[resource_name].sockets
+        if len(sockets) > 1:
+            extra = {"resource_name": resource_name, "sockets": list(sockets)[:_MAX_KEPT]}
+            log.warning("resource is served by several device plugins; the newest list counts", extra=extra)
         self._tasks.create_task(self._follow_plugin(endpoint, connection))
 
     async def _follow_plugin(self, endpoint: int, connection: PluginConnection) -> None:

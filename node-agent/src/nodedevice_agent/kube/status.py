@@ -25,6 +25,8 @@ MAX_ALLOCATIONS = 1024
 MAX_IDS = 1024
 MAX_WAITING = 256
 MAX_MESSAGE = 2048
+# of plugins that serve one resource, in a message
+MAX_SOCKETS = 4
 # Of one list, as JSON: the API server rejects an object of 1.5 MiB, with an error that looks like a server error.
 MAX_LIST_BYTES = 256 * 1024
 
@@ -227,6 +229,9 @@ def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
         return "True", Reason.CHECKPOINT_UNREADABLE, notes
     if now.id_error:
         return "True", Reason.DEVICES_REFUSED, now.id_error
+    if len(now.sockets) > 1:
+        message = f"{len(now.sockets)} device plugins serve this resource, and the list of the newest counts; stop all but one: "
+        return "True", Reason.SEVERAL_PLUGINS, message + ", ".join(now.sockets[-MAX_SOCKETS:])
     if now.unknown_cordons:
         named = ", ".join(now.unknown_cordons)
         message = f"spec.cordonedDevices has IDs that the device plugin does not list: {named}; correct or remove them"

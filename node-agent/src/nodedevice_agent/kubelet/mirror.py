@@ -60,10 +60,12 @@ class Mirror(DeviceManager):
 
     # -- plugins ------------------------------------------------------------------------------------------------------
 
-    def connected(self, resource_name: str, endpoint: int, options: PluginOptions, now: float) -> list[Effect]:
+    def connected(
+        self, resource_name: str, endpoint: int, options: PluginOptions, now: float, socket: str = ""
+    ) -> list[Effect]:
         """A plugin registered; the kubelet may already know a resource that is new here."""
         is_new = resource_name not in self.resources
-        effects = super().connected(resource_name, endpoint, options, now)
+        effects = super().connected(resource_name, endpoint, options, now, socket)
         return effects + self._attribute() if is_new else effects
 
     # -- pods ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ class PodDeviceSpec(Schema):
 
 
 class HeldDevice(Value, frozen=True, omit_defaults=True):
-    """A device in a PodDevice; `health` is Unknown where the plugin no longer lists it. No NUMA nodes, no such field."""
+    """A device in a PodDevice; `health` is Unknown where the NodeDevice does not show it. No NUMA nodes, no such field."""
 
     id: str
     health: str = ""

@@ -19,7 +19,12 @@ WARNING: Final = "Warning"
 
 # Reasons of a condition Registered that is True: the plugin serves, and needs attention.
 NEEDS_ATTENTION: Final = frozenset(
-    {names.Reason.DEVICES_REFUSED, names.Reason.CHECKPOINT_UNREADABLE, names.Reason.CORDONED_DEVICE_UNKNOWN}
+    {
+        names.Reason.DEVICES_REFUSED,
+        names.Reason.CHECKPOINT_UNREADABLE,
+        names.Reason.SEVERAL_PLUGINS,
+        names.Reason.CORDONED_DEVICE_UNKNOWN,
+    }
 )
 
 _ENDPOINTS: Final = {

@@ -127,7 +127,7 @@ def _desired(
 
 def _device(record: NodeDeviceRecord, device_id: str) -> HeldDevice:
     device = record.devices.get(device_id)
-    if device is None or device.is_missing:
+    if device is None:
         return HeldDevice(device_id, _UNKNOWN, ())
     return HeldDevice(device_id, device.health, device.numa_nodes)
 

@@ -282,7 +282,9 @@ def registered(reason: str, message: str = "", **fields: Any) -> NodeDeviceRecor
     return record(conditions={"Registered": StoredCondition("True", reason, message, "then", 1)}, **fields)
 
 
-@pytest.mark.parametrize("reason", ["DevicesRefused", "CheckpointUnreadable", "CordonedDeviceUnknown"])
+@pytest.mark.parametrize(
+    "reason", ["DevicesRefused", "CheckpointUnreadable", "SeveralPlugins", "CordonedDeviceUnknown"]
+)
 @pytest.mark.parametrize("before", [registered("EndpointRunning"), record(has_status=False, conditions={})])
 def test_what_somebody_has_to_repair_is_reported_once(before: NodeDeviceRecord, reason: str) -> None:
     now = registered(reason, "gpu-0 twice")

@@ -62,7 +62,7 @@ def test_all_containers_and_resources_of_a_pod_sorted() -> None:
     [
         pytest.param(HEALTHY, HeldDevice("gpu-0", "Healthy", (0, 1)), "Healthy", id="healthy"),
         pytest.param(BROKEN, HeldDevice("gpu-0", "Unhealthy", ()), "gpu-0 Unhealthy", id="broken"),
-        pytest.param(MISSING, HeldDevice("gpu-0", "Unknown", ()), "gpu-0 Unknown", id="missing"),
+        pytest.param(MISSING, HeldDevice("gpu-0", "Unhealthy", (1,)), "gpu-0 Unhealthy", id="missing"),
         pytest.param(None, HeldDevice("gpu-0", "Unknown", ()), "gpu-0 Unknown", id="never received of"),
     ],
 )

@@ -36,6 +36,8 @@ class ClusterModel(
     pod_devices: dict[tuple[str, str], PodDeviceRecord] = field(default_factory=dict)
     pods: dict[tuple[str, str], PodRecord] = field(default_factory=dict)
     leases: dict[str, LeaseRecord] = field(default_factory=dict)
+    # what the next lists from the watch cache show instead
+    cached_leases: list[dict[str, LeaseRecord]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     event_names: list[tuple[str, str]] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
@@ -63,9 +65,9 @@ class ClusterModel(
     async def store_version(self, kind: Kind[Any]) -> int:
         return self.restored_to or sys.maxsize
 
-    async def list_leases(self) -> dict[str, LeaseRecord]:
+    async def list_leases(self, *, is_consistent: bool = False) -> dict[str, LeaseRecord]:
         self._next("list_leases")
-        return dict(self.leases)
+        return dict(self.leases if is_consistent or not self.cached_leases else self.cached_leases.pop(0))
 
     async def read_node(self, name: str) -> NodeRecord:
         self._next("read_node")

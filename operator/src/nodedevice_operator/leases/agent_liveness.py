@@ -82,7 +82,9 @@ class StoredAgent:
 
 @dataclass(frozen=True, slots=True)
 class _SeenLease:
-    """A Lease. silent_since: when it was found expired. grace_from: when its grace began (monotonic seconds)."""
+    """A Lease. silent_since: when it was found expired. grace_from: when its grace began (monotonic seconds). version: its resource
+    version.
+    """
 
     renewed: str
     duration_seconds: int
@@ -91,6 +93,7 @@ class _SeenLease:
     grace_from: float = 0.0
     is_gone: bool = False
     is_withdrawn: bool = False
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,13 @@ class LeaseTable:
     leases: Mapping[str, _SeenLease] = field(default_factory=dict)
     outage: frozenset[str] = frozenset()
 
+    def is_newer_than(self, found: Mapping[str, LeaseRecord]) -> bool:
+        """Whether a list shows a Lease at an older version than was known: its API server lags behind, or was restored.
+
+        Then its renewals prove nothing: two servers of different age in turn would show a new one each time.
+        """
+        return any(lease.version < self.leases[node].version for node, lease in found.items() if node in self.leases)
+
     def updated(
         self,
         found: Mapping[str, LeaseRecord],
@@ -109,7 +119,7 @@ class LeaseTable:
         nodes: frozenset[str],
         stored: Mapping[str, StoredAgent] | None = None,
     ) -> "LeaseTable":
-        """The table after a whole, successful list.
+        """The table after a whole, successful list: one that shows nothing older than was known, or a consistent one.
 
         nodes: those with NodeDevices; only of these anything is concluded.
         stored: what the API stores of agents whose Lease we never saw. A restart of the operator is no sign of life of an agent,
@@ -182,13 +192,21 @@ def _from_stored(stored: StoredAgent, lease: LeaseRecord | None, now: float) -> 
     """A Lease in our first list, or missing from it, with what is stored of its agent."""
     lease = lease or LeaseRecord("", names.AGENT_LEASE_SECONDS)
     silent_since = None if stored.is_alive else now
-    return _SeenLease(lease.renewed, lease.duration_seconds, now, silent_since, now, is_withdrawn=stored.is_withdrawn)
+    return _SeenLease(
+        lease.renewed,
+        lease.duration_seconds,
+        now,
+        silent_since,
+        now,
+        is_withdrawn=stored.is_withdrawn,
+        version=lease.version,
+    )
 
 
 def _seen(known: _SeenLease | None, lease: LeaseRecord, now: float) -> _SeenLease:
     if known is None or known.renewed != lease.renewed:
-        return _SeenLease(lease.renewed, lease.duration_seconds, now)
-    return replace(known, duration_seconds=lease.duration_seconds, is_gone=False)
+        return _SeenLease(lease.renewed, lease.duration_seconds, now, version=lease.version)
+    return replace(known, duration_seconds=lease.duration_seconds, is_gone=False, version=lease.version)
 
 
 def _later(known: _SeenLease, uncounted: float) -> _SeenLease:

@@ -1,7 +1,8 @@
 """Lists the agents' Leases from time to time, enqueues each node whose agent came or went, and reports what agents write on them.
 
-A whole list each time, from the API server's watch cache: a watch would bring every renewal of every agent. The first is made when
-all NodeDevices are known, as what is stored in them about their agents outlives a restart of the operator. It holds until a list
+A whole list each time, from the API server's watch cache: a watch would bring every renewal of every agent. Where that shows an
+older state than was known, a consistent list decides: it shows older versions only after a restore. The first list is made when all
+NodeDevices are known, as what is stored in them about their agents outlives a restart of the operator. It holds until a list
 succeeds: a failed request proves nothing about the agents.
 """
 
@@ -53,10 +54,14 @@ class AgentsApi(Requests):
         super().__init__(client)
         self.leases_namespace = leases_namespace
 
-    async def list_leases(self) -> dict[str, LeaseRecord]:
-        """The agents' Leases by node, from the API server's watch cache: seconds old does no harm, and costs it nothing."""
+    async def list_leases(self, *, is_consistent: bool = False) -> dict[str, LeaseRecord]:
+        """The agents' Leases by node, from the API server's watch cache: seconds old does no harm, and costs it nothing.
+
+        is_consistent: as of now, from its store.
+        """
         path = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(self.leases_namespace)}/leases"
-        pages = self._pages("leases", path, ListSchema[LeaseSchema], {"resourceVersion": "0"})
+        query = {} if is_consistent else {"resourceVersion": "0"}
+        pages = self._pages("leases", path, ListSchema[LeaseSchema], query)
         return {lease.metadata.name: lease_record(lease) async for page in pages for lease in page}
 
 
@@ -114,6 +119,8 @@ class AgentMonitor:
     async def _poll(self) -> None:
         """Raises ApiError; then nothing is concluded."""
         found = await self.api.list_leases()
+        if self._table.is_newer_than(found):
+            found = await self.api.list_leases(is_consistent=True)
         nodes = self.cache.node_devices.nodes()
         before = self._table
         never_seen = [node for node in nodes if not before.knows(node)]

@@ -9,6 +9,8 @@ from nodedevice_api import names
 
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 
+# Source: k8s.io/api/core/v1 annotation_key_constants.go, MirrorPodAnnotationKey
+_MIRROR: Final = "kubernetes.io/config.mirror"
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 # An agent writes fewer refusals, and shorter ones.
 _MOST_REFUSALS: Final = 16
@@ -59,6 +61,11 @@ class PodRecord:
     asks_for: frozenset[str] = frozenset()
     annotations: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_mirror(self) -> bool:
+        """Whether it mirrors a static pod: a file on its node, which the API cannot end."""
+        return _MIRROR in self.annotations
+
 
 def pod_record(obj: PodSchema) -> PodRecord:
     meta = obj.metadata
@@ -93,7 +100,7 @@ class LeaseSchema(Schema):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """An agent's Lease. `renewed` is the API's own text; it only matters whether it changes.
+    """An agent's Lease. `renewed` is the API's own text; it only matters whether it changes. version: its resource version.
 
     refusals: registrations of device plugins that the agent refused lately, one sentence each.
     """
@@ -101,6 +108,7 @@ class LeaseRecord:
     renewed: str
     duration_seconds: int
     refusals: tuple[str, ...] = ()
+    version: int = 0
 
 
 def lease_record(obj: LeaseSchema) -> LeaseRecord:
@@ -109,4 +117,5 @@ def lease_record(obj: LeaseSchema) -> LeaseRecord:
         obj.spec.renew_time,
         obj.spec.lease_duration_seconds or names.AGENT_LEASE_SECONDS,
         tuple(refusal[:_LONGEST_REFUSAL] for refusal in refusals if refusal),
+        int(version) if (version := obj.metadata.resource_version).isdecimal() else 0,
     )

@@ -1,6 +1,7 @@
 """Evicts the pods that the policy names, by the Eviction API, so that PodDisruptionBudgets are honoured.
 
-A pod is read first: it must be that pod, on that node, and not ending already. Agents are not trusted blindly.
+A pod is read first: it must be that pod, on that node, and not ending already. Agents are not trusted blindly. A static pod is only
+reported: an eviction of its mirror pod ends nothing, and the kubelet creates another one.
 """
 
 import asyncio
@@ -84,7 +85,7 @@ class EvictionController:
         fields = {"namespace": pod.namespace, "pod": pod.name}
         try:
             found = await self.api.read_pod(pod.namespace, pod.name)
-            if found.uid == pod.uid and found.node == pod.node and not found.is_ending:
+            if found.uid == pod.uid and found.node == pod.node and not (found.is_ending or found.is_mirror):
                 await self.api.evict_pod(pod.namespace, pod.name, pod.uid)
                 log.warning("pod evicted", extra={**fields, "reason": pod.why})
                 self._post(pod, EventReason.POD_EVICTED, f"evicted from {pod.node}: {pod.why}")

@@ -222,3 +222,11 @@ async def test_leases_are_listed_in_pages_as_of_one_moment(server: Server, clien
     assert set(await AgentsApi(client, "agents").list_leases()) == {"node-a", "node-b"}
     asked = [path.partition("?")[2] for _, path, _, _ in server.asked]
     assert asked == ["limit=250&resourceVersion=0", "limit=250&continue=next"]
+
+
+async def test_leases_are_listed_with_their_versions_as_of_now(server: Server, client: Client) -> None:
+    metadata = {"name": "node-a", "resourceVersion": "17"}
+    server.answers = [page({"metadata": metadata, "spec": {"renewTime": "r"}})]
+    (found,) = (await AgentsApi(client, "agents").list_leases(is_consistent=True)).values()
+    assert found.version == 17
+    assert [path.partition("?")[2] for _, path, _, _ in server.asked] == ["limit=250"]

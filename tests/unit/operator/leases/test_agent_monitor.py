@@ -213,6 +213,50 @@ async def test_a_silent_agent_that_reports_is_polled_soon(watched: Callable[...,
         assert made.monitor.state("node-a") is ALIVE
 
 
+def at(version: int, renewed: str | None = None) -> dict[str, LeaseRecord]:
+    return {"node-a": LeaseRecord(renewed or str(version), 60, version=version)}
+
+
+async def test_two_api_servers_of_different_age_keep_no_agent_alive(
+    watched: Callable[..., Watched], time: list[float]
+) -> None:
+    made = watched("node-a")
+    made.cluster.leases = at(9)
+    # one that lags behind for ever, and the other
+    made.cluster.cached_leases = [at(9), at(5)] * 6
+    for _ in range(12):
+        await made.monitor._poll()
+        time[0] += 10
+    assert made.monitor.state("node-a").reason == Reason.LEASE_EXPIRED
+    made.cluster.leases = at(10)
+    await made.monitor._poll()
+    assert made.monitor.state("node-a") is ALIVE
+
+
+async def test_agents_live_on_when_the_api_server_is_restored(
+    watched: Callable[..., Watched], time: list[float]
+) -> None:
+    made = watched("node-a")
+    made.cluster.leases = at(900)
+    await made.monitor._poll()
+    for version in (100, 101, 102, 103):
+        time[0] += 25
+        made.cluster.leases = at(version)
+        await made.monitor._poll()
+        assert made.monitor.state("node-a") is ALIVE
+    # the list from the cache of an API server that is restarted after the others
+    time[0] += 25
+    made.cluster.cached_leases, made.cluster.leases = [at(900)], at(104)
+    await made.monitor._poll()
+    time[0] += 25
+    await made.monitor._poll()
+    assert made.monitor.state("node-a") is ALIVE
+    for _ in range(3):
+        time[0] += 25
+        await made.monitor._poll()
+    assert made.monitor.state("node-a").reason == Reason.LEASE_EXPIRED
+
+
 async def test_an_outage_is_reported_once_and_so_is_its_end(watched: Callable[..., Watched], time: list[float]) -> None:
     nodes = [f"node-{number}" for number in range(10)]
     made = watched(*nodes)

@@ -195,7 +195,14 @@ class AgentNode:
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 
-    async def pod(self, name: str, limits: Sequence[int] = (1,), init: Sequence[int] = (), resource: str = GPU) -> str:
+    async def pod(
+        self,
+        name: str,
+        limits: Sequence[int] = (1,),
+        init: Sequence[int] = (),
+        resource: str = GPU,
+        annotations: Mapping[str, str] | None = None,
+    ) -> str:
         """A pod bound to this node, past the scheduler; one container for each number of devices. Returns its uid."""
         spec = PodSpec(
             nodeName=self.name,
@@ -203,9 +210,8 @@ class AgentNode:
             containers=[_container(f"c{index}", resource, count) for index, count in enumerate(limits)],
             terminationGracePeriodSeconds=0,
         )
-        made = await asyncio.to_thread(
-            self.client.create, Pod(metadata=ObjectMeta(name=name, namespace=self.namespace), spec=spec)
-        )
+        metadata = ObjectMeta(name=name, namespace=self.namespace, annotations=dict(annotations or {}))
+        made = await asyncio.to_thread(self.client.create, Pod(metadata=metadata, spec=spec))
         assert made.metadata is not None
         return str(made.metadata.uid)
 

@@ -1,7 +1,7 @@
 """The checkpoint file: the kubelet's format, checksum included, and fields of ours beside it.
 
 Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts, Unlisted, Cordons and Journal are outside the checksummed part; a kubelet ignores fields it does not know.
+PreStarts, Unlisted, StaticPods, Cordons and Journal are outside the checksummed part; a kubelet ignores fields it does not know.
 
 The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
 hundreds of kilobytes of this text, so the hash can be continued after any entry that has not changed.
@@ -31,6 +31,7 @@ from nodedevice_agent.devicemanager.cordons import Cordons
 from nodedevice_agent.devicemanager.devices import MAX_NUMA_NODE, is_valid_id
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
+from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
 
 _OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
 # far more plugins than a node has
@@ -84,6 +85,7 @@ class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     Endpoints: Any = ()
     PreStarts: Any = ()
     Unlisted: Any = ()
+    StaticPods: Any = ()
     Cordons: Any = {}
     Journal: _Mark | None = None
 
@@ -128,6 +130,7 @@ class Encoder:
             Endpoints=checkpoint.sockets,
             PreStarts=from_pre_starts(checkpoint.pre_starts),
             Unlisted=checkpoint.unlisted,
+            StaticPods=checkpoint.static_pods,
             Cordons=checkpoint.cordons,
             Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
         )
@@ -173,6 +176,7 @@ def decode(content: bytes | str) -> Checkpoint:
         sockets=to_sockets(file.Endpoints),
         pre_starts=to_pre_starts(file.PreStarts),
         unlisted=to_unlisted(file.Unlisted),
+        static_pods=to_static_pods(file.StaticPods),
         cordons=to_cordons(file.Cordons),
         journal=journal,
     )
@@ -232,6 +236,11 @@ def to_pre_starts(entries: Any) -> tuple[tuple[str, str, str], ...]:
 def to_unlisted(entries: Any) -> tuple[UnlistedContainer, ...]:
     """Entries of another form are ignored."""
     return tuple(_valid(entries, UnlistedContainer))
+
+
+def to_static_pods(entries: Any) -> tuple[StaticPod, ...]:
+    """Entries of another form are ignored."""
+    return tuple(pod for pod in _valid(entries, StaticPod) if is_config_hash(pod.uid))
 
 
 def to_cordons(entries: Any) -> dict[str, Cordons]:

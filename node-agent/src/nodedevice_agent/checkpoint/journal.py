@@ -25,6 +25,7 @@ from nodedevice_agent.checkpoint.format import (
     to_json,
     to_pre_starts,
     to_sockets,
+    to_static_pods,
     to_unlisted,
 )
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
@@ -47,6 +48,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     Endpoints: Any = None
     PreStarts: Any = None
     Unlisted: Any = None
+    StaticPods: Any = None
     Cordons: Any = None
 
 
@@ -58,8 +60,10 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     sockets = None if before.sockets == after.sockets else after.sockets
     pre_starts = None if before.pre_starts == after.pre_starts else from_pre_starts(after.pre_starts)
     unlisted = None if before.unlisted == after.unlisted else after.unlisted
+    static_pods = None if before.static_pods == after.static_pods else after.static_pods
     cordons = None if before.cordons == after.cordons else after.cordons
-    line = _Line(mark.generation, mark.sequence, released, entered, registered, sockets, pre_starts, unlisted, cordons)
+    beside = sockets, pre_starts, unlisted, static_pods, cordons
+    line = _Line(mark.generation, mark.sequence, released, entered, registered, *beside)
     if line == _Line(mark.generation, mark.sequence):
         return None
     octets = to_json(line).encode()
@@ -79,7 +83,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     entries = {_key(allocation): allocation for allocation in checkpoint.allocations}
     registered: dict[str, tuple[str, ...] | None] = dict(checkpoint.registered)
     sockets, pre_starts = checkpoint.sockets, checkpoint.pre_starts
-    unlisted, cordons = checkpoint.unlisted, checkpoint.cordons
+    unlisted, static_pods, cordons = checkpoint.unlisted, checkpoint.static_pods, checkpoint.cordons
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
@@ -88,6 +92,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         sockets = sockets if line.Endpoints is None else to_sockets(line.Endpoints)
         pre_starts = pre_starts if line.PreStarts is None else to_pre_starts(line.PreStarts)
         unlisted = unlisted if line.Unlisted is None else to_unlisted(line.Unlisted)
+        static_pods = static_pods if line.StaticPods is None else to_static_pods(line.StaticPods)
         cordons = cordons if line.Cordons is None else to_cordons(line.Cordons)
     check_consistent(entries.values())
     return replace(
@@ -97,6 +102,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         sockets=sockets,
         pre_starts=pre_starts,
         unlisted=unlisted,
+        static_pods=static_pods,
         cordons=cordons,
         journal=replace(mark, sequence=mark.sequence + len(newer)),
     )

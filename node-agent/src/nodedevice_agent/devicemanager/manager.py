@@ -22,6 +22,7 @@ from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
+from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
 
 # After a restart, how long the last published numbers stay while plugins have not listed their devices yet.
 SETTLE_SECONDS = 10.0
@@ -58,10 +59,11 @@ class DeviceManager:
         self._waits_for_runtime = waits_for_runtime
         self._waits_for_cordons = waits_for_cordons
         self._flapping = flapping
-        # every pod of this node that has not ended, with or without devices
+        # every pod of this node that has not ended, with or without devices; without unproven mirror pods
         self.pods: dict[str, Pod] = {}
         # by UID of one of these pods: the requests (container, resource name) that the kubelet has met, which the Pod above lacks
         self._met_by_kubelet: dict[str, frozenset[tuple[str, str]]] = {}
+        self._static_pods = StaticPods(checkpoint.static_pods if checkpoint is not None else ())
         # resources with devices being released, and when to publish that (monotonic seconds)
         self._publish_releasing_at: dict[str, float] = {}
         tickets = count(1)
@@ -148,23 +150,66 @@ class DeviceManager:
 
     def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:
         """The complete list of this node's pods: a pod that is not in it is gone."""
-        present = {pod.uid: pod for pod in pods}
-        for pod in present.values():
-            if pod.api_uid:
-                # an allocation recovered from the API has a static pod under its mirror pod's UID
-                self.book.rename(pod.api_uid, pod.uid)
-                self._reallocations.drop(pod.api_uid)
+        pods = tuple(pods)
+        uids = {pod.uid for pod in pods}
+        self._static_pods.synced(uids)
+        present = {pod.uid: pod for pod in map(self._known_pod, pods) if pod is not None}
         effects: list[Effect] = []
-        for uid in sorted((self.pods.keys() | self.book.by_pod.keys()) - present.keys()):
-            effects += self.pod_gone(uid, now)
         for pod in present.values():
-            effects += self.pod_seen(pod, now)
+            effects += self._take_over(pod)
+        # an allocation that was recovered from the API has an unproven static pod under its mirror pod's UID
+        for uid in sorted((self.pods.keys() | self.book.by_pod.keys()) - present.keys() - uids):
+            effects += self._pod_over(uid, now)
+        for pod in present.values():
+            effects += self._pod_known(pod, now)
         return effects + self._reallocations.due(now)
 
     def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
         """A pod bound to this node, new or changed."""
+        known = self._known_pod(pod)
+        return self._pod_known(known, now) if known is not None else []
+
+    def static_pods_listed(self, found: Iterable[StaticPod], now: float) -> list[Effect]:
+        """The static pods among all sandboxes that the runtime can reach."""
+        return self._static_pods_proven(self._static_pods.listed(found, self.book.by_pod.keys()), now)
+
+    def static_pod_shown(self, found: StaticPod, now: float) -> list[Effect]:
+        """The runtime has a sandbox of this static pod."""
+        return self._static_pods_proven(self._static_pods.shown(found), now)
+
+    def static_pod_removed(self, pod_uid: str) -> None:
+        """The runtime has removed a sandbox of this static pod."""
+        if pod_uid not in self.containers.by_pod:
+            self._static_pods.removed(pod_uid)
+
+    def _known_pod(self, pod: Pod) -> Pod | None:
+        """The pod under the UID by which the runtime knows it; None for a mirror pod that is not proven to be one.
+
+        Without a runtime there is no proof: there a mirror pod is a pod like any other.
+        """
+        is_ordinary = not self._waits_for_runtime or pod.uid in self.pods
+        return pod if is_ordinary else self._static_pods.seen(pod)
+
+    def _static_pods_proven(self, proven: Iterable[Pod], now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for pod in proven:
+            effects += [*self._take_over(pod), *self._pod_known(pod, now)]
+            if pod.uid in self.book.by_pod:
+                # the next start knows whose devices these are
+                effects.append(SaveCheckpoint(durable=False))
+        return effects + self._reallocations.due(now) if effects else []
+
+    def _take_over(self, pod: Pod) -> list[Effect]:
+        """What was recovered from the API for a mirror pod is its static pod's."""
+        if pod.api_uid not in self.book.by_pod:
+            return []
+        self.book.rename(pod.api_uid, pod.uid)
+        self._reallocations.drop(pod.api_uid)
+        return [SaveCheckpoint(durable=False)]
+
+    def _pod_known(self, pod: Pod, now: float) -> list[Effect]:
         if pod.has_ended:
-            return self.pod_gone(pod.uid, now)
+            return self.pod_gone(pod.uid_in_api, now)
         if pod.uid in self._met_by_kubelet:
             pod = pod.without(self._met_by_kubelet[pod.uid])
         if self.pods.get(pod.uid) == pod:
@@ -184,8 +229,11 @@ class DeviceManager:
             return effects + self.allocator.pod_terminating(pod.uid)
         return effects + self.allocator.pod_seen(pod, now)
 
-    def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
-        """The API no longer has the pod, or it has ended."""
+    def pod_gone(self, uid: str, now: float) -> list[Effect]:
+        """The API no longer has the object of that UID, or its pod has ended."""
+        return self._pod_over(self._static_pods.gone(uid), now)
+
+    def _pod_over(self, pod_uid: str, now: float) -> list[Effect]:
         pod = self.pods.pop(pod_uid, None)
         self._met_by_kubelet.pop(pod_uid, None)
         effects = self._publish_reserved(pod) if pod is not None else []
@@ -215,7 +263,7 @@ class DeviceManager:
         if not met:
             return []
         self._met_by_kubelet[pod_uid] = self._met_by_kubelet.get(pod_uid, frozenset()) | met
-        return [*self.allocator.pod_terminating(pod_uid), *self.pod_seen(pod, now)]
+        return [*self.allocator.pod_terminating(pod_uid), *self._pod_known(pod, now)]
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
         """The runtime reported that all containers of a pod that has ended or is gone have ended: its devices are free."""
@@ -300,8 +348,14 @@ class DeviceManager:
             if resource.state is not EndpointState.GONE or resource.holders
         }
         allocations = tuple(self.book) if self.book.by_pod else ()
-        pre_starts, unlisted = tuple(self.pre_starts.required), self.containers.unlisted()
-        return Checkpoint(allocations, registered, pre_starts=pre_starts, unlisted=unlisted, cordons=dict(self.cordons))
+        return Checkpoint(
+            allocations,
+            registered,
+            pre_starts=tuple(self.pre_starts.required),
+            unlisted=self.containers.unlisted(),
+            static_pods=self._static_pods.of(self.book.by_pod.keys()),
+            cordons=dict(self.cordons),
+        )
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 

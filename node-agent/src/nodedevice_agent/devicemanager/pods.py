@@ -49,7 +49,8 @@ class Container:
 class Pod:
     """containers: init containers and sidecars in their order, then app containers. has_ended: Succeeded or Failed.
 
-    uid: as the kubelet and the runtime know it. api_uid: the UID in the API where that differs (a static pod's mirror pod).
+    uid: the object's in the API; of a proven static pod as the runtime knows it. api_uid: the UID in the API where that differs.
+    config_hash: by its annotations, the UID of the static pod that it mirrors, which anybody may claim; see static_pods.
     """
 
     uid: str
@@ -59,6 +60,7 @@ class Pod:
     has_ended: bool = False
     is_terminating: bool = False
     api_uid: str = ""
+    config_hash: str = ""
     # what to allocate, in the kubelet's order; within a container by resource name
     device_requests: "tuple[DeviceRequest, ...]" = field(init=False, repr=False, compare=False)
 

@@ -5,7 +5,6 @@ of a container that requests devices, the settings that a device plugin must not
 """
 
 import logging
-import re
 
 import msgspec
 from lightkube.core import resource as res
@@ -15,6 +14,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Ch
 from nodedevice_agent.devicemanager.allocation.container_edits import normalized
 from nodedevice_agent.devicemanager.cordons import Cordons
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings, Pod
+from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, CONFIG_MIRROR, is_config_hash
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, api_info, until_done
 from nodedevice_agent.kube.nodedevice import PODS, Publisher
@@ -24,10 +24,6 @@ from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
 
-# Source: kubelet pkg/kubelet/types/constants.go and pkg/kubelet/config/common.go, applyDefaults @ 1.37
-_CONFIG_HASH = "kubernetes.io/config.hash"
-_CONFIG_MIRROR = "kubernetes.io/config.mirror"
-_HASH = re.compile("[0-9a-f]{32}")
 _IS_OVER = ("Succeeded", "Failed")
 
 
@@ -125,7 +121,7 @@ class PodWatch:
         self._host.do(self._host.manager.pod_seen(from_api(found), self._host.now()))
 
     def deleted(self, found: PodObject) -> None:
-        self._host.do(self._host.manager.pod_gone(from_api(found).uid, self._host.now()))
+        self._host.do(self._host.manager.pod_gone(found.metadata.uid or "", self._host.now()))
 
 
 def from_api(pod: PodObject) -> Pod:
@@ -133,10 +129,8 @@ def from_api(pod: PodObject) -> Pod:
     # devices allocated through dynamic resource allocation (KEP-5004) under the same name come from a DRA driver
     mappings = claims.requestMappings or () if claims is not None else ()
     by_claim = frozenset((mapping.containerName, mapping.resourceName) for mapping in mappings)
-    uid = pod.metadata.uid or ""
-    static_uid = _static_uid(pod)
     return Pod(
-        uid=static_uid or uid,
+        uid=pod.metadata.uid or "",
         namespace=pod.metadata.namespace or "",
         name=pod.metadata.name,
         containers=(
@@ -145,19 +139,15 @@ def from_api(pod: PodObject) -> Pod:
         ),
         has_ended=pod.status.phase in _IS_OVER,
         is_terminating=pod.metadata.deletionTimestamp is not None,
-        api_uid=uid if static_uid else "",
+        config_hash=_config_hash(pod),
     )
 
 
-def _static_uid(pod: PodObject) -> str:
-    """The UID of the static pod that this pod mirrors; empty for all others.
-
-    A mirror pod has a UID of its own in the API, while kubelet and runtime identify the pod by a hash. The annotation cannot
-    impersonate a pod of the API: their UIDs have another form.
-    """
+def _config_hash(pod: PodObject) -> str:
+    """The UID of the static pod that this pod claims to mirror; empty for all others."""
     annotations = pod.metadata.annotations or {}
-    found = annotations.get(_CONFIG_HASH, "") if _CONFIG_MIRROR in annotations else ""
-    return found if _HASH.fullmatch(found) else ""
+    found = annotations.get(CONFIG_HASH, "") if CONFIG_MIRROR in annotations else ""
+    return found if is_config_hash(found) else ""
 
 
 def _container(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]], *, is_init: bool) -> Container:

@@ -2,12 +2,13 @@
 
 The checkpoint has pod UIDs, and keeps finished pods until the next pod requests a device. Pod resources have pod names, and omit
 init containers that end. The API reports which pods have finished. A pod that is in pod resources and not (yet) in the API holds
-its devices. Without a readable checkpoint the names are used alone.
+its devices. Without a readable checkpoint the names are used alone. A static pod's UID is the kubelet's own; its mirror pod is the
+one with that UID in its annotation and with the name that the kubelet has for it.
 Source: kubelet pkg/kubelet/cm/devicemanager (checkpoint) and pkg/kubelet/apis/podresources @ 1.37.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa, each_device_once
 from nodedevice_agent.devicemanager.pods import Pod
@@ -37,12 +38,14 @@ class KubeletState:
 class Attribution:
     """allocations: each device belongs to one pod. unknown_pods: pods with devices that are not (yet) in the API.
 
-    conflicts: allocations left out because the kubelet reports their device for two pods.
+    conflicts: allocations left out because the kubelet reports their device for two pods. static_pods: the kubelet's UID of each
+    static pod with devices, by the UID of its mirror pod, under which its allocations are.
     """
 
     allocations: tuple[Allocation, ...]
     unknown_pods: Mapping[str, Pod]
     conflicts: tuple[Allocation, ...]
+    static_pods: Mapping[str, str] = field(default_factory=dict)
 
 
 def attribute(
@@ -58,18 +61,23 @@ def attribute(
     the kubelet contradicts itself, it stays.
     """
     named: dict[str, tuple[str, str]] = {}
+    static_pods: dict[str, str] = {}
     if state.entries is None:
         claimed = list(_by_name(state.rows or (), pods, resources))
     else:
         named = _names(state.entries, state.rows or ())
-        unfinished = pods.keys() | (named.keys() - set(ended))
-        claimed = [entry for entry in state.entries if entry.pod_uid in unfinished]
+        static_pods = _static_pods(named, pods)
+        # without any names a static pod's devices are known to be held, and not by which mirror pod
+        claimed_uids = {pod.config_hash for pod in pods.values()} if state.rows is None else set()
+        unfinished = pods.keys() | ((named.keys() | claimed_uids) - set(ended))
+        entries = _under_uids_of_the_api(state.entries, static_pods)
+        claimed = [entry for entry in entries if entry.pod_uid in unfinished]
     known = [allocation for allocation in claimed if allocation.resource_name in resources and allocation.device_ids]
     attributed = {(a.pod_uid, a.container, a.resource_name) for a in before}
     known.sort(key=lambda a: ((a.pod_uid, a.container, a.resource_name) not in attributed, a.pod_uid, a.container))
     kept, conflicts = each_device_once(known)
-    unknown = {a.pod_uid for a in kept} - pods.keys()
-    return Attribution(kept, {uid: Pod(uid, *named[uid], containers=()) for uid in unknown}, conflicts)
+    unknown = ({a.pod_uid for a in kept} - pods.keys()) & named.keys()
+    return Attribution(kept, {uid: Pod(uid, *named[uid], containers=()) for uid in unknown}, conflicts, static_pods)
 
 
 def _names(entries: Iterable[Allocation], rows: Iterable[PodResourcesRow]) -> dict[str, tuple[str, str]]:
@@ -80,6 +88,18 @@ def _names(entries: Iterable[Allocation], rows: Iterable[PodResourcesRow]) -> di
         for entry in entries
         if (key := (entry.resource_name, entry.container, entry.device_ids)) in by_devices
     }
+
+
+def _static_pods(named: Mapping[str, tuple[str, str]], pods: Mapping[str, Pod]) -> dict[str, str]:
+    """The kubelet's UID by that of the mirror pod. Anybody may set its annotation, but the name for the UID is the kubelet's."""
+    return {
+        uid: pod.config_hash for uid, pod in pods.items() if named.get(pod.config_hash) == (pod.namespace, pod.name)
+    }
+
+
+def _under_uids_of_the_api(entries: Iterable[Allocation], static_pods: Mapping[str, str]) -> list[Allocation]:
+    uids = {kubelets: uid for uid, kubelets in static_pods.items()}
+    return [replace(entry, pod_uid=uids[entry.pod_uid]) if entry.pod_uid in uids else entry for entry in entries]
 
 
 def _by_name(

@@ -41,7 +41,10 @@ class Mirror(DeviceManager):
         # allocations left out because the kubelet reports their device for two pods
         self.conflicts: tuple[Allocation, ...] = ()
         self._state: KubeletState | None = None
+        # with the kubelet's UIDs of static pods
         self._ended: set[str] = set()
+        # the kubelet's UID by the mirror pod's
+        self._static_uids: Mapping[str, str] = {}
         self._unknown_pods: dict[str, Pod] = {}
 
     # -- the kubelet ------------------------------------------------------------------------------------------------------
@@ -72,11 +75,12 @@ class Mirror(DeviceManager):
 
     def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:
         """The complete list of this node's pods. Every resource is published again: pod names may be known only now."""
-        found = {pod.uid: pod for pod in pods}
+        found = {pod.uid: self._with_first_hash(pod) for pod in pods}
         earlier = self.pods.keys() if self._state else self.pods.keys() | self.book.by_pod.keys()
         gone = earlier - found.keys()
         self.pods = {uid: pod for uid, pod in found.items() if not pod.has_ended}
-        self._ended = (self._ended | gone | found.keys()) - self.pods.keys()
+        over = gone | (found.keys() - self.pods.keys())
+        self._ended = (self._ended | over | self._static_uids_of(over)) - self.pods.keys()
         self.is_outdated = True
         return self._attribute() + [Publish(name) for name in sorted(self.resources)]
 
@@ -84,6 +88,7 @@ class Mirror(DeviceManager):
         """A pod bound to this node, new or changed."""
         if pod.has_ended:
             return self.pod_gone(pod.uid, now)
+        pod = self._with_first_hash(pod)
         if self.pods.get(pod.uid) == pod:
             return []
         self.pods[pod.uid] = pod
@@ -97,7 +102,7 @@ class Mirror(DeviceManager):
         self.pods.pop(pod_uid, None)
         entries = (self._state.entries if self._state else None) or ()
         if pod_uid in self.book.by_pod or any(entry.pod_uid == pod_uid for entry in entries):
-            self._ended.add(pod_uid)
+            self._ended |= {pod_uid} | self._static_uids_of([pod_uid])
         if pod_uid not in self.book.by_pod:
             return []
         self.is_outdated = True
@@ -121,6 +126,13 @@ class Mirror(DeviceManager):
 
     # -- internals -----------------------------------------------------------------------------------------------------
 
+    def _with_first_hash(self, pod: Pod) -> Pod:
+        before = self.pods.get(pod.uid)
+        return pod if before is None else replace(pod, config_hash=before.config_hash)
+
+    def _static_uids_of(self, pod_uids: Iterable[str]) -> set[str]:
+        return {self._static_uids[uid] for uid in pod_uids if uid in self._static_uids}
+
     def _pending_calls(self, now: float) -> list[Effect]:
         """None: the kubelet has the plugins' responses, and calls PreStartContainer itself."""
         return []
@@ -132,6 +144,7 @@ class Mirror(DeviceManager):
         else:
             found = attribute(self._state, self.pods, self._ended, self.resources, tuple(self.book))
         self._unknown_pods, self.conflicts = dict(found.unknown_pods), found.conflicts
+        self._static_uids = found.static_pods
         desired: dict[str, list[Allocation]] = {}
         for allocation in found.allocations:
             desired.setdefault(allocation.pod_uid, []).append(allocation)

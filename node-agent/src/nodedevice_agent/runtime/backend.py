@@ -146,8 +146,12 @@ class NriBackend:
     # -- containers -----------------------------------------------------------------------------------------------------
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
+        now = self._host.now()
+        effects = self.events.sandbox_shown(sandbox, now)
         if self._manager.containers.doubtful:
-            self._host.do(self.events.creating(sandbox.uid, container.name, self._host.now()))
+            effects += self.events.creating(sandbox.uid, container.name, now)
+        if effects:
+            self._host.do(effects)
         self._leave_to_kubelet(sandbox.uid)
         decision = self._injection.decide(sandbox, container.name)
         if decision is None:

@@ -13,6 +13,7 @@ from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoi
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
 from nodedevice_agent.devicemanager.runtime import ContainerInstance, ContainerState, RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
 from nodedevice_agent.runtime.injection import Grant, fingerprints, marks_of, shows_edits
 
 # After the end of its pod, how long a container that was found without a process may still be started: as long as the kubelet
@@ -33,6 +34,10 @@ class ContainerEvents:
         self._is_first = True
 
     # -- events ---------------------------------------------------------------------------------------------------------
+
+    def sandbox_shown(self, sandbox: Sandbox, now: float) -> list[Effect]:
+        """A container is created in it: proof of a static pod, if it is one's."""
+        return [e for found in _static_pods([sandbox]) for e in self._manager.static_pod_shown(found, now)]
 
     def creating(self, pod_uid: str, container: str, now: float) -> list[Effect]:
         """Its creation is requested: an earlier, unlisted instance has ended, or the kubelet would end it first."""
@@ -79,12 +84,15 @@ class ContainerEvents:
         for instance in self._containers.of_pod(sandbox.uid):
             if instance.sandbox_id == sandbox.id:
                 effects += self.ended(sandbox.uid, instance.id, now)
+        self._manager.static_pod_removed(sandbox.uid)
         return effects
 
     def synchronized(
         self, sandboxes: Iterable[Sandbox], containers: Iterable[RunningContainer], now: float
     ) -> list[Effect]:
         """What the runtime can reach. A container that was alive and is not listed may live on: see UNLISTED_SECONDS."""
+        sandboxes = tuple(sandboxes)
+        effects = self._manager.static_pods_listed(_static_pods(sandboxes), now)
         known = {instance.id: instance for instance in self._containers}
         pod_uids = {sandbox.id: sandbox.uid for sandbox in sandboxes}
         alive: list[ContainerInstance] = []
@@ -103,7 +111,6 @@ class ContainerEvents:
                 alive.append(a if a.unlisted_since is not None else replace(a, unlisted_since=now))
         unlisted = self._containers.unlisted()
         gone = self._containers.synchronized(a for a in alive if not self._requests_nothing(a.pod_uid))
-        effects: list[Effect] = []
         if self._containers.unlisted() != unlisted:
             effects.append(SaveCheckpoint(durable=False))
         for instance in gone:
@@ -231,6 +238,10 @@ class ContainerEvents:
         names = {a.resource_name for a in self._book.of_pod(instance.pod_uid)} | instance.fingerprints.keys()
         names |= {request.resource_name for request in pod.device_requests} if pod is not None else set()
         return [Publish(name) for name in sorted(names & self._manager.resources.keys())]
+
+
+def _static_pods(sandboxes: Iterable[Sandbox]) -> list[StaticPod]:
+    return [StaticPod(s.uid, s.namespace, s.name) for s in sandboxes if is_config_hash(s.uid)]
 
 
 def _saved(instance: ContainerInstance) -> list[Effect]:

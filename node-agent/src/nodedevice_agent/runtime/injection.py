@@ -26,12 +26,10 @@ from nodedevice_agent.devicemanager.allocation.held_calls import PendingPreStart
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Pod
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, is_config_hash
 
 # a YAML list of plugin names; YAML separates them by characters that no name has
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
-# Source: kubelet pkg/kubelet/config/common.go, applyDefaults @ 1.37
-_CONFIG_HASH = "kubernetes.io/config.hash"
-_HASH = re.compile("[0-9a-f]{32}")
 _FINGERPRINT_DIGITS = 12
 
 
@@ -205,10 +203,8 @@ def _grant(container: str, version: InjectionVersion) -> Grant | Refusal:
 
 
 def _has_uid_of_manifest(sandbox: Sandbox) -> bool:
-    """A static pod whose author chose its UID. Its mirror pod in the API has another, and the annotation that links the two
-    proves nothing: any pod could have it.
-    """
-    return sandbox.annotations.get(_CONFIG_HASH) == sandbox.uid and not _HASH.fullmatch(sandbox.uid)
+    """A static pod whose author chose its UID, which may be any: its mirror pod in the API is not matched with it."""
+    return sandbox.annotations.get(CONFIG_HASH) == sandbox.uid and not is_config_hash(sandbox.uid)
 
 
 def requires_plugin(sandbox: Sandbox, container: str) -> bool:

@@ -20,6 +20,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
 )
 from nodedevice_agent.devicemanager.cordons import Cordons
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
+from nodedevice_agent.devicemanager.static_pods import StaticPod
 
 GPU = "example.com/gpu"
 START = JournalMark("ours", 7)
@@ -51,7 +52,8 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
     pre_starts = tuple((uid, "main", GPU) for uid in uids if draw(st.booleans()))
     unlisted = tuple(UnlistedContainer(uid, "main", f"c-{uid}", "s") for uid in uids if draw(st.booleans()))
     cordons = draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _CORDONS, max_size=2))
-    return Checkpoint(tuple(allocations), registered, "boot-1", sockets, pre_starts, unlisted, cordons)
+    static_pods = draw(st.sampled_from([(), (StaticPod("0" * 32, "kube-system", "é<"),)]))
+    return Checkpoint(tuple(allocations), registered, "boot-1", sockets, pre_starts, unlisted, static_pods, cordons)
 
 
 def ordered(checkpoint: Checkpoint) -> Checkpoint:

@@ -1,6 +1,7 @@
 """A restart: state restored from the checkpoint, or recovered from the API when the checkpoint was lost."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,10 +9,13 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Ch
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
+from nodedevice_agent.devicemanager.static_pods import StaticPod
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, is_saved, pod, published
 
 SETTLE_SECONDS = 10
+HASH = "0123456789abcdef0123456789abcdef"
+STATIC_POD = StaticPod(HASH, "default", "p")
 
 
 def restarted_with_one_pod(**options: Any) -> Scenario:
@@ -107,14 +111,21 @@ class TestFromCheckpoint:
         scenario.happens("containers_ended", "p")
         assert scenario.held() == {}
 
-    def test_a_static_pod_that_was_stored_under_its_mirror_pods_uid(self) -> None:
-        scenario = restarted_with_one_pod()
-        scenario.happens("pods_synced", [pod("hash", gpu=1, api_uid="p")])
-        assert scenario.held() == {"hash/main": ("d0",)}
-        scenario.happens("pods_synced", [pod("hash", gpu=1, api_uid="p2")])
-        assert scenario.held() == {"hash/main": ("d0",)}
-        scenario.gone("hash")
-        assert scenario.held() == {}
+    @pytest.mark.parametrize("is_shown_first", [False, True])
+    def test_a_static_pod_that_was_stored_under_its_mirror_pods_uid(self, is_shown_first: bool) -> None:
+        scenario = restarted_with_one_pod(waits_for_runtime=True)
+        events = [("pods_synced", [pod("p", gpu=1, config_hash=HASH)]), ("static_pods_listed", [STATIC_POD])]
+        for event, found in reversed(events) if is_shown_first else events:
+            scenario.happens(event, found)
+            assert scenario.snapshot().releasing == 0
+        assert scenario.held() == {f"{HASH}/main": ("d0",)}
+        # the kubelet makes the mirror pod again when somebody deletes it
+        scenario.happens("pods_synced", [replace(pod("p2", gpu=1, config_hash=HASH), name="p")])
+        assert scenario.held() == {f"{HASH}/main": ("d0",)}
+        scenario.gone("p")
+        assert scenario.snapshot().releasing == 0
+        scenario.gone("p2")
+        assert scenario.snapshot().releasing == 1
 
     def test_a_restart_without_events_gives_an_equal_checkpoint(self) -> None:
         before = Scenario.with_plugin(3, nics=["n0"]).run(pod("p", gpu=1), pod("q", gpu=1, nic=1))
@@ -123,9 +134,9 @@ class TestFromCheckpoint:
         assert set(after.manager.checkpoint().registered) == {GPU, NIC}
 
 
-def lost(*resources: str) -> Scenario:
+def lost(*resources: str, **options: Any) -> Scenario:
     """The checkpoint was lost; plugins of these resources have registered again; nothing is recovered from the API yet."""
-    scenario = Scenario(is_recovering=True)
+    scenario = Scenario(is_recovering=True, **options)
     for endpoint, name in enumerate(resources, 1):
         scenario.plugin(2, name, endpoint)
     return scenario
@@ -136,9 +147,9 @@ def knows(*allocations: Allocation, resources: Iterable[str] = ()) -> Checkpoint
     return Checkpoint(allocations, dict.fromkeys(resources, ()))
 
 
-def called_again() -> tuple[Scenario, CallAllocate]:
+def called_again(**options: Any) -> tuple[Scenario, CallAllocate]:
     """A device of a pod is recovered, without a response; the call for it."""
-    scenario = lost(GPU)
+    scenario = lost(GPU, **options)
     (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
     return scenario, call
 
@@ -202,16 +213,17 @@ class TestLostCheckpoint:
 
     @pytest.mark.parametrize("fails_first", [False, True], ids=["in flight", "failed"])
     def test_a_call_for_a_static_pod_is_made_again_under_the_uid_of_the_runtime(self, fails_first: bool) -> None:
-        scenario, call = called_again()
+        scenario, call = called_again(waits_for_runtime=True)
         if fails_first:
             scenario.fail(call)
-        (again,) = calls(scenario.happens("pods_synced", [pod("hash", gpu=1, api_uid="p")]))
+        scenario.happens("pods_synced", [pod("p", gpu=1, config_hash=HASH)])
+        (again,) = calls(scenario.happens("static_pod_shown", STATIC_POD))
         # the response to the first call changes nothing any more
         scenario.fail(call)
         assert calls(scenario.passes(30)) == []
-        assert scenario.answer(again, b"again") == [SaveCheckpoint(durable=True, pod_uid="hash"), Publish(GPU)]
+        assert scenario.answer(again, b"again") == [SaveCheckpoint(durable=True, pod_uid=HASH), Publish(GPU)]
         (kept,) = scenario.manager.book
-        assert (kept.pod_uid, kept.response) == ("hash", b"again")
+        assert (kept.pod_uid, kept.response) == (HASH, b"again")
 
     @pytest.mark.kubelet("behaviour 61")
     @pytest.mark.parametrize("fails_first", [False, True], ids=["in flight", "failed"])

@@ -104,19 +104,18 @@ MIRROR = "kubernetes.io/config.mirror"
 
 
 @pytest.mark.parametrize(
-    ("annotations", "uid", "api_uid"),
+    ("annotations", "config_hash"),
     [
-        pytest.param({}, "u", "", id="an ordinary pod"),
-        pytest.param({CONFIG_HASH: HASH, MIRROR: HASH}, HASH, "u", id="a mirror pod"),
-        pytest.param({CONFIG_HASH: HASH}, "u", "", id="no mirror pod"),
-        pytest.param({CONFIG_HASH: "5f0c5b1e-0000-4000-8000-000000000000", MIRROR: "x"}, "u", "", id="another uid"),
+        pytest.param({}, "", id="an ordinary pod"),
+        pytest.param({CONFIG_HASH: HASH, MIRROR: HASH}, HASH, id="a mirror pod"),
+        pytest.param({CONFIG_HASH: HASH}, "", id="no mirror pod"),
+        pytest.param({CONFIG_HASH: "5f0c5b1e-0000-4000-8000-000000000000", MIRROR: "x"}, "", id="another uid"),
     ],
 )
-def test_a_static_pod_is_known_as_the_runtime_knows_it(annotations: dict[str, str], uid: str, api_uid: str) -> None:
+def test_a_mirror_pod_claims_the_uid_of_a_static_pod(annotations: dict[str, str], config_hash: str) -> None:
     metadata = {"name": "p", "namespace": "n", "uid": "u", "annotations": annotations}
     seen = from_api(pod({"containers": [container("main")]}, metadata=metadata))
-    assert (seen.uid, seen.api_uid) == (uid, api_uid)
-    assert seen.uid_in_api == "u"
+    assert (seen.uid, seen.api_uid, seen.config_hash) == ("u", "", config_hash)
 
 
 OWN = {

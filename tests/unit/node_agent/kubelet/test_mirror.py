@@ -1,5 +1,6 @@
 """The device manager of a node whose kubelet allocates: events in, effects and allocations out."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from nodedevice_agent.devicemanager.effects import (
     Publish,
     SaveCheckpoint,
 )
+from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
@@ -104,6 +106,70 @@ def test_a_pod_that_was_over_at_the_first_sight_holds_nothing() -> None:
     assert held(found) == {"one": ("d0",)}
     found.pods_synced([pod("one", gpu=1, has_ended=True)], 0.0)
     assert held(found) == {}
+
+
+HASH = "0123456789abcdef0123456789abcdef"
+STATIC = held_by(HASH, "d0")
+NAMED = (PodResourcesRow("default", "static", "main", GPU, ("d0",)),)
+
+
+def mirror_pod(uid: str, name: str = "static") -> Pod:
+    """An object with these annotations, whoever has made it."""
+    return replace(pod(uid, gpu=1), name=name, config_hash=HASH)
+
+
+class TestStaticPods:
+    """The kubelet has a UID of its own for them, and the names for it; the annotation of a pod proves nothing."""
+
+    @pytest.mark.parametrize("order", [["mirror", "evil"], ["evil", "mirror"]])
+    def test_they_are_shown_by_the_uid_of_the_mirror_pod_of_their_name(self, order: list[str]) -> None:
+        found = mirror()
+        objects = {"mirror": mirror_pod("mirror"), "evil": mirror_pod("evil", "evil")}
+        found.pods_synced([objects[name] for name in order], 0.0)
+        message(found, STATIC, rows=NAMED)
+        assert held(found) == {"mirror": ("d0",)}
+        for gone in (lambda: found.pod_gone("evil", 0.0), lambda: found.pods_synced([objects["mirror"]], 0.0)):
+            gone()
+            assert held(found) == {"mirror": ("d0",)}
+
+    def test_without_a_mirror_pod_they_are_shown_by_the_uid_of_the_kubelet(self) -> None:
+        found = mirror()
+        found.pods_synced([mirror_pod("evil", "evil")], 0.0)
+        message(found, STATIC, rows=NAMED)
+        assert held(found) == {HASH: ("d0",)}
+        found.pod_gone("evil", 0.0)
+        assert held(found) == {HASH: ("d0",)}
+        found.pod_seen(mirror_pod("mirror"), 0.0)
+        assert held(found) == {"mirror": ("d0",)}
+
+    @pytest.mark.parametrize("is_listed", [True, False])
+    def test_their_end_is_that_of_the_mirror_pod(self, is_listed: bool) -> None:
+        found = mirror()
+        found.pods_synced([mirror_pod("mirror")], 0.0)
+        message(found, STATIC, rows=NAMED)
+        if is_listed:
+            found.pods_synced([], 0.0)
+        else:
+            found.pod_gone("mirror", 0.0)
+        # the kubelet keeps the entry, and for a moment even the name
+        message(found, STATIC, rows=NAMED)
+        assert held(found) == {}
+        found.pod_seen(mirror_pod("again"), 0.0)
+        assert held(found) == {"again": ("d0",)}
+
+    def test_the_first_hash_of_an_object_stays(self) -> None:
+        found = mirror()
+        found.pods_synced([mirror_pod("mirror")], 0.0)
+        message(found, STATIC, rows=NAMED)
+        found.pod_seen(replace(mirror_pod("mirror"), config_hash="f" * 32), 0.0)
+        assert held(found) == {"mirror": ("d0",)}
+
+    def test_while_the_kubelet_has_no_names_they_hold_their_devices_without_one(self) -> None:
+        found = mirror()
+        found.pods_synced([mirror_pod("evil", "evil"), mirror_pod("mirror")], 0.0)
+        message(found, STATIC, rows=None)
+        assert held(found) == {HASH: ("d0",)}
+        assert found.pod(HASH) is None
 
 
 def test_a_device_passes_from_one_pod_to_another() -> None:

@@ -13,6 +13,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import ContainerE
 from nodedevice_agent.devicemanager.cordons import Cordons
 from nodedevice_agent.devicemanager.resource import Resource
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
+from nodedevice_agent.devicemanager.static_pods import StaticPod
 
 NO_NUMA_NODE = -1
 _MAX_MESSAGE = 300
@@ -87,7 +88,7 @@ class Checkpoint:
     registered: healthy device IDs by resource; a restart uses only the names. boot_id: of the kernel at writing time.
     sockets: the plugins that were connected; only a hint for the next start, so invalid entries do not make the file corrupt.
     pre_starts: the pending PreStartContainer calls. unlisted: containers that may live, and that the runtime does not list.
-    cordons: by resource name; without empty ones.
+    static_pods: those with allocations, as the runtime has shown them. cordons: by resource name; without empty ones.
     journal: the last journal line that is included; None without a journal, as in a kubelet's checkpoint.
     """
 
@@ -97,6 +98,7 @@ class Checkpoint:
     sockets: tuple[PluginSocket, ...] = ()
     pre_starts: tuple[AllocationKey, ...] = ()
     unlisted: tuple[UnlistedContainer, ...] = ()
+    static_pods: tuple[StaticPod, ...] = ()
     cordons: Mapping[str, Cordons] = field(default_factory=dict)
     journal: JournalMark | None = None
 

@@ -1,0 +1,102 @@
+"""Which pods of the API mirror static pods, and by which UID the runtime knows those.
+
+The kubelet gives a static pod a hash as its UID. Its mirror pod in the API has a UID of its own, and the hash in an annotation,
+which whoever may create pods can set and change as well. So an annotation counts only once the runtime has shown a sandbox of that
+UID with the mirror pod's namespace and name: only a file on the node leads to one. Until then the pod gets nothing. The first
+annotation of an object stays, a hash has one object, and the end of an object ends no other.
+Source: kubelet pkg/kubelet/types/constants.go and pkg/kubelet/config/common.go, applyDefaults @ 1.37.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+import msgspec
+
+from nodedevice_agent.devicemanager.pods import Pod
+
+CONFIG_HASH = "kubernetes.io/config.hash"
+CONFIG_MIRROR = "kubernetes.io/config.mirror"
+_HASH = re.compile("[0-9a-f]{32}")
+
+
+def is_config_hash(uid: str) -> bool:
+    """Whether it has the form of a static pod's UID; UIDs of the API have another."""
+    return _HASH.fullmatch(uid) is not None
+
+
+class StaticPod(msgspec.Struct, frozen=True):
+    """A static pod as the runtime has shown it; renamed as in the checkpoint's file."""
+
+    uid: str = msgspec.field(name="PodUID")
+    namespace: str = msgspec.field(name="Namespace")
+    name: str = msgspec.field(name="Name")
+
+
+class StaticPods:
+    """known: those of the checkpoint."""
+
+    def __init__(self, known: Iterable[StaticPod] = ()) -> None:
+        # by hash
+        self._known = {pod.uid: pod for pod in known}
+        # by UID in the API, as they were seen last, with their first hash
+        self._mirror_pods: dict[str, Pod] = {}
+        # hash to UID in the API, of proven ones
+        self._uids: dict[str, str] = {}
+
+    # -- the API ----------------------------------------------------------------------------------------------------------
+
+    def synced(self, uids: Collection[str]) -> None:
+        """UIDs of all objects: others are gone."""
+        self._mirror_pods = {uid: pod for uid, pod in self._mirror_pods.items() if uid in uids}
+        self._uids = {config_hash: uid for config_hash, uid in self._uids.items() if uid in uids}
+
+    def seen(self, pod: Pod) -> Pod | None:
+        """The pod under the UID by which the runtime knows it; None for one that is not proven to mirror a static pod."""
+        before = self._mirror_pods.get(pod.uid)
+        if before is None and not pod.config_hash:
+            return pod
+        if before is not None:
+            pod = replace(pod, config_hash=before.config_hash)
+        self._mirror_pods[pod.uid] = pod
+        return self._proven(pod)
+
+    def gone(self, uid: str) -> str:
+        """An object is gone. Returns the UID by which the runtime knows its pod."""
+        pod = self._mirror_pods.pop(uid, None)
+        if pod is None or self._uids.get(pod.config_hash) != uid:
+            return uid
+        del self._uids[pod.config_hash]
+        return pod.config_hash
+
+    # -- the runtime ------------------------------------------------------------------------------------------------------
+
+    def listed(self, found: Iterable[StaticPod], held: Collection[str]) -> list[Pod]:
+        """All that the runtime can reach; those with a mirror pod or devices stay. Returns the pods that are proven by it."""
+        self._known = {uid: pod for uid, pod in self._known.items() if uid in self._uids or uid in held}
+        return [proven for pod in found for proven in self.shown(pod)]
+
+    def shown(self, static_pod: StaticPod) -> list[Pod]:
+        """The runtime has a sandbox of it. Returns the pod that is proven by it, if any."""
+        if self._known.get(static_pod.uid) == static_pod:
+            return []
+        self._known[static_pod.uid] = static_pod
+        claims = [pod for pod in self._mirror_pods.values() if pod.config_hash == static_pod.uid]
+        return [proven for pod in claims if (proven := self._proven(pod)) is not None]
+
+    def removed(self, uid: str) -> None:
+        """The runtime has removed its last sandbox."""
+        if uid not in self._uids:
+            self._known.pop(uid, None)
+
+    def of(self, uids: Collection[str]) -> tuple[StaticPod, ...]:
+        """Those of these UIDs."""
+        return tuple(pod for uid, pod in self._known.items() if uid in uids)
+
+    def _proven(self, pod: Pod) -> Pod | None:
+        known = self._known.get(pod.config_hash)
+        if known is None or (known.namespace, known.name) != (pod.namespace, pod.name):
+            return None
+        if self._uids.setdefault(known.uid, pod.uid) != pod.uid:
+            return None
+        return replace(pod, uid=known.uid, api_uid=pod.uid, config_hash="")

@@ -1,0 +1,127 @@
+"""Static pods beside pods of a tenant who may create pods for a node and patch them: kubectl and the agent on a real API server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+
+from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
+from tests.integration.agent_process import AgentNode, holdings
+
+HASH = "0123456789abcdef0123456789abcdef"
+HASHES = [f"{number:032x}" for number in range(7)]
+
+
+def mirrors(config_hash: str) -> dict[str, str]:
+    """The annotations of a mirror pod."""
+    return {
+        "kubernetes.io/config.mirror": config_hash,
+        "kubernetes.io/config.hash": config_hash,
+        "kubernetes.io/config.source": "file",
+    }
+
+
+@pytest.fixture
+def socket(agent_node: AgentNode) -> Path:
+    return agent_node.folder / "nri.sock"
+
+
+@pytest.fixture
+async def runtime(socket: Path) -> AsyncIterator[FakeRuntime]:
+    async with FakeRuntime(socket) as runtime:
+        yield runtime
+
+
+def sandbox(node: AgentNode) -> api_pb2.PodSandbox:
+    """Of the static pod."""
+    return api_pb2.PodSandbox(id="s-static", name="static", namespace=node.namespace, uid=HASH)
+
+
+def container(number: int = 1) -> api_pb2.Container:
+    state = api_pb2.CONTAINER_RUNNING
+    return api_pb2.Container(id=f"static-{number}", pod_sandbox_id="s-static", name="c0", state=state)
+
+
+async def create_container(connection: PluginConnection, node: AgentNode, number: int = 1) -> bool:
+    """Whether the container was given its device."""
+    adjusted = await connection.create_container(sandbox(node), container(number))
+    return "nodedevice.io/devices" in adjusted.annotations
+
+
+async def patch_hash(node: AgentNode, name: str, config_hash: str) -> None:
+    args = ["annotate", "pod", name, "-n", node.namespace, "--overwrite", f"kubernetes.io/config.hash={config_hash}"]
+    await asyncio.to_thread(node.control_plane.kubectl, *args)
+
+
+async def test_a_tenant_gains_nothing_by_annotations(agent_node: AgentNode, socket: Path, runtime: FakeRuntime) -> None:
+    node = agent_node
+    node.start_agent({"--runtime": "nri", "--nri-socket": str(socket)})
+    connection = await runtime.plugin()
+    await node.free_plugin(3)
+    uid = await node.pod("static", annotations=mirrors(HASH))
+    assert await create_container(connection, node)
+    seen = await node.until_numbers(total=3, allocated=1, available=2)
+    assert [(entry["name"], entry["podUID"]) for entry in seen["allocations"]] == [("static", uid)]
+
+    # one pod with ever new hashes, that of the static pod among them
+    await node.pod("evil", annotations=mirrors(HASHES[0]))
+    for config_hash in (*HASHES[1:], HASH):
+        await patch_hash(node, "evil", config_hash)
+    await node.pod("thief", annotations=mirrors(HASH))
+    # what comes afterwards is served, and published
+    await node.pod("honest")
+    seen = await node.until_numbers(total=3, allocated=2, available=1)
+    assert holdings(seen) == {"static/c0": ["d0"], "honest/c0": ["d1"]}
+
+    for name in ("evil", "thief"):
+        await node.delete_pod(name)
+    await node.pod("next", [2])
+    seen = await node.until(lambda status: bool(status["waiting"]))
+    assert (holdings(seen), seen["releasing"]) == ({"static/c0": ["d0"], "honest/c0": ["d1"]}, 0)
+    # it may start again with its device
+    assert await create_container(connection, node, 2)
+
+    # its own end is one
+    await node.delete_pod("static")
+    await node.until(lambda status: status["releasing"] == 1)
+    for number in (1, 2):
+        await connection.container_event("StopContainer", sandbox(node), container(number))
+    seen = await node.until(lambda status: "next/c0" in holdings(status))
+    assert holdings(seen) == {"honest/c0": ["d1"], "next/c0": ["d0", "d2"]}
+
+
+async def test_where_nothing_is_injected_one_object_is_one_pod(agent_node: AgentNode) -> None:
+    agent_node.start_agent()
+    await agent_node.free_plugin(8)
+    uid = await agent_node.pod("evil", annotations=mirrors(HASHES[0]))
+    for config_hash in HASHES[1:]:
+        await patch_hash(agent_node, "evil", config_hash)
+    await agent_node.pod("honest")
+    seen = await agent_node.until_numbers(total=8, allocated=2, available=6)
+    assert [entry["podUID"] for entry in seen["allocations"] if entry["name"] == "evil"] == [uid]
+    await agent_node.delete_pod("evil")
+    seen = await agent_node.until_numbers(total=8, allocated=1, available=7)
+    assert list(holdings(seen)) == ["honest/c0"]
+
+
+async def test_a_restart_keeps_the_device_of_a_static_pod_that_has_no_sandbox(
+    agent_node: AgentNode, socket: Path, runtime: FakeRuntime
+) -> None:
+    """As after a reboot: its mirror pod is in the API before the kubelet starts it again."""
+    node = agent_node
+    node.start_agent({"--runtime": "nri", "--nri-socket": str(socket)})
+    connection = await runtime.plugin()
+    await node.free_plugin(1)
+    uid = await node.pod("static", annotations=mirrors(HASH))
+    assert await create_container(connection, node)
+    await node.until_numbers(total=1, allocated=1, available=0)
+    node.agent.kill()
+    await node.pod("greedy")
+    node.agent.start()
+    connection = await runtime.plugin()
+    await node.plugin(1)
+    seen = await node.until(lambda status: bool(status["waiting"]))
+    assert [(entry["podUID"], entry["deviceIDs"]) for entry in seen["allocations"]] == [(uid, ["d0"])]
+    assert await create_container(connection, node, 2)

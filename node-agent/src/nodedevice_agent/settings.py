@@ -104,7 +104,19 @@ def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
         # it would be the working directory, and every socket there would be removed
         if not directory:
             raise AgentSettingsError(f"{flag} is empty: set a directory, or omit the flag for the default")
+    _check_absolute(settings)
     return settings
+
+
+def _check_absolute(settings: AgentSettings) -> None:
+    """Raises AgentSettingsError: what a relative path means depends on where the agent was started."""
+    for field in ("plugin_dir", "state_dir", "plugins_registry_dir", "kubelet_dir"):
+        path = Path(getattr(settings, field) or "/")
+        if not path.is_absolute():
+            flag = f"--{field.replace('_', '-')}"
+            raise AgentSettingsError(
+                f"{flag} {path} is a relative path: set an absolute one, such as {path.absolute()}"
+            )
 
 
 def combined(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:

@@ -213,6 +213,12 @@ def test_a_flag_that_cannot_be_is_refused_by_name(flag: str) -> None:
         pytest.param({"--http-address": "here:99999"}, "--http-address 'here:99999': must be", id="port too high"),
         pytest.param({"--plugin-dir": ""}, "--plugin-dir is empty", id="plugin directory without a name"),
         pytest.param({"--state-dir": ""}, "--state-dir is empty", id="state directory without a name"),
+        pytest.param(
+            {"--plugin-dir": "p"}, "--plugin-dir p is a relative path: set an abs", id="relative plugin directory"
+        ),
+        pytest.param({"--state-dir": "./s"}, f"such as {Path.cwd()}/s", id="relative state directory"),
+        pytest.param({"--kubelet-dir": "k"}, "--kubelet-dir k is a relative", id="relative directory of the kubelet"),
+        pytest.param({"--plugins-registry-dir": "r"}, "--plugins-registry-dir r is", id="relative plugins registry"),
         pytest.param({"--state-dir": "{tmp}/file/below"}, "--state-dir", id="state directory below a file"),
         pytest.param({"--plugin-dir": "{tmp}/" + "x" * 120}, "is too long", id="plugin directory too long"),
         pytest.param({"--plugin-dir": "{tmp}/file"}, "cannot be used", id="plugin directory is a file"),

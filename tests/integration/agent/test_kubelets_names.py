@@ -11,8 +11,6 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Ch
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.runtime import kubelet_takeover
 from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
-from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
@@ -50,6 +48,12 @@ def kubelet_allocates(kubelet_dir: Path, *containers: str) -> None:
 async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
     async with hosted(tmp_path, waits_for_runtime=True) as manager:
         yield manager
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices that the kubelet has to forget are searched for without a pause."""
+    monkeypatch.setattr(kubelet_takeover, "CHECK_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -98,15 +102,13 @@ async def test_after_a_restart_a_running_one_is_the_kubelets(
 
 
 async def test_the_kubelet_forgets_what_a_plugin_here_serves(
-    manager: HostedManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    manager: HostedManager, often: None, backend: NriBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(kubelet_takeover, "CHECK_SECONDS", 0.01)
     kubelet_dir = manager.folder / "kubelet"
     kubelet_allocates(kubelet_dir, "main")
-    takeover = KubeletTakeover(manager.manager, KubeletCheckpoint(kubelet_dir), kubelet_dir)
     plugin = FakePlugin(RESOURCE, {"a": FakeDevice()})
-    async with background(takeover.run()), asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         async with PodResources(kubelet_dir / "pod-resources" / "kubelet.sock") as kubelet:
             await asyncio.sleep(0.1)
             assert kubelet.calls == 0, "no plugin serves the name here"

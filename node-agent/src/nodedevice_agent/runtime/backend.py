@@ -56,7 +56,7 @@ class NriBackend:
         self._on_change = on_change
         kubelet_dir = Path(settings.kubelet_dir)
         self._kubelet = KubeletCheckpoint(kubelet_dir)
-        self._takeover = KubeletTakeover(host.manager, self._kubelet, kubelet_dir)
+        self._takeover = KubeletTakeover(host.manager, kubelet_dir)
         self._injection = Injection(host.manager, self._kubelet)
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
         self._plugin = NriPlugin(self, Path(settings.nri_socket), settings.nri_index)

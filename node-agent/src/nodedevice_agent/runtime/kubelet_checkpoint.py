@@ -22,6 +22,8 @@ class KubeletCheckpoint:
         self._kubelet_dir = kubelet_dir
         self._identity: FileIdentity | None = None
         self._checkpoint = Checkpoint()
+        # logged, until it is read again
+        self._problem = ""
 
     def __contains__(self, resource_name: object) -> bool:
         return resource_name in self._read().registered
@@ -40,8 +42,9 @@ class KubeletCheckpoint:
             found = file_identity(self._kubelet_dir / PLUGIN_DIR / CHECKPOINT)
             if found is None or found != self._identity:
                 self._checkpoint = read_checkpoint(self._kubelet_dir)
-                self._identity = found
+                self._identity, self._problem = found, ""
         except (OSError, CheckpointCorrupt) as exc:
-            log.warning("cannot read the kubelet's checkpoint", extra={"error": str(exc)})
-            self._checkpoint = Checkpoint()
+            if str(exc) != self._problem:
+                log.warning("cannot read the kubelet's checkpoint", extra={"error": str(exc)})
+            self._checkpoint, self._identity, self._problem = Checkpoint(), None, str(exc)
         return self._checkpoint

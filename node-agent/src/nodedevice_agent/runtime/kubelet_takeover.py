@@ -25,9 +25,10 @@ CHECK_SECONDS = 10.0
 class KubeletTakeover:
     """run() until cancelled."""
 
-    def __init__(self, manager: DeviceManager, checkpoint: KubeletCheckpoint, kubelet_dir: Path) -> None:
+    def __init__(self, manager: DeviceManager, kubelet_dir: Path) -> None:
         self._manager = manager
-        self._checkpoint = checkpoint
+        # of its own: read in a thread, as its checksum covers every byte of the plugins' responses
+        self._checkpoint = KubeletCheckpoint(kubelet_dir)
         self._socket = kubelet_dir / POD_RESOURCES
         # the outcome that was logged last: the names, and the error, if any
         self._logged: tuple[frozenset[str], str] = frozenset(), ""
@@ -39,7 +40,9 @@ class KubeletTakeover:
 
     async def _free(self) -> None:
         served = {name for name, found in self._manager.resources.items() if found.state is EndpointState.RUNNING}
-        names, problem = self._checkpoint.allocated_names() & served if served else frozenset[str](), ""
+        names, problem = frozenset[str](), ""
+        if served:
+            names = await asyncio.to_thread(self._checkpoint.allocated_names) & served
         if names:
             try:
                 await list_pod_resources(self._socket)

@@ -62,6 +62,17 @@ def test_what_is_allocated_here_stays() -> None:
     scenario.disconnect()
     assert scenario.happens("kubelet_allocated", "p", MAIN_GPU) == []
     assert scenario.held() == {"p/main": ("d0",)}
+    assert [request.resource_name for request in scenario.manager.pods["p"].device_requests] == [GPU]
+
+
+def test_a_static_pod_that_comes_again_waits_again() -> None:
+    """Its UID is the same."""
+    scenario = left()
+    for _ in range(2):
+        scenario.see(pod("p", gpu=1))
+        assert scenario.reasons() == {"p": "EndpointStopped"}
+        scenario.happens("kubelet_allocated", "p", MAIN_GPU)
+        scenario.gone("p")
 
 
 def test_its_pods_keep_no_resource_that_is_gone() -> None:

@@ -344,13 +344,15 @@ def test_requires_plugin(annotations: dict[str, str], is_held: bool) -> None:
     assert requires_plugin(Sandbox("s", "p", "default", "uid", annotations), "main") == is_held
 
 
-def test_the_kubelets_resources_are_those_of_its_checkpoint(tmp_path: Path) -> None:
+def test_the_kubelets_resources_are_those_of_its_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     names = KubeletCheckpoint(tmp_path)
     assert GPU not in names
     (tmp_path / "device-plugins").mkdir()
     checkpoint = tmp_path / "device-plugins" / "kubelet_internal_checkpoint"
     checkpoint.write_text("{ torn")
     assert GPU not in names
+    assert GPU not in names
+    assert len(caplog.records) == 1
     checkpoint.write_bytes((CHECKPOINTS / "v2-two-gpus-numa1.json").read_bytes())
     assert "nvidia.com/gpu" in names
     assert GPU not in names

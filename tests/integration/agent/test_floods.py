@@ -83,9 +83,8 @@ async def test_changes_without_end_are_written_at_a_bounded_rate_and_others_are_
         await other.set_health("d0", healthy=False)
         await agent_node.until_numbers(total=2, allocated=0, available=1, resource_name=NIC)
         seconds = time.monotonic() - began
-        writes = status_writes(proxy, agent_node, began)
-        assert writes <= OBJECT_WRITES_AT_ONCE + OBJECT_WRITES_PER_SECOND * seconds + 1
-        assert writes > OBJECT_WRITES_AT_ONCE
+        most = OBJECT_WRITES_AT_ONCE + OBJECT_WRITES_PER_SECOND * seconds + 1
+        assert status_writes(proxy, agent_node, began) <= most
     await plugin.update(devices("last", "least"))
     seen = await agent_node.until(lambda seen: seen["total"] == 2)
     assert [device["id"] for device in seen["devices"]] == ["last", "least"]

@@ -141,6 +141,12 @@ class Apply:
     is_forced: bool
 
 
+def is_loss(node: NodeRecord, apply: Apply) -> bool:
+    """Whether the Node shows fewer devices after it. Such a write goes before others: a pod could be bound to what is not there."""
+    ours = {name: seen.capacity or 0 for name, seen in node.resources.items() if seen.is_ours}
+    return any(apply.numbers.get(name, 0) < number for name, number in ours.items())
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceStatus:
     """The status of one resource on its Node, for its conditions. `conflict_with` names the other writer.

@@ -1,6 +1,7 @@
 """Writes what is decided about a Node's capacity: one server-side apply after the other until the Node shows it.
 
-After each apply the API server's answer replaces the record, and everything is decided again.
+After each apply the API server's answer replaces the record, and everything is decided again. One Node is written so often at once
+and a second; what exceeds that is decided anew when it may be written, so the last state always arrives.
 """
 
 import logging
@@ -9,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from nodedevice_common.pacing import TokenBucket
+
 from nodedevice_operator.capacity.decide import (
     Apply,
     CapacityDecision,
@@ -16,6 +19,7 @@ from nodedevice_operator.capacity.decide import (
     as_before_rejection,
     contradictions,
     decide,
+    is_loss,
     statuses_when_rejected,
 )
 from nodedevice_operator.capacity.ownership import NodeHistory, history_of, with_conflicts
@@ -39,6 +43,12 @@ _MOST_ROUNDS: Final = 5
 _REPORT_AFTER: Final = 3
 
 
+# Of one Node: a device plugin can change its devices as fast as it likes.
+NODE_WRITES_PER_SECOND: Final = 5.0
+NODE_WRITES_AT_ONCE: Final = 20
+# Of those at once, so many are for losses only: a gain never makes the loss after it wait.
+_KEPT_FOR_LOSSES: Final = 1
+
 # The log line of each Event.
 _LOGGED: Final = {
     EventReason.CAPACITY_REPAIRED: "drift: another client changed an extended resource; restored it",
@@ -52,24 +62,27 @@ class CapacityMemory:
     """What is remembered of a Node between two reconciles.
 
     history: what was carried out. rejections: failed reconciles in a row. contradictions: those reported, by NodeDevice.
+    writes: its budget, from the first write on.
     """
 
     history: NodeHistory | None = None
     rejections: int = 0
     contradictions: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    writes: TokenBucket | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityOutcome:
     """The status of each resource (None: what is stored holds), and when to reconcile again (`due_at`, monotonic seconds).
 
-    No statuses where the Node is gone, or another one. has_written: the Node was changed. rejection: why it could not be, in the
-    API server's words.
+    No statuses where the Node is gone, or another one. has_written: the Node was changed. is_late: it has still to be written, when
+    its budget allows it. rejection: why it could not be, in the API server's words.
     """
 
     statuses: Mapping[str, ResourceStatus | None]
     due_at: float | None = None
     has_written: bool = False
+    is_late: bool = False
     rejection: str = ""
 
 
@@ -141,7 +154,9 @@ class CapacityReconciler:
                 self._changed_at[node] = changed_at
             raise
         memory.rejections = 0
-        if changed_at is not None and outcome.has_written:
+        if changed_at is not None and outcome.is_late:
+            self._changed_at[node] = changed_at
+        elif changed_at is not None and outcome.has_written:
             self.metrics.change_to_node_seconds.observe(self.clock() - changed_at)
         return outcome
 
@@ -189,6 +204,11 @@ class CapacityReconciler:
                 return _NOTHING
             decision = self._decide(node, memory.history, agent)
             if decision.apply is not None:
+                wait = self._wait_seconds(memory, is_loss=is_loss(node, decision.apply))
+                if wait > 0.0:
+                    return CapacityOutcome(
+                        dict.fromkeys(decision.statuses), self.clock() + wait, has_written, is_late=True
+                    )
                 try:
                     if not await self._write(node, decision.apply):
                         return _NOTHING
@@ -204,6 +224,14 @@ class CapacityReconciler:
             if decision.apply is None:
                 return CapacityOutcome(decision.statuses, decision.due_at, has_written)
         raise rejection or Conflict("patch", "nodes/status", "the Node changes faster than it is written")
+
+    def _wait_seconds(self, memory: CapacityMemory, *, is_loss: bool) -> float:
+        """How long until the Node may be written; 0: now, and the write is counted."""
+        now = self.clock()
+        if memory.writes is None:
+            memory.writes = TokenBucket(NODE_WRITES_PER_SECOND, NODE_WRITES_AT_ONCE, now)
+        keep = 0 if is_loss else _KEPT_FOR_LOSSES
+        return 0.0 if memory.writes.take(now, keep) else memory.writes.wait_seconds(now, keep)
 
     def _decide(self, node: NodeRecord, history: NodeHistory | None, agent: AgentState) -> CapacityDecision:
         records = [as_before_rejection(record) for record in self.cache.node_devices.of_node(node.name)]

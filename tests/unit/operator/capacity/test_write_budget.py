@@ -1,0 +1,118 @@
+"""How often one Node is written, whatever its NodeDevices do."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_operator.capacity.decide import Apply, is_loss
+from nodedevice_operator.capacity.reconciler import (
+    NODE_WRITES_AT_ONCE,
+    NODE_WRITES_PER_SECOND,
+    CapacityMemory,
+    CapacityOutcome,
+    CapacityReconciler,
+)
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.leases.agent_liveness import ALIVE
+from nodedevice_operator.observability.metrics import Metrics
+
+from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.operator.collaborators import NoRequiredPlugins, RecordingRecorder
+from tests.fakes.operator.operator_model import GPU, node_device
+
+NODE = "node-a"
+
+
+class OneNode:
+    """Capacity work on one Node, at times that are given."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.cluster, self.cache, self.metrics = ClusterModel(), Cache(), Metrics()
+        self.cache.nodes.put(self.cluster.node_record())
+        collaborators = RecordingRecorder(), self.metrics, NoRequiredPlugins()
+        self.work = CapacityReconciler(self.cache, self.cluster, *collaborators, lambda: self.now)
+        self.memory = CapacityMemory()
+        self._version = 1
+
+    async def changes(self, available: int) -> CapacityOutcome:
+        """Its NodeDevice has so many devices; the Node is reconciled."""
+        self._version += 1
+        record = node_device(available=available, resource_version=self._version)
+        self.cache.node_devices.put(record)
+        self.work.on_update(NODE, None, record)
+        return await self.work.reconcile(NODE, self.memory, ALIVE)
+
+    async def reconcile(self) -> CapacityOutcome:
+        return await self.work.reconcile(NODE, self.memory, ALIVE)
+
+    @property
+    def shown(self) -> int | None:
+        node = self.cache.nodes.get(NODE)
+        return node.resources[GPU].capacity if node is not None else None
+
+    @property
+    def writes(self) -> int:
+        return len(self.cluster.writes)
+
+
+async def test_twenty_at_once_and_five_a_second() -> None:
+    node = OneNode()
+    for number in range(50):
+        outcome = await node.changes(number % 8)
+    assert node.writes == NODE_WRITES_AT_ONCE
+    assert (outcome.is_late, outcome.has_written) == (True, False)
+    assert outcome.due_at is not None
+    for number in range(1000):
+        node.now += 0.01
+        await node.changes(number % 8)
+    assert node.writes == pytest.approx(NODE_WRITES_AT_ONCE + 10 * NODE_WRITES_PER_SECOND, abs=1)
+
+
+async def test_the_last_state_arrives_when_the_budget_allows_it() -> None:
+    node = OneNode()
+    for number in range(1, 50):
+        outcome = await node.changes(number)
+    assert node.shown != 49
+    # what is stored of the resource holds until then
+    assert dict(outcome.statuses) == {GPU: None}
+    assert outcome.due_at is not None
+    node.now = outcome.due_at + 1e-6
+    outcome = await node.reconcile()
+    assert (outcome.is_late, outcome.has_written, node.shown) == (False, True, 49)
+    count = node.metrics.registry.get_sample_value("nodedevice_operator_change_to_node_seconds_sum")
+    # the delay is part of what the metric counts
+    assert count == pytest.approx(node.now - 100.0)
+
+
+async def test_a_loss_does_not_wait_for_the_gains_before_it() -> None:
+    node = OneNode()
+    for number in range(1, 50):
+        outcome = await node.changes(number)
+    assert outcome.is_late
+    outcome = await node.changes(0)
+    assert (outcome.has_written, node.shown) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "is_fewer"),
+    [({GPU: 4}, False), ({GPU: 5}, False), ({GPU: 3}, True), ({}, True), ({GPU: 4, "example.com/nic": 1}, False)],
+    ids=["equal", "more", "fewer", "taken away", "another one"],
+)
+async def test_a_loss_is_a_lower_number_or_a_name_less(numbers: dict[str, int], is_fewer: bool) -> None:
+    node = OneNode()
+    await node.changes(4)
+    record = node.cache.nodes.get(NODE)
+    assert record is not None
+    assert is_loss(record, Apply(numbers, is_forced=False)) is is_fewer
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.001, 0.1, 1.0, 30.0]), st.integers(0, 8)), max_size=80))
+async def test_never_more_than_the_budget_and_never_left_behind(changes: list[tuple[float, int]]) -> None:
+    node = OneNode()
+    began = node.now
+    for pause, available in changes:
+        node.now += pause
+        outcome = await node.changes(available)
+        assert node.writes <= NODE_WRITES_AT_ONCE + (node.now - began) * NODE_WRITES_PER_SECOND + 1e-6
+        assert outcome.is_late == (node.shown != available)
+        assert outcome.due_at is not None or not outcome.is_late

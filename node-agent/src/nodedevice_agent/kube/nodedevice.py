@@ -24,7 +24,7 @@ from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, log_failure, pause_seconds
 from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
-from nodedevice_agent.kube.status import Json, cordons_of, is_loss, node_device_status, owned, well_formed
+from nodedevice_agent.kube.status import Json, cordons_of, is_bulk, is_loss, node_device_status, owned, well_formed
 from nodedevice_agent.kube.watch_state import number
 from nodedevice_agent.kube.write_queue import WriteQueue
 
@@ -358,7 +358,8 @@ class NodeDeviceSync:
             self._writes.leave(self._share)
             self._ours = (status,) if status is not None else self._ours
             return False
-        if not self._writes.may_write(self._share, is_loss=is_loss(before, status)):
+        ranks = {"is_loss": is_loss(before, status), "is_bulk": is_bulk(before, status)}
+        if not self._writes.may_write(self._share, **ranks):
             return False
         if observed is None or not self._is_owned:
             await self._create()

@@ -275,6 +275,12 @@ def is_loss(before: Json, after: Json) -> bool:
     return _countable(after) < _countable(before)
 
 
+def is_bulk(before: Json, after: Json) -> bool:
+    """Whether that write is an object's first, or one about a plugin that is gone: hundreds of plugins may come or go at once."""
+    running = EndpointState.RUNNING.value
+    return not before or after.get("endpoint", {}).get("state", running) != running
+
+
 def _countable(status: Json) -> int:
     injectable = [c.get("status") for c in status.get("conditions", ()) if c.get("type") == Condition.INJECTABLE]
     counted = ("allocated", "reserved") if injectable == ["False"] else ("allocated", "reserved", "available")

@@ -24,12 +24,13 @@ _FAIR_TURN = 4
 class WriteShare:
     """What one object has of the budget. on_turn: called when it may write, after it had to wait.
 
-    is_loss: its next write takes devices away. has_turn: it may write once.
+    is_loss: its next write takes devices away. is_bulk: its next write is the first one, or reports that the plugin has gone, which
+    hundreds of plugins may do at once. has_turn: it may write once.
     """
 
     def __init__(self, now: float, on_turn: Callable[[], None]) -> None:
         self.on_turn = on_turn
-        self.is_loss = False
+        self.is_loss = self.is_bulk = False
         self.has_turn = False
         # the number of its last write among all of the agent's
         self.last_turn = 0
@@ -50,13 +51,18 @@ class WriteBudget:
         self._turns = 0
 
     def take_turn(self, waiting: Collection[WriteShare], now: float) -> WriteShare | None:
-        """Which of them may write now, if one may. Losses go first, then whoever has not written for longest."""
+        """Which of them may write now, if one may.
+
+        Plugins that serve go before those that come or go, losses before gains, then whoever has not written for longest.
+        """
         ready = [share for share in waiting if share.wait_seconds(now) == 0.0]
         if not ready or not self._bucket.take(now):
             return None
         self._turns += 1
         is_fair = self._turns % _FAIR_TURN == 0
-        share = min(ready, key=lambda share: (not share.is_loss and not is_fair, share.last_turn))
+        share = min(
+            ready, key=lambda share: (0 if is_fair else 2 * share.is_bulk + (not share.is_loss), share.last_turn)
+        )
         share.last_turn, share.has_turn = self._turns, True
         share.spend(now)
         return share

@@ -23,9 +23,9 @@ class WriteQueue:
     def is_waiting(self, share: WriteShare) -> bool:
         return share in self._waiting
 
-    def may_write(self, share: WriteShare, *, is_loss: bool) -> bool:
-        """Whether it may write now, once; if not, it waits for its turn. is_loss: the write takes devices away."""
-        share.is_loss = is_loss
+    def may_write(self, share: WriteShare, *, is_loss: bool, is_bulk: bool = False) -> bool:
+        """Whether it may write now, once; if not, it waits for its turn. is_loss, is_bulk: see WriteShare."""
+        share.is_loss, share.is_bulk = is_loss, is_bulk
         if not share.has_turn:
             self._waiting.add(share)
             self._give_turns(share)

@@ -12,6 +12,7 @@ from nodedevice_agent.kube.status import (
     MAX_LIST_BYTES,
     MAX_MESSAGE,
     MAX_WAITING,
+    is_bulk,
     is_loss,
     node_device_status,
 )
@@ -401,6 +402,19 @@ def test_a_message_is_no_longer_than_the_crd_allows() -> None:
 
 NUMBERS = {"allocated": 2, "reserved": 1, "available": 5}
 NOT_INJECTABLE = {"conditions": [{"type": "Injectable", "status": "False"}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        pytest.param({}, NUMBERS, True, id="the first"),
+        pytest.param(NUMBERS, NUMBERS | {"endpoint": {"state": "Running"}}, False, id="of a plugin that serves"),
+        pytest.param(NUMBERS, NUMBERS | {"endpoint": {"state": "Stopped"}}, True, id="of one that has stopped"),
+        pytest.param(NUMBERS, NUMBERS | {"endpoint": {"state": "Gone"}}, True, id="of one that is gone"),
+    ],
+)
+def test_writes_that_hundreds_of_plugins_may_need_at_once(before: Json, after: Json, expected: bool) -> None:
+    assert is_bulk(before, after) is expected
 
 
 @pytest.mark.parametrize(

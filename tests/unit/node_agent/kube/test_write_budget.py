@@ -97,6 +97,19 @@ def test_losses_without_end_hold_up_nobodys_gains() -> None:
     assert 29 in objects.turns(0.2, *[LOSS] * 29, GAIN)
 
 
+def test_a_plugin_that_serves_goes_before_hundreds_that_end_at_once_and_those_have_their_turns() -> None:
+    objects = Objects(256)
+    objects.turns(5, *[None] * 255, GAIN)
+    for share in objects.shares[:255]:
+        share.is_bulk = True
+    objects.turns(1, *[LOSS] * 255, None)
+    # one turn in four is fair to the others
+    assert 255 in objects.turns(2 / AGENT_WRITES_PER_SECOND + HAIR, *[LOSS] * 255, GAIN)
+    turns = objects.turns(255 / AGENT_WRITES_PER_SECOND, *[LOSS] * 255, LOSS)
+    assert turns.count(255) >= OBJECT_WRITES_PER_SECOND * 255 / AGENT_WRITES_PER_SECOND - 1
+    assert len({*turns}) > 200
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from([0.0, 0.01, 0.2, 3.0]), st.lists(st.sampled_from([None, GAIN, LOSS]), min_size=6, max_size=6)

@@ -5,16 +5,20 @@ twice with different health in both sets; here an ID is counted once, and invali
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 # The CRD's bound; the device plugin API documents 63, which the kubelet does not check.
 MAX_ID_CHARACTERS = 128
 MAX_NUMA_NODES = 64
 # The CRD's bound; a real machine has a few dozen.
 MAX_NUMA_NODE = 2**31 - 1
-# Of one list: as many as 32 NodeDevices could name, or one for each MiB of 128 GiB. More would delay everything that the agent
-# must answer in time (the container runtime within two seconds, for example) and cost some 100 MiB.
+# Of all plugins of a node: as many as 32 NodeDevices could name, or one for each MiB of 128 GiB. More would delay all that the
+# agent must answer in time (the container runtime within two seconds, for example) and cost more than some 100 MiB.
 MAX_DEVICES = 32 * 4096
+_REFUSED = (
+    f"the device plugins of a node may list {MAX_DEVICES} devices in all; the latest list of this one exceeds that and is refused, "
+    "and the list before it counts: have it list fewer, coarser devices, or stop other plugins and restart it"
+)
 _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
 
@@ -58,6 +62,11 @@ class ListedDevices:
         object.__setattr__(self, "healthy_ids", healthy)
         object.__setattr__(self, "unhealthy_ids", unhealthy)
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the plugin's latest list was refused for its length; then this is the one before it."""
+        return self.id_error == _REFUSED
+
     def is_listed_healthy(self, device_id: str) -> bool:
         """Whether it is listed as healthy."""
         device = self.devices.get(device_id)
@@ -90,17 +99,15 @@ class _Examples:
 def accept(listed: Iterable[Device], plugin_message: str = "", known: ListedDevices = NO_DEVICES) -> ListedDevices:
     """Validate a plugin's list: each ID counts once (unhealthy wins over healthy), invalid IDs are left out and reported.
 
-    Only the first MAX_DEVICES are read; that there are more is reported, but not how many.
+    A list of more than MAX_DEVICES is read no further and refused whole: `known` stays.
     known: the list before it. Equal parts, the whole list or single devices, are taken from it, so that comparing the two
     lists is fast (by identity).
     """
     devices: dict[str, Device] = {}
     duplicate, invalid = _Examples(), _Examples()
-    is_too_long = False
     for number, device in enumerate(listed):
         if number == MAX_DEVICES:
-            is_too_long = True
-            break
+            return refused(known)
         if not is_valid_id(device.id):
             invalid.add(device.id)
             continue
@@ -111,18 +118,21 @@ def accept(listed: Iterable[Device], plugin_message: str = "", known: ListedDevi
                 continue
         same = known.devices.get(device.id)
         devices[device.id] = same if same is not None and same == device else device
-    found = ListedDevices(devices, _id_error(duplicate, invalid, is_too_long=is_too_long), plugin_message)
+    found = ListedDevices(devices, _id_error(duplicate, invalid), plugin_message)
     return known if found == known else found
+
+
+def refused(known: ListedDevices) -> ListedDevices:
+    """What is known of a plugin whose list is refused for its length: still the list before it, and why."""
+    return known if known.is_refused else replace(known, id_error=_REFUSED)
 
 
 def is_valid_id(device_id: str) -> bool:
     return 0 < len(device_id) <= MAX_ID_CHARACTERS and device_id.isprintable()
 
 
-def _id_error(duplicate: _Examples, invalid: _Examples, *, is_too_long: bool) -> str:
+def _id_error(duplicate: _Examples, invalid: _Examples) -> str:
     parts = []
-    if is_too_long:
-        parts.append(f"more than {MAX_DEVICES} are listed and the rest is left out: list fewer, coarser devices")
     if duplicate.count:
         parts.append(f"{duplicate.count} listed more than once and counted once ({duplicate})")
     if invalid.count:

@@ -19,6 +19,7 @@ from nodedevice_agent.devicemanager.cordons import NO_CORDONS, Cordons
 from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
+from nodedevice_agent.devicemanager.list_limit import within_limit
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
@@ -99,7 +100,10 @@ class DeviceManager:
     def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> list[Effect]:
         """A complete device list was received; without a change nothing is saved, published or retried."""
         resource = self.resources.get(resource_name)
-        if resource is None or not resource.list(endpoint, listed, now):
+        if resource is None:
+            return []
+        accepted = within_limit(self.resources.values(), resource, endpoint, listed)
+        if not resource.list(endpoint, accepted, now):
             return []
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
         return [*changed, *self._pending_calls(now), *self._reconsider({resource_name}, now)]

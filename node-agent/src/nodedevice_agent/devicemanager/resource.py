@@ -91,6 +91,31 @@ class Resource:
         self.settle_until = None
         return is_changed or was_settling or not was_live
 
+    def kept_count(self, besides: int | None = None) -> int:
+        """How many listed devices are kept, those of older connections among them. besides: without that connection's list."""
+        lists = [c.listed for c in self._connections if c.listed is not None and c.endpoint != besides]
+        if not self.is_live and besides is None:
+            lists = [self._reported]
+        # a refused list shares the devices of the one before it
+        return sum({id(listed.devices): len(listed.devices) for listed in lists}.values())
+
+    def latest(self, endpoint: int) -> ListedDevices:
+        """The latest list of that connection; before its first one, that of the resource."""
+        connection = self._find(endpoint)
+        return self._reported if connection is None or connection.listed is None else connection.listed
+
+    def count_of(self, endpoint: int) -> int:
+        """How many devices that connection has listed; 0 before its first list."""
+        connection = self._find(endpoint)
+        return 0 if connection is None or connection.listed is None else len(connection.listed.devices)
+
+    def forget_older_lists(self, endpoint: int) -> None:
+        """Of connections older than that one, which is about to list. Their plugins list again if they are needed again."""
+        for connection in self._connections:
+            if connection.endpoint == endpoint:
+                return
+            connection.listed = None
+
     def end_damping(self, now: float) -> bool:
         """Whether damping has ended for a device, by time."""
         has_ended = self.flap_damping.expire(now)

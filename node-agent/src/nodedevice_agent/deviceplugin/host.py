@@ -228,10 +228,11 @@ class PluginHost:
         is_first = True
         async for listed in connection.device_lists():
             metrics.DEVICE_LISTS.labels(resource_name).inc()
-            if listed.id_error and listed.id_error != id_error:
-                log.error("invalid device list", extra={"resource_name": resource_name, "error": listed.id_error})
-            id_error = listed.id_error
             self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
+            earlier, id_error = id_error, self.manager.resources[resource_name].latest(endpoint).id_error
+            if id_error not in ("", earlier):
+                extra = {"resource_name": resource_name, "devices": len(listed.devices), "error": id_error}
+                log.error("invalid device list", extra=extra)
             if is_first:
                 await self._replace(endpoint, connection)
             is_first = False

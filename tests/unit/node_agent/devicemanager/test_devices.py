@@ -47,16 +47,19 @@ def test_reports_rejected_ids(listed: list[Device], parts: list[str]) -> None:
     assert bool(error) == bool(parts)
 
 
-def test_the_first_devices_of_a_list_that_is_too_long_are_taken() -> None:
-    listed = (Device(f"{number:06}") for number in range(MAX_DEVICES + 1))
-    accepted = accept(listed)
-    assert list(accepted.devices)[:: MAX_DEVICES - 1] == ["000000", f"{MAX_DEVICES - 1:06}"]
-    assert f"more than {MAX_DEVICES} are listed and the rest is left out" in accepted.id_error
+def test_a_list_that_is_too_long_is_refused_whole_and_the_one_before_it_stays() -> None:
+    known = accept([Device("a"), Device("b", healthy=False)])
+    accepted = accept((Device(f"{number:06}") for number in range(MAX_DEVICES + 1)), known=known)
+    assert (accepted.devices, accepted.healthy_ids) == (known.devices, ("a",))
+    assert f"may list {MAX_DEVICES} devices in all" in accepted.id_error
+    assert (accepted.is_refused, known.is_refused) == (True, False)
+    # another one changes nothing
+    assert accept((Device(f"x{number}") for number in range(MAX_DEVICES + 1)), known=accepted) is accepted
 
 
-def test_a_list_that_does_not_end_is_read_to_the_bound() -> None:
-    accepted = accept(Device("") for _ in count())
-    assert f"{MAX_DEVICES} rejected ('')" in accepted.id_error
+@pytest.mark.parametrize("device_id", ["", "a"])
+def test_a_list_that_does_not_end_is_read_to_the_bound(device_id: str) -> None:
+    assert accept(Device(device_id) for _ in count()).is_refused
 
 
 def test_as_many_devices_as_the_limit_are_no_error() -> None:

@@ -106,7 +106,7 @@ test-2: setup ## The other half: both programs on a control plane of its own; de
 	$(BIN)/pytest --durations=25 tests/integration tests/e2e --ignore tests/e2e/real_node --ignore tests/e2e/chart
 
 .PHONY: e2e
-e2e: setup ## From nothing, as root: `helm install` with our images, then pods on a real node: containerd, kubelet (E2E_ROUNDS)
+e2e: setup ## From nothing, as root: `helm install` with our images, then pods on a real node: containerd, kubelet (E2E_ROUNDS; E2E_REQUIRED=1: no skips)
 	$(BIN)/pytest -q tests/e2e/chart tests/e2e/real_node
 
 .PHONY: dashboards

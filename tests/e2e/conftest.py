@@ -5,12 +5,23 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With E2E_REQUIRED a skip is a failure: a run in which all is skipped would be green, and prove nothing."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple) and os.environ.get("E2E_REQUIRED"):
+        _, _, reason = report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and E2E_REQUIRED is set. {reason.removeprefix('Skipped: ')}"
+    return report
 
 
 @pytest.fixture(scope="module")

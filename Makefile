@@ -10,6 +10,7 @@ export GRPC_VERBOSITY ?= ERROR
 VENV := .venv
 BIN := $(VENV)/bin
 GENERATE_VENV := .venv-generate
+MUTANTS_VENV := .venv-mutants
 CODE := proto common operator node-agent charts tests hack docs
 PROTO_ROOT := proto/src
 # what `make generate` writes into
@@ -35,7 +36,7 @@ $(BIN)/.ready: requirements/dev.txt proto/pyproject.toml common/pyproject.toml o
 
 .PHONY: lock
 lock: setup ## Update the hash-locked requirements/*.txt from *.in
-	@for name in agent operator dev generate go; do \
+	@for name in agent operator dev generate go mutants; do \
 	  (cd requirements && ../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --upgrade $$name.in -o $$name.txt); done
 
@@ -172,9 +173,19 @@ fake-nvml: setup ## Build the NVML library that tests and the demo use instead o
 gpu-check: setup ## Compare this machine's NVML with the fake one: table, build/gpu-check.json
 	@$(BIN)/python -m hack.gpu_check
 
+$(MUTANTS_VENV)/.ready: requirements/mutants.txt requirements/dev.txt
+	$(PYTHON) -m venv $(MUTANTS_VENV)
+	for name in dev mutants; do $(MUTANTS_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/$$name.txt; done
+	$(MUTANTS_VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e proto -e common -e operator -e node-agent
+	@touch $@
+
+.PHONY: mutants
+mutants: $(MUTANTS_VENV)/.ready ## Change the code in one place at a time: does a unit test fail? Resumable, an hour or more (MUTANTS, MUTANTS_SEED)
+	nice -n 19 $(MUTANTS_VENV)/bin/python -m hack.mutants --count $(or $(MUTANTS),500) --seed $(or $(MUTANTS_SEED),1)
+
 .PHONY: clean
 clean: ## Remove build outputs and .venv (binaries stay in the cache folder)
-	rm -rf $(VENV) $(GENERATE_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(GENERATE_VENV) $(MUTANTS_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: crash

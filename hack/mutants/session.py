@@ -1,0 +1,120 @@
+"""Which mutants are tried, what came of each so far, and which of them change nothing that anyone could notice.
+
+Pure but for two files: the results, in which a run that was cut off goes on, and the list of equivalent mutants.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+REQUIRED_SHARE: Final = 0.95
+EQUIVALENT: Final = "equivalent"
+# a mutant without an end is noticed by whoever waits for it
+_GOOD: Final = ("killed", "timeout", EQUIVALENT)
+
+
+class Change(Protocol):
+    """What of a mutant is looked at here."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def function(self) -> str: ...
+    @property
+    def before(self) -> str: ...
+    @property
+    def after(self) -> str: ...
+
+
+_AnyChange = TypeVar("_AnyChange", bound=Change)
+
+
+class Place(NamedTuple):
+    """The line of a change as the list of equivalent ones has it."""
+
+    file: str
+    function: str
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, change: Change) -> "Place":
+        return cls(change.file, change.function, change.before, change.after)
+
+
+@dataclass(frozen=True)
+class Result:
+    """word: killed, survived, timeout, unreached, equivalent. test: the first that failed. tests: a digest of all tests then."""
+
+    id: str
+    word: str
+    test: str
+    seconds: float
+    tests: str
+
+
+def sample(mutants: Iterable[_AnyChange], count: int, seed: int) -> list[_AnyChange]:
+    """`count` of them by seed. A change of the code replaces those that it touches; a higher count adds to the others."""
+    return sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed} {mutant.id}".encode()).digest())[:count]
+
+
+def equivalents(file: Path) -> dict[Place, str]:
+    """By place, the reason. Raises ValueError naming the entry that lacks something."""
+    found: dict[Place, str] = {}
+    for number, entry in enumerate(tomllib.loads(file.read_text(encoding="utf-8")).get(EQUIVALENT, []), 1):
+        if set(entry) != {*Place._fields, "reason"} or not all(
+            isinstance(text, str) and text for text in entry.values()
+        ):
+            raise ValueError(
+                f"{file}: entry {number} needs {', '.join(Place._fields)} and reason, each a text: {entry}"
+            )
+        found[Place(*(entry[name] for name in Place._fields))] = entry["reason"]
+    return found
+
+
+class Results:
+    """One line of JSON for each mutant tried; of several for one, the last counts."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._by_id: dict[str, Result] = {}
+        if file.exists():
+            for line in file.read_text().splitlines():
+                found = Result(**json.loads(line))
+                self._by_id[found.id] = found
+
+    def find(self, key: str, tests: str) -> Result | None:
+        """None: to be tried. What once was killed stays so; other tests may kill what survived."""
+        found = self._by_id.get(key)
+        return found if found is not None and (found.word in _GOOD or found.tests == tests) else None
+
+    def add(self, result: Result) -> None:
+        self._by_id[result.id] = result
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a") as out:
+            out.write(json.dumps(asdict(result)) + "\n")
+
+
+def table(found: Sequence[tuple[Change, str]], rooms: Mapping[str, str]) -> str:
+    """Rows by room, by which a file's path begins; then all together."""
+    columns = ("killed", "timeout", EQUIVALENT, "survived", "unreached")
+    lines = [
+        "| room | mutants | " + " | ".join(columns) + " | killed or equivalent |",
+        "|---" * (len(columns) + 3) + "|",
+    ]
+    for room, prefix in (*rooms.items(), ("all", "")):
+        words = [word for mutant, word in found if mutant.file.startswith(prefix)]
+        counts = " | ".join(str(words.count(word)) for word in columns)
+        lines.append(f"| {room} | {len(words)} | {counts} | {100 * share(words):.1f} % |")
+    return "\n".join(lines)
+
+
+def share(words: Sequence[str]) -> float:
+    """Killed, endless or equivalent, of all; 0 to 1. 1 when there is none."""
+    return sum(word in _GOOD for word in words) / len(words) if words else 1.0

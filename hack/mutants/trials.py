@@ -1,0 +1,237 @@
+"""Unit tests in a child process each time: once to learn which test runs which line, then with one mutant in place of its module.
+
+A child is forked from a process that has imported pytest and the libraries, but none of our modules: a mutant costs its
+tests, not their start. Nothing in the working tree is written. A child that hangs is killed with what it started, and its
+memory is bounded.
+"""
+
+import contextlib
+import importlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, Final
+
+import hypothesis
+import pytest
+
+# as test modules and ours import them
+_PRELOADED: Final = (
+    *(
+        "aiohttp",
+        "asyncio",
+        "click",
+        "google.protobuf",
+        "grpc.aio",
+        "hypothesis",
+        "kopf",
+        "kubernetes.client",
+        "lightkube",
+    ),
+    *("msgspec", "prometheus_client", "psutil", "pytest_asyncio", "tenacity", "trustme", "yaml"),
+)
+_FOLDERS: Final = ("tests/unit/node_agent", "tests/unit/operator", "tests/unit/common")
+_MEMORY_BYTES: Final = 8 << 30
+_OPTIONS: Final = (
+    *("-q", "--no-header", "-p", "no:cacheprovider", "-m", "not cluster and not root"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # plugins of pytest are preloaded as well
+)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """tests: by file and line, the tests that run it. seconds: by test, how long it took."""
+
+    tests: Mapping[str, Mapping[int, Sequence[str]]]
+    seconds: Mapping[str, float]
+
+    def of(self, file: str, lines: range) -> list[str]:
+        """The tests that run one of these lines, the shortest first."""
+        by_line = self.tests.get(file, {})
+        found = {test for line in lines for test in by_line.get(line, ())}
+        return sorted(found, key=lambda test: (self.seconds[test], test))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """word: killed, survived, timeout or unreached (no test runs these lines). test: which one failed first, if one did."""
+
+    word: str
+    test: str = ""
+    seconds: float = 0.0
+
+
+def preload() -> None:
+    """Once, before anything else here. Raises ImportError."""
+    for name in _PRELOADED:
+        importlib.import_module(name)
+
+
+def reach(root: Path, files: Sequence[str], deadline_seconds: float = 1800) -> Reach:
+    """Runs every unit test. Raises RuntimeError with the end of the output when one fails, or when all take too long."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        answer, output = Path(name) / "reach.json", Path(name) / "output"
+        status = _in_child(lambda: _measure(root, files, answer), output, deadline_seconds)
+        if status != 0:
+            raise RuntimeError(f"unit tests fail without any mutant: repair them first.\n{output.read_text()[-4000:]}")
+        found = json.loads(answer.read_text())
+    tests = {file: {int(line): tests for line, tests in lines.items()} for file, lines in found["tests"].items()}
+    return Reach(tests, found["seconds"])
+
+
+def try_out(root: Path, file: str, text: str, tests: Sequence[str], expected_seconds: float) -> Outcome:
+    """Run these tests in this order, until one fails, with `text` as the source of `file`."""
+    if not tests:
+        return Outcome("unreached")
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        failed, output = Path(name) / "failed", Path(name) / "output"
+        status = _in_child(lambda: _run_with(root, file, text, tests, failed), output, 20 + 4 * expected_seconds)
+        first = failed.read_text() if failed.exists() else ""
+    took = round(time.monotonic() - began, 2)
+    if status is None:
+        return Outcome("timeout", first, took)
+    return Outcome("survived" if status == 0 else "killed", first, took)
+
+
+def _in_child(job: Callable[[], int], output: Path, deadline_seconds: float) -> int | None:
+    """Its exit status; None: it took too long."""
+    if (child := os.fork()) == 0:
+        _become_child(job, output)
+    deadline = time.monotonic() + deadline_seconds
+    status = None
+    while time.monotonic() < deadline:
+        found, code = os.waitpid(child, os.WNOHANG)
+        if found:
+            status = os.waitstatus_to_exitcode(code)
+            break
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # with what a test may have left running
+    if status is None:
+        os.waitpid(child, 0)
+    return status
+
+
+def _become_child(job: Callable[[], int], output: Path) -> None:
+    """Never returns."""
+    status = 70
+    try:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+        target = os.open(output, os.O_WRONLY | os.O_CREAT)
+        for stream in (1, 2):
+            os.dup2(target, stream)
+        status = job()
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+class _Rules:
+    """For both kinds of runs: no shrinking of what fails, and the same examples each time."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self) -> None:
+        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        hypothesis.settings.register_profile(
+            "mutants", hypothesis.settings(), phases=phases, derandomize=True, database=None, report_multiple_bugs=False
+        )
+        hypothesis.settings.load_profile("mutants")
+
+
+class _Measured(_Rules):
+    """Tells coverage whose lines these are, and keeps how long each test took."""
+
+    def __init__(self, coverage: Any) -> None:
+        self._coverage = coverage
+        self.seconds: dict[str, float] = {}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._coverage.switch_context(nodeid)
+
+    def pytest_runtest_logfinish(self) -> None:
+        self._coverage.switch_context("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+
+
+class _Chosen(_Rules):
+    """Only these tests, in this order; writes down which one fails."""
+
+    def __init__(self, tests: Sequence[str], failed: Path) -> None:
+        self._order = {test: number for number, test in enumerate(tests)}
+        self._failed = failed
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self._order), key=lambda item: self._order[item.nodeid]
+        )
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed.write_text(report.nodeid)
+
+
+def _measure(root: Path, files: Sequence[str], answer: Path) -> int:
+    import coverage
+
+    measured = coverage.Coverage(data_file=None, include=[str(root / file) for file in files])
+    plugin = _Measured(measured)
+    measured.start()
+    with tempfile.TemporaryDirectory(prefix="m-") as scratch:
+        status = pytest.main([*_OPTIONS, f"--basetemp={scratch}/t", *_FOLDERS], plugins=[plugin])
+    measured.stop()
+    data = measured.get_data()
+    tests = {
+        Path(file).relative_to(root).as_posix(): {
+            line: [test for test in found if test] for line, found in data.contexts_by_lineno(file).items()
+        }
+        for file in data.measured_files()
+    }
+    answer.write_text(json.dumps({"tests": tests, "seconds": plugin.seconds}))
+    return int(status)
+
+
+def _run_with(root: Path, file: str, text: str, tests: Sequence[str], failed: Path) -> int:
+    sys.meta_path.insert(0, _Instead(_module_of(file), root / file, text))
+    files = sorted({test.partition("::")[0] for test in tests})
+    with tempfile.TemporaryDirectory(prefix="m-") as scratch:
+        return int(pytest.main([*_OPTIONS, "-x", f"--basetemp={scratch}/t", *files], plugins=[_Chosen(tests, failed)]))
+
+
+def _module_of(file: str) -> str:
+    """`node-agent/src/nodedevice_agent/pods.py` is `nodedevice_agent.pods`."""
+    return file.partition("/src/")[2].removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+class _Instead(importlib.machinery.SourceFileLoader):
+    """Finder and loader of one module, whose source is another text."""
+
+    def __init__(self, module: str, path: Path, text: str) -> None:
+        super().__init__(module, str(path))
+        self._text = text
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_file_location(name, self.path, loader=self) if name == self.name else None
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self._text, self.path, "exec", dont_inherit=True)

@@ -242,3 +242,15 @@ class TestLines:
         await begun.close()
         assert begun.holder_alone() == "uid-b"
         assert begun.names() == [FILE_NAME]
+
+
+def test_a_new_journal_is_in_its_directory_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An allocation whose line is on disk in a file without a name would be lost."""
+    synced = []
+
+    def sync_directory(directory: Path) -> None:
+        synced.append((directory, (tmp_path / "j").stat().st_size))
+
+    monkeypatch.setattr(filesystem, "sync_directory", sync_directory)
+    Journal(tmp_path / "j").close()
+    assert synced == [(tmp_path, checkpoint_writer.JOURNAL_BYTES)]

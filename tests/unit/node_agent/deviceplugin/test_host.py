@@ -1,5 +1,6 @@
 """Plugins that exceed limits or expose bugs: each fails alone, without effect on other plugins."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import grpc.aio
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import SaveCheckpoint
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_SOCKET
@@ -121,3 +123,35 @@ async def test_only_plugins_of_the_plugin_directory_are_remembered_for_the_next_
     checkpoint = checkpoint_file.read(tmp_path)
     assert checkpoint is not None
     assert [socket.resource_name for socket in checkpoint.sockets] == [GOOD]
+
+
+async def test_nothing_is_written_while_allocations_are_being_recovered(tmp_path: Path) -> None:
+    """The next start would take what it finds for everything."""
+    plugin = FakePlugin(GOOD, {"d0": FakeDevice()})
+    async with hosted(tmp_path, is_recovering=True) as manager:
+        await manager.register(plugin)
+        await plugin.stop()
+    # the end writes what is unwritten
+    assert checkpoint_file.read(tmp_path) is None
+    async with hosted(tmp_path, is_recovering=True) as manager:
+        manager.host.do(manager.manager.recovered(Checkpoint(), manager.host.now()))
+        await manager.host.saved()
+        assert checkpoint_file.read(tmp_path) is not None
+
+
+async def test_a_registration_during_the_end_is_rejected(tmp_path: Path) -> None:
+    """Nobody would follow its lists, and the plugin would believe that it is registered."""
+    plugin = FakePlugin(GOOD, {"d0": FakeDevice()})
+    gate = plugin.knobs.options_gate = asyncio.Event()
+    await plugin.start(tmp_path)
+    try:
+        async with hosted(tmp_path) as manager:
+            registering = asyncio.create_task(manager.host.connect(GOOD, plugin.socket_path))
+            await plugin.wait_for_calls("GetDevicePluginOptions")
+        assert not registering.done()
+        gate.set()
+        with pytest.raises(PluginFailed, match="stopping; register with the next one"):
+            await registering
+        assert GOOD not in manager.manager.resources
+    finally:
+        await plugin.stop()

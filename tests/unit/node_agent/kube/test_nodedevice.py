@@ -315,13 +315,30 @@ async def test_a_deletion_sticks_once_the_plugin_is_gone_and_nothing_is_left_of_
     assert GPU not in generate_latest().decode()
 
 
+async def test_no_status_is_made_before_what_it_shows_is_on_disk(cluster: FakeCluster) -> None:
+    publisher = Interrupted(cluster)
+    publisher.start(cast(asyncio.TaskGroup, None), ManagerOnly(Scenario.with_plugin(1)), RecordOnly())
+    made = NodeDeviceSync(publisher, GPU)
+    made.touch()
+    async with background(made.run()):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await publisher.waits.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert (publisher.made, cluster.attempts) == (0, 0)
+        publisher.is_on_disk.set()
+        await cluster.until_attempts(1)
+
+
 class Interrupted(FixedStatus):
     """The resource is forgotten just when everything is on disk and its status is about to be made."""
 
     def __init__(self, cluster: FakeCluster) -> None:
-        super().__init__(cast(KubeClient, cluster))
+        super().__init__(cast(KubeClient, cluster), total=1)
         self.is_on_disk = asyncio.Event()
         self.waits = asyncio.Event()
+        # statuses
+        self.made = 0
 
     async def saved(self) -> None:
         self.waits.set()
@@ -329,6 +346,7 @@ class Interrupted(FixedStatus):
 
     def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any]:
         assert resource_name in self._host.manager.resources
+        self.made += 1
         return super().desired_status(resource_name, observed, wall_time)
 
     def forget(self, resource_name: str) -> bool:

@@ -165,6 +165,19 @@ async def test_cordons_are_recovered_with_the_allocations() -> None:
     assert found.cordons == {GPU: Cordons("u1", {"d0": "fan"}, {"d1": ""})}
 
 
+async def test_a_device_of_two_pods_is_recovered_for_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    def held(uid: str, *device_ids: str) -> dict[str, Any]:
+        return {"podUID": uid, "podName": uid, "namespace": "n", "container": "main", "deviceIDs": [*device_ids]}
+
+    status = {"allocations": [held("p", "d0"), held("q", "d0", "d1"), held("r", "d2")]}
+    found = await recover_checkpoint(
+        LostCheckpoint({"metadata": {"name": "a"}, "spec": {"resourceName": GPU}, "status": status}), "n"
+    )
+    assert {a.pod_uid: a.device_ids for a in found.allocations} == {"p": ("d0",), "r": ("d2",)}
+    [logged] = [record.__dict__ for record in caplog.records]
+    assert (logged["pod_uid"], logged["held_by"], logged["device_ids"]) == ("q", ["p"], ["d0", "d1"])
+
+
 def test_nothing_is_kept_of_a_container_that_asks_for_nothing() -> None:
     (seen,) = from_api(pod({"containers": [container("main", {"cpu": "1"}, **OWN)]})).containers
     assert seen.settings is NO_SETTINGS

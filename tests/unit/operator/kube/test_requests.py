@@ -16,6 +16,7 @@ from nodedevice_operator.leases.leader_election import LeaderLease
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import StoredCondition
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
+from nodedevice_operator.remediation.eviction_controller import EvictionsApi
 from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
 
 from tests.fakes.operator.operator_model import node_device
@@ -37,6 +38,15 @@ async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, cl
     sent = server.asked[0][3]
     assert sent["metadata"] == {"name": "node-a", "uid": "uid-1", "resourceVersion": "7"}
     assert sent["status"] == {"capacity": {"example.com/gpu": "2"}, "allocatable": {"example.com/gpu": "2"}}
+
+
+async def test_only_the_pod_of_that_uid_is_evicted(server: Server, client: Client) -> None:
+    """A StatefulSet's next pod has the name of the one before."""
+    server.answers = [(201, {})]
+    await EvictionsApi(client).evict_pod("default", "train-0", "uid-1")
+    method, path, _, sent = server.asked[0]
+    assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/train-0/eviction")
+    assert sent["deleteOptions"] == {"preconditions": {"uid": "uid-1"}}
 
 
 async def versions(client: Client, kind: Kind[Any]) -> dict[Any, tuple[str, int]]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 
 import pytest
 from nodedevice_api import names
@@ -23,7 +24,7 @@ from nodedevice_operator.requiredplugins.policy import (
     binding_spec,
     policy_spec,
 )
-from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
+from nodedevice_operator.requiredplugins.watch import PolicyWatch, RequiredPluginsApi
 from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.operator.collaborators import open_fence, running
@@ -365,6 +366,24 @@ async def test_a_watch_that_is_cut_again_and_again_is_reopened_as_soon(monkeypat
     bench = Bench(Cut())
     async with bench:
         await until(lambda: bench.objects.reads >= 32)
+
+
+async def test_a_watch_that_has_worked_begins_with_the_first_delay_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads fail for long, a watch works, and reads fail again."""
+    first, delays = policy_watch._FIRST_DELAY_SECONDS, []
+    objects, sleep = Objects(hides=Unavailable("GET", POLICIES, "later", 503)), asyncio.sleep
+    objects.cut.set()
+
+    async def recorded(seconds: float) -> None:
+        delays.append(seconds)
+        objects.hides = None if len(delays) == 5 else Unavailable("GET", POLICIES, "later", 503)
+        await sleep(0)
+
+    monkeypatch.setattr(policy_watch, "asyncio", SimpleNamespace(sleep=recorded))
+    watch = PolicyWatch(objects, lambda: None, lambda: None, is_on=True)
+    async with running(watch.watch(POLICIES)):
+        await until(lambda: len(delays) >= 8)
+    assert delays[:8] == [2 * first, 4 * first, 8 * first, 16 * first, 32 * first, first, 2 * first, 4 * first]
 
 
 async def test_what_others_have_put_into_its_lists_is_removed() -> None:

@@ -236,3 +236,13 @@ def test_what_is_longer_than_wished_is_not_read_and_counts_as_not_marked() -> No
     annotations = {KEY: value, f"{KEY}/pod": value, "other": "o" * 100}
     assert is_annotated(annotations, longest=2 * len(value))
     assert not is_annotated(annotations, longest=2 * len(value) - 1)
+
+
+def test_every_key_that_overrides_the_plain_one_is_written_too() -> None:
+    """The runtime reads the most specific key: a pod with one of its own for a container would start without its devices."""
+    spec = policy_spec((GPU,))
+    [keys] = [each["expression"] for each in spec["variables"] if each["name"] == "keys"]
+    assert keys == "variables.before.map(k, k).filter(k, k.startsWith('required-plugins.noderesource.dev/'))"
+    [mutation] = spec["mutations"]
+    expression = mutation["applyConfiguration"]["expression"]
+    assert "(['required-plugins.noderesource.dev'] + variables.keys).transformMapEntry(i, k, {k: " in expression

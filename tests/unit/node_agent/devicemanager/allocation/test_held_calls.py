@@ -1,6 +1,7 @@
 """PreStartContainer: once for each container and resource, after the pod's allocation, and never again once it succeeded."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
@@ -8,6 +9,7 @@ from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
     NIC,
@@ -159,6 +161,31 @@ class TestFailure:
         assert fails(scenario, call) == []
         assert pre_starts(scenario.passes(1000)) == []
         assert scenario.manager.next_deadline() is None
+
+
+class TestEndedPod:
+    """The plugin may be resetting the devices until it responds, however late: nobody else gets them before."""
+
+    def ended(self) -> tuple[RuntimeScenario, CallPreStart]:
+        """Another pod waits for the only device of one that has ended while its call is in flight."""
+        scenario = RuntimeScenario.with_plugin(1, options=ASKING)
+        (call,) = allocated(scenario, pod("p", gpu=1))
+        scenario.sync()
+        scenario.see(pod("q", gpu=1))
+        scenario.gone("p")
+        return scenario, call
+
+    @pytest.mark.parametrize("response", [started, fails])
+    def test_its_devices_are_held_until_the_plugin_responds(self, response: Any) -> None:
+        scenario, call = self.ended()
+        assert scenario.held() == {"p/main": ("d0",)}
+        scenario.answer_all(response(scenario, call))
+        assert scenario.held() == {"q/main": ("d0",)}
+
+    def test_the_end_of_its_containers_does_not_free_them(self) -> None:
+        scenario, _ = self.ended()
+        scenario.happens("containers_ended", "p")
+        assert scenario.held() == {"p/main": ("d0",)}
 
 
 class TestRestart:

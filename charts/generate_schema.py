@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import msgspec
 import yaml
+from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateRetry
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES
 from nodedevice_agent.plugins.settings import CDI_KIND, ENV_NAME, ID_PREFIX, LIBRARY_DIR, MAX_PATH
 from nodedevice_agent.settings import AgentSettings
@@ -67,6 +68,14 @@ _RESOURCE_NAME: dict[str, Any] = {
     "pattern": _whole(extended_resources.DOMAIN, extended_resources.NAME, between="/"),
     "allOf": [{"pattern": f"^[^/]{{1,{extended_resources.MAX_DOMAIN}}}/"}],
 }
+
+
+def _by_resource(words: tuple[str, ...]) -> dict[str, Any]:
+    """A mapping from resource names, * for all others, to one of these words."""
+    names = (f"^{re.escape(ANY_RESOURCE)}$", _RESOURCE_NAME["pattern"])
+    return {"patternProperties": {name: {"enum": sorted(words)} for name in names}, "additionalProperties": False}
+
+
 # What the programs check in code of their own, beside the types; by definition and key.
 _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
     "AgentSettings": {
@@ -76,6 +85,7 @@ _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
         "nriSocket": _ABSOLUTE | {"maxLength": MAX_PATH_BYTES},
         "podResourcesSocket": {"pattern": "^(/.*)?$", "maxLength": MAX_PATH_BYTES},
         "pluginsRegistryDir": {"pattern": "^(/.*)?$"},
+        "allocateRetry": _by_resource(get_args(AllocateRetry)),
         "numaNodes": {"pattern": f"^ *({_NUMA_NODES}( *, *{_NUMA_NODES})*)? *$"},
     },
     "AgentPluginSettings": {"hostRoot": _PLAIN_PATH},
@@ -100,13 +110,7 @@ _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
     },
     "AgentMountSettings": {"hostPath": _PLAIN_PATH, "containerPath": _PLAIN_PATH_OR_NONE},
     "OperatorSettings": {
-        "heldDevicePolicy": {
-            "patternProperties": {
-                f"^{re.escape(ANY_RESOURCE)}$": {"enum": sorted(get_args(Policy))},
-                _RESOURCE_NAME["pattern"]: {"enum": sorted(get_args(Policy))},
-            },
-            "additionalProperties": False,
-        }
+        "heldDevicePolicy": _by_resource(get_args(Policy)),
     },
 }
 

@@ -86,6 +86,15 @@ REFUSED = {
     ),
     "CDI kind": (nvml(cdiKind="x"), "/agents/config/plugins/nvml/cdiKind'"),
     "relative library": (nvml(libraryDir="rel"), "/agents/config/plugins/nvml/libraryDir'"),
+    "no resource": (
+        {"allocateRetry": {"gpu": "never"}},
+        "config/allocateRetry': additional properties 'gpu' not allowed",
+    ),
+    "a resource of Kubernetes": (
+        {"allocateRetry": {"kubernetes.io/gpu": "never"}},
+        "agents.config.allocateRetry: kubernetes.io/gpu: names in kubernetes.io",
+    ),
+    "no such word": ({"allocateRetry": {"a.b/c": "once"}}, "config/allocateRetry/a.b~1c"),
     "two libraries": (nvml(libraryDir="/a:/b"), "/agents/config/plugins/nvml/libraryDir'"),
 }
 
@@ -131,6 +140,7 @@ def test_what_the_agent_refuses_helm_refuses(name: str, tmp_path: Path) -> None:
         pytest.param(group(env={"_A.b-c": "x"}), id="variable"),
         pytest.param({"plugins": {"hostRoot": "/host"}}, id="host's root"),
         pytest.param(nvml(libraryDir="/usr/lib", cdiKind="a.b-c/d_e", modelResourceNames={"*T4*": "x.y/z"}), id="GPUs"),
+        pytest.param({"allocateRetry": {"a.b/c": "never", "*": "always"}}, id="a word for each resource"),
         pytest.param({"numaNodes": "0-1, 4", "podResourcesSocket": ""}, id="NUMA nodes"),
         pytest.param({"numaNodes": "", "runtimeGraceSeconds": 0.00001, "flappingWindowSeconds": 1e-7}, id="small numbers"),
     ],

@@ -142,7 +142,12 @@ def _device_manager(settings: AgentSettings, topology: Topology, checkpoint: Che
     """From the checkpoint; without one, allocations are recovered from the API."""
     new: Callable[..., DeviceManager] = Mirror
     if settings.runtime != RUNTIME_KUBELET:
-        new = partial(DeviceManager, waits_for_cordons=True, waits_for_runtime=settings.runtime == RUNTIME_NRI)
+        new = partial(
+            DeviceManager,
+            waits_for_cordons=True,
+            waits_for_runtime=settings.runtime == RUNTIME_NRI,
+            allocate_retry=settings.allocate_retry,
+        )
     return new(
         asyncio.get_running_loop().time(),
         with_edits(checkpoint) if checkpoint is not None else None,

@@ -10,11 +10,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from nodedevice_api import names
+from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_common import settings_loader
 from nodedevice_common.http_server import Authentication
 from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_agent.devicemanager.allocation import topology
+from nodedevice_agent.devicemanager.allocation.allocate_once import ANY_RESOURCE, AllocateRetry
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
 
@@ -81,6 +83,9 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     flapping_changes: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
     flapping_window_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
     flapping_quiet_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
+    # by resource name (* for all others): whether Allocate is called again after a failure. never: at most once for a container,
+    # for plugins that find a call's pod by annotations and order, such as HAMi's; always, because most know devices alone
+    allocate_retry: dict[str, AllocateRetry] = {}
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
     # the built-in device plugins of this node
@@ -100,6 +105,9 @@ def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
         raise AgentSettingsError(
             f"--advertise-without-injection is for --runtime none, and the runtime is {settings.runtime}: omit one of them"
         )
+    for resource_name in settings.allocate_retry.keys() - {ANY_RESOURCE}:
+        if problem := resource_name_problem(resource_name):
+            raise AgentSettingsError(f"allocateRetry: {resource_name[:400]!r}: {problem}; * is every other resource")
     for flag, directory in (("--plugin-dir", settings.plugin_dir), ("--state-dir", settings.state_dir)):
         # it would be the working directory, and every socket there would be removed
         if not directory:

@@ -167,6 +167,32 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, make: Any, message: str)
     assert (result.exit_code, message in result.output, result.output.count("\n")) == (2, True, 1)
 
 
+def test_allocate_retry_by_resource(tmp_path: Path, started_with: list[AgentSettings]) -> None:
+    file = written(tmp_path, "allocateRetry: {vendor.com/gpu: never, '*': always}\n")
+    assert run("--config", str(file), "--node-name", "n1").exit_code == 0
+    flags = ("--allocate-retry", "a.b/c=never", "--allocate-retry", "*=always")
+    assert run("--config", str(file), "--node-name", "n1", *flags).exit_code == 0
+    assert run("--node-name", "n1", NODEDEVICE_ALLOCATE_RETRY="a.b/c=never *=never").exit_code == 0
+    assert [settings.allocate_retry for settings in started_with] == [
+        {"vendor.com/gpu": "never", "*": "always"},
+        {"a.b/c": "never", "*": "always"},
+        {"a.b/c": "never", "*": "never"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("gpu=never", "allocateRetry: 'gpu'"),
+        ("a.b/c=once", "choose one of always, never"),
+        ("a.b/c", "is not RESOURCE=VALUE, such as vendor.com/gpu=never"),
+    ],
+)
+def test_an_invalid_allocate_retry_is_an_error(given: str, message: str) -> None:
+    result = run("--node-name", "n1", "--allocate-retry", given)
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
 def test_an_empty_file_sets_nothing(tmp_path: Path, started_with: list[AgentSettings]) -> None:
     assert run("--config", str(written(tmp_path, "")), "--node-name", "n1").exit_code == 0
     assert started_with == [AgentSettings(node_name="n1")]

@@ -1,7 +1,8 @@
 """The checkpoint file: the kubelet's format, checksum included, and fields of ours beside it.
 
 Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts, Unlisted, StaticPods, Cordons and Journal are outside the checksummed part; a kubelet ignores fields it does not know.
+PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons and Journal are outside the checksummed part; a kubelet ignores fields
+it does not know.
 
 The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
 hundreds of kilobytes of this text, so the hash can be continued after any entry that has not changed.
@@ -61,8 +62,8 @@ class Data(msgspec.Struct, frozen=True):
     RegisteredDevices: dict[str, tuple[str, ...]] | None
 
 
-class _PreStart(msgspec.Struct, frozen=True):
-    """A pending PreStartContainer call."""
+class _Call(msgspec.Struct, frozen=True):
+    """A pending PreStartContainer call, or an Allocate call without an allocation."""
 
     PodUID: str
     ContainerName: str
@@ -84,6 +85,7 @@ class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     BootID: Any = ""
     Endpoints: Any = ()
     PreStarts: Any = ()
+    AllocateCalls: Any = ()
     Unlisted: Any = ()
     StaticPods: Any = ()
     Cordons: Any = {}
@@ -128,7 +130,8 @@ class Encoder:
             Checksum=value,
             BootID=checkpoint.boot_id,
             Endpoints=checkpoint.sockets,
-            PreStarts=from_pre_starts(checkpoint.pre_starts),
+            PreStarts=from_calls(checkpoint.pre_starts),
+            AllocateCalls=from_calls(checkpoint.allocate_calls),
             Unlisted=checkpoint.unlisted,
             StaticPods=checkpoint.static_pods,
             Cordons=checkpoint.cordons,
@@ -174,7 +177,8 @@ def decode(content: bytes | str) -> Checkpoint:
         file.Data.RegisteredDevices or {},
         boot_id=str(file.BootID or ""),
         sockets=to_sockets(file.Endpoints),
-        pre_starts=to_pre_starts(file.PreStarts),
+        pre_starts=to_calls(file.PreStarts),
+        allocate_calls=to_calls(file.AllocateCalls),
         unlisted=to_unlisted(file.Unlisted),
         static_pods=to_static_pods(file.StaticPods),
         cordons=to_cordons(file.Cordons),
@@ -224,13 +228,13 @@ def to_sockets(entries: Any) -> tuple[PluginSocket, ...]:
     return tuple(found[:_MAX_SOCKETS])
 
 
-def from_pre_starts(keys: Iterable[tuple[str, str, str]]) -> tuple[_PreStart, ...]:
-    return tuple(_PreStart(*key) for key in keys)
+def from_calls(keys: Iterable[tuple[str, str, str]]) -> tuple[_Call, ...]:
+    return tuple(_Call(*key) for key in keys)
 
 
-def to_pre_starts(entries: Any) -> tuple[tuple[str, str, str], ...]:
+def to_calls(entries: Any) -> tuple[tuple[str, str, str], ...]:
     """Each once; entries of another form are ignored."""
-    return tuple({(e.PodUID, e.ContainerName, e.ResourceName): None for e in _valid(entries, _PreStart)})
+    return tuple({(e.PodUID, e.ContainerName, e.ResourceName): None for e in _valid(entries, _Call)})
 
 
 def to_unlisted(entries: Any) -> tuple[UnlistedContainer, ...]:

@@ -18,12 +18,12 @@ import msgspec
 from nodedevice_agent.checkpoint.format import (
     Entry,
     check_consistent,
+    from_calls,
     from_entry,
-    from_pre_starts,
+    to_calls,
     to_cordons,
     to_entry,
     to_json,
-    to_pre_starts,
     to_sockets,
     to_static_pods,
     to_unlisted,
@@ -47,6 +47,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     RegisteredDevices: dict[str, tuple[str, ...] | None] = {}
     Endpoints: Any = None
     PreStarts: Any = None
+    AllocateCalls: Any = None
     Unlisted: Any = None
     StaticPods: Any = None
     Cordons: Any = None
@@ -58,11 +59,12 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     registered: dict[str, tuple[str, ...] | None] = dict.fromkeys(before.registered.keys() - after.registered.keys())
     registered |= {name: ids for name, ids in after.registered.items() if before.registered.get(name) != ids}
     sockets = None if before.sockets == after.sockets else after.sockets
-    pre_starts = None if before.pre_starts == after.pre_starts else from_pre_starts(after.pre_starts)
+    pre_starts = None if before.pre_starts == after.pre_starts else from_calls(after.pre_starts)
+    calls = None if before.allocate_calls == after.allocate_calls else from_calls(after.allocate_calls)
     unlisted = None if before.unlisted == after.unlisted else after.unlisted
     static_pods = None if before.static_pods == after.static_pods else after.static_pods
     cordons = None if before.cordons == after.cordons else after.cordons
-    beside = sockets, pre_starts, unlisted, static_pods, cordons
+    beside = sockets, pre_starts, calls, unlisted, static_pods, cordons
     line = _Line(mark.generation, mark.sequence, released, entered, registered, *beside)
     if line == _Line(mark.generation, mark.sequence):
         return None
@@ -83,14 +85,16 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     entries = {_key(allocation): allocation for allocation in checkpoint.allocations}
     registered: dict[str, tuple[str, ...] | None] = dict(checkpoint.registered)
     sockets, pre_starts = checkpoint.sockets, checkpoint.pre_starts
-    unlisted, static_pods, cordons = checkpoint.unlisted, checkpoint.static_pods, checkpoint.cordons
+    calls, unlisted = checkpoint.allocate_calls, checkpoint.unlisted
+    static_pods, cordons = checkpoint.static_pods, checkpoint.cordons
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
         entries |= {_key(allocation): allocation for allocation in map(from_entry, line.PodDeviceEntries)}
         registered |= line.RegisteredDevices
         sockets = sockets if line.Endpoints is None else to_sockets(line.Endpoints)
-        pre_starts = pre_starts if line.PreStarts is None else to_pre_starts(line.PreStarts)
+        pre_starts = pre_starts if line.PreStarts is None else to_calls(line.PreStarts)
+        calls = calls if line.AllocateCalls is None else to_calls(line.AllocateCalls)
         unlisted = unlisted if line.Unlisted is None else to_unlisted(line.Unlisted)
         static_pods = static_pods if line.StaticPods is None else to_static_pods(line.StaticPods)
         cordons = cordons if line.Cordons is None else to_cordons(line.Cordons)
@@ -101,6 +105,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         registered={name: ids for name, ids in registered.items() if ids is not None},
         sockets=sockets,
         pre_starts=pre_starts,
+        allocate_calls=calls,
         unlisted=unlisted,
         static_pods=static_pods,
         cordons=cordons,

@@ -46,6 +46,8 @@ _HELP: Final = {
     "flapping_changes": "Damp a device that changes, or comes and goes, this often within the window; 0: never.",
     "flapping_window_seconds": "Length of the window.",
     "flapping_quiet_seconds": "How long a damped device must stay unchanged before it counts again.",
+    "allocate_retry": "RESOURCE=never: call Allocate once for a container; RESOURCE * is every other one. May be given several "
+    "times.  [default: *=always]",
     "log_level": "[default: info]",
     "log_format": "[default: text]",
 }
@@ -96,6 +98,7 @@ def _config(text: str) -> Callable[[_Command], _Command]:
 def _flag(field: str, text: str) -> Callable[[_Command], _Command]:
     """A flag that is not given leaves the value of the file or the default."""
     default = getattr(_DEFAULTS, field)
+    is_mapping = get_origin(_HINTS[field]) is dict
     shown = f"{default:g}" if isinstance(default, float) else default
     return click.option(
         f"--{field.replace('_', '-')}",
@@ -104,9 +107,19 @@ def _flag(field: str, text: str) -> Callable[[_Command], _Command]:
         show_envvar=True,
         default=None,
         is_flag=_HINTS[field] is bool,
+        multiple=is_mapping,
+        callback=_mapping if is_mapping else None,
         type=_type(_HINTS[field]),
         help=text if text.endswith("]") else f"{text}  [default: {shown}]",
     )
+
+
+def _mapping(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str] | None:
+    """NAME=VALUE pairs; None where none was given. Raises click.BadParameter."""
+    for pair in given:
+        if "=" not in pair:
+            raise click.BadParameter(f"{pair!r} is not RESOURCE=VALUE, such as vendor.com/gpu=never")
+    return dict(pair.split("=", 1) for pair in given) or None
 
 
 def _type(hint: Any) -> click.ParamType[Any] | None:

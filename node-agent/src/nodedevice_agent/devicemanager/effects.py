@@ -17,12 +17,17 @@ class CallPreferred:
 
 @dataclass(frozen=True, slots=True)
 class CallAllocate:
-    """Call Allocate; the response goes to DeviceManager.allocated(ticket, ...) or allocate_failed(ticket, ...)."""
+    """Call Allocate; the response goes to DeviceManager.allocated(ticket, ...) or allocate_failed(ticket, ...).
+
+    recorded_for: UID of the pod with which the call was recorded, as there is no second one: it is sent when that is on disk,
+    unless the ticket has become void meanwhile. Empty where calls are retried.
+    """
 
     ticket: int
     resource_name: str
     endpoint: int
     device_ids: tuple[str, ...]
+    recorded_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)

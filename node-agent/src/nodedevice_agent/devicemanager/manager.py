@@ -9,6 +9,7 @@ Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row
 from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 
+from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce, AllocateRetry
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
@@ -38,6 +39,7 @@ class DeviceManager:
     waits_for_runtime: a runtime reports when containers have ended (`containers`, containers_ended); otherwise a pod that the
     API reports ended has no containers left. waits_for_cordons: nothing of a resource is allocated before cordoned() was called
     for it once. topology: whether a container's devices must be near each other. flapping: when changes of health are damped.
+    allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; always where nothing is set.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class DeviceManager:
         waits_for_cordons: bool = False,
         topology: Topology | None = None,
         flapping: FlapDampingLimits | None = None,
+        allocate_retry: Mapping[str, AllocateRetry] | None = None,
     ) -> None:
         self.resources: dict[str, Resource] = {}
         self.book = AllocationBook(self.resources)
@@ -68,15 +71,22 @@ class DeviceManager:
         # resources with devices being released, and when to publish that (monotonic seconds)
         self._publish_releasing_at: dict[str, float] = {}
         tickets = count(1)
-        self._reallocations = Reallocations(self.book, tickets)
+        self.allocate_once = AllocateOnce(allocate_retry or {}, self.book)
+        self._reallocations = Reallocations(self.book, tickets, self.allocate_once)
         self.pre_starts = PreStartCalls(self.book, tickets)
         self.allocator = Allocator(
-            self.book, topology or Topology(), tickets, self.pre_starts, is_held_back=is_recovering
+            self.book,
+            topology or Topology(),
+            tickets,
+            self.pre_starts,
+            self.allocate_once,
+            is_held_back=is_recovering,
         )
         if checkpoint is not None:
             self.cordons.update(checkpoint.cordons)
             self._restore(checkpoint.allocations, checkpoint.registered, now)
             self.pre_starts.require(key for key in checkpoint.pre_starts if self.book.of(*key) is not None)
+            self.allocate_once.restore(checkpoint.allocate_calls)
             if waits_for_runtime:
                 self.containers.restore(checkpoint.unlisted, now)
 
@@ -162,11 +172,13 @@ class DeviceManager:
         for pod in present.values():
             effects += self._take_over(pod)
         # an allocation that was recovered from the API has an unproven static pod under its mirror pod's UID
-        for uid in sorted((self.pods.keys() | self.book.by_pod.keys()) - present.keys() - uids):
+        over = (self.pods.keys() | self.book.by_pod.keys()) - present.keys() - uids
+        over |= self.allocate_once.pod_uids() - present.keys() - uids - {pod.config_hash for pod in pods}
+        for uid in sorted(over):
             effects += self._pod_over(uid, now)
         for pod in present.values():
             effects += self._pod_known(pod, now)
-        return effects + self._reallocations.due(now)
+        return effects + self._reallocations.due(now) + self.allocate_once.pods_synced(pods)
 
     def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
         """A pod bound to this node, new or changed."""
@@ -220,6 +232,7 @@ class DeviceManager:
             return []
         is_first_sight = pod.uid not in self.pods
         self.pods[pod.uid] = pod
+        self.allocate_once.pod_seen(pod)
         if not pod.device_requests:
             return []
         effects: list[Effect] = []
@@ -242,6 +255,7 @@ class DeviceManager:
         self._met_by_kubelet.pop(pod_uid, None)
         effects = self._publish_reserved(pod) if pod is not None else []
         effects += self.allocator.pod_ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
+        effects += self.allocate_once.forget(pod_uid)
         if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid)):
             for name in self.book.set_releasing(pod_uid, now):
                 self._publish_releasing_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
@@ -338,6 +352,7 @@ class DeviceManager:
         for name, cordons in known.cordons.items():
             self.cordons.setdefault(name, cordons)
         self._restore(known.allocations, known.registered, now)
+        self.allocate_once.checkpoint_lost(self.pods.values())
         self.allocator.is_held_back = False
         effects: list[Effect] = [SaveCheckpoint(durable=True)]
         effects += [Publish(name) for name in sorted(self.resources)]
@@ -357,7 +372,8 @@ class DeviceManager:
             registered,
             pre_starts=tuple(self.pre_starts.required),
             unlisted=self.containers.unlisted(),
-            static_pods=self._static_pods.of(self.book.by_pod.keys()),
+            static_pods=self._static_pods.of(self.book.by_pod.keys() | self.allocate_once.pod_uids()),
+            allocate_calls=self.allocate_once.keys(),
             cordons=dict(self.cordons),
         )
 
@@ -367,8 +383,9 @@ class DeviceManager:
         return self.pods.get(pod_uid)
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:
-        """Pending allocations and failed PreStartContainer calls of a resource, by pod UID and container."""
-        everything = (*self.allocator.pending.values(), *self.pre_starts.failures.values())
+        """Pending allocations, failed PreStartContainer calls and lost responses of a resource, by pod UID and container."""
+        failed, lost = self.pre_starts.failures, self.allocate_once.lost
+        everything = (*self.allocator.pending.values(), *failed.values(), *lost.values())
         found = (pending for pending in everything if pending.resource_name == resource_name)
         return sorted(found, key=lambda pending: (pending.pod_uid, pending.container))
 

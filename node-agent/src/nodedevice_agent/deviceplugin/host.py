@@ -293,6 +293,11 @@ class PluginHost:
         self.do(self.manager.preferred(effect.ticket, preferred[: effect.size], self.now()))
 
     async def _allocate(self, effect: CallAllocate) -> None:
+        if effect.recorded_for:
+            await self.saved(effect.recorded_for)
+            if not self.manager.allocator.is_awaited(effect.ticket):
+                # the pod has ended meanwhile, and the plugin must not take the call for another's
+                return
         try:
             connection = self._connection(effect.endpoint, effect.resource_name, "Allocate")
             with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
@@ -300,7 +305,9 @@ class PluginHost:
         except PluginFailed as exc:
             metrics.ALLOCATE_FAILED.labels(effect.resource_name).inc()
             extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}
-            log.error("Allocate failed; retrying", extra=extra)
+            log.error(
+                "Allocate failed; not retrying" if effect.recorded_for else "Allocate failed; retrying", extra=extra
+            )
             self.do(self.manager.allocate_failed(effect.ticket, str(exc), self.now()))
             return
         log.info("allocated", extra={"resource_name": effect.resource_name, "device_ids": list(effect.device_ids)[:16]})

@@ -171,6 +171,8 @@ def _waiting(entry: PendingView, before: Mapping[tuple[str, str], Json], wall_ti
     shown["since"] = _since(earlier, shown, wall_time, "reason")
     if entry.not_injected:
         shown["notInjected"] = True
+    if waiting.is_final:
+        shown["final"] = True
     return shown
 
 

@@ -161,6 +161,8 @@ class NriBackend:
                 return await self._edits(sandbox, container, decision)
             except InjectionRefused:
                 metrics.CONTAINERS_REFUSED.inc()
+                if self._manager.book.unanswered:
+                    self._host.do(self._manager.allocate_once.creation_refused(sandbox.uid, container.name))
                 raise
 
     async def _edits(self, sandbox: Sandbox, container: RunningContainer, decision: Decision) -> ContainerEdits | None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
+from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, merged, unrestricted, without
 from nodedevice_agent.devicemanager.allocation.held_calls import PendingPreStart
@@ -101,7 +102,7 @@ class Injection:
         if pod is not None and version.missing:
             return self._missing(pod, container, version.missing[0])
         if version.allocations:
-            return _grant_or_refusal(container, version)
+            return _grant_or_refusal(container, version, self._manager.allocate_once)
         return self._unknown_pod(sandbox, container) if pod is None else self._unknown_resource(pod, sandbox, container)
 
     def _pre_start(self, pod_uid: str, container: str) -> PendingPreStart | None:
@@ -159,7 +160,7 @@ def _requested(pod: Pod | None, container: str) -> list[str]:
     return [request.resource_name for request in requests if request.container == container]
 
 
-def _grant_or_refusal(container: str, version: InjectionVersion) -> Grant | Refusal:
+def _grant_or_refusal(container: str, version: InjectionVersion, once: AllocateOnce) -> Grant | Refusal:
     """For a container with allocations and none missing. The own settings of a pod that the API has not shown are unknown."""
     if version.is_releasing:
         return Refusal(f"the pod of container {container} is over, and its devices are being released")
@@ -169,6 +170,8 @@ def _grant_or_refusal(container: str, version: InjectionVersion) -> Grant | Refu
         reason = pending.failure or "its device plugin has not responded yet"
         return Refusal(f"{about}: {reason}", is_temporary=pending.is_in_flight)
     for a in version.allocations:
+        if lost := once.lost_response(a):
+            return Refusal(f"container {container} cannot start again: {lost}")
         if a.response is None:
             return Refusal(
                 f"the response of the device plugin of {a.resource_name} for container {container} was lost with the checkpoint, "

@@ -93,7 +93,7 @@ class AllocationStatus(Schema):
 
 
 class Waiting(Value, frozen=True):
-    """A container that requested the resource and does not have it yet. not_injected: it runs all the same."""
+    """A container that requested the resource and does not have it yet. not_injected: it runs all the same. final: for ever."""
 
     pod_uid: str = msgspec.field(name="podUID")
     container: str
@@ -102,6 +102,7 @@ class Waiting(Value, frozen=True):
     name: str = ""
     message: str = ""
     not_injected: bool = False
+    final: bool = False
 
 
 class ConditionStatus(Schema):

@@ -1,4 +1,4 @@
-"""Which pods to evict because of a device, and when: a device that became unhealthy in use, or one that its container runs without.
+"""Which pods to evict because of a device, and when: one that broke in use, or that its container runs without or never gets.
 
 Only where the policy of the resource asks for it; the default is to report. A short failure is waited out, a pod is evicted once, a
 rejection is retried with growing delays, and all of it at a bounded rate, so that a faulty plugin does not empty a cluster.
@@ -99,6 +99,8 @@ def candidates(records: Iterable[NodeDeviceRecord], policies: Mapping[str, Polic
 def _why(record: NodeDeviceRecord, entry: AllocationRecord | Waiting) -> str | None:
     if entry.not_injected:
         return f"container {entry.container} runs without its devices of {record.resource}"
+    if isinstance(entry, Waiting) and entry.final:
+        return f"container {entry.container} never gets its devices of {record.resource} ({entry.reason})"
     # an absent plugin reports nothing about its devices; a missing one is not unhealthy
     if isinstance(entry, Waiting) or entry.is_releasing or record.endpoint != "Running":
         return None

@@ -214,6 +214,12 @@ class TestRefused:
         scenario.answer_all(scenario.plugin(1))
         assert isinstance(scenario.ask("p"), Grant)
 
+    def test_a_lost_response_that_is_not_asked_for_again(self) -> None:
+        lost = Checkpoint((held_by("p", "d0", response=None),), {GPU: ()})
+        scenario = RuntimeScenario(lost, allocate_retry={GPU: "never"})
+        assert calls(scenario.plugin(1)) == []
+        self.refused(scenario, "cannot start again", "delete the pod", "was lost with the checkpoint")
+
     @pytest.mark.kubelet("weak spot 24")
     def test_conflicting_plugins(self) -> None:
         scenario = with_plugin(nics=["n0"])

@@ -62,6 +62,14 @@ def test_a_waiting_pod_that_runs_all_the_same(not_injected: bool) -> None:
     assert list(candidates([node_device(waiting=(waiting,))], EVICT)) == (["uid-a"] if not_injected else [])
 
 
+@pytest.mark.parametrize("final", [True, False])
+def test_a_waiting_pod_that_never_gets_its_devices(final: bool) -> None:
+    waiting = Waiting("uid-a", "main", "AllocateFailed", "default", "pod-a", "", final=final)
+    found = candidates([node_device(waiting=(waiting,))], EVICT)
+    why = f"container main never gets its devices of {GPU} (AllocateFailed)"
+    assert [pod.why for pod in found.values()] == ([why] if final else [])
+
+
 @pytest.fixture
 def pending() -> PendingEvictions:
     return PendingEvictions(delay_seconds=30, per_minute=6, now=1000)

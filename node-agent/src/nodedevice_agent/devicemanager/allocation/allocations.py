@@ -88,7 +88,8 @@ class Checkpoint:
     registered: healthy device IDs by resource; a restart uses only the names. boot_id: of the kernel at writing time.
     sockets: the plugins that were connected; only a hint for the next start, so invalid entries do not make the file corrupt.
     pre_starts: the pending PreStartContainer calls. unlisted: containers that may live, and that the runtime does not list.
-    static_pods: those with allocations, as the runtime has shown them. cordons: by resource name; without empty ones.
+    static_pods: those with allocations or calls, as the runtime has shown them. cordons: by resource name; without empty ones.
+    allocate_calls: Allocate calls without an allocation, where a second one must not be made.
     journal: the last journal line that is included; None without a journal, as in a kubelet's checkpoint.
     """
 
@@ -100,6 +101,7 @@ class Checkpoint:
     unlisted: tuple[UnlistedContainer, ...] = ()
     static_pods: tuple[StaticPod, ...] = ()
     cordons: Mapping[str, Cordons] = field(default_factory=dict)
+    allocate_calls: tuple[AllocationKey, ...] = ()
     journal: JournalMark | None = None
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from nodedevice_api.names import Reason
 
+from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
@@ -36,6 +37,7 @@ class Allocator:
         topology: Topology,
         tickets: Iterator[int],
         pre_starts: PreStartCalls,
+        once: AllocateOnce,
         *,
         is_held_back: bool,
     ) -> None:
@@ -44,6 +46,7 @@ class Allocator:
         self._topology = topology
         self._tickets = tickets
         self._pre_starts = pre_starts
+        self._once = once
         # pods that lack devices of some resource, in progress or not
         self.unallocated: dict[str, Pod] = {}
         # why a pod has no devices yet, unless a plugin call for it is in flight; failed calls also while they are retried
@@ -130,6 +133,10 @@ class Allocator:
             return []
         return self._retry_later(current, current.pending(current.request, Reason.ALLOCATE_FAILED, message), now)
 
+    def is_awaited(self, ticket: int) -> bool:
+        """Whether the response of that call still matters."""
+        return ticket in self._by_ticket
+
     # -- one transaction ----------------------------------------------------------------------------------------------
 
     def _begin(self, pod: Pod, now: float, *, use_preferred: bool = True) -> list[Effect]:
@@ -137,6 +144,9 @@ class Allocator:
         requests, effects = self._known_requests(pod)
         if not requests or self.is_held_back:
             return effects
+        refusal = self._once.refuse(pod.uid, requests)
+        if refusal is not None:
+            return effects + self._set_pending(refusal)
         earlier = self.pending.get(pod.uid)
         if earlier is not None and earlier.retry_at is not None:
             # This is the retry; the number of attempts is kept.
@@ -200,7 +210,11 @@ class Allocator:
             call = self._new_call(current, resource)
             return [CallPreferred(*call, selection.candidates(), selection.taken, selection.count)]
         current.reserve(resource, selection.completed(preferred or ()))
-        return [CallAllocate(*self._new_call(current, resource), current.chosen)]
+        call, uid = self._new_call(current, resource), current.pod.uid
+        if not self._once.applies_to(resource.name):
+            return [CallAllocate(*call, current.chosen)]
+        self._once.record((uid, request.container, resource.name))
+        return [SaveCheckpoint(durable=True, pod_uid=uid), CallAllocate(*call, current.chosen, recorded_for=uid)]
 
     def _new_call(self, current: PodAllocation, resource: Resource) -> tuple[int, str, int]:
         """Ticket, resource name and endpoint of a new call."""
@@ -220,6 +234,7 @@ class Allocator:
         pod, allocated = current.pod, current.allocated
         for allocation in allocated:
             self._book.add(allocation)
+        self._once.committed(allocated)
         self._roll_back(current)
         unmet = [r for r in pod.device_requests if self._book.of(pod.uid, r.container, r.resource_name) is None]
         if not unmet:
@@ -259,6 +274,7 @@ class Allocator:
     def _give_up(self, current: PodAllocation, failed: PendingAllocation, now: float) -> list[Effect]:
         """The transaction cannot continue: its pod becomes pending, and others that need what it had reserved are retried."""
         freed = self._roll_back(current)
+        failed = self._once.refuse(current.pod.uid, current.requests, failed.message) or failed
         # a pod that is terminating meanwhile is not pending
         effects = self._set_pending(failed) if failed.pod_uid in self.unallocated else []
         return effects + self.reconsider(freed, now, but=failed.pod_uid)

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from nodedevice_api.names import Reason
 
+from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, AllocationKey
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
@@ -74,18 +75,22 @@ class _RetriedCalls:
 
 
 class Reallocations(_RetriedCalls):
-    """Allocate is called again with the same device IDs where its response was lost with the checkpoint.
+    """Allocate is called again with the same device IDs where its response was lost with the checkpoint, unless once is enough.
 
     The devices stay held meanwhile; only the response (what the container needs to use them) is missing.
     """
 
     _REASON = Reason.ALLOCATE_FAILED
 
+    def __init__(self, book: AllocationBook, tickets: Iterator[int], once: AllocateOnce) -> None:
+        super().__init__(book, tickets)
+        self._once = once
+
     def due(self, now: float) -> list[Effect]:
         """A call for every allocation without a response whose plugin lists its devices again."""
         effects: list[Effect] = []
         for key, allocation in self._book.unanswered.items():
-            if not self._is_due(key, now):
+            if not self._is_due(key, now) or self._once.applies_to(allocation.resource_name):
                 continue
             resource = self._book.resources[allocation.resource_name]
             self._stop_retry_timer(key)

@@ -29,7 +29,7 @@ class PendingAllocation:
     """Why a container has no devices of a resource yet, and what triggers the next attempt.
 
     retry_at: monotonic seconds, or None where only a change can help. attempts: failed calls so far.
-    others: further resources; a change of one of them may help too.
+    others: further resources; a change of one of them may help too. is_final: there is no next attempt.
     """
 
     pod_uid: str
@@ -40,6 +40,7 @@ class PendingAllocation:
     attempts: int = 0
     retry_at: float | None = None
     others: frozenset[str] = frozenset()
+    is_final: bool = False
 
     def is_due(self, now: float) -> bool:
         """Whether no backoff, or none any more, delays the next attempt."""

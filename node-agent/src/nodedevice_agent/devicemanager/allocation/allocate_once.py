@@ -1,0 +1,138 @@
+"""At most one Allocate call for a container, for the resources whose setting `allocateRetry` is `never`.
+
+Some device plugins find the pod of a call by its annotations and by order, as a call names devices only: HAMi and its kin. A second
+call then takes what was prepared for another pod, and each of the two runs with the other's devices. The kubelet makes no second
+call: it fails the pod. Here the pod waits, and has to be deleted.
+A call is recorded first, and sent when the record is on disk. The record ends with the allocation, which takes its place, or with
+the pod. A call whose result is not known counts as made: after a restart, and after the checkpoint was lost, for every pod that is
+bound by then. A pod that is refused in vain can be created again; swapped devices go unnoticed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final, Literal
+
+from nodedevice_api.names import Reason
+
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, AllocationKey
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
+from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.pods import DeviceRequest, Pod
+
+AllocateRetry = Literal["always", "never"]
+ANY_RESOURCE: Final = "*"
+
+# Among the keys in a checkpoint: the calls of pods are not known, as the checkpoint before it was lost.
+_EVERY_POD: Final[AllocationKey] = ("*", "*", "*")
+# At the beginning of a message, which may be truncated.
+_REMEDY: Final = "delete the pod: Allocate is called only once for a container (allocateRetry: never)"
+_RESTARTED = "a call before the agent's restart led to no allocation"
+_LOST = "the checkpoint was lost, and it is not known whether it was called"
+_CHANGED = "devices of the pod changed during the call"
+
+
+class AllocateOnce:
+    """The calls that were made for resources of that policy. policy: by resource name; * for all others."""
+
+    def __init__(self, policy: Mapping[str, AllocateRetry], book: AllocationBook) -> None:
+        self._policy = policy
+        self._book = book
+        # by call without an allocation: why it has none; "" while it is in flight
+        self._calls: dict[AllocationKey, str] = {}
+        # containers that were refused because the response of their call was lost
+        self.lost: dict[AllocationKey, PendingAllocation] = {}
+        # the checkpoint was lost, and not all pods have been listed since
+        self._is_lost = False
+
+    def applies_to(self, resource_name: str) -> bool:
+        """Whether no second call may be made for a container."""
+        return self._policy.get(resource_name, self._policy.get(ANY_RESOURCE, "always")) == "never"
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def record(self, key: AllocationKey) -> None:
+        """A call is to be made."""
+        self._calls[key] = ""
+
+    def committed(self, allocations: Iterable[Allocation]) -> None:
+        for allocation in allocations:
+            self._calls.pop(allocation.key, None)
+
+    def refuse(self, pod_uid: str, requests: Iterable[DeviceRequest], why: str = "") -> PendingAllocation | None:
+        """Why the pod gets none of these; None if no call for it has failed. why: the failure that ended its transaction."""
+        for request in requests:
+            key = pod_uid, request.container, request.resource_name
+            if key in self._calls:
+                self._calls[key] = self._calls[key] or why or _CHANGED
+                return _final(key, self._calls[key])
+        return None
+
+    def creation_refused(self, pod_uid: str, container: str) -> list[Effect]:
+        """The runtime was not allowed to create this container: the pod is pending if that is so for good."""
+        effects: list[Effect] = []
+        for allocation in self._book.of_container(pod_uid, container):
+            message = self.lost_response(allocation)
+            if message and allocation.key not in self.lost:
+                self.lost[allocation.key] = PendingAllocation(
+                    *allocation.key, Reason.ALLOCATE_FAILED, message, is_final=True
+                )
+                effects.append(Publish(allocation.resource_name))
+        return effects
+
+    def lost_response(self, allocation: Allocation) -> str:
+        """Why a container with this allocation cannot start any more; empty where it can, or where the plugin is called again."""
+        if allocation.response is not None or not self.applies_to(allocation.resource_name):
+            return ""
+        return f"{_REMEDY}; the response of its device plugin was lost with the checkpoint"
+
+    def forget(self, pod_uid: str) -> list[Effect]:
+        """The pod is over."""
+        self.lost = {key: lost for key, lost in self.lost.items() if key[0] != pod_uid}
+        ended = [key for key in self._calls if key[0] == pod_uid]
+        for key in ended:
+            del self._calls[key]
+        return [SaveCheckpoint(durable=False)] if ended else []
+
+    # -- restart ------------------------------------------------------------------------------------------------------
+
+    def keys(self) -> tuple[AllocationKey, ...]:
+        """For the checkpoint."""
+        return (_EVERY_POD, *self._calls) if self._is_lost else tuple(self._calls)
+
+    def pod_uids(self) -> frozenset[str]:
+        return frozenset(key[0] for key in self._calls)
+
+    def restore(self, keys: Iterable[AllocationKey]) -> None:
+        """From the checkpoint. Calls for resources whose setting was changed meanwhile are dropped."""
+        keys = tuple(keys)
+        self._is_lost = _EVERY_POD in keys
+        self._calls = {key: _RESTARTED for key in keys if self._is_unmet(key)}
+
+    def checkpoint_lost(self, pods: Iterable[Pod]) -> None:
+        """Calls may have been made for all pods that are bound to this node by now. pods: those that are known already."""
+        self._is_lost = "never" in self._policy.values()
+        for pod in pods:
+            self.pod_seen(pod)
+
+    def pod_seen(self, pod: Pod) -> None:
+        for request in pod.device_requests if self._is_lost else ():
+            key = pod.uid, request.container, request.resource_name
+            if self._is_unmet(key):
+                self._calls.setdefault(key, _LOST)
+
+    def pods_synced(self, pods: Iterable[Pod]) -> list[Effect]:
+        """All pods, as the API has them. Those that were bound when the checkpoint was lost have been seen, but for static
+        pods that are not proven yet.
+        """
+        for pod in pods if self._is_lost else ():
+            if pod.config_hash:
+                self.pod_seen(replace(pod, uid=pod.config_hash))
+        was_lost, self._is_lost = self._is_lost, False
+        return [SaveCheckpoint(durable=False)] if was_lost else []
+
+    def _is_unmet(self, key: AllocationKey) -> bool:
+        return self.applies_to(key[2]) and self._book.of(*key) is None
+
+
+def _final(key: AllocationKey, why: str) -> PendingAllocation:
+    return PendingAllocation(*key, Reason.ALLOCATE_FAILED, f"{_REMEDY}; {why}", is_final=True)

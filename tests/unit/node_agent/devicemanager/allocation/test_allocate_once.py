@@ -1,0 +1,273 @@
+"""With `allocateRetry: never` a plugin gets Allocate at most once for a container, whatever fails, restarts or is lost."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.effects import SaveCheckpoint
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.static_pods import StaticPod
+
+from tests.unit.node_agent.devicemanager.scenario import (
+    GPU,
+    NIC,
+    Scenario,
+    calls,
+    container,
+    held_by,
+    is_saved,
+    pod,
+    published,
+    status,
+)
+
+NEVER = {GPU: "never"}
+TRAIN = pod("train", gpu=1)
+
+
+def scenario(devices: int = 2, **options: Any) -> Scenario:
+    """NICs are retried as ever."""
+    return Scenario.with_plugin(devices, ["n0"], allocate_retry=NEVER, **options)
+
+
+def restarted(before: Scenario, **options: Any) -> Scenario:
+    """A new process with the checkpoint file of the one before, and its plugins."""
+    after = Scenario(decode(encode(before.manager.checkpoint())), **{"allocate_retry": NEVER, **options})
+    after.plugin(2)
+    after.plugin(["n0"], NIC, 2)
+    return after
+
+
+def refusals(scenario: Scenario) -> dict[str, str]:
+    """Messages of the pods that wait for good, by UID."""
+    return {
+        found.pod_uid: found.message
+        for name in scenario.manager.resources
+        for found in scenario.manager.pending(name)
+        if found.is_final
+    }
+
+
+def everything_changes(scenario: Scenario) -> list[Any]:
+    """Whatever makes a pod be retried."""
+    effects = scenario.passes(400)
+    effects += scenario.lists(3) + scenario.disconnect() + scenario.plugin(4, endpoint=7)
+    return effects + scenario.happens("pods_synced", list(scenario.manager.pods.values())) + scenario.passes(400)
+
+
+def test_a_call_is_on_disk_before_it_is_sent() -> None:
+    effects = scenario().see(TRAIN)
+    [call] = calls(effects)
+    assert call.recorded_for == "train"
+    assert effects.index(SaveCheckpoint(durable=True, pod_uid="train")) < effects.index(call)
+
+
+def test_others_are_neither_recorded_nor_delayed() -> None:
+    effects = scenario().see(pod("train", nic=1))
+    assert [call.recorded_for for call in calls(effects)] == [""]
+    assert not is_saved(effects, durable=True)
+
+
+def test_a_failed_call_is_final() -> None:
+    node = scenario()
+    [call] = calls(node.see(TRAIN))
+    assert published(node.fail(call, "no pod is pending")) == {GPU}
+    [waiting] = status(node, {}, "2026-01-05T00:00:00Z")["waiting"]
+    assert (waiting["reason"], waiting["final"]) == ("AllocateFailed", True)
+    assert waiting["message"].startswith("delete the pod: ")
+    assert waiting["message"].endswith("; no pod is pending")
+    assert calls(everything_changes(node)) == []
+    assert node.snapshot().available == 4
+
+
+def test_another_pod_gets_the_devices() -> None:
+    node = scenario(1)
+    [call] = calls(node.see(TRAIN))
+    node.see(pod("second", gpu=1))
+    [second] = calls(node.fail(call))
+    node.answer(second)
+    assert node.held() == {"second/main": ("d0",)}
+
+
+def test_a_successful_call_leaves_no_record() -> None:
+    node = scenario().run(TRAIN)
+    assert node.manager.checkpoint().allocate_calls == ()
+    assert calls(everything_changes(node)) == []
+
+
+@pytest.mark.parametrize("ends", ["it is deleted", "it is gone from the list"])
+def test_a_pod_that_is_over_leaves_no_record(ends: str) -> None:
+    node = scenario()
+    [call] = calls(node.see(TRAIN))
+    node.fail(call)
+    after = restarted(node) if ends == "it is gone from the list" else node
+    effects = after.gone("train") if after is node else after.happens("pods_synced", [])
+    assert after.manager.checkpoint().allocate_calls == ()
+    assert is_saved(effects, durable=False)
+    assert len(calls(after.see(pod("train", gpu=1)))) == 1
+
+
+def test_devices_that_change_during_the_call_end_the_attempt() -> None:
+    node = scenario()
+    [call] = calls(node.see(TRAIN))
+    node.lists([Device("d0", healthy=False), "d1"])
+    assert calls(node.answer(call)) == []
+    assert "changed during the call" in refusals(node)["train"]
+    assert calls(everything_changes(node)) == []
+
+
+def test_a_failure_of_another_resource_ends_the_pod_that_was_called_for() -> None:
+    node = scenario()
+    [gpu] = calls(node.see(pod("train", container("a", gpu=1), container("b", nic=1))))
+    [nic] = calls(node.answer(gpu))
+    assert nic.resource_name == NIC
+    node.fail(nic, "no link")
+    assert refusals(node)["train"].endswith("; no link")
+    assert calls(everything_changes(node)) == []
+    assert node.snapshot(NIC).available == 1
+
+
+def test_a_failure_before_the_call_is_retried() -> None:
+    node = scenario()
+    [nic] = calls(node.see(pod("train", container("a", nic=1), container("b", gpu=1))))
+    node.fail(nic)
+    assert [call.resource_name for call in calls(node.passes(1))] == [NIC]
+
+
+def test_a_shortage_before_the_call_is_retried() -> None:
+    node = scenario(0)
+    assert calls(node.see(TRAIN)) == []
+    assert node.reasons() == {"train": "NotEnoughDevices"}
+    assert len(calls(node.lists(1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_once"),
+    [({"*": "never"}, True), ({"*": "never", GPU: "always"}, False), ({NIC: "never"}, False), ({}, False)],
+)
+def test_which_resources(policy: dict[str, str], is_once: bool) -> None:
+    node = Scenario.with_plugin(1, allocate_retry=policy)
+    [call] = calls(node.see(TRAIN))
+    node.fail(call)
+    assert (refusals(node) != {}) is is_once
+    assert len(calls(node.passes(60))) == (0 if is_once else 1)
+
+
+# -- restarts -------------------------------------------------------------------------------------------------------
+
+
+def in_flight(node: Scenario) -> None:
+    node.see(TRAIN)
+
+
+def failed(node: Scenario) -> None:
+    failed_call(node, TRAIN)
+
+
+def failed_call(node: Scenario, pod: Pod) -> None:
+    [call] = calls(node.see(pod))
+    node.fail(call)
+
+
+@pytest.mark.parametrize("made", [in_flight, failed])
+def test_a_call_counts_as_made_after_a_restart(made: Callable[[Scenario], None]) -> None:
+    node = scenario()
+    made(node)
+    after = restarted(node)
+    assert calls(after.happens("pods_synced", [TRAIN])) == []
+    assert "the agent's restart" in refusals(after)["train"]
+    assert calls(everything_changes(after)) == []
+    assert calls(restarted(after).happens("pods_synced", [TRAIN])) == []
+
+
+def test_a_call_that_was_not_made_before_the_restart_is_made() -> None:
+    node = scenario(0)
+    node.see(TRAIN)
+    after = restarted(node)
+    assert len(calls(after.happens("pods_synced", [TRAIN]))) == 1
+
+
+def test_a_setting_that_was_changed_meanwhile_counts() -> None:
+    node = scenario()
+    failed(node)
+    assert len(calls(restarted(node, allocate_retry={}).happens("pods_synced", [TRAIN]))) == 1
+
+
+# -- a lost checkpoint --------------------------------------------------------------------------------------------
+
+
+def recovering(**options: Any) -> Scenario:
+    return Scenario.with_plugin(3, is_recovering=True, allocate_retry=NEVER, **options)
+
+
+def test_of_pods_that_are_bound_already_it_is_not_known_whether_the_call_was_made() -> None:
+    node = recovering()
+    assert calls(node.happens("recovered", Checkpoint(registered={GPU: ()}))) == []
+    assert calls(node.happens("pods_synced", [TRAIN, pod("other", nic=1)])) == []
+    assert "the checkpoint was lost" in refusals(node)["train"]
+    assert calls(everything_changes(node)) == []
+    # a pod that is bound later is none of them
+    assert len(calls(node.see(pod("later", gpu=1)))) == 1
+
+
+def test_also_where_the_pods_are_listed_before_the_recovery() -> None:
+    node = recovering()
+    node.happens("pods_synced", [TRAIN])
+    assert calls(node.happens("recovered", Checkpoint())) == []
+    assert set(refusals(node)) == {"train"}
+
+
+def test_also_where_the_agent_restarts_before_it_has_listed_the_pods() -> None:
+    node = recovering()
+    node.happens("recovered", Checkpoint(registered={GPU: ()}))
+    after = restarted(node)
+    assert calls(after.happens("pods_synced", [TRAIN])) == []
+    assert "train" in refusals(after)
+    assert "the agent's restart" in refusals(restarted_and_synced(after))["train"]
+
+
+def restarted_and_synced(node: Scenario) -> Scenario:
+    after = restarted(node)
+    after.happens("pods_synced", list(node.manager.pods.values()))
+    return after
+
+
+MIRROR = pod("mirror", gpu=1, config_hash="0" * 32)
+STATIC = StaticPod("0" * 32, "default", "mirror")
+
+
+def test_a_static_pod_after_a_restart() -> None:
+    node = scenario(waits_for_runtime=True)
+    node.happens("static_pods_listed", [STATIC])
+    failed_call(node, MIRROR)
+    after = restarted(node, waits_for_runtime=True)
+    assert calls(after.happens("pods_synced", [MIRROR])) == []
+    assert set(refusals(after)) == {STATIC.uid}
+
+
+def test_a_static_pod_that_the_runtime_shows_after_the_checkpoint_was_lost() -> None:
+    node = recovering(waits_for_runtime=True)
+    node.happens("recovered", Checkpoint())
+    node.happens("pods_synced", [MIRROR])
+    node.happens("pods_synced", [MIRROR])
+    assert calls(node.happens("static_pods_listed", [STATIC])) == []
+    assert set(refusals(node)) == {STATIC.uid}
+
+
+def test_a_lost_response_is_not_asked_for_again() -> None:
+    node = recovering(waits_for_runtime=True)
+    lost = Checkpoint((held_by("train", "d0", response=None),))
+    assert calls(node.happens("recovered", lost)) == []
+    assert calls(node.happens("pods_synced", [TRAIN])) == []
+    assert calls(everything_changes(node)) == []
+    # its container may still run
+    assert refusals(node) == {}
+    assert published(node.manager.allocate_once.creation_refused("train", "main")) == {GPU}
+    assert published(node.manager.allocate_once.creation_refused("train", "main")) == set()
+    assert "lost with the checkpoint" in refusals(node)["train"]
+    assert node.held() == {"train/main": ("d0",)}
+    node.gone("train")
+    assert refusals(node) == {}

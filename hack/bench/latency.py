@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 from nodedevice_agent.plugins.simulated import control
+from nodedevice_operator.capacity.reconciler import NODE_WRITES_PER_SECOND
 
 from hack.bench.load import GPUS, MANY_GPUS, available, event_loop
 from hack.bench.results import Result, result
@@ -15,6 +16,8 @@ from hack.cluster.observe import Observer, Seen, capacity
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 RUNS = 60
+# For each write of a Node, so that no run waits for the write pause, or the budget, of the one before.
+_WRITE_SECONDS = 1.25 / NODE_WRITES_PER_SECOND
 _NAMESPACE = "bench"
 
 
@@ -32,7 +35,7 @@ def health_to_node(stack: Stack, nodes: Observer) -> Result:
         control.set_health(state_dir, GPU, f"gpu-{run // 2}", healthy)
         wanted = MANY_GPUS if healthy else MANY_GPUS - 1
         measured.append(nodes.wait(has(NODE_B, GPU, wanted), since=began).at - began)
-        time.sleep(0.1)  # so that no run waits for the write pause of the one before
+        time.sleep(_WRITE_SECONDS)
     return result(measured, "s", 0.15)
 
 
@@ -49,6 +52,8 @@ def registration_to_node(stack: Stack, nodes: Observer) -> Result:
             call(plugin.register())
             measured.append(nodes.wait(has(NODE_B, name, 4), since=began).at - began)
             call(plugin.stop())
+            # it was written, and the end of its plugin is
+            time.sleep(2 * _WRITE_SECONDS)
     return result(measured, "s", 0.3)
 
 

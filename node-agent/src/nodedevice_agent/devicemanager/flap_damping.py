@@ -7,7 +7,7 @@ connection is no change of a device.
 """
 
 from collections.abc import KeysView
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from nodedevice_agent.devicemanager.devices import Device, ListedDevices
@@ -27,7 +27,7 @@ class FlapDampingLimits:
 
 @dataclass(slots=True)
 class _Damped:
-    """absent: the device as it was listed last, while the plugin does not list it."""
+    """absent: the device as it was listed last, but not healthy, while the plugin does not list it."""
 
     changes: int
     until: float
@@ -58,8 +58,10 @@ class FlapDamping:
         added = (after.devices.keys() - before.devices.keys()) & (self._recent.keys() | self._damped.keys())
         for device_id in chain(failed, recovered, removed, added):
             self._changed(device_id, now)
-        for device_id in (removed | added) & self._damped.keys():
-            self._damped[device_id].absent = before.devices.get(device_id)
+        for device_id in added & self._damped.keys():
+            self._damped[device_id].absent = None
+        for device_id in removed & self._damped.keys():
+            self._damped[device_id].absent = replace(before.devices[device_id], healthy=False)
 
     def with_absent(self, listed: ListedDevices) -> ListedDevices:
         """The plugin's list, and the damped devices that it has left out."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.devices import NO_DEVICES, Device, accept
 from nodedevice_agent.devicemanager.flap_damping import FlapDamping, FlapDampingLimits
 from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.podresources.view import allocatable
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, device_ids, pod, published
 
@@ -250,6 +251,13 @@ class TestInTheManager:
         self.list_in_turn(scenario, 1, 2, 1)
         scenario.run(pod("p", gpu=1), pod("q", gpu=1))
         assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {"q": "NotEnoughDevices"})
+
+    def test_monitors_and_the_checkpoint_do_not_have_it_meanwhile(self) -> None:
+        scenario = Scenario.with_plugin(2).run(pod("p", gpu=2))
+        self.list_in_turn(scenario, 1, 2, 1)
+        assert [device.device_id for device in allocatable(scenario.manager)] == ["d0"]
+        assert scenario.manager.checkpoint().registered == {GPU: ("d0",)}
+        assert scenario.held() == {"p/main": ("d0", "d1")}
 
     def test_a_plugin_that_is_gone_leaves_no_device(self) -> None:
         scenario = Scenario.with_plugin(8, flapping=FlapDampingLimits(quiet_seconds=3600.0))

@@ -71,6 +71,8 @@ class ClusterModel(
 
     async def read_node(self, name: str) -> NodeRecord:
         self._next("read_node")
+        if name != self.node.name:
+            raise NotFound("get", "nodes", name, 404)
         return self.node_record()
 
     async def read_pod(self, namespace: str, name: str) -> PodRecord:

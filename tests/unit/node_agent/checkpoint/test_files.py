@@ -2,8 +2,10 @@
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -82,8 +84,9 @@ class TestReading:
         (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
         (tmp_path / name).unlink(missing_ok=True)
         make(tmp_path / name)
-        with pytest.raises(CheckpointCorrupt, match=why):
+        with pytest.raises(CheckpointCorrupt, match=why) as corrupt:
             checkpoint_file.read(tmp_path)
+        assert str(tmp_path / name) in str(corrupt.value)
         checkpoint_file.set_aside(tmp_path)
         assert checkpoint_file.read(tmp_path) is None
 
@@ -282,3 +285,28 @@ class TestAgentId:
         assert [record.getMessage() for record in caplog.records] == [
             "cannot write the agent's ID; the next start waits for the lease"
         ] * 2
+
+
+def test_the_time_in_the_name_of_a_file_set_aside_is_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / FILE_NAME).write_text("{")
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "FAR-11")
+        time.tzset()
+        checkpoint_file.set_aside(tmp_path)
+    time.tzset()
+    [aside] = tmp_path.glob(f"{FILE_NAME}.unreadable-*")
+    named = datetime.strptime(aside.name.partition("unreadable-")[2], "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
+    assert abs(datetime.now(UTC) - named) < timedelta(hours=1)
+
+
+def test_files_that_do_not_change_are_read_twice_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_with_a_journal(tmp_path)
+    reads, read = [], checkpoint_file.read_regular
+
+    def counted(path: Path) -> bytes:
+        reads.append(path.name)
+        return read(path)
+
+    monkeypatch.setattr(checkpoint_file, "read_regular", counted)
+    checkpoint_file.read_both(tmp_path / FILE_NAME)
+    assert reads == [FILE_NAME, JOURNAL] * 2

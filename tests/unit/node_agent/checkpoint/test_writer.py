@@ -1,7 +1,9 @@
 """Writing in the background: many changes become one write, one write at a time, and none is reported before it is on disk."""
 
 import asyncio
+import errno
 import logging
+import os
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -254,3 +256,65 @@ def test_a_new_journal_is_in_its_directory_after_a_power_cut(tmp_path: Path, mon
     monkeypatch.setattr(filesystem, "sync_directory", sync_directory)
     Journal(tmp_path / "j").close()
     assert synced == [(tmp_path, checkpoint_writer.JOURNAL_BYTES)]
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (ValueError("odd"), "ValueError('odd')"),
+    ],
+)
+async def test_a_failed_write_is_logged_with_its_path_and_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, logged: str
+) -> None:
+    failures, save = [error, error], CheckpointStore.save
+
+    def failing(store: CheckpointStore, checkpoint: Checkpoint, *, whole: bool = False) -> None:
+        if failures:
+            raise failures.pop()
+        save(store, checkpoint, whole=whole)
+
+    monkeypatch.setattr(CheckpointStore, "save", failing)
+    monkeypatch.setattr(checkpoint_writer, "_RETRY_SECONDS", 0)
+    saving = Saving(tmp_path)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await saving.save(held_by("p"))
+        await saving.close()
+    assert saving.holder() == "p"
+    # once, however often it fails
+    [record] = [record.__dict__ for record in caplog.records if record.levelno == logging.ERROR]
+    assert (record["path"], record["error"]) == (str(tmp_path), logged)
+
+
+def test_a_journal_that_cannot_be_made_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(directory: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(filesystem, "sync_directory", full)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="No space"):
+        Journal(tmp_path / "j")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_while_the_file_cannot_be_written_the_journal_has_the_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise filesystem.NotReplaced(errno.ENOSPC, "No space left on device")
+
+    store = CheckpointStore(tmp_path)
+    store.save(held_by("p"))
+    with monkeypatch.context() as patched:
+        patched.setattr(filesystem, "replace_durably", full)
+        for uid in ("q", "r"):
+            store.save(held_by(uid), whole=True)
+            found = checkpoint_file.read(tmp_path)
+            assert found is not None
+            assert (found.allocations[0].pod_uid, store.is_whole) == (uid, False)
+    [record] = [record.__dict__ for record in caplog.records]
+    assert (record["path"], record["error"]) == (str(tmp_path / FILE_NAME), "No space left on device")
+    store.save(held_by("s"), whole=True)
+    assert decode((tmp_path / FILE_NAME).read_text()).allocations[0].pod_uid == "s"
+    store.close()

@@ -135,3 +135,10 @@ def test_a_held_device_that_is_not_listed_is_known() -> None:
     scenario.plugin(["d1"], endpoint=2)
     scenario.cordon(GPU, ["d0"])
     assert scenario.snapshot().unknown_cordons == ()
+
+
+def test_what_the_checkpoint_has_already_is_not_saved_again() -> None:
+    again = cordoned().restarted(waits_for_cordons=True)
+    effects = again.cordon(GPU, ["d0"], "u1")
+    assert published(effects) == {GPU}
+    assert not is_saved(effects, durable=False)

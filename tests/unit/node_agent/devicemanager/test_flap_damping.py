@@ -45,6 +45,13 @@ class TestCounting:
     def test_three_changes_within_ten_seconds(self, times: list[float], is_damped: bool) -> None:
         assert ("d0" in after(*times).damped) is is_damped
 
+    def test_a_change_at_the_edge_of_the_window_counts_whatever_other_devices_do(self) -> None:
+        flapping = after(0)
+        change(flapping, SICK, 10, "d1")
+        for health in (WELL, SICK):
+            change(flapping, health, 10)
+        assert "d0" in flapping.damped
+
     def test_both_directions_count(self) -> None:
         flapping = FlapDamping(DEFAULT)
         for at, health in enumerate([WELL, SICK, WELL]):

@@ -280,7 +280,7 @@ class TestCordons:
 class TestForget:
     def test_a_resource_is_forgotten_once_its_plugin_is_gone_and_no_pod_holds_it_or_asks_for_it(self) -> None:
         scenario = Scenario.with_plugin(2).run(pod("a", gpu=1))
-        assert not scenario.manager.forget(GPU)
+        assert scenario.manager.forget(GPU) is False
         scenario.disconnect()
         assert not scenario.manager.forget(GPU)
         scenario.passes(GRACE_SECONDS)

@@ -6,6 +6,7 @@ from nodedevice_agent.devicemanager.registration import (
     MAX_CONNECTIONS_OF_A_SOCKET,
     RegistrationRejected,
     check_connection_limit,
+    check_plugin_info,
     check_registration,
 )
 
@@ -97,3 +98,23 @@ class TestConnectionLimit:
         with pytest.raises(RegistrationRejected, match=part) as rejected:
             check_connection_limit(connections, *NEW)
         assert rejected.value.reason == "Connections"
+
+
+@pytest.mark.parametrize("versions", [["v1beta1"], ["v1alpha1", "v1beta1"]])
+def test_a_plugin_that_is_discovered_may_offer_other_versions_too(versions: list[str]) -> None:
+    check_plugin_info("example.com/gpu", versions)
+
+
+@pytest.mark.parametrize(
+    ("name", "versions", "reason", "part"),
+    [
+        pytest.param("example.com/gpu", [], "Version", "API versions none are not supported", id="no version"),
+        pytest.param("example.com/gpu", ["v1", "v2"], "Version", "API versions 'v1', 'v2' are", id="others"),
+        pytest.param("gpu", ["v1beta1"], "ResourceName", "'gpu'", id="no domain"),
+    ],
+)
+def test_a_plugin_that_is_discovered_is_rejected(name: str, versions: list[str], reason: str, part: str) -> None:
+    with pytest.raises(RegistrationRejected) as rejected:
+        check_plugin_info(name, versions)
+    assert rejected.value.reason == reason
+    assert part in str(rejected.value)

@@ -116,6 +116,12 @@ async def test_a_conflict_is_met_by_reading_the_node_again(bench: Bench) -> None
     assert bench.recorder.reasons() == ["CapacityConflict"] * 2
 
 
+async def test_a_contradiction_is_reported_once_until_it_is_another(bench: Bench) -> None:
+    for allocations in [(held("gpu-7"),)] * 2 + [(held("gpu-8"),)]:
+        await bench.settle(node_device(listed=("gpu-0",), allocated=1, allocations=allocations))
+    assert bench.recorder.reasons() == ["StatusContradictsItself"] * 2
+
+
 async def test_a_node_that_keeps_refusing_is_tried_later(bench: Bench) -> None:
     await bench.see(node_device(available=4))
     refusal = Conflict("patch", "nodes/status", "conflict", 409)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
+from nodedevice_agent.devicemanager.effects import CallPreStart, Effect, SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 
@@ -186,6 +186,38 @@ class TestEndedPod:
         scenario, _ = self.ended()
         scenario.happens("containers_ended", "p")
         assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_leaves_the_undecided_calls_of_others(self) -> None:
+        pre_starts = asking().manager.pre_starts
+        pre_starts.require_if_supported([("p", "main", GPU), ("q", "main", GPU)])
+        assert pre_starts.forget("p") == []
+        assert list(pre_starts.undecided) == [("q", "main", GPU)]
+
+
+class TestDue:
+    def test_what_is_decided_is_saved_and_called(self) -> None:
+        scenario, call = called()
+        started(scenario, call)
+        scenario.manager.pre_starts.require_if_supported([("p", "main", GPU)])
+        save, again = scenario.manager.pre_starts.due(scenario.now)
+        assert save == SaveCheckpoint(durable=False)
+        assert pre_starts([again])[0].device_ids == ("d0",)
+
+    def test_one_whose_allocation_is_released_ends_and_the_others_are_called(self) -> None:
+        scenario, call = called()
+        started(scenario, call)
+        scenario.manager.pre_starts.require([("p", "main", GPU), ("released", "main", GPU)])
+        effects = scenario.manager.pre_starts.due(scenario.now)
+        assert len(pre_starts(effects)) == 1
+        assert is_saved(effects, durable=False)
+        assert list(scenario.manager.pre_starts.required) == [("p", "main", GPU)]
+
+    def test_the_success_of_one_does_not_hurry_one_that_failed(self) -> None:
+        scenario = asking()
+        first, second = allocated(scenario, pod("p", gpu=1), pod("q", gpu=1))
+        fails(scenario, second)
+        assert pre_starts(started(scenario, first)) == []
+        assert len(pre_starts(scenario.passes(1))) == 1
 
 
 class TestRestart:

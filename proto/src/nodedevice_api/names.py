@@ -137,6 +137,7 @@ class Reason:
     # a pod that waits
     NOT_ENOUGH_DEVICES: Final = "NotEnoughDevices"
     CORDONS_NOT_SYNCED: Final = "CordonsNotSynced"
+    ALLOCATIONS_OMITTED: Final = "AllocationsOmitted"
     ALLOCATE_FAILED: Final = "AllocateFailed"
     CHANGED_REQUEST: Final = "ChangedRequest"
     TOPOLOGY_AFFINITY: Final = "TopologyAffinity"

@@ -1,8 +1,8 @@
 """The checkpoint file: the kubelet's format, checksum included, and fields of ours beside it.
 
 Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons and Journal are outside the checksummed part; a kubelet ignores fields
-it does not know.
+PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone and Journal are outside the checksummed part; a
+kubelet ignores fields it does not know.
 
 The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
 hundreds of kilobytes of this text, so the hash can be continued after any entry that has not changed.
@@ -89,6 +89,8 @@ class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     Unlisted: Any = ()
     StaticPods: Any = ()
     Cordons: Any = {}
+    PossibleHolders: Any = {}
+    Gone: Any = ()
     Journal: _Mark | None = None
 
 
@@ -135,6 +137,8 @@ class Encoder:
             Unlisted=checkpoint.unlisted,
             StaticPods=checkpoint.static_pods,
             Cordons=checkpoint.cordons,
+            PossibleHolders=checkpoint.possible_holders,
+            Gone=checkpoint.gone,
             Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
         )
         entries = "null" if is_nil else f"[{','.join(written.json for written in self._written)}]"
@@ -182,6 +186,8 @@ def decode(content: bytes | str) -> Checkpoint:
         unlisted=to_unlisted(file.Unlisted),
         static_pods=to_static_pods(file.StaticPods),
         cordons=to_cordons(file.Cordons),
+        possible_holders=to_possible_holders(file.PossibleHolders),
+        gone=to_gone(file.Gone),
         journal=journal,
     )
 
@@ -254,6 +260,21 @@ def to_cordons(entries: Any) -> dict[str, Cordons]:
         with suppress(msgspec.ValidationError):
             found[str(name)] = msgspec.convert(entry, Cordons)
     return found
+
+
+def to_possible_holders(entries: Any) -> dict[str, tuple[str, ...]]:
+    """Entries of another form are ignored."""
+    found = {}
+    for name, uids in entries.items() if isinstance(entries, dict) else ():
+        with suppress(msgspec.ValidationError):
+            found[str(name)] = msgspec.convert(uids, tuple[str, ...])
+    return found
+
+
+def to_gone(entries: Any) -> tuple[str, ...]:
+    """Entries that are no resource name are ignored."""
+    names = entries if isinstance(entries, list) else ()
+    return tuple(name for name in names if isinstance(name, str) and not resource_name_problem(name))
 
 
 def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:

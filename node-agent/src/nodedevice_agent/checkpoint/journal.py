@@ -23,7 +23,9 @@ from nodedevice_agent.checkpoint.format import (
     to_calls,
     to_cordons,
     to_entry,
+    to_gone,
     to_json,
+    to_possible_holders,
     to_sockets,
     to_static_pods,
     to_unlisted,
@@ -51,6 +53,8 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     Unlisted: Any = None
     StaticPods: Any = None
     Cordons: Any = None
+    PossibleHolders: Any = None
+    Gone: Any = None
 
 
 def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> bytes | None:
@@ -64,7 +68,9 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     unlisted = None if before.unlisted == after.unlisted else after.unlisted
     static_pods = None if before.static_pods == after.static_pods else after.static_pods
     cordons = None if before.cordons == after.cordons else after.cordons
-    beside = sockets, pre_starts, calls, unlisted, static_pods, cordons
+    possible_holders = None if before.possible_holders == after.possible_holders else after.possible_holders
+    gone = None if before.gone == after.gone else after.gone
+    beside = sockets, pre_starts, calls, unlisted, static_pods, cordons, possible_holders, gone
     line = _Line(mark.generation, mark.sequence, released, entered, registered, *beside)
     if line == _Line(mark.generation, mark.sequence):
         return None
@@ -87,6 +93,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     sockets, pre_starts = checkpoint.sockets, checkpoint.pre_starts
     calls, unlisted = checkpoint.allocate_calls, checkpoint.unlisted
     static_pods, cordons = checkpoint.static_pods, checkpoint.cordons
+    possible_holders, gone = checkpoint.possible_holders, checkpoint.gone
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
@@ -98,6 +105,9 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         unlisted = unlisted if line.Unlisted is None else to_unlisted(line.Unlisted)
         static_pods = static_pods if line.StaticPods is None else to_static_pods(line.StaticPods)
         cordons = cordons if line.Cordons is None else to_cordons(line.Cordons)
+        if line.PossibleHolders is not None:
+            possible_holders = to_possible_holders(line.PossibleHolders)
+        gone = gone if line.Gone is None else to_gone(line.Gone)
     check_consistent(entries.values())
     return replace(
         checkpoint,
@@ -109,6 +119,8 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         unlisted=unlisted,
         static_pods=static_pods,
         cordons=cordons,
+        possible_holders=possible_holders,
+        gone=gone,
         journal=replace(mark, sequence=mark.sequence + len(newer)),
     )
 

@@ -9,6 +9,7 @@ Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row
 from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 
+from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce, AllocateRetry
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
@@ -84,7 +85,11 @@ class DeviceManager:
         )
         if checkpoint is not None:
             self.cordons.update(checkpoint.cordons)
+            self._hold_back(checkpoint)
             self._restore(checkpoint.allocations, checkpoint.registered, now)
+            for name in checkpoint.gone:
+                # its NodeDevice may exist, and pods that ask for it are shown there
+                self._resource(name).expire()
             self.pre_starts.require(key for key in checkpoint.pre_starts if self.book.of(*key) is not None)
             self.allocate_once.restore(checkpoint.allocate_calls)
             if waits_for_runtime:
@@ -178,6 +183,8 @@ class DeviceManager:
             effects += self._pod_over(uid, now)
         for pod in present.values():
             effects += self._pod_known(pod, now)
+        holders = omitted_allocations.found(self.resources, self.pods.values(), self.book)
+        effects += self._possible_holders_are(holders, now)
         return effects + self._reallocations.due(now) + self.allocate_once.pods_synced(pods)
 
     def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
@@ -260,7 +267,14 @@ class DeviceManager:
             for name in self.book.set_releasing(pod_uid, now):
                 self._publish_releasing_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
             return effects
-        return effects + self._release(pod_uid, now)
+        return effects + self._release(pod_uid, now) + self.possible_holder_ended(pod_uid, now)
+
+    def possible_holder_ended(self, pod_uid: str, now: float) -> list[Effect]:
+        """An event after which a pod may be gone for good: what it may have held is free, where it was the last such pod."""
+        runs = self._waits_for_runtime and (not self.containers.is_synchronized or pod_uid in self.containers.by_pod)
+        if runs or pod_uid in self.pods:
+            return []
+        return self._possible_holders_are(omitted_allocations.without(self.resources, pod_uid), now)
 
     def kubelet_allocated(self, pod_uid: str, requests: Collection[tuple[str, str]], now: float) -> list[Effect]:
         """The kubelet's own device manager has met these requests of a pod, each a container and a resource name.
@@ -351,6 +365,7 @@ class DeviceManager:
         """What was recovered from the API after the checkpoint was lost; Allocate is called again for its allocations."""
         for name, cordons in known.cordons.items():
             self.cordons.setdefault(name, cordons)
+        self._hold_back(known)
         self._restore(known.allocations, known.registered, now)
         self.allocate_once.checkpoint_lost(self.pods.values())
         self.allocator.is_held_back = False
@@ -375,6 +390,8 @@ class DeviceManager:
             static_pods=self._static_pods.of(self.book.by_pod.keys() | self.allocate_once.pod_uids()),
             allocate_calls=self.allocate_once.keys(),
             cordons=dict(self.cordons),
+            possible_holders=omitted_allocations.saved(self.resources),
+            gone=tuple(name for name, resource in self.resources.items() if name not in registered),
         )
 
     # -- reads ------------------------------------------------------------------------------------------------------------
@@ -399,6 +416,18 @@ class DeviceManager:
             self._resource(name).restored(now, settles_at=now + SETTLE_SECONDS)
         for allocation in allocations:
             self.book.add(allocation)
+
+    def _hold_back(self, known: Checkpoint) -> None:
+        for name, uids in known.possible_holders.items():
+            self._resource(name).possible_holders = frozenset(uids)
+
+    def _possible_holders_are(self, found: Mapping[str, frozenset[str]], now: float) -> list[Effect]:
+        for name, uids in found.items():
+            self.resources[name].possible_holders = uids
+        if not found:
+            return []
+        effects: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in sorted(found))]
+        return effects + self._reconsider([name for name, uids in found.items() if not uids], now)
 
     def _resource(self, name: str) -> Resource:
         if name not in self.resources:

@@ -50,6 +50,8 @@ class Resource:
         # device ID to pod UID: of committed allocations (kept by the AllocationBook), and reserved by one in flight
         self.holders: dict[str, str] = {}
         self.reserved: dict[str, str] = {}
+        # UIDs of pods that may hold devices unknown here; nothing is allocated before they are gone
+        self.possible_holders: frozenset[str] = frozenset()
         self.state = EndpointState.STOPPED
         # while it is stopped: when its devices are forgotten
         self.grace_ends_at: float | None = None
@@ -162,7 +164,7 @@ class Resource:
     @property
     def is_ready(self) -> bool:
         """Whether devices may be allocated."""
-        return self.is_live and self.are_cordons_synced
+        return self.is_live and self.are_cordons_synced and not self.possible_holders
 
     def is_cordoned(self, device_id: str) -> bool:
         return device_id in self.cordoned_ids or ALL_DEVICES in self.cordoned_ids

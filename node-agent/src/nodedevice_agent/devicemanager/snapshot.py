@@ -15,6 +15,7 @@ from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllo
 from nodedevice_agent.devicemanager.cordons import NO_CORDONS
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.omitted_allocations import room
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
 
@@ -71,7 +72,8 @@ class Snapshot:
 
     id_error, plugin_message: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES. unhealthy: the first few
     devices that are not healthy, also where `devices` is cut before them; none while no plugin is connected. remembered_cordons:
-    device ID and reason, sorted. unknown_cordons: the first IDs that are no device's. sockets: see Resource.
+    device ID and reason, sorted. unknown_cordons: the first IDs that are no device's. sockets: see Resource. possible_holders: how
+    many pods may hold devices unknown here.
     """
 
     resource_name: str
@@ -94,6 +96,7 @@ class Snapshot:
     remembered_cordons: tuple[tuple[str, str], ...] = ()
     unknown_cordons: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
+    possible_holders: int = 0
 
 
 def is_settling(manager: DeviceManager, resource_name: str) -> bool:
@@ -117,6 +120,8 @@ def snapshot(
     # devices reserved by an allocation in progress still count as available
     in_flight = sum(i not in holders and resource.is_usable(i) for i in resource.reserved)
     available = resource.free_count() + in_flight
+    if resource.possible_holders:
+        available = min(available, room(resource, manager.pods.values()))
     releasing = sum(uid in ended for uid in holders.values())
     missing = [device_id for device_id in holders if device_id not in resource.devices]
     total = len(resource.devices) + len(missing)
@@ -151,6 +156,7 @@ def snapshot(
         remembered_cordons=tuple(sorted(manager.cordons.get(resource_name, NO_CORDONS).remembered.items())),
         unknown_cordons=tuple(sorted({*unknown} - {ALL_DEVICES, ALL_DEVICES_WORD})[:MAX_UNHEALTHY_NAMED]),
         sockets=resource.sockets,
+        possible_holders=len(resource.possible_holders),
     )
 
 

@@ -13,6 +13,7 @@ from nodedevice_api import extended_resources
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, by_numa, each_device_once
 from nodedevice_agent.devicemanager.allocation.container_edits import normalized
 from nodedevice_agent.devicemanager.cordons import Cordons
+from nodedevice_agent.devicemanager.omitted_allocations import PODS_NOT_SYNCED
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, CONFIG_MIRROR, is_config_hash
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -208,8 +209,21 @@ async def recover_checkpoint(cluster: KubeClient, node_name: str) -> Checkpoint:
         log.error("conflict: two pods hold the same device in the status; keeping the first", extra=extra)
     cordons = {resource_name_of(found.spec): _cordons(found) for found in objects}
     return Checkpoint(
-        kept, names, cordons={name: found for name, found in cordons.items() if name and found.device_ids}
+        kept,
+        names,
+        cordons={name: found for name, found in cordons.items() if name and found.device_ids},
+        possible_holders={resource_name_of(found.spec): tuple(PODS_NOT_SYNCED) for found in objects if _omits(found)},
     )
+
+
+def _omits(found: NodeDeviceObject) -> bool:
+    status = well_formed(found.status)
+    omitted = status.get("allocationsOmitted", 0)
+    omitted += sum(entry.get("deviceIDsOmitted", 0) for entry in status.get("allocations", ()))
+    if omitted and resource_name_of(found.spec):
+        extra = {"nodedevice": found.metadata.name, "omitted": omitted}
+        log.error("NodeDevice status omits allocations; holding the resource back until its pods are gone", extra=extra)
+    return bool(omitted and resource_name_of(found.spec))
 
 
 def _cordons(found: NodeDeviceObject) -> Cordons:
@@ -228,10 +242,6 @@ def _allocations(found: NodeDeviceObject) -> list[Allocation]:
     status = well_formed(found.status)
     numa = {d["id"]: tuple(d.get("numaNodes", ())) for d in status.get("devices", ())}
     entries = status.get("allocations", ())
-    omitted = status.get("allocationsOmitted", 0) + sum(e.get("deviceIDsOmitted", 0) for e in entries)
-    if omitted:
-        extra = {"nodedevice": name, "omitted": omitted}
-        log.error("the NodeDevice status omits allocations; they are lost", extra=extra)
     return [
         Allocation(entry["podUID"], entry["container"], resource_name, by_numa(entry["deviceIDs"], numa), None)
         for entry in entries

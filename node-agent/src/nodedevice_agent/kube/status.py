@@ -89,7 +89,7 @@ def node_device_status(
         "devicesOmitted": omitted,
         "allocations": allocations,
         # also when 0 or empty: a field that is not applied would keep the value of another writer
-        "allocationsOmitted": omitted_allocations,
+        "allocationsOmitted": omitted_allocations + now.possible_holders,
         "waiting": waiting,
         "rememberedCordons": remembered,
         "conditions": _conditions(now, before, wall_time, notes, injectable, _STALE if is_watch_stale else _CURRENT),

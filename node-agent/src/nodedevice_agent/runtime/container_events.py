@@ -117,6 +117,8 @@ class ContainerEvents:
             effects += self._after_end(instance, now)
         for pod_uid in sorted(self._book.by_pod):
             effects += self._settle(pod_uid, now)
+        for pod_uid in sorted({uid for r in self._manager.resources.values() for uid in r.possible_holders}):
+            effects += self._manager.possible_holder_ended(pod_uid, now)
         self._is_first = False
         return effects + [Publish(name) for name in sorted(self._manager.resources)]
 
@@ -140,6 +142,8 @@ class ContainerEvents:
 
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """Whether a container runs without this resource that it requested, or with other devices than it was allocated."""
+        if self._may_hold(pod_uid, resource_name):
+            return False
         instances = [a for a in self._containers.instances(pod_uid, container) if a.unlisted_since is None]
         allocation = self._book.of(pod_uid, container, resource_name) if instances else None
         return any(self._lacks(instance, resource_name, allocation) for instance in instances)
@@ -153,7 +157,8 @@ class ContainerEvents:
         if self._manager.is_recovering:
             return ()
         marked = (a for a in self._containers if resource_name in a.fingerprints and not a.is_doubtful)
-        return tuple(a for a in marked if self._book.of(a.pod_uid, a.container, resource_name) is None)
+        unknown = (a for a in marked if self._book.of(a.pod_uid, a.container, resource_name) is None)
+        return tuple(a for a in unknown if not self._may_hold(a.pod_uid, resource_name))
 
     # -- internals ------------------------------------------------------------------------------------------------------
 
@@ -167,6 +172,10 @@ class ContainerEvents:
                 yield a, max(a.unlisted_since, over_since) + UNLISTED_SECONDS
             elif a.without_process_since is not None and over_since is not None:
                 yield a, max(a.without_process_since, over_since) + CREATED_SECONDS
+
+    def _may_hold(self, pod_uid: str, resource_name: str) -> bool:
+        resource = self._manager.resources.get(resource_name)
+        return resource is not None and pod_uid in resource.possible_holders
 
     def _is_known(self, pod_uid: str) -> bool:
         return self._manager.pod(pod_uid) is not None or pod_uid in self._book.by_pod
@@ -194,6 +203,9 @@ class ContainerEvents:
         return pod is not None and not pod.device_requests and pod_uid not in self._book.by_pod
 
     def _after_end(self, gone: ContainerInstance, now: float) -> list[Effect]:
+        return self._consequences(gone, now) + self._manager.possible_holder_ended(gone.pod_uid, now)
+
+    def _consequences(self, gone: ContainerInstance, now: float) -> list[Effect]:
         if not self._book.of_container(gone.pod_uid, gone.container):
             return self._published(gone)
         if gone.pod_uid in self._book.releasing:

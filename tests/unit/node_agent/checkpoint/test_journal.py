@@ -38,6 +38,8 @@ _RESPONSES = st.one_of(st.none(), st.binary(max_size=4))
 
 _REASONS = st.dictionaries(st.sampled_from(["d0", "*"]), st.sampled_from(["", "fan <"]), max_size=2)
 _CORDONS = st.builds(Cordons, st.sampled_from(["", "uid"]), _REASONS, _REASONS)
+_GONE = st.sampled_from([(), ("a.b/gone",)])
+_POSSIBLE_HOLDERS = st.dictionaries(st.just(GPU), st.sampled_from([("",), ("uid-a", "uid-b")]))
 
 
 @st.composite
@@ -53,7 +55,18 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
     unlisted = tuple(UnlistedContainer(uid, "main", f"c-{uid}", "s") for uid in uids if draw(st.booleans()))
     cordons = draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _CORDONS, max_size=2))
     static_pods = draw(st.sampled_from([(), (StaticPod("0" * 32, "kube-system", "é<"),)]))
-    return Checkpoint(tuple(allocations), registered, "boot-1", sockets, pre_starts, unlisted, static_pods, cordons)
+    return Checkpoint(
+        tuple(allocations),
+        registered,
+        "boot-1",
+        sockets,
+        pre_starts,
+        unlisted,
+        static_pods,
+        cordons,
+        possible_holders=draw(_POSSIBLE_HOLDERS),
+        gone=draw(_GONE),
+    )
 
 
 def ordered(checkpoint: Checkpoint) -> Checkpoint:

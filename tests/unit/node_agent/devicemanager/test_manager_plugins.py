@@ -4,6 +4,7 @@ import pytest
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions
+from nodedevice_agent.devicemanager.snapshot import is_settling
 
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
@@ -190,6 +191,20 @@ class TestStop:
         assert set(scenario.manager.checkpoint().registered) == {GPU}
         scenario.gone("p")
         assert set(scenario.manager.checkpoint().registered) == set()
+
+    def test_a_restart_knows_a_gone_resource_so_that_pods_that_ask_for_it_are_shown(self) -> None:
+        scenario = Scenario.with_plugin(["d0"])
+        scenario.disconnect()
+        scenario.passes(GRACE_SECONDS)
+        scenario = scenario.restarted()
+        assert scenario.snapshot().state is EndpointState.GONE
+        assert not is_settling(scenario.manager, GPU)
+        assert published(scenario.see(pod("p", gpu=1))) == {GPU}
+        assert scenario.reasons() == {"p": "EndpointStopped"}
+        assert scenario.manager.checkpoint().gone == (GPU,)
+        scenario.answer_all(scenario.plugin(["d0"]))
+        assert scenario.held() == {"p/main": ("d0",)}
+        assert scenario.manager.checkpoint().gone == ()
 
     def test_a_plugin_that_is_back_in_time_ends_the_grace_period(self) -> None:
         scenario = Scenario.with_plugin(["d0"])

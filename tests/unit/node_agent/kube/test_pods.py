@@ -178,6 +178,20 @@ async def test_a_device_of_two_pods_is_recovered_for_the_first(caplog: pytest.Lo
     assert (logged["pod_uid"], logged["held_by"], logged["device_ids"]) == ("q", ["p"], ["d0", "d1"])
 
 
+@pytest.mark.parametrize(
+    ("more", "is_held_back"),
+    [({}, False), ({"allocationsOmitted": 0}, False), ({"allocationsOmitted": 2}, True), ({"ids": 7}, True)],
+)
+async def test_a_resource_is_held_back_of_which_a_status_omits_allocations(
+    more: dict[str, int], is_held_back: bool
+) -> None:
+    entry = {"podUID": "u", "container": "c", "deviceIDs": ["d0"], "deviceIDsOmitted": more.pop("ids", 0)}
+    body = {"metadata": {"name": "a"}, "spec": {"resourceName": GPU}, "status": {"allocations": [entry], **more}}
+    found = await recover_checkpoint(LostCheckpoint(body, {"metadata": {"name": "b"}, "status": body["status"]}), "n")
+    assert found.possible_holders == ({GPU: ("",)} if is_held_back else {})
+    assert [a.device_ids for a in found.allocations] == [("d0",)]
+
+
 def test_nothing_is_kept_of_a_container_that_asks_for_nothing() -> None:
     (seen,) = from_api(pod({"containers": [container("main", {"cpu": "1"}, **OWN)]})).containers
     assert seen.settings is NO_SETTINGS

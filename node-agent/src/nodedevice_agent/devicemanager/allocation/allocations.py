@@ -89,7 +89,8 @@ class Checkpoint:
     sockets: the plugins that were connected; only a hint for the next start, so invalid entries do not make the file corrupt.
     pre_starts: the pending PreStartContainer calls. unlisted: containers that may live, and that the runtime does not list.
     static_pods: those with allocations or calls, as the runtime has shown them. cordons: by resource name; without empty ones.
-    allocate_calls: Allocate calls without an allocation, where a second one must not be made.
+    allocate_calls: Allocate calls without an allocation, where a second one must not be made. possible_holders: UIDs of pods by
+    resource name; see omitted_allocations. gone: names of resources without allocations whose plugin is gone.
     journal: the last journal line that is included; None without a journal, as in a kubelet's checkpoint.
     """
 
@@ -102,6 +103,8 @@ class Checkpoint:
     static_pods: tuple[StaticPod, ...] = ()
     cordons: Mapping[str, Cordons] = field(default_factory=dict)
     allocate_calls: tuple[AllocationKey, ...] = ()
+    possible_holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
     journal: JournalMark | None = None
 
 

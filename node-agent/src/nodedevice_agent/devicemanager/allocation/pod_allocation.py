@@ -90,6 +90,12 @@ class PodAllocation:
             why = Reason.ENDPOINT_STOPPED, f"the device plugin of {name} is not connected"
         elif not resource.are_cordons_synced:
             why = Reason.CORDONS_NOT_SYNCED, f"the cordons of {name} on this node are not synced yet"
+        elif resource.possible_holders:
+            why = (
+                Reason.ALLOCATIONS_OMITTED,
+                f"the checkpoint was lost, and the NodeDevice of {name} omitted allocations: this pod or another may hold any "
+                "device; delete the pods of this node that wait for this reason",
+            )
         elif not resource.is_live:
             why = Reason.DEVICE_LIST_PENDING, f"the device plugin of {name} has not listed its devices yet"
         else:

@@ -1,0 +1,124 @@
+"""After the checkpoint was lost and a status that has room for a part of the allocations: who may hold the others."""
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.effects import SaveCheckpoint
+from nodedevice_agent.devicemanager.omitted_allocations import PODS_NOT_SYNCED
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
+
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, held_by, pod, status
+
+KNOWN = Checkpoint((held_by("shown", "d0"),), {GPU: ()}, possible_holders={GPU: tuple(PODS_NOT_SYNCED)})
+PODS = [pod("shown", gpu=1), pod("omitted", gpu=2), pod("other"), pod("big", nic=1)]
+
+
+def recovered(*pods: Pod, devices: int = 4) -> Scenario:
+    scenario = Scenario(is_recovering=True)
+    scenario.plugin(devices)
+    scenario.happens("recovered", KNOWN)
+    scenario.answer_all(scenario.happens("pods_synced", list(pods or PODS)))
+    return scenario
+
+
+def test_nothing_is_given_out_before_the_pods_are_known() -> None:
+    scenario = Scenario(is_recovering=True)
+    scenario.plugin(4)
+    scenario.happens("recovered", KNOWN)
+    assert calls(scenario.see(pod("new", gpu=1))) == []
+    assert scenario.snapshot().available == 0
+
+
+def test_nothing_is_given_out_while_a_pod_may_hold_any() -> None:
+    scenario = recovered()
+    assert calls(scenario.see(pod("new", gpu=1))) == []
+    assert scenario.held() == {"shown/main": ("d0",)}
+    assert scenario.reasons() == {"omitted": "AllocationsOmitted", "new": "AllocationsOmitted"}
+    # what the scheduler counts for it stays, and nothing more
+    assert (scenario.snapshot().available, scenario.snapshot().allocated) == (2, 1)
+    # one more lost checkpoint is no way out
+    assert status(scenario, {}, "2026-01-02T03:04:05Z")["allocationsOmitted"] == 1
+
+
+@pytest.mark.parametrize("end", ["gone", "over", "not in the list"])
+def test_all_is_given_out_when_such_pods_are_gone(end: str) -> None:
+    scenario = recovered()
+    scenario.see(pod("new", gpu=2))
+    match end:
+        case "gone":
+            effects = scenario.gone("omitted")
+        case "over":
+            effects = scenario.see(pod("omitted", gpu=2, has_ended=True))
+        case _:
+            effects = scenario.happens("pods_synced", [pod("shown", gpu=1), pod("new", gpu=2)])
+    assert SaveCheckpoint(durable=False) in effects
+    scenario.answer_all(effects)
+    assert scenario.held() == {"shown/main": ("d0",), "new/main": ("d1", "d2")}
+    assert status(scenario, {}, "2026-01-02T03:04:05Z")["allocationsOmitted"] == 0
+
+
+def test_where_no_such_pod_is_left_nothing_is_held_back() -> None:
+    scenario = recovered(pod("shown", gpu=1), pod("other"))
+    assert len(calls(scenario.see(pod("new", gpu=1)))) == 1
+
+
+def test_a_pod_with_a_part_of_its_devices_may_hold_the_others() -> None:
+    scenario = recovered(pod("shown", gpu=2))
+    assert calls(scenario.see(pod("new", gpu=1))) == []
+    scenario.answer_all(scenario.gone("shown"))
+    assert scenario.held() == {"new/main": ("d0",)}
+
+
+def test_a_restart_holds_it_back_as_well() -> None:
+    scenario = recovered().restarted()
+    scenario.plugin(4)
+    scenario.happens("pods_synced", PODS)
+    assert calls(scenario.see(pod("new", gpu=1))) == []
+    scenario.answer_all(scenario.gone("omitted"))
+    assert "new/main" in scenario.held()
+
+
+class TestWithRuntime:
+    def recovered(self) -> RuntimeScenario:
+        """The container of one of the pods runs, with devices that nobody knows of."""
+        scenario = RuntimeScenario(is_recovering=True)
+        scenario.plugin(4)
+        scenario.happens("recovered", KNOWN)
+        scenario.sync(("omitted", self.running()))
+        scenario.happens("pods_synced", PODS)
+        return scenario
+
+    def running(self) -> RunningContainer:
+        marks = {CONTAINER_DEVICES_ANNOTATION: f"{GPU}=0123456789ab"}
+        return container("omitted", state=ContainerState.RUNNING, pid=1, annotations=marks)
+
+    @pytest.mark.parametrize("reconnects", [False, True])
+    def test_a_process_keeps_what_it_may_hold(self, reconnects: bool) -> None:
+        scenario = self.recovered()
+        scenario.see(pod("new", gpu=1))
+        scenario.answer_all(scenario.gone("omitted"))
+        assert "new/main" not in scenario.held()
+        if reconnects:
+            scenario.runtime.lost()
+            scenario.answer_all(scenario.sync(("omitted", self.running())))
+            assert "new/main" not in scenario.held()
+        scenario.answer_all(scenario.end(self.running(), "omitted"))
+        assert "new/main" in scenario.held()
+
+    def test_a_pod_that_was_gone_before_the_runtime_was_connected(self) -> None:
+        scenario = RuntimeScenario(is_recovering=True)
+        scenario.plugin(4)
+        scenario.happens("recovered", KNOWN)
+        scenario.happens("pods_synced", PODS)
+        scenario.see(pod("new", gpu=1))
+        scenario.gone("omitted")
+        assert "new/main" not in scenario.held()
+        scenario.answer_all(scenario.sync())
+        assert "new/main" in scenario.held()
+
+    def test_it_is_not_reported_as_running_without_its_devices(self) -> None:
+        scenario = self.recovered()
+        assert [entry.not_injected for entry in scenario.snapshot_with_runtime().pending] == [False]
+        assert scenario.runtime.using_released(GPU) == ()

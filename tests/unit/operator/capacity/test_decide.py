@@ -374,3 +374,20 @@ def test_what_is_on_the_node_stays_and_follows_its_devices() -> None:
     assert decision.apply is not None
     assert decision.apply.numbers == {GPU: 1}
     assert decision.statuses[GPU].is_advertised
+
+
+@pytest.mark.parametrize(
+    ("writer", "fields", "reason"),
+    [
+        pytest.param("", {}, Reason.ADVERTISED, id="ours"),
+        pytest.param("kubelet", {}, Reason.FOREIGN_OWNER, id="another's"),
+        pytest.param("kubelet", {"runtime": "kubelet"}, Reason.BY_KUBELET, id="the kubelet's"),
+    ],
+)
+def test_nothing_is_so_for_longer_than_its_node(writer: str, fields: dict[str, Any], reason: str) -> None:
+    model = OperatorModel()
+    model.node.made = "2026-01-02T03:04:05Z"
+    if writer:
+        model.node.update(writer, GPU, 9)
+    status = settle(model, [node_device(available=4, **fields)]).statuses[GPU]
+    assert (status.reason, status.not_before) == (reason, model.node.made)

@@ -21,6 +21,8 @@ from hack.mutants.mutations import Mutant, mutants_of
 
 _ROOT: Final = Path(__file__).parents[2]
 _BUILD: Final = _ROOT / "build/mutants"
+_SOURCES: Final = ("node-agent/src", "operator/src", "common/src")
+_TESTS: Final = ("tests/unit", "tests/fakes")
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
 _ROOMS: Final = {
     "device manager": "node-agent/src/nodedevice_agent/devicemanager/",
@@ -60,7 +62,7 @@ def main() -> int:
 def _try_all(
     chosen: list[Mutant], reasons: dict[session.Place, str], files: list[str]
 ) -> list[tuple[Mutant, session.Result]]:
-    tests = _digest("tests")
+    tests = _digest(*_TESTS)
     results = session.Results(_BUILD / "results.jsonl")
     trials.preload()
     reach = _reach(files)
@@ -83,7 +85,7 @@ def _try_all(
 
 def _reach(files: list[str]) -> trials.Reach:
     """Measured again when a file of the programs or of the tests is another."""
-    digest = _digest("node-agent/src", "operator/src", "common/src", "tests") + " ".join(files)
+    digest = _digest(*_SOURCES, *_TESTS) + " ".join(files)
     kept = _BUILD / "reach.json"
     if kept.exists() and (found := json.loads(kept.read_text()))["digest"] == digest:
         tests = {file: {int(line): names for line, names in lines.items()} for file, lines in found["tests"].items()}

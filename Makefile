@@ -153,6 +153,10 @@ bench: setup ## Measure the budgets; prints a table, writes build/bench.json
 bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-operator.json, plots (BENCH_NODES, BENCH_SECONDS)
 	$(BIN)/python -m hack.bench.operator.bench
 
+.PHONY: bench-plugins
+bench-plugins: setup ## 255 plugins of 1,000 devices end at once: table, build/bench-plugins.json (BENCH_PLUGINS, BENCH_DEVICES)
+	$(BIN)/python -m hack.bench.plugins_gone
+
 .PHONY: bench-node
 bench-node: setup ## What the agent costs a real node, beside a bare kubelet; as root: table, build/bench-node.json
 	$(BIN)/python -m hack.bench.node.bench

@@ -1,15 +1,22 @@
-"""A plugin that goes: what is written about it, and that the rest of the status stays right."""
+"""Plugins that go: what is written about them, and that the rest of the status, and a plugin that serves on, stay right.
+
+`make bench-plugins` has the same with 255 plugins, and measures time and memory.
+"""
 
 import asyncio
+import json
 from collections import Counter
 
+import psutil
 import pytest
 
 from tests.fakes.fault_proxy import FaultProxy
+from tests.fakes.many_plugins import many_plugins, resource_name
 from tests.fakes.plugin import FakeDevice
 from tests.integration.agent_process import AgentNode, condition, holdings
 
 DEVICES = 1000
+MANY, DEVICES_OF_EACH = 60, 300
 
 
 @pytest.mark.parametrize("devices", [8, DEVICES])
@@ -47,3 +54,22 @@ async def test_a_plugin_that_goes_costs_one_write_and_names_no_device(
     assert [(d["id"], d.get("cordonedSince")) for d in seen["devices"]] == [
         (d["id"], d.get("cordonedSince")) for d in before["devices"]
     ]
+
+
+async def test_many_plugins_go_at_once_beside_one_that_serves_on(agent_node: AgentNode, proxy: FaultProxy) -> None:
+    agent_node.start_agent({"--kubeconfig": await asyncio.to_thread(agent_node.kubeconfig_by, proxy.url)})
+    beside = await agent_node.free_plugin(8)
+    with many_plugins(agent_node.plugin_dir, MANY, DEVICES_OF_EACH) as process:
+        for number in range(MANY):
+            await agent_node.until_numbers(DEVICES_OF_EACH, 0, DEVICES_OF_EACH, resource_name(number))
+        proxy.requests.clear()
+        process.kill()
+        await agent_node.agent.until_logged("device plugin disconnected")
+        await beside.set_health("d7", healthy=False)
+        await agent_node.until_numbers(total=8, allocated=0, available=7)
+    for number in range(MANY):
+        seen = await agent_node.until(lambda seen: seen["endpoint"]["state"] == "Stopped", resource_name(number))
+        assert (seen["devices"], seen["devicesOmitted"], len(json.dumps(seen)) < 4096) == ([], DEVICES_OF_EACH, True)
+    written = [path for _, method, path in proxy.requests if method == "PATCH" and "/nodedevices/" in path]
+    assert set(Counter(written).values()) == {1}
+    assert psutil.Process(agent_node.agent.pid).memory_info().rss < 256 * 2**20

@@ -24,8 +24,8 @@ from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceMemory, 
 from nodedevice_operator.workqueue import WorkQueue
 
 _MOST_SKIPPED: Final = 1000
-# For so long the PodDevices and conditions of a node are written though it has changed again; then its capacity comes first. When
-# hundreds of plugins stop at once, as many NodeDevices get new conditions.
+# For so long PodDevices and conditions are written though the node has changed, or its capacity is due, which comes first then.
+# When hundreds of plugins stop at once, as many NodeDevices get new conditions.
 _SLICE_SECONDS: Final = 0.2
 
 
@@ -94,7 +94,7 @@ class NodeReconciler:
         if capacity.has_written and self.queue.is_crowded:
             # other nodes wait for their capacity, thousands of them after a cold start: the rest comes when all have theirs
             return 0.0
-        is_over = partial(self._is_over, node, self.clock() + _SLICE_SECONDS)
+        is_over = partial(self._is_over, node, self.clock() + _SLICE_SECONDS, capacity.due_at)
         self.capacity.report_contradictions(node, memory.capacity)
         try:
             await self.pod_devices.reconcile(node, memory.pod_devices, is_over)
@@ -113,8 +113,10 @@ class NodeReconciler:
             raise failures[0]
         return seconds
 
-    def _is_over(self, node: str, ends_at: float) -> bool:
-        return self.clock() >= ends_at and self.queue.has_changed_since(node)
+    def _is_over(self, node: str, ends_at: float, due_at: float | None) -> bool:
+        now = self.clock()
+        is_due = due_at is not None and now >= due_at
+        return now >= ends_at and (is_due or self.queue.has_changed_since(node))
 
     async def _reconcile_capacity(self, node: str, memory: NodeMemory, failures: list[ApiError]) -> CapacityOutcome:
         agent = self.agents.state(node)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api.names import Condition, Reason
+from nodedevice_operator.capacity.reconciler import CapacityOutcome, CapacityReconciler
 from nodedevice_operator.errors import Conflict, Invalid, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leases.agent_liveness import LeaseTable
@@ -60,6 +61,24 @@ async def test_what_follows_the_capacity_is_interrupted_by_a_change(
     bench.queue.changed = False
     await bench.see(*(node_device(f"example.com/n{number}", available=1) for number in range(5)))
     assert len(await bench.reconcile()) == 1 + 5
+
+
+async def test_it_is_interrupted_when_the_capacity_is_due(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the Node's budget of writes is used up: the rest must not hold up what has still to be written."""
+    apply, decide = bench.cluster.apply_conditions, bench.reconciler.capacity.reconcile
+
+    async def slowly(*args: Any) -> NodeDeviceRecord:
+        bench.now[0] += 0.15
+        return await apply(*args)
+
+    async def late(_: CapacityReconciler, *args: Any) -> CapacityOutcome:
+        return replace(await decide(*args), due_at=bench.now[0] + 0.1, is_late=True)
+
+    monkeypatch.setattr(bench.cluster, "apply_conditions", slowly)
+    monkeypatch.setattr(CapacityReconciler, "reconcile", late)
+    await bench.see(*(node_device(f"example.com/r{number}", available=1) for number in range(5)))
+    written = [len([line for line in await bench.reconcile() if line.startswith("conditions")]) for _ in range(3)]
+    assert written == [2, 2, 1]
 
 
 async def test_pods_are_interrupted_too_and_none_is_forgotten(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

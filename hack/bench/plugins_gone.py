@@ -1,0 +1,189 @@
+"""`make bench-plugins`: hundreds of plugins with long lists end at once, beside one that serves on.
+
+Measures memory of the agent and of the API server, and how long the one plugin's changes and pods wait meanwhile. Two runs, each
+on a control plane of its own: in the first, every plugin has one device; the API server's memory is compared to that.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from lightkube.resources.core_v1 import Pod
+from nodedevice_api.names import node_device_name
+
+from hack.bench.latency import has
+from hack.bench.load import event_loop
+from hack.bench.results import Result, judged, publish, worst
+from hack.cluster.cluster import a_pod
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.local.stack import NODE_A, Program, Stack
+from hack.cluster.observe import NodeDevice, Observer
+from tests.fakes.many_plugins import MOST, many_plugins
+from tests.fakes.plugin import FakeDevice, FakePlugin
+
+_OUT = Path(__file__).parents[2] / "build" / "bench-plugins.json"
+_BESIDE = "beside.example.com/gpu"
+_NAMESPACE = "beside"
+# Each breaks and recovers once a while: one that does so again and again is flapping, and waits on purpose.
+_DEVICES = 64
+_CALM_SECONDS = 10.0
+_GONE_SECONDS = 30.0
+_PAUSE_SECONDS = 0.2
+_POLL_SECONDS = 0.02
+_PATIENCE_SECONDS = 60.0
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Seen:
+    """What one run showed: memory in MiB at its peak, times in seconds. still_running: endpoints that do not show the end."""
+
+    agent_mib: float = 0.0
+    api_server_mib: float = 0.0
+    still_running: int = 0
+    changes: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+
+
+class Beside:
+    """The plugin that serves on, and its pods."""
+
+    def __init__(self, stack: Stack, call: Callable[[Any], Any], nodes: Observer) -> None:
+        self._cluster, self._call, self._nodes = stack.control_plane, call, nodes
+        self._plugin = FakePlugin(_BESIDE, {f"d{index}": FakeDevice() for index in range(_DEVICES)})
+        self._cluster.add_namespace(_NAMESPACE)
+        call(self._plugin.join(stack.agents[NODE_A].plugin_dir))
+        nodes.wait(has(NODE_A, _BESIDE, _DEVICES), since=0, timeout_seconds=_PATIENCE_SECONDS)
+
+    def change_seconds(self, number: int) -> float:
+        """A device breaks, or recovers -> the Node's capacity has changed. number: of the change."""
+        is_healthy = number % 2 == 1
+        # pods hold the first ones
+        device_id = f"d{_DEVICES - 1 - number // 2 % (_DEVICES // 2)}"
+        self._nodes.forget()
+        began = time.monotonic()
+        self._call(self._plugin.set_health(device_id, is_healthy))
+        wanted = _DEVICES if is_healthy else _DEVICES - 1
+        return self._nodes.wait(has(NODE_A, _BESIDE, wanted), began, _PATIENCE_SECONDS).at - began
+
+    def start_seconds(self, number: int) -> float:
+        """A pod comes -> its device is on disk, and in the NodeDevice."""
+        client, name = self._cluster.client, f"p{number}"
+        began = time.monotonic()
+        client.create(cast("Pod", Pod.from_dict(a_pod(name, _NAMESPACE, {_BESIDE: 1}, NODE_A))))
+        while not self._holds(name):
+            if time.monotonic() - began > _PATIENCE_SECONDS:
+                raise TimeoutError(f"pod {name} has no device")
+            time.sleep(_POLL_SECONDS)
+        passed = time.monotonic() - began
+        client.delete(Pod, name, namespace=_NAMESPACE, grace_period=0)
+        return passed
+
+    def _holds(self, pod: str) -> bool:
+        # lightkube's generic objects have no types
+        found: Any = self._cluster.client.get(NodeDevice, node_device_name(NODE_A, _BESIDE))
+        return any(held["name"] == pod for held in (found.status or {}).get("allocations", ()))
+
+
+def run(plugins: int, devices: int, progress: Progress) -> Seen:
+    """plugins: that end; each has so many devices."""
+    folder = Path(tempfile.mkdtemp(prefix="nodedevice-plugins-"))
+    try:
+        with Stack.start(folder, progress, {NODE_A: {}}) as stack, event_loop() as call:
+            return _run(stack, call, plugins, devices, progress)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(stack: Stack, call: Callable[[Any], Any], plugins: int, devices: int, progress: Progress) -> Seen:
+    found, control_plane = Seen(), stack.control_plane
+    assert isinstance(control_plane, ControlPlane)
+    agent, api_server = _pid(stack.agents[NODE_A]), control_plane.pids()["kube-apiserver"]
+    with Observer.nodes(control_plane.admin_kubeconfig) as nodes:
+        beside = Beside(stack, call, nodes)
+        progress(f"{plugins} plugins with {devices} devices each come, and go")
+        with many_plugins(stack.agents[NODE_A].plugin_dir, plugins, devices) as process:
+            time.sleep(_CALM_SECONDS)
+            with _measured(beside, found):
+                process.kill()
+                time.sleep(_GONE_SECONDS)
+    found.agent_mib, found.api_server_mib = _peak_mib(agent), _peak_mib(api_server)
+    shown = control_plane.kubectl("get", "nodedevices", "-o", "jsonpath={.items[*].status.endpoint.state}").split()
+    found.still_running = plugins - shown.count("Stopped")
+    return found
+
+
+@contextlib.contextmanager
+def _measured(beside: Beside, found: Seen) -> Iterator[None]:
+    """Changes and pods of the plugin beside, again and again, for the length of the block."""
+    is_over = threading.Event()
+    errors: list[Exception] = []
+
+    def measure() -> None:
+        number = 0
+        try:
+            while not is_over.wait(_PAUSE_SECONDS):
+                found.changes.append(beside.change_seconds(number))
+                if number % 2:
+                    found.starts.append(beside.start_seconds(number))
+                number += 1
+        except Exception as exc:
+            errors.append(exc)
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _pid(program: Program) -> int:
+    assert program.process.pid is not None
+    return program.process.pid
+
+
+def _peak_mib(pid: int) -> float:
+    """The most that a process has had resident since its start."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+
+
+def measure(plugins: int, devices: int, progress: Progress) -> dict[str, Result]:
+    one, many = run(plugins, 1, progress), run(plugins, devices, progress)
+    more = many.api_server_mib - one.api_server_mib
+    return {
+        "agent_rss_plugins": judged(many.agent_mib, many.agent_mib, "MiB", 256, 1),
+        "api_server_more_rss": judged(more, more, "MiB", 300, 1),
+        "endpoints_not_stopped": judged(many.still_running, many.still_running, "objects", 0, plugins),
+        "change_beside": judged(max(many.changes), worst(many.changes), "s", 0.5, len(many.changes)),
+        "pod_beside": judged(max(many.starts), worst(many.starts), "s", 1.5, len(many.starts)),
+        "change_beside_one": judged(max(one.changes), worst(one.changes), "s", 0.5, len(one.changes)),
+        "pod_beside_one": judged(max(one.starts), worst(one.starts), "s", 1.5, len(one.starts)),
+    }
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    plugins = int(os.environ.get("BENCH_PLUGINS") or MOST)
+    devices = int(os.environ.get("BENCH_DEVICES") or 1000)
+    results = measure(plugins, devices, lambda line: print(f"  {line}", file=sys.stderr, flush=True))
+    publish(results, _OUT)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,12 +13,12 @@ from nodedevice_operator.cli.api import WorkloadsApi
 from nodedevice_operator.cli.check_report import CheckResult, is_renewed, of_agents, of_node_devices, table
 from nodedevice_operator.cli.crds import NAMES, CrdApi
 from nodedevice_operator.errors import NotFound
+from nodedevice_operator.informers.memory_bounds import without_lists
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster
 from nodedevice_operator.leases.agent_monitor import AgentsApi
 from nodedevice_operator.leases.elector import LeaderLeases
-from nodedevice_operator.objects.nodedevice import without_lists
 from nodedevice_operator.objects.unwatched import LeaseRecord
 
 _WAIT_SECONDS: Final = 60.0

@@ -12,8 +12,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from nodedevice_api import names
 
+from nodedevice_operator.informers.memory_bounds import within_bounds
 from nodedevice_operator.objects.node import NodeRecord
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, within_bounds
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
 # Answers to our own writes may come after the news that the object is gone; so many of the gone are remembered.

@@ -3,8 +3,8 @@
 Two records are equal when they mean the same, whatever their resource versions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
 from typing import Any, Final
@@ -31,13 +31,11 @@ _MOST_LOST: Final = 256
 _NOBODY: Final[frozenset[str]] = frozenset()
 _KNOWN_CONDITIONS: Final = frozenset((*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS))
 
-# Whoever has the token of one node may write objects of any size and number: of a node so many bytes are kept, about, beside a few
-# hundred bytes for each object. An agent lists 256 KiB at most for each resource.
-MOST_BYTES_OF_NODE: Final = 16 * 1024 * 1024
+# of what a record keeps of its lists
 _BYTES_OF_ENTRY: Final = 400
 _BYTES_OF_TEXT: Final = 64
 # Texts that no agent of ours writes that long.
-_LONGEST_TEXT: Final = 128
+LONGEST_TEXT: Final = 128
 _MOST_EDITORS: Final = 8
 
 
@@ -267,37 +265,6 @@ def is_real(record: NodeDeviceRecord) -> bool:
     return record.name == names.node_device_name(record.node, record.resource)
 
 
-def within_bounds(of_node: Sequence[NodeDeviceRecord]) -> Iterator[NodeDeviceRecord]:
-    """What to keep of those NodeDevices of one node that take too much memory in all: the newest go without their lists."""
-    excess = sum(record.weight for record in of_node) - MOST_BYTES_OF_NODE
-    if excess <= 0:
-        return
-    for record in sorted((record for record in of_node if record.weight), key=lambda record: record.age, reverse=True):
-        yield without_lists(record)
-        excess -= record.weight
-        if excess <= 0:
-            return
-
-
-def without_lists(record: NodeDeviceRecord) -> NodeDeviceRecord:
-    """Its numbers and the state of its conditions, as if the agent had omitted all else."""
-    return replace(
-        record,
-        devices={},
-        listed=(),
-        devices_omitted=record.total,
-        allocations=(),
-        allocations_omitted=record.allocations_omitted + len(record.allocations),
-        waiting=(),
-        lost_cordons=_NOBODY,
-        conditions={
-            kind: replace(value, message=value.message[:_LONGEST_TEXT]) if kind in names.AGENT_CONDITIONS else value
-            for kind, value in record.conditions.items()
-        },
-        weight=0,
-    )
-
-
 _device_record = lru_cache(MOST_SHARED)(DeviceRecord)
 _stored_condition = lru_cache(MOST_SHARED)(StoredCondition)
 
@@ -315,7 +282,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         resource_version=int(meta.resource_version),
         node=intern(obj.spec.node_name),
         resource=intern(obj.spec.resource_name),
-        owner_uid=next((intern(o.uid[:_LONGEST_TEXT]) for o in meta.owner_references if o.kind == "Node"), None),
+        owner_uid=next((intern(o.uid[:LONGEST_TEXT]) for o in meta.owner_references if o.kind == "Node"), None),
         created=intern(meta.creation_timestamp),
         cordons=len(obj.spec.cordoned_devices),
         has_status=(status.total is not None or status.endpoint is not None) and _is_of_agent(obj),

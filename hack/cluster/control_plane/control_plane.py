@@ -74,10 +74,12 @@ class ControlPlane(Cluster):
 
     def audit_events(self) -> Iterator[dict[str, Any]]:
         """Every request that the API server has finished so far (a watch: ended), oldest first."""
-        with self.audit_log.open(encoding="utf-8") as log:
+        with self.audit_log.open("rb") as log:
             for line in log:
-                if line.endswith("\n"):  # the last one may be in the writing
-                    yield json.loads(line)
+                if not line.endswith(b"\n"):
+                    # the last one, in the writing; what is read after it would be its rest
+                    return
+                yield json.loads(line)
 
     def stop_apiserver(self) -> None:
         """End the API server as a crash would; the other processes stay, and try until it is back.

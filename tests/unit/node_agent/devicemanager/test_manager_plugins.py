@@ -316,3 +316,11 @@ class TestForget:
         scenario.run(pod("a", gpu=1))
         scenario.answer_all(scenario.plugin(["d0"], endpoint=2))
         assert scenario.held() == {"a/main": ("d0",)}
+
+
+def test_each_connection_has_a_latest_list_of_its_own() -> None:
+    scenario = Scenario.with_plugin(["d0"])
+    scenario.plugin(["d1", "d2"], endpoint=2)
+    scenario.connect(endpoint=3)
+    latest = scenario.manager.resources[GPU].latest
+    assert [sorted(latest(endpoint).devices) for endpoint in (1, 2, 3)] == [["d0"], ["d1", "d2"], ["d1", "d2"]]

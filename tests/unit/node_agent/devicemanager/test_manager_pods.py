@@ -347,6 +347,13 @@ class TestBackoff:
     def test_the_same_pod_is_seen_once_more(self) -> None:
         assert calls(self.failed().see(pod("q", gpu=1))) == []
 
+    def test_another_ends(self) -> None:
+        scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
+        (call,) = calls(scenario.see(pod("q", gpu=1)))
+        scenario.fail(call)
+        assert calls(scenario.gone("p")) == []
+        assert scenario.held() == {}
+
     def test_another_ends_while_it_is_being_allocated(self) -> None:
         scenario = self.failed()
         assert len(calls(scenario.see(pod("p", gpu=1)))) == 1
@@ -401,3 +408,11 @@ def test_the_checkpoint_has_the_healthy_devices_of_a_plugin_that_serves() -> Non
     assert {name: tuple(ids) for name, ids in scenario.manager.checkpoint().registered.items()} == {GPU: ("d0",)}
     scenario.disconnect()
     assert scenario.manager.checkpoint().registered == {GPU: ()}
+
+
+def test_no_pod_waits_for_the_disk_because_a_plugin_comes_lists_or_goes() -> None:
+    scenario = Scenario.with_plugin(1)
+    scenario.lists(2)
+    scenario.disconnect()
+    assert is_saved(scenario.effects, durable=False)
+    assert not is_saved(scenario.effects, durable=True)

@@ -195,6 +195,14 @@ class TestEndedPod:
 
 
 class TestDue:
+    def test_one_that_is_cancelled_leaves_the_others_in_flight(self) -> None:
+        scenario = asking()
+        first, second = allocated(scenario, pod("p", gpu=1), pod("q", gpu=1))
+        pre_starts_of_all = scenario.manager.pre_starts
+        assert set(pre_starts_of_all.in_flight) == {first.ticket, second.ticket}
+        pre_starts_of_all.cancel(("p", "main", GPU))
+        assert pre_starts_of_all.in_flight == {second.ticket: ("q", "main", GPU)}
+
     def test_what_is_decided_is_saved_and_called(self) -> None:
         scenario, call = called()
         started(scenario, call)

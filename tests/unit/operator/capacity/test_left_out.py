@@ -2,6 +2,7 @@
 
 import pytest
 from nodedevice_api.names import Condition, Reason
+from nodedevice_operator.capacity.decide import decide
 
 from tests.fakes.operator.operator_model import GPU, OperatorModel, advertising, node_device, settle
 
@@ -37,6 +38,14 @@ def test_it_is_reported_once_and_so_is_its_end(is_restarted: bool) -> None:
     model.reconcile()
     assert model.reported().count("CapacityConflictEnded") == 1
     assert model.condition(Condition.CONFLICT).status == "False"
+
+
+def test_it_is_reported_once_even_while_its_condition_cannot_be_stored() -> None:
+    node = moved().node.record()
+    first = decide(node, [GONE], None, 0.0)
+    again = decide(node, [GONE], first.history, 1.0)
+    assert [event.reason for event in first.events] == ["CapacityConflict"] * 2
+    assert again.events == ()
 
 
 def test_a_kubelet_that_counts_none_of_it_is_no_conflict() -> None:

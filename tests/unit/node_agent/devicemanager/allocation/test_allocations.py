@@ -53,6 +53,14 @@ def test_releasing_is_reported_once_and_ends_with_the_release() -> None:
     assert filled.releasing == {}
 
 
+def test_a_pod_that_is_there_again_holds_its_devices_again() -> None:
+    found = book(("p", "main", ("d0",)), ("q", "main", ("d1",)))
+    names = found.set_releasing("p", 1.0)
+    assert names
+    assert (found.set_held_again("p"), found.releasing) == (names, {})
+    assert found.set_held_again("p") == frozenset()
+
+
 def test_entries_of_a_resource_are_sorted_by_pod_and_container() -> None:
     filled = book(("b", "main", ("d0",)), ("a", "z", ("d1",)), ("a", "b", ("d2",)))
     assert [(a.pod_uid, a.container) for a in filled.of_resource(GPU)] == [("a", "b"), ("a", "z"), ("b", "main")]

@@ -416,3 +416,14 @@ def test_no_pod_waits_for_the_disk_because_a_plugin_comes_lists_or_goes() -> Non
     scenario.disconnect()
     assert is_saved(scenario.effects, durable=False)
     assert not is_saved(scenario.effects, durable=True)
+
+
+def test_a_response_is_awaited_until_it_comes_or_its_pod_ends() -> None:
+    scenario, call = asked()
+    (other,) = calls(scenario.see(pod("q", gpu=1)))
+    is_awaited = scenario.manager.allocator.is_awaited
+    assert is_awaited(call.ticket)
+    scenario.gone("p")
+    assert (is_awaited(call.ticket), is_awaited(other.ticket)) == (False, True)
+    scenario.answer(other)
+    assert not is_awaited(other.ticket)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.devices import NO_DEVICES, Device, accept
+from nodedevice_agent.devicemanager.devices import NO_DEVICES, Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.flap_damping import FlapDamping, FlapDampingLimits
 from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.podresources.view import allocatable
@@ -308,3 +308,15 @@ def noted(scenario: Scenario, before: set[str], back: dict[str, list[float]]) ->
     for device_id in now - before:
         back.setdefault(device_id, []).append(scenario.now)
     return now
+
+
+def test_with_damped_devices_that_are_absent_a_list_keeps_its_errors() -> None:
+    flapping, here, gone = FlapDamping(DEFAULT), accept([Device("d0")]), NO_DEVICES
+    for at in range(4):
+        before, now = (here, gone) if at % 2 == 0 else (gone, here)
+        flapping.record(before, now, at)
+    flapping.record(here, gone, 4)
+    left = ListedDevices({"d1": Device("d1")}, "an ID is empty", "the driver is old")
+    found = flapping.with_absent(left)
+    assert sorted(found.devices) == ["d0", "d1"]
+    assert (found.id_error, found.plugin_message) == (left.id_error, left.plugin_message)

@@ -390,3 +390,9 @@ def test_accepts_whatever_a_plugin_can_register(resource_name: str, device_ids: 
             manager.allocated(effect.ticket, AllocateResponse(b"", ContainerEdits()), 0.0)
     check_possible(manager.checkpoint())
     assert len(manager.checkpoint().allocations) == 1
+
+
+def test_of_gone_resources_only_names_are_read() -> None:
+    text = encode(Checkpoint())
+    found = decode(text[:-1] + ',"Gone":["example.com/gpu","no name",3,null]}')
+    assert found.gone == ("example.com/gpu",)

@@ -101,19 +101,7 @@ class Operator:
         self._nodes = NodeReconciler(
             cache, self._agents, self._capacity, pod_devices, conditions, cordons, queue, fence
         )
-        self._evictions = EvictionController(
-            cache,
-            EvictionsApi(client),
-            recorder,
-            settings.held_device_policy,
-            fence,
-            delay_seconds=settings.eviction_delay_seconds,
-            per_minute=settings.evictions_per_minute,
-        )
-        self._node_labels = NodeLabelController(
-            cache, NodeLabelsApi(client), fence, taint=settings.node_taint, labels=settings.node_labels
-        )
-        self._gone = GoneNodeDevices(cache, NodeDevicesApi(client), fence)
+        self._evictions, self._node_labels, self._gone = self._remediation(client)
         cluster = Cluster(client)
         self._informers = {kind.name: Informer(kind, cache, cluster, client) for kind in KINDS}
         self._watchdog = Watchdog(cache, cluster, self._api_health, settings.watchdog_seconds)
@@ -125,6 +113,22 @@ class Operator:
         self._is_cleaned_up = False
         # by a signal or a failed task, when the clean-up began; kopf cleans up after a failure of its own, too
         self._is_to_stop = False
+
+    def _remediation(self, client: Client) -> tuple[EvictionController, NodeLabelController, GoneNodeDevices]:
+        settings, cache, fence = self._settings, self._cache, self._fence
+        evictions = EvictionController(
+            cache,
+            EvictionsApi(client),
+            self._recorder,
+            settings.held_device_policy,
+            fence,
+            delay_seconds=settings.eviction_delay_seconds,
+            per_minute=settings.evictions_per_minute,
+        )
+        node_labels = NodeLabelController(
+            cache, NodeLabelsApi(client), fence, taint=settings.node_taint, labels=settings.node_labels
+        )
+        return evictions, node_labels, GoneNodeDevices(cache, NodeDevicesApi(client), fence)
 
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT, which stop kopf.

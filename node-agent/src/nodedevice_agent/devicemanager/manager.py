@@ -11,24 +11,22 @@ from itertools import count
 
 from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce, AllocateRetry
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook, Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, Reallocations
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.topology import Topology
-from nodedevice_agent.devicemanager.cordons import NO_CORDONS, Cordons
 from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.list_limit import within_limit
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
+from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions
+from nodedevice_agent.devicemanager.resource_table import ResourceTable
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
 
-# After a restart, how long the last published numbers stay while plugins have not listed their devices yet.
-SETTLE_SECONDS = 10.0
 # Delay before the release of devices is published. A pod that waits in the scheduler for just these devices is bound within
 # milliseconds of the deletion and is known here by then, so the Node's number does not fall and rise while a kubelet admits it.
 RELEASING_SETTLE_SECONDS = 0.25
@@ -55,15 +53,12 @@ class DeviceManager:
         flapping: FlapDampingLimits | None = None,
         allocate_retry: Mapping[str, AllocateRetry] | None = None,
     ) -> None:
-        self.resources: dict[str, Resource] = {}
+        self._table = ResourceTable(waits_for_cordons=waits_for_cordons, flapping=flapping)
+        self.resources, self.cordons = self._table.by_name, self._table.cordons
         self.book = AllocationBook(self.resources)
         # what the runtime runs; changed by whoever handles the runtime's events, which also calls containers_ended()
         self.containers = RuntimeContainers()
-        # by resource name, also of resources that no plugin has registered since the restart; without empty ones
-        self.cordons: dict[str, Cordons] = {}
         self._waits_for_runtime = waits_for_runtime
-        self._waits_for_cordons = waits_for_cordons
-        self._flapping = flapping
         # every pod of this node that has not ended, with or without devices; without unproven mirror pods
         self.pods: dict[str, Pod] = {}
         # by UID of one of these pods: the requests (container, resource name) that the kubelet has met, which the Pod above lacks
@@ -85,11 +80,7 @@ class DeviceManager:
         )
         if checkpoint is not None:
             self.cordons.update(checkpoint.cordons)
-            self._hold_back(checkpoint)
-            self._restore(checkpoint.allocations, checkpoint.registered, now)
-            for name in checkpoint.gone:
-                # its NodeDevice may exist, and pods that ask for it are shown there
-                self._resource(name).expire()
+            self._restore(checkpoint, now)
             self.pre_starts.require(key for key in checkpoint.pre_starts if self.book.of(*key) is not None)
             self.allocate_once.restore(checkpoint.allocate_calls)
             if waits_for_runtime:
@@ -106,7 +97,7 @@ class DeviceManager:
     ) -> list[Effect]:
         """A plugin registered and returned its options. Calls go to the newest connection of a resource. socket: its path."""
         is_new = resource_name not in self.resources
-        self._resource(resource_name).connect(endpoint, options, socket)
+        self._table.add(resource_name).connect(endpoint, options, socket)
         effects: list[Effect] = [Publish(resource_name)]
         if is_new:
             effects += [SaveCheckpoint(durable=False), *self._reconsider({resource_name}, now)]
@@ -151,19 +142,9 @@ class DeviceManager:
 
         Free devices leave at once, held ones when their pod ends.
         """
-        resource, before = self.resources.get(resource_name), self.cordons.get(resource_name, NO_CORDONS)
-        if resource is None:
-            return []
-        after = before.seen(uid, in_spec)
-        self.cordons.pop(resource_name, None)
-        if after.device_ids:
-            self.cordons[resource_name] = after
-        is_saved = before == self.cordons.get(resource_name, NO_CORDONS)
-        if is_saved and resource.are_cordons_synced:
-            return []
-        resource.cordoned_ids, resource.are_cordons_synced = after.device_ids, True
-        saved: list[Effect] = [] if is_saved else [SaveCheckpoint(durable=False)]
-        return [*saved, Publish(resource_name), *self._reconsider({resource_name}, now)]
+        resource = self.resources.get(resource_name)
+        changed = self._table.cordoned(resource, uid, in_spec) if resource is not None else []
+        return [*changed, *self._reconsider({resource_name}, now)] if changed else []
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -184,7 +165,8 @@ class DeviceManager:
         for pod in present.values():
             effects += self._pod_known(pod, now)
         holders = omitted_allocations.found(self.resources, self.pods.values(), self.book)
-        effects += self._possible_holders_are(holders, now)
+        changed, freed = self._table.possible_holders_are(holders)
+        effects += changed + self._reconsider(freed, now)
         return effects + self._reallocations.due(now) + self.allocate_once.pods_synced(pods)
 
     def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
@@ -274,7 +256,8 @@ class DeviceManager:
         runs = self._waits_for_runtime and (not self.containers.is_synchronized or pod_uid in self.containers.by_pod)
         if runs or pod_uid in self.pods:
             return []
-        return self._possible_holders_are(omitted_allocations.without(self.resources, pod_uid), now)
+        effects, freed = self._table.possible_holder_ended(pod_uid)
+        return effects + self._reconsider(freed, now)
 
     def kubelet_allocated(self, pod_uid: str, requests: Collection[tuple[str, str]], now: float) -> list[Effect]:
         """The kubelet's own device manager has met these requests of a pod, each a container and a resource name.
@@ -289,7 +272,7 @@ class DeviceManager:
             (request.container, request.resource_name)
             for request in pod.device_requests
             if (request.container, request.resource_name) in requests
-            and self._is_disconnected(request.resource_name)
+            and self._table.is_disconnected(request.resource_name)
             and self.book.of(pod_uid, request.container, request.resource_name) is None
         }
         if not met:
@@ -336,23 +319,13 @@ class DeviceManager:
         """The time of the next tick() that has something to do, monotonic seconds."""
         failed = (self.allocator.pending, self._reallocations.failures, self.pre_starts.failures)
         times = [pending.retry_at for calls in failed for pending in calls.values()]
-        times += self._publish_releasing_at.values()
-        for resource in self.resources.values():
-            times += [resource.grace_ends_at, resource.settle_until, resource.flap_damping.next_deadline()]
+        times += [*self._publish_releasing_at.values(), *self._table.deadlines()]
         return min((t for t in times if t is not None), default=None)
 
     def tick(self, now: float) -> list[Effect]:
         """Time has passed: grace periods end, restarts settle, damping of flapping devices ends, failed calls are retried."""
-        effects: list[Effect] = []
-        for name, resource in sorted(self.resources.items()):
-            if resource.settle_until is not None and resource.settle_until <= now:
-                resource.settle_until = None
-                effects.append(Publish(name))
-            if resource.grace_ends_at is not None and resource.grace_ends_at <= now:
-                resource.expire()
-                effects += [SaveCheckpoint(durable=False), Publish(name)]
-            if resource.end_damping(now):
-                effects += [SaveCheckpoint(durable=False), Publish(name), *self._reconsider({name}, now)]
+        effects, recovered = self._table.tick(now)
+        effects += self._reconsider(recovered, now)
         for name in sorted(name for name, due in self._publish_releasing_at.items() if due <= now):
             del self._publish_releasing_at[name]
             effects.append(Publish(name))
@@ -365,8 +338,7 @@ class DeviceManager:
         """What was recovered from the API after the checkpoint was lost; Allocate is called again for its allocations."""
         for name, cordons in known.cordons.items():
             self.cordons.setdefault(name, cordons)
-        self._hold_back(known)
-        self._restore(known.allocations, known.registered, now)
+        self._restore(known, now)
         self.allocate_once.checkpoint_lost(self.pods.values())
         self.allocator.is_held_back = False
         effects: list[Effect] = [SaveCheckpoint(durable=True)]
@@ -376,11 +348,7 @@ class DeviceManager:
 
     def checkpoint(self) -> Checkpoint:
         """What must survive a restart. Includes every known resource, but no Gone one without allocations."""
-        registered = {
-            name: resource.listed.healthy_ids if resource.is_live else ()
-            for name, resource in self.resources.items()
-            if resource.state is not EndpointState.GONE or resource.holders
-        }
+        registered = self._table.registered()
         allocations = tuple(self.book) if self.book.by_pod else ()
         return Checkpoint(
             allocations,
@@ -408,38 +376,10 @@ class DeviceManager:
 
     # -- internals ----------------------------------------------------------------------------------------------------------
 
-    def _restore(self, allocations: Iterable[Allocation], registered: Iterable[str], now: float) -> None:
-        allocations = tuple(allocations)
-        names = dict.fromkeys(registered) | dict.fromkeys(a.resource_name for a in allocations)
-        for name in names:
-            # Also one whose plugin registered while the API was read: it may not have listed yet, or may register once more.
-            self._resource(name).restored(now, settles_at=now + SETTLE_SECONDS)
-        for allocation in allocations:
+    def _restore(self, known: Checkpoint, now: float) -> None:
+        self._table.restore(known, now)
+        for allocation in known.allocations:
             self.book.add(allocation)
-
-    def _hold_back(self, known: Checkpoint) -> None:
-        for name, uids in known.possible_holders.items():
-            self._resource(name).possible_holders = frozenset(uids)
-
-    def _possible_holders_are(self, found: Mapping[str, frozenset[str]], now: float) -> list[Effect]:
-        for name, uids in found.items():
-            self.resources[name].possible_holders = uids
-        if not found:
-            return []
-        effects: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in sorted(found))]
-        return effects + self._reconsider([name for name, uids in found.items() if not uids], now)
-
-    def _resource(self, name: str) -> Resource:
-        if name not in self.resources:
-            are_cordons_synced = not self._waits_for_cordons
-            new = Resource(name, are_cordons_synced=are_cordons_synced, flapping=self._flapping)
-            new.cordoned_ids = self.cordons.get(name, NO_CORDONS).device_ids
-            self.resources[name] = new
-        return self.resources[name]
-
-    def _is_disconnected(self, resource_name: str) -> bool:
-        resource = self.resources.get(resource_name)
-        return resource is not None and resource.state is not EndpointState.RUNNING
 
     def _pending_calls(self, now: float) -> list[Effect]:
         """Calls about held devices: Allocate where its response was lost, and PreStartContainer."""

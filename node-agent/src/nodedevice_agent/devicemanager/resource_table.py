@@ -1,0 +1,109 @@
+"""All resources of a node, by name: how one comes to be known, its cordons, what time changes, what survives a restart."""
+
+from collections.abc import Iterator, Mapping
+
+from nodedevice_agent.devicemanager import omitted_allocations
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.cordons import NO_CORDONS, Cordons
+from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
+from nodedevice_agent.devicemanager.resource import EndpointState, Resource
+
+# After a restart, how long the last published numbers stay while plugins have not listed their devices yet.
+SETTLE_SECONDS = 10.0
+
+
+class ResourceTable:
+    """waits_for_cordons: nothing of a resource is allocated before its cordons are known. flapping: None never damps."""
+
+    def __init__(self, *, waits_for_cordons: bool, flapping: FlapDampingLimits | None) -> None:
+        self.by_name: dict[str, Resource] = {}
+        # by resource name, also of resources that no plugin has registered since the restart; without empty ones
+        self.cordons: dict[str, Cordons] = {}
+        self._waits_for_cordons = waits_for_cordons
+        self._flapping = flapping
+
+    def add(self, name: str) -> Resource:
+        """The resource of that name, which is known from now on."""
+        if name not in self.by_name:
+            are_cordons_synced = not self._waits_for_cordons
+            new = Resource(name, are_cordons_synced=are_cordons_synced, flapping=self._flapping)
+            new.cordoned_ids = self.cordons.get(name, NO_CORDONS).device_ids
+            self.by_name[name] = new
+        return self.by_name[name]
+
+    def cordoned(self, resource: Resource, uid: str, in_spec: Mapping[str, str]) -> list[Effect]:
+        """The cordons in the NodeDevice of that UID; uid "" where there is none. Without effects nothing has changed."""
+        before = self.cordons.pop(resource.name, NO_CORDONS)
+        after = before.seen(uid, in_spec)
+        if after.device_ids:
+            self.cordons[resource.name] = after
+        is_saved = before == self.cordons.get(resource.name, NO_CORDONS)
+        if is_saved and resource.are_cordons_synced:
+            return []
+        resource.cordoned_ids, resource.are_cordons_synced = after.device_ids, True
+        saved: list[Effect] = [] if is_saved else [SaveCheckpoint(durable=False)]
+        return [*saved, Publish(resource.name)]
+
+    def is_disconnected(self, name: str) -> bool:
+        """Whether it is known, and no plugin serves it."""
+        return name in self.by_name and self.by_name[name].state is not EndpointState.RUNNING
+
+    # -- time -----------------------------------------------------------------------------------------------------------
+
+    def deadlines(self) -> Iterator[float | None]:
+        for resource in self.by_name.values():
+            yield from (resource.grace_ends_at, resource.settle_until, resource.flap_damping.next_deadline())
+
+    def tick(self, now: float) -> tuple[list[Effect], list[str]]:
+        """Time has passed. Returns what is to be done, and the resources that may have more healthy devices."""
+        effects: list[Effect] = []
+        recovered: list[str] = []
+        for name, resource in sorted(self.by_name.items()):
+            if resource.settle_until is not None and resource.settle_until <= now:
+                resource.settle_until = None
+                effects.append(Publish(name))
+            if resource.grace_ends_at is not None and resource.grace_ends_at <= now:
+                resource.expire()
+                effects += [SaveCheckpoint(durable=False), Publish(name)]
+            if resource.end_damping(now):
+                effects += [SaveCheckpoint(durable=False), Publish(name)]
+                recovered.append(name)
+        return effects, recovered
+
+    # -- restart --------------------------------------------------------------------------------------------------------
+
+    def restore(self, known: Checkpoint, now: float) -> None:
+        """What was known before the restart, but for the allocations themselves."""
+        for name, uids in known.possible_holders.items():
+            self.add(name).possible_holders = frozenset(uids)
+        names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
+        for name in names:
+            # Also one whose plugin registered while the API was read: it may not have listed yet, or may register once more.
+            self.add(name).restored(now, settles_at=now + SETTLE_SECONDS)
+        for name in known.gone:
+            # its NodeDevice may exist, and pods that ask for it are shown there
+            self.add(name).expire()
+
+    def registered(self) -> dict[str, tuple[str, ...]]:
+        """For the checkpoint: healthy devices by resource, but no Gone one without allocations."""
+        return {
+            name: resource.listed.healthy_ids if resource.is_live else ()
+            for name, resource in self.by_name.items()
+            if resource.state is not EndpointState.GONE or resource.holders
+        }
+
+    # -- pods that may hold devices of which nobody knows ---------------------------------------------------------------
+
+    def possible_holders_are(self, found: Mapping[str, frozenset[str]]) -> tuple[list[Effect], list[str]]:
+        """By resource name. Returns what is to be done, and the resources that no pod holds back any more."""
+        for name, uids in found.items():
+            self.by_name[name].possible_holders = uids
+        if not found:
+            return [], []
+        effects: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in sorted(found))]
+        return effects, [name for name, uids in found.items() if not uids]
+
+    def possible_holder_ended(self, pod_uid: str) -> tuple[list[Effect], list[str]]:
+        """The same, for a pod that is gone for good."""
+        return self.possible_holders_are(omitted_allocations.without(self.by_name, pod_uid))

@@ -5,6 +5,7 @@ typo must not become a default.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,9 +76,21 @@ def _from_flag(kind: type[S], name: str, key: str, value: Any) -> Any:
 def _parsed(text: str) -> Any:
     """JSON is read as JSON: a program may have written it, and not all of it means the same in YAML, such as 1e-5."""
     try:
-        return msgspec.json.decode(text)
+        found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return yaml.load(text, Loader=_UniqueKeys)
+    # which keeps the last of duplicate keys
+    json.loads(text, object_pairs_hook=_unique)
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"duplicate key `{key}`")
+        found[key] = value
+    return found
 
 
 class _UniqueKeys(yaml.SafeLoader):

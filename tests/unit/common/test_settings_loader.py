@@ -33,6 +33,7 @@ def test_given_values_win_over_the_file_and_the_file_over_defaults(file: Path) -
         pytest.param("policy: {a: evict, b: 1}", "- at `$.policy[...]`, of b; choose one of evict, report", id="value"),
         pytest.param("policy: {a: evict, 1: evict}", "the key 1; write it in quotes", id="key"),
         pytest.param("mode: fast\nmode: slow", "is not YAML (duplicate key `mode`", id="duplicate"),
+        pytest.param('{"mode": "fast", "mode": "slow"}', "is not YAML (duplicate key `mode`)", id="duplicate in JSON"),
     ],
 )
 def test_a_mistake_in_the_file_names_file_place_and_remedy(file: Path, content: str, problem: str) -> None:

@@ -98,12 +98,18 @@ class TestNodeDevices:
         node.verify_follows()
         assert len(logged.lines("NodeDevice contradicts itself")) == 1
 
-    def test_one_that_takes_no_more_conditions(self, node: PlayedNode, logged: LogFromHere) -> None:
+    def test_one_that_takes_no_more_conditions(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere) -> None:
         """It is full of somebody else's: the others of its Node are reported all the same."""
-        node.make(resource=NIC)
         others = [condition(f"Theirs{number}") for number in range(32 - len(names.AGENT_CONDITIONS))]
-        apply_status(node.client, node.nd_name(NIC), full(healthy=2, conditions=others), "admin")
-        node.advertise(2, NIC)
+        # the operator sees it when it is full, and not before
+        proxy.is_held.set()
+        try:
+            node.make(resource=NIC)
+            apply_status(node.client, node.nd_name(NIC), full(healthy=2, conditions=others), "admin")
+            node.publish(NIC, healthy=2)
+        finally:
+            proxy.is_held.clear()
+        node.wait_shown(2, NIC)
         assert "Too many" in logged.wait("reconcile failed; retrying")["error"]
         node.publish(broken=4)
         node.wait_condition("Ready", "False", names.Reason.NONE_HEALTHY)

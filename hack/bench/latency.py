@@ -74,6 +74,8 @@ def pod_end_to_available(stack: Stack, devices: Observer, pods: Observer) -> Res
         measured.append(max(0.0, free.at - gone.at))
         devices.forget()
         pods.forget()
+        # that it was held was written, and that it is free
+        time.sleep(2 * _WRITE_SECONDS)
     return result(measured, "s", 0.2)
 
 

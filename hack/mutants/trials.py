@@ -150,7 +150,7 @@ class _Rules:
 
 
 class _Measured(_Rules):
-    """Tells coverage whose lines these are, and keeps how long each test took."""
+    """Sets whose lines these are for coverage, and keeps how long each test took."""
 
     def __init__(self, coverage: Any) -> None:
         self._coverage = coverage

@@ -106,12 +106,12 @@ def test_a_token_gone_mad_costs_the_others_nothing(stack: Stack) -> None:
         cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(pod))
     held = node_device_name(NODE_A, RESOURCE)
     stack.wait_for("pods hold their devices", lambda: _allocated(stack, held) == PODS)
-    uid = str(cluster.client.get(Node, NODE_B).metadata.uid)  # type: ignore[union-attr]  # an object has metadata
+    node: Any = cluster.client.get(Node, NODE_B)
     with (
         Witness(cluster.admin_kubeconfig, RESOURCE, {NODE_A: PODS, NODE_B: 0}) as witness,
         client_of_pod(cluster, SYSTEM_NAMESPACE, "nodedevice-agent", NODE_B) as token,
     ):
-        began, mad = time.monotonic(), MadToken(token, NODE_B, uid)
+        began, mad = time.monotonic(), MadToken(token, NODE_B, str(node.metadata.uid))
         mad.write_all()
         written = time.monotonic() - began
         assert not mad.failures[:3], (len(mad.failures), mad.failures[:3])

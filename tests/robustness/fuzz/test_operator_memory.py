@@ -43,9 +43,8 @@ class Listed(Server):
     def __init__(self, templates: list[bytes]) -> None:
         self.templates = templates
         super().__init__()
-        self.answers = self  # type: ignore[assignment]
 
-    def pop(self, _: int) -> tuple[int, bytes]:
+    def next_answer(self) -> tuple[int, bytes]:
         query = parse_qs(urlsplit(self.asked[-1][1]).query)
         first, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
         end = min(first + limit, BIG + SMALL)

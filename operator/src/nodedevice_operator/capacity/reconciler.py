@@ -1,7 +1,7 @@
 """Writes what is decided about a Node's capacity: one server-side apply after the other until the Node shows it.
 
 After each apply the API server's answer replaces the record, and everything is decided again. One Node is written so often at once
-and a second; what exceeds that is decided anew when it may be written, so the last state always arrives.
+and a second; what exceeds that is decided again when it may be written, so the last state always arrives.
 """
 
 import logging

@@ -31,7 +31,7 @@ class Server:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length)) if length else None
                 outer.asked.append((self.command, self.path, dict(self.headers.items()), body))
-                status, content = outer.answers.pop(0)
+                status, content = outer.next_answer()
                 data = content if isinstance(content, bytes) else json.dumps(content).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
@@ -47,6 +47,10 @@ class Server:
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
         threading.Thread(target=self._http.serve_forever, args=[0.01], daemon=True).start()
+
+    def next_answer(self) -> tuple[int, Any]:
+        """Status and content for the request that `asked` ends with."""
+        return self.answers.pop(0)
 
     def close(self) -> None:
         self._http.shutdown()

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from nodedevice_api import device_details_pb2 as nodedevice__api_dot_device__details__pb2
 
 GRPC_GENERATED_VERSION = '1.71.2'
 GRPC_VERSION = grpc.__version__
@@ -22,3 +23,80 @@ if _version_not_supported:
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
+
+
+class DeviceHoldingsStub(object):
+    """Served by a plugin that keeps something for each container, such as a directory.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Sync = channel.unary_unary(
+                '/nodedevice.deviceplugin.DeviceHoldings/Sync',
+                request_serializer=nodedevice__api_dot_device__details__pb2.Holdings.SerializeToString,
+                response_deserializer=nodedevice__api_dot_device__details__pb2.HoldingsSynced.FromString,
+                _registered_method=True)
+
+
+class DeviceHoldingsServicer(object):
+    """Served by a plugin that keeps something for each container, such as a directory.
+    """
+
+    def Sync(self, request, context):
+        """All holdings of the plugin's resource: once after the plugin has connected, and whenever one has ended. Anything that the plugin
+        keeps for a container that is not among them can be removed. A call that fails is retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_DeviceHoldingsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Sync': grpc.unary_unary_rpc_method_handler(
+                    servicer.Sync,
+                    request_deserializer=nodedevice__api_dot_device__details__pb2.Holdings.FromString,
+                    response_serializer=nodedevice__api_dot_device__details__pb2.HoldingsSynced.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'nodedevice.deviceplugin.DeviceHoldings', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('nodedevice.deviceplugin.DeviceHoldings', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class DeviceHoldings(object):
+    """Served by a plugin that keeps something for each container, such as a directory.
+    """
+
+    @staticmethod
+    def Sync(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nodedevice.deviceplugin.DeviceHoldings/Sync',
+            nodedevice__api_dot_device__details__pb2.Holdings.SerializeToString,
+            nodedevice__api_dot_device__details__pb2.HoldingsSynced.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

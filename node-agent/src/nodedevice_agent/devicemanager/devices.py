@@ -7,6 +7,8 @@ twice with different health in both sets; here an ID is counted once, and invali
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from nodedevice_api.parts import PartRules, parent_and_number
+
 # The CRD's bound; the device plugin API documents 63, which the kubelet does not check.
 MAX_ID_CHARACTERS = 128
 MAX_NUMA_NODES = 64
@@ -27,7 +29,8 @@ _EXAMPLE_CHARACTERS = 40
 class Device:
     """One device of one resource. numa_nodes: sorted, empty when the plugin reports no topology.
 
-    reason, message: why it is not healthy; attributes: further properties, sorted by name. Only some plugins report these.
+    reason, message: why it is not healthy; attributes: further properties, sorted by name. parent: ID of the physical device that
+    it is a part of, its own ID for a whole one. Only some plugins report these.
     """
 
     id: str
@@ -36,13 +39,15 @@ class Device:
     reason: str = ""
     message: str = ""
     attributes: tuple[tuple[str, str], ...] = ()
+    parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedDevices:
     """A complete list: accepted devices by ID. id_error: a sentence about the rejected IDs, empty when there are none.
 
-    plugin_message: the plugin's own error about the resource as a whole.
+    plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts;
+    None for others. parents: details of the physical devices of parts, by ID; of these, only reason, message and attributes count.
     ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. Derived once, where the list is
     decoded: every pod and every publication reads them and must not iterate over a hundred thousand devices.
     """
@@ -50,6 +55,8 @@ class ListedDevices:
     devices: Mapping[str, Device]
     id_error: str = ""
     plugin_message: str = ""
+    part_rules: PartRules | None = None
+    parents: Mapping[str, Device] = field(default_factory=dict)
     ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
     healthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
     unhealthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -96,20 +103,31 @@ class _Examples:
         return named + (", …" if len(self._examples) > _EXAMPLES_NAMED else "")
 
 
-def accept(listed: Iterable[Device], plugin_message: str = "", known: ListedDevices = NO_DEVICES) -> ListedDevices:
+def accept(
+    listed: Iterable[Device],
+    plugin_message: str = "",
+    known: ListedDevices = NO_DEVICES,
+    part_rules: PartRules | None = None,
+    parents: Mapping[str, Device] | None = None,
+) -> ListedDevices:
     """Validate a plugin's list: each ID counts once (unhealthy wins over healthy), invalid IDs are left out and reported.
+
+    With part_rules each ID must be that of a part of its parent.
 
     A list of more than MAX_DEVICES is read no further and refused whole: `known` stays.
     known: the list before it. Equal parts, the whole list or single devices, are taken from it, so that comparing the two
     lists is fast (by identity).
     """
     devices: dict[str, Device] = {}
-    duplicate, invalid = _Examples(), _Examples()
+    duplicate, invalid, no_part = _Examples(), _Examples(), _Examples()
     for number, device in enumerate(listed):
         if number == MAX_DEVICES:
             return refused(known)
         if not is_valid_id(device.id):
             invalid.add(device.id)
+            continue
+        if part_rules is not None and not _is_part(device):
+            no_part.add(device.id)
             continue
         earlier = devices.get(device.id)
         if earlier is not None:
@@ -118,7 +136,8 @@ def accept(listed: Iterable[Device], plugin_message: str = "", known: ListedDevi
                 continue
         same = known.devices.get(device.id)
         devices[device.id] = same if same is not None and same == device else device
-    found = ListedDevices(devices, _id_error(duplicate, invalid), plugin_message)
+    id_error = _id_error(duplicate, invalid, no_part)
+    found = ListedDevices(devices, id_error, plugin_message, part_rules, parents or {})
     return known if found == known else found
 
 
@@ -131,10 +150,17 @@ def is_valid_id(device_id: str) -> bool:
     return 0 < len(device_id) <= MAX_ID_CHARACTERS and device_id.isprintable()
 
 
-def _id_error(duplicate: _Examples, invalid: _Examples) -> str:
+def _is_part(device: Device) -> bool:
+    found = parent_and_number(device.id)
+    return found is not None and found[0] == device.parent
+
+
+def _id_error(duplicate: _Examples, invalid: _Examples, no_part: _Examples) -> str:
     parts = []
     if duplicate.count:
         parts.append(f"{duplicate.count} listed more than once and counted once ({duplicate})")
     if invalid.count:
         parts.append(f"{invalid.count} rejected ({invalid}): an ID has 1 to {MAX_ID_CHARACTERS} printable characters")
+    if no_part.count:
+        parts.append(f"{no_part.count} rejected ({no_part}): the ID of a part is its parent's, a - and a number")
     return "the device plugin listed invalid device IDs: " + "; ".join(parts) if parts else ""

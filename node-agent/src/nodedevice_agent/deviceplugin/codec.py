@@ -3,12 +3,17 @@
 Source: kubelet deviceplugin v1beta1. Only the string Healthy means healthy.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from enum import StrEnum
 from itertools import chain, islice, repeat
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
+from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
+from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
@@ -26,6 +31,7 @@ from nodedevice_agent.devicemanager.devices import (
     Device,
     ListedDevices,
     accept,
+    is_valid_id,
 )
 
 HEALTHY = "Healthy"
@@ -42,6 +48,10 @@ _MAX_ATTRIBUTES_OF_ALL = 4096 * _MAX_ATTRIBUTES
 _MAX_DETAILED_BYTES = 8 * 1024 * 1024
 # NUMA nodes or attributes of one device that are read, to select the accepted ones
 _MAX_READ = 1024
+# physical devices of parts
+_MAX_PARENTS = 4096
+
+_Word = TypeVar("_Word", bound=StrEnum)
 
 
 def device_list(octets: bytes, known: ListedDevices = NO_DEVICES) -> ListedDevices:
@@ -52,7 +62,9 @@ def device_list(octets: bytes, known: ListedDevices = NO_DEVICES) -> ListedDevic
     octets = truncated(octets, api_pb2.ListAndWatchResponse.DEVICES_FIELD_NUMBER, MAX_DEVICES + 1)
     message = api_pb2.ListAndWatchResponse.FromString(octets)
     details = _details(octets)
-    return accept(_devices(message, details), _plain(details.message or details.reason, _MAX_MESSAGE), known)
+    plugin_message = _plain(details.message or details.reason, _MAX_MESSAGE)
+    rules = _part_rules(details.parts) if details.HasField("parts") else None
+    return accept(_devices(message, details), plugin_message, known, rules, _parents(details.parents))
 
 
 def _details(octets: bytes) -> DeviceListDetails:
@@ -66,6 +78,25 @@ def _details(octets: bytes) -> DeviceListDetails:
         return DeviceListDetails.FromString(octets)
     except DecodeError:
         return DeviceListDetails()
+
+
+def _part_rules(rules: device_details_pb2.PartRules) -> PartRules:
+    """A word that is unknown here counts as the default."""
+    return PartRules(
+        _word(Placement.ANY, rules.placement),
+        _word(Choice.BINPACK, rules.choice),
+        _word(PodPlacement.ANY, rules.containers),
+        _word(Advertise.SUM, rules.advertise),
+    )
+
+
+def _word(default: _Word, word: str) -> _Word:
+    return next((known for known in type(default) if known == word), default)
+
+
+def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:
+    found = (_device(api_pb2.Device(ID=parent.ID), parent, _attributes(parent)) for parent in details)
+    return {device.id: device for device in islice(found, _MAX_PARENTS) if is_valid_id(device.id)}
 
 
 def _devices(message: api_pb2.ListAndWatchResponse, details: DeviceListDetails) -> Iterator[Device]:
@@ -83,7 +114,9 @@ def _device(device: api_pb2.Device, details: DeviceDetails, attributes: tuple[tu
         nodes = {node.ID for node in listed if 0 <= node.ID <= MAX_NUMA_NODE}
     numa_nodes = tuple(sorted(nodes))[:MAX_NUMA_NODES]
     reason, message = _plain(details.reason, _MAX_REASON), _plain(details.message, _MAX_MESSAGE)
-    return Device(device.ID, device.health == HEALTHY, numa_nodes, reason, message, attributes)
+    # the parent of many parts: one string for all of them
+    parent = sys.intern(details.parent) if is_valid_id(details.parent) else ""
+    return Device(device.ID, device.health == HEALTHY, numa_nodes, reason, message, attributes, parent)
 
 
 def _attributes(details: DeviceDetails) -> tuple[tuple[str, str], ...]:

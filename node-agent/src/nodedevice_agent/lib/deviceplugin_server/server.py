@@ -10,12 +10,15 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
 import grpc.aio
+from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
+from nodedevice_api.parts import PartRules
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
@@ -44,31 +47,37 @@ class DeviceList:
     """The latest complete list of devices, which can be watched.
 
     A watcher that is slower than the changes gets the newest list only; as each list replaces the one before it, nothing is lost.
+    part_rules: where the devices are interchangeable parts of physical ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, part_rules: PartRules | None = None) -> None:
+        self.part_rules = part_rules
         self.latest: Devices = ()
+        # the physical devices of parts: their attributes, and why no part is healthy
+        self.parents: Devices = ()
         # what is wrong with the resource as a whole: reason and message; empty when nothing is
         self.trouble: Trouble = ("", "")
         self._changed = asyncio.Event()
 
-    def publish(self, devices: Iterable[PluginDevice], trouble: Trouble = ("", "")) -> bool:
+    def publish(
+        self, devices: Iterable[PluginDevice], trouble: Trouble = ("", ""), parents: Iterable[PluginDevice] = ()
+    ) -> bool:
         """Replace the list. Returns whether that changed it."""
-        fresh = tuple(devices)
-        if (fresh, trouble) == (self.latest, self.trouble):
+        fresh = (tuple(devices), trouble, tuple(parents))
+        if fresh == (self.latest, self.trouble, self.parents):
             return False
-        self.latest, self.trouble = fresh, trouble
+        self.latest, self.trouble, self.parents = fresh
         self._changed.set()
         self._changed = asyncio.Event()
         return True
 
     async def watch(self) -> AsyncIterator[Devices]:
         """The current list, then each list that differs from the last one yielded."""
-        last: tuple[Devices, Trouble] | None = None
+        last: tuple[Devices, Trouble, Devices] | None = None
         while True:
             changed = self._changed
-            if (self.latest, self.trouble) != last:
-                last = (self.latest, self.trouble)
+            if (self.latest, self.trouble, self.parents) != last:
+                last = (self.latest, self.trouble, self.parents)
                 yield self.latest
             else:
                 await changed.wait()
@@ -113,7 +122,7 @@ class Service(api_pb2_grpc.DevicePluginServicer):
         self.streams += 1
         try:
             async for devices in self.devices.watch():
-                yield list_to_wire(devices, *self.devices.trouble)
+                yield list_to_wire(devices, *self.devices.trouble, self.devices.part_rules, self.devices.parents)
         finally:
             self.streams -= 1
 
@@ -215,11 +224,26 @@ class DevicePluginService(Service):
         return self._source.preferred(free_ids(name, listed, container.available_deviceIDs, must, size), must, size)
 
 
-def list_to_wire(devices: Iterable[PluginDevice], reason: str = "", message: str = "") -> api_pb2.ListAndWatchResponse:
+def list_to_wire(
+    devices: Iterable[PluginDevice],
+    reason: str = "",
+    message: str = "",
+    part_rules: PartRules | None = None,
+    parents: Iterable[PluginDevice] = (),
+) -> api_pb2.ListAndWatchResponse:
     """reason and message: what is wrong with the resource as a whole; v1beta1 has no field for them, see DeviceListDetails."""
     wire = api_pb2.ListAndWatchResponse(devices=[device_to_wire(device) for device in devices])
-    if reason or message:
-        wire.MergeFromString(DeviceListDetails(reason=reason, message=message).SerializeToString())
+    details = DeviceListDetails(reason=reason, message=message, parents=map(_details, parents))
+    if part_rules is not None:
+        details.parts.CopyFrom(
+            device_details_pb2.PartRules(
+                placement=part_rules.placement,
+                choice=part_rules.choice,
+                containers=part_rules.containers,
+                advertise=part_rules.advertise,
+            )
+        )
+    wire.MergeFromString(details.SerializeToString(deterministic=True))
     return wire
 
 
@@ -229,11 +253,20 @@ def device_to_wire(device: PluginDevice) -> api_pb2.Device:
     if device.numa_nodes:
         # an empty topology differs from no topology: the device manager would align to no node
         wire.topology.nodes.extend(api_pb2.NUMANode(ID=node) for node in device.numa_nodes)
-    if device.reason or device.message or device.attributes:
+    if device.reason or device.message or device.attributes or device.parent:
         # not fields of v1beta1: protobuf passes unknown fields on
-        details = DeviceDetails(reason=device.reason, message=device.message, attributes=dict(device.attributes))
-        wire.MergeFromString(details.SerializeToString(deterministic=True))
+        wire.MergeFromString(_details(replace(device, id="")).SerializeToString(deterministic=True))
     return wire
+
+
+def _details(device: PluginDevice) -> DeviceDetails:
+    return DeviceDetails(
+        ID=device.id,
+        reason=device.reason,
+        message=device.message,
+        attributes=dict(device.attributes),
+        parent=device.parent,
+    )
 
 
 def _allocation_to_wire(allocation: ContainerAllocation) -> api_pb2.ContainerAllocateResponse:

@@ -23,7 +23,8 @@ _MAX_FILE_SLUG = 200
 class PluginDevice:
     """One device as a plugin lists it.
 
-    reason and message: why it is unhealthy. attributes: further properties, sorted by name.
+    reason and message: why it is unhealthy. attributes: further properties, sorted by name. parent: ID of the physical device
+    that it is a part of, its own ID for a whole one; empty where a physical device may be used by several resources.
     """
 
     id: str
@@ -32,6 +33,7 @@ class PluginDevice:
     reason: str = ""
     message: str = ""
     attributes: tuple[tuple[str, str], ...] = ()
+    parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

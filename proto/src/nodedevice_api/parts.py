@@ -1,0 +1,62 @@
+"""Parts of devices: the rules that a device plugin gives for them, beside v1beta1. Pure.
+
+A part is a share of a physical device, its parent, such as a unit of a GPU's memory. Its ID is the parent's with a number:
+`GPU-1f2e-0`, `GPU-1f2e-1`. Parts of one parent are interchangeable.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+# No part number is higher than the number of devices that a node may list.
+MAX_PART_DIGITS: Final = 6
+_PART_ID = re.compile(rf"(?P<parent>.+)-(?P<number>0|[1-9][0-9]{{0,{MAX_PART_DIGITS - 1}}})", re.DOTALL)
+
+
+class Placement(StrEnum):
+    """Of the parts of one container: on any parents, all on the same one, or each on another one."""
+
+    ANY = "Any"
+    SAME_PARENT = "SameParent"
+    DISTINCT_PARENTS = "DistinctParents"
+
+
+class Choice(StrEnum):
+    """Which parent comes first: the one with the fewest parts free that still fits, or the one with the most."""
+
+    BINPACK = "BinPack"
+    SPREAD = "Spread"
+
+
+class PodPlacement(StrEnum):
+    """Of the containers of one pod: no rule, on one parent where possible, or on different parents where possible."""
+
+    ANY = "Any"
+    TOGETHER = "Together"
+    APART = "Apart"
+
+
+class Advertise(StrEnum):
+    """What the Node's capacity counts besides allocated parts: all available ones, or those of the parent with the most."""
+
+    SUM = "Sum"
+    LARGEST = "Largest"
+
+
+@dataclass(frozen=True, slots=True)
+class PartRules:
+    placement: Placement = Placement.ANY
+    choice: Choice = Choice.BINPACK
+    containers: PodPlacement = PodPlacement.ANY
+    advertise: Advertise = Advertise.SUM
+
+
+def part_id(parent: str, number: int) -> str:
+    return f"{parent}-{number}"
+
+
+def parent_and_number(device_id: str) -> tuple[str, int] | None:
+    """The parent's ID and the part's number; None for an ID of another form."""
+    match = _PART_ID.fullmatch(device_id)
+    return None if match is None else (match["parent"], int(match["number"]))

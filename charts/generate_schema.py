@@ -15,7 +15,9 @@ import msgspec
 import yaml
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateRetry
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES
-from nodedevice_agent.plugins.settings import CDI_KIND, ENV_NAME, ID_PREFIX, LIBRARY_DIR, MAX_PATH
+from nodedevice_agent.plugins.checks import MAX_PATH
+from nodedevice_agent.plugins.nvml.settings import CDI_KIND, LIBRARY_DIR, QUANTITY
+from nodedevice_agent.plugins.settings import ENV_NAME, ID_PREFIX
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api import extended_resources
 from nodedevice_operator.remediation.eviction_policy import ANY_RESOURCE, Policy
@@ -69,6 +71,8 @@ _RESOURCE_NAME: dict[str, Any] = {
     "allOf": [{"pattern": f"^[^/]{{1,{extended_resources.MAX_DOMAIN}}}/"}],
 }
 
+_RESOURCE_NAME_OR_NONE: dict[str, Any] = {"anyOf": [{"const": ""}, _RESOURCE_NAME]}
+
 
 def _by_resource(words: tuple[str, ...]) -> dict[str, Any]:
     """A mapping from resource names, * for all others, to one of these words."""
@@ -102,6 +106,13 @@ _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
         "modelResourceNames": {"additionalProperties": {"type": "string"} | _RESOURCE_NAME},
         "cdiKind": {"pattern": _whole(CDI_KIND)},
         "libraryDir": {"pattern": f"^({LIBRARY_DIR.pattern})?$"},
+    },
+    "AgentWholeSettings": {"resourceName": _RESOURCE_NAME_OR_NONE},
+    "AgentSharesSettings": {"resourceName": _RESOURCE_NAME_OR_NONE},
+    "AgentMemorySettings": {
+        "resourceName": _RESOURCE_NAME,
+        "unit": {"pattern": _whole(QUANTITY)},
+        "reserve": {"pattern": _whole(QUANTITY)},
     },
     "AgentPathSettings": {
         "path": {"pattern": f"^(/{_PART})+$", "maxLength": MAX_PATH, "allOf": [_NO_DOUBLE_STAR]},

@@ -21,6 +21,7 @@ async def test_lists_gpus_with_their_properties(tmp_path: Path, monkeypatch: pyt
             "model": "NVIDIA H100 80GB HBM3",
             "memoryBytes": "85520809984",
             "pciBusID": "0000:1b:00.0",
+            "index": "0",
         }
         assert {d.numa_nodes for d in found.devices} == {(0,), (1,)}
         assert found.options.get_preferred_allocation_available
@@ -33,6 +34,22 @@ async def test_a_critical_xid_takes_a_gpu_out_until_it_was_reset(dgx: Node) -> N
     assert dgx.manager.available(GPU) == 7
     dgx.gpus.reset(3)
     await dgx.until(lambda r: r.available == 8)
+
+
+async def test_gpus_are_whole_shared_and_in_units_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = [
+        {"indexes": [0], "memory": {"unit": "4Gi"}},
+        {"indexes": [1, 2], "shares": {"replicas": 4, "renameByDefault": True}},
+    ]
+    async with node(tmp_path, "dgx-h100", monkeypatch, sharing=rules) as here:
+        await here.until(lambda r: r.healthy == 5)
+        units = await here.until(lambda r: r.healthy == 19, "aliyun.com/gpu-mem")
+        shares = await here.until(lambda r: r.healthy == 8, "nvidia.com/gpu.shared")
+        assert not {d.id for d in units.devices} & {d.id for d in shares.devices}
+        here.gpus.xid(0, 79)
+        await here.until(lambda r: r.healthy == 0, "aliyun.com/gpu-mem")
 
 
 async def test_an_application_xid_takes_nothing_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from nodedevice_agent.plugins.nvml import watch
 from nodedevice_agent.plugins.nvml.reader import process
 from nodedevice_agent.plugins.nvml.reader.messages import DECODER, Found, ReaderOptions
 from nodedevice_agent.plugins.nvml.reader.process import Succession
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.watch import GpuWatch
-from nodedevice_agent.plugins.settings import NvmlSettings
 
 from hack.fake_nvml.library import FakeNvml, put_on_the_bus
 from tests.fakes.background import background

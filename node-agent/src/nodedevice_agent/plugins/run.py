@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nodedevice_common.pacing import Backoff
 
@@ -14,11 +13,9 @@ from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceP
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import NvmlSettings, PluginSettings
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
-
-if TYPE_CHECKING:
-    from nodedevice_agent.plugins.nvml.watch import NvmlSource
 
 log = logging.getLogger(__name__)
 
@@ -76,13 +73,10 @@ async def _run_gpus(
     watch = GpuWatch(settings, host_root, state_dir, watcher)
     async with asyncio.TaskGroup() as group:
         group.create_task(_keep_restarting("GPUs", watch.run))
-        for source in watch.sources:
-            group.create_task(_serve_when_wanted(source, plugin_dir, watcher))
-
-
-async def _serve_when_wanted(source: "NvmlSource", plugin_dir: Path, watcher: FileWatcher) -> None:
-    await source.is_wanted.wait()
-    await _keep_serving(source.resource_name, lambda: source, plugin_dir, watcher)
+        while True:
+            source = await watch.wanted.get()
+            serving = partial(serve, source, plugin_dir, watcher)
+            group.create_task(_keep_restarting(source.resource_name, serving))
 
 
 async def _keep_serving(

@@ -17,6 +17,10 @@ def simulated(**values: Any) -> dict[str, Any]:
     return {"simulated": [{"resourceName": "example.com/gpu", **values}]}
 
 
+def shared(*rules: dict[str, Any]) -> dict[str, Any]:
+    return {"nvml": {"sharing": list(rules)}}
+
+
 def test_no_plugin_is_configured_by_default() -> None:
     assert msgspec.convert({}, PluginSettings) == PluginSettings()
     assert PluginSettings().generic == []
@@ -113,6 +117,22 @@ def test_gpus_have_names_by_model() -> None:
         ({"nvml": {"eccErrors": "maybe"}}, ["eccErrors"]),
         ({"nvml": {"pollSeconds": 0.1}}, ["pollSeconds"]),
         ({"nvml": {"polSeconds": 5}}, ["polSeconds"]),
+        (shared({"shares": {"replicas": 0}}), [">= 2", "sharing[0].shares.replicas"]),
+        (shared({"shares": {"replicas": 1001}}), ["<= 1000"]),
+        (shared({"shares": {}}), ["replicas"]),
+        (shared({"models": ["*"]}), ["none is named", "one of whole, shares and memory"]),
+        (shared({"whole": {}, "memory": {}}), ["whole and memory is named"]),
+        (shared({"memory": {"unit": "1G"}}), ["unit: '1G'", "512Mi"]),
+        (shared({"memory": {"unit": "0Gi"}}), ["unit: '0Gi'"]),
+        (shared({"memory": {"reserve": "-1Gi"}}), ["reserve: '-1Gi'"]),
+        (shared({"memory": {"resourceName": "mem"}}), ["resourceName: 'mem'"]),
+        (shared({"memory": {}}, {"whole": {}}), ["sharing[1]", "sharing[0]", "one use"]),
+        (shared({"models": ["*T4*"], "whole": {}}, {"models": ["*T4*"], "indexes": [0], "memory": {}}), ["one use"]),
+        (shared({"models": ["*T4*"], "shares": {"replicas": 2}}), ["nvidia.com/gpu is the name", "renameByDefault"]),
+        (
+            shared({"indexes": [0], "memory": {}}, {"indexes": [1], "memory": {"unit": "2Gi"}}),
+            ["aliyun.com/gpu-mem is the name of other devices already (sharing[0])"],
+        ),
         ({"nvml": {}, "simulated": [{"resourceName": "nvidia.com/gpu"}]}, ["nvidia.com/gpu is named twice"]),
     ],
 )

@@ -1,6 +1,6 @@
 """The devices of GPUs: how they are listed, which of them to allocate together, and what a container gets for them.
 
-A device is a whole GPU; shares or slices of one would be made here. Its ID is the GPU's UUID, which survives reboots, and which
+A device is a whole GPU; parts.py has the parts of shared ones. Its ID is the GPU's UUID, which survives reboots, and which
 CUDA and the container toolkits take.
 
 Together go the GPUs whose pairs have the highest total score. Of sets with equal scores, the one with the lowest score between it
@@ -65,6 +65,7 @@ def device_of(gpu: Gpu, trouble: Trouble | None) -> PluginDevice:
         reason=trouble.reason if trouble else "",
         message=trouble.message if trouble else "",
         attributes=tuple(sorted(gpu.attributes().items())),
+        parent=gpu.uuid,
     )
 
 

@@ -29,8 +29,9 @@ _APART = 10
 class Gpu:
     """Properties that do not change while the driver runs. Empty or None: not reported by the GPU or the driver.
 
-    pci_bus_id: domain:bus:device.function, as in sysfs. minor: the N of /dev/nvidiaN. not_supported: features of the plugin
-    that this GPU does not support, sorted (docs/gpu.md lists them).
+    pci_bus_id: domain:bus:device.function, as in sysfs. minor: the N of /dev/nvidiaN. index: as NVML numbered it when it was first
+    seen since the boot; a GPU that disappears renumbers others. not_supported: features of the plugin that this GPU does not
+    support, sorted (docs/gpu.md lists them).
     """
 
     uuid: str
@@ -40,6 +41,7 @@ class Gpu:
     numa_node: int | None = None
     minor: int | None = None
     not_supported: tuple[str, ...] = ()
+    index: int | None = None
 
     @property
     def is_plausible(self) -> bool:
@@ -49,7 +51,8 @@ class Gpu:
     def completed(self, before: "Gpu") -> "Gpu":
         """A copy with properties that only an earlier description has: a call may fail once."""
         empty = [each.name for each in fields(self) if getattr(self, each.name) in ("", None, ())]
-        return replace(self, **{name: getattr(before, name) for name in empty})
+        index = self.index if before.index is None else before.index
+        return replace(self, **{name: getattr(before, name) for name in empty} | {"index": index})
 
     def numa_nodes(self) -> tuple[int, ...]:
         """As in a device list; empty when unknown."""
@@ -61,6 +64,7 @@ class Gpu:
             "model": self.model,
             "memoryBytes": "" if self.memory_bytes is None else str(self.memory_bytes),
             "pciBusID": self.pci_bus_id,
+            "index": "" if self.index is None else str(self.index),
             "notSupported": ",".join(self.not_supported),
         }
         return {key: value for key, value in known.items() if value}

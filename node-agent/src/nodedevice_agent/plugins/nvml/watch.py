@@ -12,16 +12,16 @@ from pathlib import Path
 
 from nodedevice_common.pacing import Backoff
 
-from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
-from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation, device_of, preferred
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
+from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Trouble, XidLogLimiter, meaning
+from nodedevice_agent.plugins.nvml.parts import Use, use_of
 from nodedevice_agent.plugins.nvml.reader import messages
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Succession
-from nodedevice_agent.plugins.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.source import NvmlSource
 
 log = logging.getLogger(__name__)
 
@@ -40,53 +40,8 @@ _NVIDIA_VENDOR = "0x10de"
 _DISPLAY_CLASS = "0x03"
 
 
-class NvmlSource:
-    """The GPUs of one resource name; the watch publishes its list.
-
-    is_wanted: set once there is something to serve; a node without GPUs does not register the resource.
-    """
-
-    prefers = True
-
-    def __init__(self, resource_name: str, settings: NvmlSettings, host_root: str, fleet: Fleet) -> None:
-        self.resource_name = resource_name
-        self.devices = DeviceList()
-        self.is_wanted = asyncio.Event()
-        self._settings = settings
-        self._host_root = host_root.rstrip("/")
-        self._fleet = fleet
-
-    def refresh(self) -> None:
-        """The list is what the reader reported last."""
-
-    async def run(self) -> None:
-        """The watch publishes."""
-        await asyncio.Event().wait()
-
-    def publish(self) -> None:
-        """Publish the list for the current fleet."""
-        listed = [
-            device_of(gpu, self._fleet.trouble_of(uuid))
-            for uuid, gpu in sorted(self._fleet.gpus.items())
-            if self._settings.resource_of(gpu.model) == self.resource_name
-        ]
-        overall = self._fleet.trouble
-        trouble = (overall.reason, overall.message) if overall is not None else ("", "")
-        self.devices.publish(listed, trouble)
-
-    def allocate(self, device_ids: list[str]) -> ContainerAllocation:
-        """Raises AllocationRefused. Unhealthy GPUs are allocated too: the device manager decides which ones to request."""
-        gpus = [self._fleet.gpus[uuid] for uuid in device_ids]
-        controls = [path for path in CONTROL_NODES if Path(self._host_root + path).exists()]
-        return allocation(self.resource_name, gpus, self._settings.hand_over, self._settings.cdi_kind, controls)
-
-    def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
-        numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
-        return preferred(self._fleet.scores, numa_nodes, free, must_include, size)
-
-
 class GpuWatch:
-    """sources: one for each resource name."""
+    """wanted: each resource that has something to serve, once; a node without GPUs serves none."""
 
     def __init__(self, settings: NvmlSettings, host_root: str, state_dir: Path, watcher: FileWatcher) -> None:
         self._settings = settings
@@ -100,7 +55,8 @@ class GpuWatch:
         self._grace: asyncio.TimerHandle | None = None
         # an event in /dev that may mean other GPUs
         self._dev_changed = asyncio.Event()
-        self.sources = tuple(NvmlSource(name, settings, host_root, self._fleet) for name in settings.resource_names())
+        self.wanted: asyncio.Queue[NvmlSource] = asyncio.Queue()
+        self._sources: dict[str, NvmlSource] = {}
         # start of the last inventory, in event loop seconds
         self._scanned_at = 0.0
 
@@ -207,11 +163,22 @@ class GpuWatch:
     # -- consequences ----------------------------------------------------------------------------------------------
 
     def _publish(self) -> None:
-        for source in self.sources:
-            source.publish()
-            if source.devices.latest or (source is self.sources[0] and self._is_expected()):
-                source.is_wanted.set()
+        uses: dict[str, list[tuple[Gpu, Use]]] = {name: [] for name in self._sources}
+        if self._is_expected():
+            uses.setdefault(self._settings.resource_names()[0], [])
+        for _, gpu in sorted(self._fleet.gpus.items()):
+            use = use_of(gpu, self._settings)
+            uses.setdefault(use.resource_name, []).append((gpu, use))
+        for name, of_this in uses.items():
+            self._source(name).publish(of_this)
         self._memory.write(self._fleet.remembered())
+
+    def _source(self, resource_name: str) -> NvmlSource:
+        if resource_name not in self._sources:
+            source = NvmlSource(resource_name, self._settings, self._host_root, self._fleet)
+            self._sources[resource_name] = source
+            self.wanted.put_nowait(source)
+        return self._sources[resource_name]
 
     def _is_expected(self) -> bool:
         """Whether the node has or had GPUs: only then the API reports that none can be used."""

@@ -1,6 +1,7 @@
 """All GPUs of a node: which are listed, forgotten and remembered."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -146,6 +147,12 @@ def test_a_property_that_was_reported_once_is_kept() -> None:
     other = Gpu("GPU-a", "another", 2 << 30, "0000:01:00.0", 0, 0, ("energy",))
     known.found(inventory(other))
     assert known.gpus["GPU-a"] == other
+
+
+def test_an_index_stays_when_another_gpu_disappears() -> None:
+    known = fleet(replace(A, index=0), replace(B, index=1))
+    known.found(inventory(replace(B, index=0)))
+    assert known.gpus["GPU-b"].index == 1
 
 
 def test_unsupported_features_are_an_attribute() -> None:

@@ -13,7 +13,7 @@ from nodedevice_agent.plugins.nvml.health import (
     XidLogLimiter,
     meaning,
 )
-from nodedevice_agent.plugins.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 
 RULES = HealthRules()
 WELL = Reading(energy_mj=1000, ecc_uncorrected=0, recovery_action=0)

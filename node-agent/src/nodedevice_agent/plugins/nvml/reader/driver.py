@@ -166,6 +166,7 @@ class Driver:
             pci_bus_id=bus_id,
             numa_node=self._numa_node(handle, bus_id),
             minor=int(minor) if minor is not None else None,
+            index=index,
         )
         return handle
 

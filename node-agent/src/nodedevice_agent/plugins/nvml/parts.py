@@ -1,0 +1,171 @@
+"""What each GPU of a node is used as, how the parts of shared ones are listed, and which of them a request gets.
+
+A GPU is whole, or its parts are shares (time slices) or units of its memory. A part's ID is the GPU's UUID with a number from 0 on.
+Source: kubelet deviceplugin v1beta1; for shares, the time slicing of NVIDIA's device plugin.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
+
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice, natural_key
+from nodedevice_agent.plugins.nvml.devices import device_of
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health import Trouble
+from nodedevice_agent.plugins.nvml.settings import MAX_PARTS, MemorySettings, NvmlSettings, PartsOf, SharesSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one GPU is used as. parts: None for a whole GPU. trouble: why it cannot be used so, in whatever health."""
+
+    resource_name: str
+    parts: PartsOf | None = None
+    trouble: Trouble | None = None
+
+
+def use_of(gpu: Gpu, settings: NvmlSettings) -> Use:
+    """The first rule that matches counts; with a second one, the GPU is listed but not offered."""
+    whole = settings.resource_of(gpu.model)
+    matching = [(place, rule) for place, rule in enumerate(settings.sharing) if rule.matches(gpu.model, gpu.index)]
+    others = [(place, rule) for place, rule in enumerate(settings.sharing) if rule.is_for_others]
+    chosen = matching or others
+    if not chosen:
+        return Use(whole)
+    rule = chosen[0][1]
+    (name,) = rule.names((whole,))
+    if len(chosen) == 1:
+        return Use(name, rule.parts)
+    rules = " and ".join(f"sharing[{place}] ({each.text()})" for place, each in chosen)
+    message = (
+        f"GPU {gpu.uuid} (index {gpu.index}, {gpu.model}) matches {rules}; change nvml.sharing so that one rule does"
+    )
+    return Use(name, rule.parts, Trouble("TwoSharingRules", message))
+
+
+def count_of(gpu: Gpu, parts: PartsOf) -> int:
+    """How many parts this GPU has. Raises CannotDivide."""
+    if isinstance(parts, SharesSettings):
+        return parts.replicas
+    if gpu.memory_bytes is None:
+        raise CannotDivide("MemoryUnknown", f"the driver does not report how much memory GPU {gpu.uuid} has")
+    count = (gpu.memory_bytes - parts.reserve_bytes) // parts.unit_bytes
+    size = f"GPU {gpu.uuid} ({gpu.model}) has {gpu.memory_bytes >> 20} MiB"
+    if count < 1:
+        message = f"{size}, less than one unit of {parts.unit} beside the reserve of {parts.reserve}; set smaller ones"
+        raise CannotDivide("UnitTooLarge", message)
+    if count > MAX_PARTS:
+        message = f"{size}, which is more than {MAX_PARTS} units of {parts.unit}; set a larger unit"
+        raise CannotDivide("UnitTooSmall", message)
+    return count
+
+
+class CannotDivide(Exception):
+    """A GPU cannot be listed in parts as the settings want it. trouble: why, with the remedy."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.trouble = Trouble(reason, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One resource's list. parents: the GPUs of parts. troubles: of the list as a whole."""
+
+    devices: tuple[PluginDevice, ...] = ()
+    parents: tuple[PluginDevice, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+
+
+def listing(uses: Iterable[tuple[Gpu, Use]], trouble_of: Callable[[str], Trouble | None]) -> Listing:
+    """uses: the GPUs of one resource, in order."""
+    devices: list[PluginDevice] = []
+    above: list[PluginDevice] = []
+    troubles: list[Trouble] = []
+    for gpu, use in uses:
+        whole = device_of(gpu, use.trouble or trouble_of(gpu.uuid))
+        if use.parts is None:
+            devices.append(whole)
+            continue
+        try:
+            count = count_of(gpu, use.parts)
+        except CannotDivide as error:
+            troubles.append(error.trouble)
+            continue
+        above.append(_parent(whole, gpu, use.parts, count))
+        devices += (
+            PluginDevice(part_id(gpu.uuid, number), whole.is_healthy, whole.numa_nodes, parent=gpu.uuid)
+            for number in range(count)
+        )
+    return Listing(tuple(devices), tuple(above), tuple(troubles))
+
+
+def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> PluginDevice:
+    """With attributes of what a part is."""
+    if isinstance(parts, MemorySettings):
+        unused = (gpu.memory_bytes or 0) - count * parts.unit_bytes
+        more = {"unitBytes": str(parts.unit_bytes), "unusedBytes": str(unused)}
+    else:
+        more = {"replicas": str(parts.replicas)}
+    return replace(whole, attributes=tuple(sorted({**dict(whole.attributes), **more}.items())))
+
+
+# -- requests --------------------------------------------------------------------------------------------------------------
+
+
+def parents(device_ids: Iterable[str]) -> Counter[str]:
+    """How many of these parts each GPU has."""
+    return Counter(found[0] for found in map(parent_and_number, device_ids) if found is not None)
+
+
+def check_request(resource_name: str, device_ids: Collection[str], parts: PartsOf) -> None:
+    """Raises AllocationRefused where one container cannot have these parts."""
+    if isinstance(parts, SharesSettings):
+        if parts.fail_requests_greater_than_one and len(device_ids) > 1:
+            raise AllocationRefused(
+                resource_name,
+                f"request for {len(device_ids)} is too large: maximum request size for shared resources is 1; "
+                f"found {len(device_ids)}",
+            )
+    elif len(parents(device_ids)) > 1:
+        of = ", ".join(f"{count} of {uuid}" for uuid, count in sorted(parents(device_ids).items()))
+        raise AllocationRefused(
+            resource_name, f"the units of one container have to be of one GPU, and these are {of}; delete the pod"
+        )
+
+
+def preferred_parts(rules: PartRules, free: Collection[str], must_include: Collection[str], size: int) -> list[str]:
+    """Choose `size` parts, must_include among them, that keep the rules as far as any choice does.
+
+    For a device manager that does not know parts: ours chooses them itself.
+    """
+    held, by_parent = parents(must_include), _by_parent(free)
+    sign = 1 if rules.choice is Choice.BINPACK else -1
+    wanted = size - len(must_include)
+
+    def rank(parent: str) -> tuple[bool, bool, int, tuple[tuple[str, int], ...]]:
+        fits = rules.placement is not Placement.SAME_PARENT or len(by_parent[parent]) >= wanted
+        is_new = (parent not in held) is (rules.placement is Placement.SAME_PARENT)
+        return is_new, not fits, sign * len(by_parent[parent]), natural_key(parent)
+
+    order = sorted(by_parent, key=rank)
+    if rules.placement is Placement.DISTINCT_PARENTS:
+        turns = max(map(len, by_parent.values()), default=0)
+        candidates = [
+            by_parent[parent][turn] for turn in range(turns) for parent in order if turn < len(by_parent[parent])
+        ]
+    else:
+        candidates = [part for parent in order for part in by_parent[parent]]
+    return [*sorted(must_include, key=natural_key), *candidates[:wanted]]
+
+
+def _by_parent(device_ids: Iterable[str]) -> Mapping[str, list[str]]:
+    """In natural order."""
+    made: dict[str, list[str]] = {}
+    for device_id in sorted(device_ids, key=natural_key):
+        found = parent_and_number(device_id)
+        if found is not None:
+            made.setdefault(found[0], []).append(device_id)
+    return made

@@ -1,0 +1,256 @@
+"""Settings of the nvml plugin, and what each GPU of a node is used as.
+
+An error names the key, the value and the remedy.
+"""
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from itertools import combinations
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field, structs
+from nodedevice_api import extended_resources
+from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
+
+from nodedevice_agent.plugins.checks import check_resource_name
+from nodedevice_agent.plugins.nvml.health import APPLICATION_XIDS, HealthRules
+
+# one item of LD_LIBRARY_PATH; a NUL would end the environment variable
+LIBRARY_DIR = re.compile(r"/[^:;\x00-\x1f\x7f]*")
+CDI_KIND = re.compile(r"[A-Za-z][A-Za-z0-9.-]*/[A-Za-z][A-Za-z0-9._-]*")
+QUANTITY = re.compile(r"[0-9]+(Mi|Gi)")
+# of one GPU; as many as the generic plugin shares a device between
+MAX_PARTS: Final = 1000
+_SHARED = ".shared"
+
+HandOver = Literal["env", "deviceNodes", "cdi"]
+XidNumbers = Annotated[list[Annotated[int, Meta(ge=0, le=65535)]], Meta(max_length=1000)]
+
+_CHOICES = {"binpack": Choice.BINPACK, "spread": Choice.SPREAD}
+_CONTAINERS = {"any": PodPlacement.ANY, "together": PodPlacement.TOGETHER, "apart": PodPlacement.APART}
+_ADVERTISE = {"sum": Advertise.SUM, "largest": Advertise.LARGEST}
+
+
+class WholeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A container gets the GPU for itself."""
+
+    # empty: as without a rule, from nvml.resourceName and nvml.modelResourceNames
+    resource_name: str = ""
+
+
+class GpuPartSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """How the parts of several GPUs are chosen and counted."""
+
+    # the GPU with the fewest free parts that fits, which keeps others whole; or the one with the most
+    choice: Literal["binpack", "spread"] = "binpack"
+    # whether the containers of one pod get parts of the same GPU, or of different ones, where possible
+    containers: Literal["any", "together", "apart"] = "any"
+    # what the Node's capacity counts besides allocated parts: all that are free, or those of the GPU with the most
+    advertise: Literal["sum", "largest"] = "sum"
+
+    def part_rules(self, placement: Placement) -> PartRules:
+        return PartRules(placement, _CHOICES[self.choice], _CONTAINERS[self.containers], _ADVERTISE[self.advertise])
+
+
+class SharesSettings(GpuPartSettings, frozen=True, kw_only=True):
+    """Several containers use the GPU in turns (time slices)."""
+
+    # how many containers may hold a GPU at once
+    replicas: Annotated[int, Meta(ge=2, le=MAX_PARTS)]
+    # empty: the name that the whole GPU would have
+    resource_name: str = ""
+    # whether .shared is appended to that name
+    rename_by_default: bool = False
+    # whether Allocate refuses more than one share: more shares are not more time
+    fail_requests_greater_than_one: bool = False
+
+    def rules(self) -> PartRules:
+        return self.part_rules(Placement.DISTINCT_PARENTS)
+
+    def names(self, whole_names: tuple[str, ...]) -> tuple[str, ...]:
+        """The resource names of shares of GPUs with these names."""
+        if self.resource_name:
+            return (self.resource_name,)
+        return tuple(name + _SHARED for name in whole_names) if self.rename_by_default else whole_names
+
+    def alike(self) -> "SharesSettings":
+        """Equal for settings that one resource can have at the same time."""
+        return structs.replace(self, replicas=MAX_PARTS, resource_name="", rename_by_default=False)
+
+
+class MemorySettings(GpuPartSettings, frozen=True, kw_only=True):
+    """Containers share the GPU's memory in units."""
+
+    # as the gpushare plugins name it
+    resource_name: str = "aliyun.com/gpu-mem"
+    # memory of one part, in Mi or Gi
+    unit: str = "1Gi"
+    # memory of each GPU that is in no part, in Mi or Gi
+    reserve: str = "0Gi"
+
+    def __post_init__(self) -> None:
+        for key, text in (("unit", self.unit), ("reserve", self.reserve)):
+            if not QUANTITY.fullmatch(text):
+                raise ValueError(f"{key}: {text[:400]!r} must be a whole number of Mi or Gi, such as 512Mi or 1Gi")
+        if not self.unit_bytes:
+            raise ValueError(f"unit: {self.unit!r} is no memory; use 1Gi or another amount")
+
+    @property
+    def unit_bytes(self) -> int:
+        return extended_resources.count(self.unit) or 0
+
+    @property
+    def reserve_bytes(self) -> int:
+        return extended_resources.count(self.reserve) or 0
+
+    def rules(self) -> PartRules:
+        return self.part_rules(Placement.SAME_PARENT)
+
+    def names(self, whole_names: tuple[str, ...]) -> tuple[str, ...]:
+        return (self.resource_name,)
+
+    def alike(self) -> "MemorySettings":
+        """Equal for settings that one resource can have at the same time."""
+        return structs.replace(self, reserve="0Gi")
+
+
+PartsOf = SharesSettings | MemorySettings
+
+
+class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What some GPUs are used as: exactly one of whole, shares and memory."""
+
+    # shell patterns of the model, and indexes as nvidia-smi numbers GPUs. Both: GPUs that match both.
+    # Neither: all GPUs that no other rule matches.
+    models: list[str] = field(default_factory=list)
+    indexes: list[Annotated[int, Meta(ge=0)]] = field(default_factory=list)
+    whole: WholeSettings | None = None
+    shares: SharesSettings | None = None
+    memory: MemorySettings | None = None
+
+    def __post_init__(self) -> None:
+        chosen = [key for key in ("whole", "shares", "memory") if getattr(self, key) is not None]
+        if len(chosen) != 1:
+            named = " and ".join(chosen) or "none"
+            raise ValueError(f"a GPU has one use, and {named} is named; name one of whole, shares and memory")
+
+    @property
+    def is_for_others(self) -> bool:
+        """Whether it is for all GPUs that no other rule matches."""
+        return not self.models and not self.indexes
+
+    @property
+    def parts(self) -> PartsOf | None:
+        """None: whole."""
+        return self.shares or self.memory
+
+    def text(self) -> str:
+        """What it selects, in words."""
+        models = f"models {' '.join(self.models)}" if self.models else ""
+        indexes = f"indexes {' '.join(map(str, self.indexes))}" if self.indexes else ""
+        return ", ".join(filter(None, (models, indexes)))
+
+    def matches(self, model: str, index: int | None) -> bool:
+        """Whether it selects this GPU."""
+        is_model = not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
+        return not self.is_for_others and is_model and (not self.indexes or index in self.indexes)
+
+    def overlaps(self, other: "SharingRule") -> bool:
+        """Whether both select GPUs of the same model or index, as far as the settings alone show."""
+        if self.is_for_others or other.is_for_others:
+            return self.is_for_others and other.is_for_others
+        models, indexes = set(self.models) & set(other.models), set(self.indexes) & set(other.indexes)
+        models_differ = self.models and other.models and not models
+        indexes_differ = self.indexes and other.indexes and not indexes
+        return bool(models or indexes) and not models_differ and not indexes_differ
+
+    def names(self, whole_names: tuple[str, ...]) -> tuple[str, ...]:
+        """The resource names that it makes of GPUs with these names."""
+        if self.parts is not None:
+            return self.parts.names(whole_names)
+        return (self.whole.resource_name,) if self.whole and self.whole.resource_name else whole_names
+
+
+class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """All GPUs of a node."""
+
+    # the same as NVIDIA's own plugin, so that pods need no change
+    resource_name: str = "nvidia.com/gpu"
+    # resource names by pattern of the model (`*T4*`); the first match counts, else resource_name
+    model_resource_names: dict[str, str] = field(default_factory=dict)
+    # what GPUs are used as, by model or index; GPUs that no rule matches are whole
+    sharing: Annotated[list[SharingRule], Meta(max_length=64)] = field(default_factory=list)
+    # how a container gets its GPUs. env: NVIDIA_VISIBLE_DEVICES, for NVIDIA's container runtime, which most nodes with GPUs have;
+    # deviceNodes: the device files; cdi: CDI names, for specs generated by nvidia-ctk
+    hand_over: Annotated[list[HandOver], Meta(min_length=1, max_length=3)] = field(default_factory=lambda: ["env"])
+    # the part before = in a CDI name
+    cdi_kind: str = "nvidia.com/gpu"
+    # additional Xids that take a GPU out of service, and Xids that do not; docs/gpu.md has the default lists
+    critical_xids: XidNumbers = field(default_factory=list)
+    harmless_xids: XidNumbers = field(default_factory=list)
+    # whether an uncorrectable ECC error takes a GPU out of service; it does, as its results can no longer be trusted
+    ecc_errors: Literal["unhealthy", "ignore"] = "unhealthy"
+    # how often each GPU is read; urgent problems come as events, so this is for lost GPUs and resets
+    poll_seconds: Annotated[float, Meta(ge=1, le=3600)] = 5.0
+    # how long a call to the driver may take before its GPU counts as hanging; the slowest healthy calls take a second
+    call_seconds: Annotated[float, Meta(ge=0.1, le=600)] = 5.0
+    # how often to rescan for missing GPUs: only a new NVML session sees a GPU that came back
+    rescan_seconds: Annotated[float, Meta(ge=1, le=3600)] = 30.0
+    # where libnvidia-ml.so.1 is, for an agent in a container; empty: where the loader finds it
+    library_dir: str = ""
+
+    def __post_init__(self) -> None:
+        for name in (*self.whole_names(), *self.resource_names()):
+            check_resource_name(name)
+        self._check_sharing()
+        if not CDI_KIND.fullmatch(self.cdi_kind):
+            raise ValueError(f"cdiKind: {self.cdi_kind[:400]!r} must be vendor/class, such as nvidia.com/gpu")
+        if self.library_dir and not LIBRARY_DIR.fullmatch(self.library_dir):
+            raise ValueError(
+                f"libraryDir: {self.library_dir[:400]!r} must be one absolute path, such as /usr/lib/x86_64-linux-gnu"
+            )
+        both = sorted(set(self.critical_xids) & set(self.harmless_xids))
+        if both:
+            raise ValueError(f"harmlessXids: {both[0]} is in criticalXids too; keep it in one of them")
+
+    def whole_names(self) -> tuple[str, ...]:
+        """The resource names of GPUs that no rule gives another use, each once; resource_name first."""
+        return tuple(dict.fromkeys((self.resource_name, *self.model_resource_names.values())))
+
+    def resource_names(self) -> tuple[str, ...]:
+        """All resource names that this plugin may serve, each once; those of GPUs without a rule first."""
+        return tuple(dict.fromkeys(name for name, _, _ in self._uses()))
+
+    def parts_of(self, resource_name: str) -> PartsOf | None:
+        """What this resource's devices are parts of; None for whole GPUs. All rules of one resource are alike."""
+        return next((parts for name, parts, _ in self._uses() if name == resource_name), None)
+
+    def resource_of(self, model: str) -> str:
+        """The resource name for GPUs of this model."""
+        matching = (name for pattern, name in self.model_resource_names.items() if fnmatchcase(model, pattern))
+        return next(matching, self.resource_name)
+
+    def health_rules(self) -> HealthRules:
+        harmless = (frozenset(APPLICATION_XIDS) - frozenset(self.critical_xids)) | frozenset(self.harmless_xids)
+        return HealthRules(harmless, self.ecc_errors == "unhealthy")
+
+    def _uses(self) -> Iterator[tuple[str, PartsOf | None, str]]:
+        """Each resource name, what its devices are parts of, and who names it so."""
+        if not any(rule.is_for_others for rule in self.sharing):
+            yield from ((name, None, "GPUs that no rule matches") for name in self.whole_names())
+        for place, rule in enumerate(self.sharing):
+            yield from ((name, rule.parts, f"sharing[{place}]") for name in rule.names(self.whole_names()))
+
+    def _check_sharing(self) -> None:
+        for (one, rule), (other, later) in combinations(enumerate(self.sharing), 2):
+            if rule.overlaps(later):
+                raise ValueError(f"sharing[{other}]: it is for GPUs that sharing[{one}] matches; a GPU has one use")
+        first: dict[str, tuple[PartsOf | None, str]] = {}
+        for name, parts, who in self._uses():
+            alike = parts.alike() if parts is not None else None
+            known, by = first.setdefault(name, (alike, who))
+            if known != alike:
+                raise ValueError(
+                    f"{who}: {name} is the name of other devices already ({by}); set another resourceName, or renameByDefault"
+                )

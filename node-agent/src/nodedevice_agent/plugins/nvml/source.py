@@ -1,0 +1,64 @@
+"""The devices of one resource name of the nvml plugin: their list, and what a container gets for them."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation
+from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation, preferred
+from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.parts import Use, check_request, listing, parents, preferred_parts
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+
+
+class NvmlSource:
+    """Whole GPUs, or parts of some; the watch publishes the list."""
+
+    prefers = True
+
+    def __init__(self, resource_name: str, settings: NvmlSettings, host_root: str, fleet: Fleet) -> None:
+        self.resource_name = resource_name
+        self._settings = settings
+        self._host_root = host_root.rstrip("/")
+        self._fleet = fleet
+        # what the devices are parts of; None: they are whole
+        self._parts = settings.parts_of(resource_name)
+        self.devices = DeviceList(self._parts.rules() if self._parts is not None else None)
+
+    def refresh(self) -> None:
+        """The list is what the reader reported last."""
+
+    async def run(self) -> None:
+        """The watch publishes."""
+        await asyncio.Event().wait()
+
+    def publish(self, uses: Sequence[tuple[Gpu, Use]]) -> None:
+        """Publish the list for these GPUs, sorted by UUID."""
+        found = listing(uses, self._fleet.trouble_of)
+        overall = self._fleet.trouble
+        troubles = [overall] if overall is not None else found.troubles
+        reason = troubles[0].reason if troubles else ""
+        self.devices.publish(found.devices, (reason, "; ".join(each.message for each in troubles)), found.parents)
+
+    def allocate(self, device_ids: list[str]) -> ContainerAllocation:
+        """Raises AllocationRefused. Unhealthy GPUs are allocated too: the device manager decides which ones to request."""
+        if self._parts is None:
+            return self._of_gpus([self._fleet.gpus[uuid] for uuid in device_ids])
+        check_request(self.resource_name, device_ids, self._parts)
+        return self._of_parts([(self._fleet.gpus[uuid], count) for uuid, count in sorted(parents(device_ids).items())])
+
+    def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
+        if self._parts is not None:
+            return tuple(preferred_parts(self._parts.rules(), free, must_include, size))
+        numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
+        return preferred(self._fleet.scores, numa_nodes, free, must_include, size)
+
+    def _of_gpus(self, gpus: Sequence[Gpu]) -> ContainerAllocation:
+        controls = [path for path in CONTROL_NODES if Path(self._host_root + path).exists()]
+        return allocation(self.resource_name, gpus, self._settings.hand_over, self._settings.cdi_kind, controls)
+
+    def _of_parts(self, held: Sequence[tuple[Gpu, int]]) -> ContainerAllocation:
+        """For a container with this many parts of each of these GPUs."""
+        return self._of_gpus([gpu for gpu, _ in held])

@@ -1,0 +1,166 @@
+"""What GPUs are used as, and their parts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health import LOST, Trouble
+from nodedevice_agent.plugins.nvml.parts import Listing, check_request, listing, parents, preferred_parts, use_of
+from nodedevice_agent.plugins.nvml.settings import MemorySettings, NvmlSettings, SharesSettings
+from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
+
+GIB = 1 << 30
+T4 = Gpu("GPU-a", "Tesla T4", 15 * GIB, index=0)
+A100 = Gpu("GPU-b", "NVIDIA A100-SXM4-80GB", 80 * GIB - 1, numa_node=1, index=1)
+GPUS = (T4, A100)
+
+
+def nvml(*rules: dict[str, Any], **settings: Any) -> NvmlSettings:
+    return msgspec.convert({"sharing": rules, **settings}, NvmlSettings)
+
+
+def listed(settings: NvmlSettings, gpus: Sequence[Gpu] = GPUS, **troubles: Trouble) -> dict[str, Listing]:
+    """troubles: by the last character of the UUID."""
+    uses = [(gpu, use_of(gpu, settings)) for gpu in gpus]
+    names = dict.fromkeys(use.resource_name for _, use in uses)
+    return {
+        name: listing(
+            [(gpu, use) for gpu, use in uses if use.resource_name == name], lambda uuid: troubles.get(uuid[-1])
+        )
+        for name in names
+    }
+
+
+def test_without_a_rule_a_gpu_is_whole_and_its_own_parent() -> None:
+    (found,) = listed(nvml()).values()
+    assert [(device.id, device.parent) for device in found.devices] == [("GPU-a", "GPU-a"), ("GPU-b", "GPU-b")]
+    assert not found.parents
+    assert not found.troubles
+
+
+def test_shares_have_the_gpus_uuid_and_a_number() -> None:
+    settings = nvml({"shares": {"replicas": 3, "renameByDefault": True}})
+    found = listed(settings)["nvidia.com/gpu.shared"]
+    assert [device.id for device in found.devices][:4] == ["GPU-a-0", "GPU-a-1", "GPU-a-2", "GPU-b-0"]
+    assert {device.parent for device in found.devices} == {"GPU-a", "GPU-b"}
+    assert {device.numa_nodes for device in found.devices if device.parent == "GPU-b"} == {(1,)}
+    assert [dict(parent.attributes)["replicas"] for parent in found.parents] == ["3", "3"]
+    assert settings.resource_names() == ("nvidia.com/gpu.shared",)
+
+
+def test_units_are_what_fits_beside_the_reserve_and_the_rest_is_shown() -> None:
+    found = listed(nvml({"memory": {"unit": "2Gi", "reserve": "512Mi"}}))["aliyun.com/gpu-mem"]
+    counts = parents(device.id for device in found.devices)
+    assert counts == {"GPU-a": 7, "GPU-b": 39}
+    unused = {parent.id: int(dict(parent.attributes)["unusedBytes"]) for parent in found.parents}
+    assert unused == {"GPU-a": GIB, "GPU-b": 2 * GIB - 1}
+
+
+@pytest.mark.parametrize(
+    ("memory", "gpu", "reason", "words"),
+    [
+        ({"unit": "16Gi"}, T4, "UnitTooLarge", ["GPU-a (Tesla T4) has 15360 MiB", "16Gi"]),
+        ({"unit": "1Gi", "reserve": "15Gi"}, T4, "UnitTooLarge", ["reserve of 15Gi"]),
+        ({"unit": "1Mi"}, T4, "UnitTooSmall", ["more than 1000 units of 1Mi"]),
+        ({}, Gpu("GPU-c"), "MemoryUnknown", ["GPU-c"]),
+    ],
+)
+def test_a_gpu_that_cannot_be_divided_is_a_trouble_of_the_list(
+    memory: dict[str, str], gpu: Gpu, reason: str, words: list[str]
+) -> None:
+    found = listed(nvml({"memory": memory}), [gpu, Gpu("GPU-d", "other", 64 * GIB)] if "unit" not in memory else [gpu])
+    (trouble,) = found["aliyun.com/gpu-mem"].troubles
+    assert trouble.reason == reason
+    assert all(word in trouble.message for word in words)
+    assert gpu.uuid not in {parent.id for parent in found["aliyun.com/gpu-mem"].parents}
+
+
+def test_the_parts_of_a_broken_gpu_are_unhealthy_and_their_gpu_has_the_reason() -> None:
+    found = listed(nvml({"shares": {"replicas": 2}}), a=LOST)["nvidia.com/gpu"]
+    assert [device.is_healthy for device in found.devices] == [False, False, True, True]
+    assert [parent.reason for parent in found.parents] == ["GpuLost", ""]
+
+
+def test_rules_select_by_model_and_index_and_one_is_for_all_others() -> None:
+    settings = nvml(
+        {"models": ["*T4*"], "shares": {"replicas": 2, "resourceName": "a.b/t4"}},
+        {"models": ["*A100*"], "indexes": [1, 2], "whole": {}},
+        {"memory": {}},
+    )
+    gpus = [T4, A100, Gpu("GPU-c", "NVIDIA A100-SXM4-80GB", GIB, index=5)]
+    assert [use_of(gpu, settings).resource_name for gpu in gpus] == ["a.b/t4", "nvidia.com/gpu", "aliyun.com/gpu-mem"]
+    assert settings.resource_names() == ("a.b/t4", "nvidia.com/gpu", "aliyun.com/gpu-mem")
+
+
+def test_a_gpu_that_two_rules_match_is_listed_but_not_offered() -> None:
+    settings = nvml(
+        {"models": ["Tesla*"], "memory": {}}, {"indexes": [0], "shares": {"replicas": 2, "resourceName": "a.b/c"}}
+    )
+    found = listed(settings)
+    assert "a.b/c" not in found
+    assert not any(device.is_healthy for device in found["aliyun.com/gpu-mem"].devices)
+    (gpu,) = found["aliyun.com/gpu-mem"].parents
+    assert gpu.reason == "TwoSharingRules"
+    words = ["GPU-a", "Tesla T4", "sharing[0] (models Tesla*)", "sharing[1] (indexes 0)"]
+    assert all(word in gpu.message for word in words)
+
+
+def test_a_share_has_the_name_of_its_model() -> None:
+    settings = nvml({"shares": {"replicas": 2, "renameByDefault": True}}, modelResourceNames={"*T4*": "nvidia.com/t4"})
+    assert set(listed(settings)) == {"nvidia.com/t4.shared", "nvidia.com/gpu.shared"}
+
+
+# -- requests --------------------------------------------------------------------------------------------------------------
+
+
+def test_more_than_one_share_is_refused_where_that_is_set() -> None:
+    ids = ["GPU-a-0", "GPU-b-0"]
+    check_request("a.b/c", ids, SharesSettings(replicas=2))
+    check_request("a.b/c", ids[:1], SharesSettings(replicas=2, fail_requests_greater_than_one=True))
+    with pytest.raises(AllocationRefused, match="maximum request size for shared resources is 1; found 2"):
+        check_request("a.b/c", ids, SharesSettings(replicas=2, fail_requests_greater_than_one=True))
+
+
+def test_units_of_two_gpus_are_refused() -> None:
+    check_request("a.b/c", ["GPU-a-0", "GPU-a-7"], MemorySettings())
+    with pytest.raises(AllocationRefused, match="1 of GPU-a, 2 of GPU-b"):
+        check_request("a.b/c", ["GPU-a-0", "GPU-b-7", "GPU-b-1"], MemorySettings())
+
+
+FREE = [*(part_id("GPU-a", n) for n in range(6)), *(part_id("GPU-b", n) for n in range(3)), part_id("GPU-c", 0)]
+
+
+@pytest.mark.parametrize(
+    ("rules", "must", "size", "chosen"),
+    [
+        (PartRules(Placement.SAME_PARENT), [], 2, ["GPU-b-0", "GPU-b-1"]),
+        (PartRules(Placement.SAME_PARENT), [], 5, [f"GPU-a-{n}" for n in range(5)]),
+        (PartRules(Placement.SAME_PARENT, Choice.SPREAD), [], 1, ["GPU-a-0"]),
+        (PartRules(Placement.SAME_PARENT), ["GPU-a-9"], 2, ["GPU-a-9", "GPU-a-0"]),
+        (PartRules(Placement.DISTINCT_PARENTS), [], 2, ["GPU-c-0", "GPU-b-0"]),
+        (PartRules(Placement.DISTINCT_PARENTS, Choice.SPREAD), [], 2, ["GPU-a-0", "GPU-b-0"]),
+        (PartRules(Placement.DISTINCT_PARENTS), ["GPU-c-9"], 2, ["GPU-c-9", "GPU-b-0"]),
+    ],
+)
+def test_preferred_parts(rules: PartRules, must: list[str], size: int, chosen: list[str]) -> None:
+    assert preferred_parts(rules, FREE, must, size) == chosen
+
+
+@given(st.sets(st.sampled_from(FREE), min_size=1), st.data())
+def test_a_placement_is_kept_where_it_can_be(free: set[str], data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, len(free)))
+    counts = parents(free)
+    same = preferred_parts(PartRules(Placement.SAME_PARENT), free, [], size)
+    assert len(set(same)) == size
+    assert set(same) <= free
+    if max(counts.values()) >= size:
+        assert len(parents(same)) == 1
+    apart = preferred_parts(PartRules(Placement.DISTINCT_PARENTS), free, [], size)
+    assert len(set(apart)) == size
+    assert len(parents(apart)) == min(size, len(counts))
+    assert all(parent_and_number(part) is not None for part in apart)

@@ -182,6 +182,7 @@ class ContainerAllocateDetails(google.protobuf.message.Message):
     pod_namespace: builtins.str
     pod_name: builtins.str
     pod_uid: builtins.str
+    """As the container runtime knows it: that of a static pod stays when its mirror pod is made again."""
     container: builtins.str
     @property
     def annotations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:

@@ -19,6 +19,7 @@ class CallPreferred:
 class CallAllocate:
     """Call Allocate; the response goes to DeviceManager.allocated(ticket, ...) or allocate_failed(ticket, ...).
 
+    pod_uid, container: whose devices these are, for the plugins that want to know.
     recorded_for: UID of the pod with which the call was recorded, as there is no second one: it is sent when that is on disk,
     unless the ticket has become void meanwhile. Empty where calls are retried.
     """
@@ -27,6 +28,8 @@ class CallAllocate:
     resource_name: str
     endpoint: int
     device_ids: tuple[str, ...]
+    pod_uid: str
+    container: str
     recorded_for: str = ""
 
 

@@ -68,7 +68,7 @@ class DeviceManager:
         self._publish_releasing_at: dict[str, float] = {}
         tickets = count(1)
         self.allocate_once = AllocateOnce(allocate_retry or {}, self.book)
-        self._reallocations = Reallocations(self.book, tickets, self.allocate_once)
+        self._reallocations = Reallocations(self.book, tickets, self.allocate_once, self.pods)
         self.pre_starts = PreStartCalls(self.book, tickets)
         self.allocator = Allocator(
             self.book,

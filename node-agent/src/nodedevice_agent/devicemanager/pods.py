@@ -50,6 +50,7 @@ class Pod:
     """containers: init containers and sidecars in their order, then app containers. has_ended: Succeeded or Failed.
 
     uid: the object's in the API; of a proven static pod as the runtime knows it. api_uid: the UID in the API where that differs.
+    annotations: those of a pod that requests devices that a device plugin may read, cut to a bounded size.
     config_hash: by its annotations, the UID of the static pod that it mirrors, which anybody may claim; see static_pods.
     """
 
@@ -61,6 +62,7 @@ class Pod:
     is_terminating: bool = False
     api_uid: str = ""
     config_hash: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
     # what to allocate, in the kubelet's order; within a container by resource name
     device_requests: "tuple[DeviceRequest, ...]" = field(init=False, repr=False, compare=False)
 

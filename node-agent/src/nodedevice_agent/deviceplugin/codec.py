@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 from nodedevice_api import device_details_pb2
-from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
+from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
@@ -33,6 +33,8 @@ from nodedevice_agent.devicemanager.devices import (
     accept,
     is_valid_id,
 )
+from nodedevice_agent.devicemanager.effects import CallAllocate
+from nodedevice_agent.devicemanager.pods import Pod
 
 HEALTHY = "Healthy"
 
@@ -130,6 +132,18 @@ def _attributes(details: DeviceDetails) -> tuple[tuple[str, str], ...]:
 def _plain(text: str, limit: int) -> str:
     """Bounded, printable and in one line, whatever the plugin sent."""
     return "".join(c if c.isprintable() else " " for c in text[:limit]) if text else ""
+
+
+def allocate_details(call: CallAllocate, pod: Pod | None) -> ContainerAllocateDetails:
+    """Whose container the call is for. pod: None where only its UID is known.
+
+    The UID is the runtime's: that of a static pod stays when its mirror pod is made again.
+    """
+    details = ContainerAllocateDetails(pod_uid=call.pod_uid, container=call.container)
+    if pod is not None:
+        details.pod_namespace, details.pod_name = pod.namespace, pod.name
+        details.annotations.update(pod.annotations)
+    return details
 
 
 def allocate_response(message: api_pb2.ContainerAllocateResponse) -> AllocateResponse:

@@ -16,6 +16,7 @@ from typing import Self, TypeVar
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
+from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import TokenBucket
 
@@ -148,9 +149,16 @@ class PluginConnection:
         )
         return tuple(response.container_responses[0].deviceIDs) if response.container_responses else ()
 
-    async def allocate(self, device_ids: tuple[str, ...]) -> AllocateResponse:
-        """The response for one container. Raises PluginFailed, also for a response with none or several."""
+    async def allocate(
+        self, device_ids: tuple[str, ...], details: ContainerAllocateDetails | None = None
+    ) -> AllocateResponse:
+        """The response for one container. details: whose container it is, where that is known; a plugin may ignore it.
+
+        Raises PluginFailed, also for a response with none or several.
+        """
         asked = api_pb2.ContainerAllocateRequest(devices_ids=device_ids)
+        if details is not None:
+            asked.MergeFromString(details.SerializeToString(deterministic=True))
         request = api_pb2.AllocateRequest(container_requests=[asked])
         response = await self._call(
             "Allocate", request, api_pb2.AllocateResponse, ALLOCATE_SECONDS, MAX_ALLOCATION_BYTES

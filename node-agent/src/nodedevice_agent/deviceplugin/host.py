@@ -27,6 +27,7 @@ from nodedevice_agent.devicemanager.effects import (
 )
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_connection_limit
+from nodedevice_agent.deviceplugin.codec import allocate_details
 from nodedevice_agent.deviceplugin.connection import PluginConnection, reconnect
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
@@ -301,7 +302,8 @@ class PluginHost:
         try:
             connection = self._connection(effect.endpoint, effect.resource_name, "Allocate")
             with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
-                response = await connection.allocate(effect.device_ids)
+                details = allocate_details(effect, self.manager.pod(effect.pod_uid))
+                response = await connection.allocate(effect.device_ids, details)
         except PluginFailed as exc:
             metrics.ALLOCATE_FAILED.labels(effect.resource_name).inc()
             extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}

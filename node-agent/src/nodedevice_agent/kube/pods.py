@@ -9,6 +9,7 @@ import logging
 import msgspec
 from lightkube.core import resource as res
 from nodedevice_api import extended_resources
+from nodedevice_api.names import GROUP
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, by_numa, each_device_once
 from nodedevice_agent.devicemanager.allocation.container_edits import normalized
@@ -24,6 +25,10 @@ from nodedevice_agent.kube.status import cordons_of, resource_name_of, well_form
 from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
+
+# Of annotations for device plugins. They stay in memory and go into every Allocate call; the API allows 256 KiB.
+_MAX_ANNOTATIONS = 16
+_MAX_ANNOTATION = 256
 
 _IS_OVER = ("Succeeded", "Failed")
 
@@ -130,18 +135,27 @@ def from_api(pod: PodObject) -> Pod:
     # devices allocated through dynamic resource allocation (KEP-5004) under the same name come from a DRA driver
     mappings = claims.requestMappings or () if claims is not None else ()
     by_claim = frozenset((mapping.containerName, mapping.resourceName) for mapping in mappings)
+    containers = (
+        *(_container(c, by_claim, is_init=True) for c in pod.spec.initContainers or ()),
+        *(_container(c, by_claim, is_init=False) for c in pod.spec.containers),
+    )
     return Pod(
         uid=pod.metadata.uid or "",
         namespace=pod.metadata.namespace or "",
         name=pod.metadata.name,
-        containers=(
-            *(_container(c, by_claim, is_init=True) for c in pod.spec.initContainers or ()),
-            *(_container(c, by_claim, is_init=False) for c in pod.spec.containers),
-        ),
+        containers=containers,
         has_ended=pod.status.phase in _IS_OVER,
         is_terminating=pod.metadata.deletionTimestamp is not None,
         config_hash=_config_hash(pod),
+        annotations=_own_annotations(pod) if any(c.limits for c in containers) else {},
     )
+
+
+def _own_annotations(pod: PodObject) -> dict[str, str]:
+    """Those in nodedevice.io/, which are for device plugins."""
+    found = sorted((pod.metadata.annotations or {}).items())
+    ours = [(name, value[:_MAX_ANNOTATION]) for name, value in found if name.startswith(f"{GROUP}/")]
+    return dict(ours[:_MAX_ANNOTATIONS])
 
 
 def _config_hash(pod: PodObject) -> str:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_agent.devicemanager.static_pods import StaticPod
+from nodedevice_api.parts import PartRules
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, is_saved, pod, published
 
@@ -188,7 +190,7 @@ class TestLostCheckpoint:
         scenario.connect()
         assert calls(scenario.lists(["d0"])) == []
         (call,) = calls(scenario.lists(["d0", "d1"]))
-        assert call.device_ids == ("d0", "d1")
+        assert (call.device_ids, call.pod_uid, call.container) == (("d0", "d1"), "p", "main")
         assert calls(scenario.lists(["d0", "d1", "d2"])) == []
 
     def test_a_failed_call_is_retried_with_backoff(self) -> None:
@@ -210,6 +212,15 @@ class TestLostCheckpoint:
         assert calls(scenario.passes(30)) == []
         (call,) = calls(scenario.plugin(["d0"], endpoint=2))
         assert call.endpoint == 2
+
+    def test_a_plugin_of_parts_is_called_again_when_the_pod_is_known(self) -> None:
+        scenario = Scenario(is_recovering=True)
+        scenario.connect()
+        parts = accept([Device("g-0", parent="g")], part_rules=PartRules())
+        scenario.happens("listed", GPU, 1, parts)
+        assert calls(scenario.happens("recovered", knows(held_by("p", "g-0", response=None)))) == []
+        (call,) = calls(scenario.happens("pods_synced", [pod("p", gpu=1)]))
+        assert (call.device_ids, call.pod_uid, call.container) == (("g-0",), "p", "main")
 
     @pytest.mark.parametrize("fails_first", [False, True], ids=["in flight", "failed"])
     def test_a_call_for_a_static_pod_is_made_again_under_the_uid_of_the_runtime(self, fails_first: bool) -> None:

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.devices import Device, ListedDevices
-from nodedevice_agent.deviceplugin.codec import device_list, truncated, with_edits
+from nodedevice_agent.devicemanager.effects import CallAllocate
+from nodedevice_agent.deviceplugin.codec import allocate_details, device_list, truncated, with_edits
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
-from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
+from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 DEVICES = 1
@@ -48,6 +49,11 @@ def test_a_stored_response_is_decoded() -> None:
 def test_a_response_without_edits(response: bytes | None, problem: str) -> None:
     found = restored(response)
     assert (found.edits, found.response_problem) == (None, problem)
+
+
+def test_of_a_pod_that_is_not_known_its_uid_and_the_container_are_sent() -> None:
+    call = CallAllocate(1, "example.com/gpu", 1, ("a",), "u", "main")
+    assert allocate_details(call, None) == ContainerAllocateDetails(pod_uid="u", container="main")
 
 
 @given(st.integers(0, 20), st.integers(1, 20), st.binary(max_size=300))

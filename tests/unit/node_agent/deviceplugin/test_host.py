@@ -14,9 +14,12 @@ from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import SaveCheckpoint
+from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_SOCKET
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -91,6 +94,28 @@ async def test_connections_of_one_socket_have_a_limit(manager: HostedManager, st
     await manager.until(lambda: manager.available(f"{ODD}-0") == 0)
     await odd.register(resource_name=f"{ODD}-more")
     await manager.until(lambda: manager.available(f"{ODD}-more") == 1)
+
+
+async def test_a_plugin_learns_whose_container_it_allocates_for(manager: HostedManager, start: Any) -> None:
+    plugin = await start(GOOD)
+    await plugin.register()
+    await manager.until(lambda: manager.available(GOOD) == 1)
+    containers = (Container("main", limits={GOOD: 1}),)
+    found = Pod("u-1", "team", "train", containers, api_uid="u-2", annotations={"nodedevice.io/sm-percent": "30"})
+    manager.host.do(manager.manager.pod_seen(found, manager.host.now()))
+    await manager.until(lambda: bool(plugin.calls_of("Allocate")))
+    (asked,) = plugin.calls_of("Allocate")[0].request.container_requests
+    assert list(asked.devices_ids) == ["d0"]
+    assert ContainerAllocateDetails.FromString(asked.SerializeToString()) == ContainerAllocateDetails.FromString(
+        ContainerAllocateDetails(
+            pod_namespace="team",
+            pod_name="train",
+            pod_uid="u-1",
+            container="main",
+            annotations={"nodedevice.io/sm-percent": "30"},
+        ).SerializeToString()
+        + api_pb2.ContainerAllocateRequest(devices_ids=["d0"]).SerializeToString()
+    )
 
 
 async def test_an_allocation_that_is_made_during_the_wait_for_the_disk_is_waited_for_too(

@@ -118,6 +118,24 @@ def test_a_mirror_pod_claims_the_uid_of_a_static_pod(annotations: dict[str, str]
     assert (seen.uid, seen.api_uid, seen.config_hash) == ("u", "", config_hash)
 
 
+@pytest.mark.parametrize(
+    ("annotations", "seen"),
+    [
+        pytest.param({"nodedevice.io/sm-percent": "30", "a.nodedevice.io/x": "1"}, {"nodedevice.io/sm-percent": "30"}),
+        pytest.param({"nodedevice.io/x": "é" * 1000}, {"nodedevice.io/x": "é" * 256}, id="a long one"),
+        pytest.param(
+            {f"nodedevice.io/{number:02}": "" for number in range(100)},
+            {f"nodedevice.io/{number:02}": "" for number in range(16)},
+            id="many",
+        ),
+    ],
+)
+def test_annotations_for_device_plugins_are_bounded(annotations: dict[str, str], seen: dict[str, str]) -> None:
+    metadata = {"name": "p", "namespace": "n", "uid": "u", "annotations": annotations}
+    assert from_api(pod({"containers": [container("main", {GPU: "1"})]}, metadata=metadata)).annotations == seen
+    assert from_api(pod({"containers": [container("main")]}, metadata=metadata)).annotations == {}
+
+
 OWN = {
     "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
     "volumeMounts": [{"name": "v", "mountPath": "/data/"}, {"name": "v", "mountPath": "//x/./y"}],

@@ -212,9 +212,10 @@ class Allocator:
         current.reserve(resource, selection.completed(preferred or ()))
         call, uid = self._new_call(current, resource), current.pod.uid
         if not self._once.applies_to(resource.name):
-            return [CallAllocate(*call, current.chosen)]
+            return [CallAllocate(*call, current.chosen, uid, request.container)]
         self._once.record((uid, request.container, resource.name))
-        return [SaveCheckpoint(durable=True, pod_uid=uid), CallAllocate(*call, current.chosen, recorded_for=uid)]
+        recorded = CallAllocate(*call, current.chosen, uid, request.container, recorded_for=uid)
+        return [SaveCheckpoint(durable=True, pod_uid=uid), recorded]
 
     def _new_call(self, current: PodAllocation, resource: Resource) -> tuple[int, str, int]:
         """Ticket, resource name and endpoint of a new call."""

@@ -11,7 +11,7 @@ which calls were completed; for the same reason none is repeated until the runti
 Source: kubelet device manager, PreStartContainer.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -22,6 +22,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Al
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart, Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.pods import Pod
 
 
 class _RetriedCalls:
@@ -82,9 +83,13 @@ class Reallocations(_RetriedCalls):
 
     _REASON = Reason.ALLOCATE_FAILED
 
-    def __init__(self, book: AllocationBook, tickets: Iterator[int], once: AllocateOnce) -> None:
+    def __init__(
+        self, book: AllocationBook, tickets: Iterator[int], once: AllocateOnce, pods: Mapping[str, Pod]
+    ) -> None:
         super().__init__(book, tickets)
         self._once = once
+        # by UID, those that are known
+        self._pods = pods
 
     def due(self, now: float) -> list[Effect]:
         """A call for every allocation without a response whose plugin lists its devices again."""
@@ -94,9 +99,13 @@ class Reallocations(_RetriedCalls):
                 continue
             resource = self._book.resources[allocation.resource_name]
             self._stop_retry_timer(key)
-            if resource.endpoint is not None and all(i in resource.devices for i in allocation.device_ids):
-                call = CallAllocate(self._begin(key), resource.name, resource.endpoint, allocation.device_ids)
-                effects.append(call)
+            # what a container gets with parts may depend on its pod
+            is_pod_missing = resource.listed.part_rules is not None and key[0] not in self._pods
+            if resource.endpoint is None or is_pod_missing:
+                continue
+            if all(i in resource.devices for i in allocation.device_ids):
+                call = self._begin(key), resource.name, resource.endpoint
+                effects.append(CallAllocate(*call, allocation.device_ids, allocation.pod_uid, allocation.container))
         return effects
 
     def allocated(self, ticket: int, response: AllocateResponse) -> list[Effect]:

@@ -171,6 +171,18 @@ class FakeNvml:
         """The driver reports an Xid: whoever waits for events wakes."""
         self.write(f"xid {gpu} {number} {times}")
 
+    def mig(self, gpu: int | str, mode: str) -> None:
+        """Switch MIG mode (enabled, disabled): at once and without a single instance."""
+        self.set(gpu, mig=mode)
+
+    def create(self, gpu: int | str, profile: str, **options: int | str) -> None:
+        """Cut a GPU instance such as 1g.10gb out of a GPU in MIG mode; options: start, compute, uuid (see the README)."""
+        self.write(" ".join([f"create {gpu} {profile}", *(f"{key}={value}" for key, value in options.items())]))
+
+    def destroy(self, gpu: int | str, instance: int | str = "*") -> None:
+        """Take away a GPU instance, by its ID, with its compute instances; without an ID all of them."""
+        self.write(f"destroy {gpu} {instance}")
+
     def break_function(self, gpu: int | str, function: str, error: str) -> None:
         """From now on this function fails with this error (UNKNOWN, NOT_SUPPORTED, ...) for this GPU."""
         self.write(f"break {gpu} {function} {error}")

@@ -13,7 +13,7 @@
 
 #include "nvml.h"
 
-enum { THREADS = 3, LINKS = 4 };
+enum { THREADS = 3, LINKS = 4, MIG_PLACEMENTS = 8 };
 
 nvmlReturn_t nvmlInitWithFlags(unsigned flags);
 nvmlReturn_t nvmlShutdown(void);
@@ -40,6 +40,16 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
 nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, unsigned level, unsigned *count, nvmlDevice_t *devices);
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvmlDevice_t other, unsigned *level);
 nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t other, unsigned index, unsigned *status);
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count);
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index, nvmlDevice_t *mig_device);
+nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mig_device, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned *id);
+nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes);
+nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned index, nvmlGpuInstanceProfileInfo_v2_t *info);
+nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device, unsigned id,
+                                                           nvmlInstancePlacement_t *placements, unsigned *count);
+nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned id, nvmlGpuInstance_t *found);
+nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t instance, nvmlGpuInstanceInfo_t *info);
 nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set);
 nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set);
 nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set);
@@ -56,6 +66,38 @@ static void ask_links(nvmlDevice_t device) {
     for (unsigned link = 0; link < LINKS; link++) {
         nvmlDeviceGetNvLinkState(device, link * 12, &number);
         nvmlDeviceGetNvLinkRemotePciInfo_v2(device, link, &pci);
+    }
+}
+
+static void ask_mig_device(nvmlDevice_t device) {
+    nvmlDevice_t gpu;
+    nvmlDeviceAttributes_t attributes;
+    nvmlGpuInstance_t instance;
+    nvmlGpuInstanceInfo_t info;
+    nvmlMemory_t memory;
+    char text[100];
+    unsigned id;
+    nvmlDeviceGetName(device, text, sizeof text);
+    nvmlDeviceGetUUID(device, text, sizeof text);
+    nvmlDeviceGetMemoryInfo(device, &memory);
+    nvmlDeviceGetAttributes_v2(device, &attributes);
+    if (nvmlDeviceGetGpuInstanceId(device, &id) != NVML_SUCCESS) return;
+    if (nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, &gpu) != NVML_SUCCESS) return;
+    if (nvmlDeviceGetGpuInstanceById(gpu, id, &instance) == NVML_SUCCESS) nvmlGpuInstanceGetInfo(instance, &info);
+}
+
+static void ask_mig(nvmlDevice_t device) {
+    nvmlGpuInstanceProfileInfo_v2_t profile = {.version = NVML_GPU_INSTANCE_PROFILE_INFO_V2};
+    nvmlInstancePlacement_t placements[MIG_PLACEMENTS];
+    nvmlDevice_t mig_device;
+    unsigned count = 0;
+    nvmlDeviceGetMaxMigDeviceCount(device, &count);
+    for (unsigned index = 0; index < count; index++) {
+        if (nvmlDeviceGetMigDeviceHandleByIndex(device, index, &mig_device) == NVML_SUCCESS) ask_mig_device(mig_device);
+    }
+    for (unsigned index = 0; index < NVML_GPU_INSTANCE_PROFILE_COUNT; index++) {
+        if (nvmlDeviceGetGpuInstanceProfileInfoV(device, index, &profile) == NVML_SUCCESS)
+            nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, profile.id, placements, &count);
     }
 }
 
@@ -90,6 +132,7 @@ static void ask_gpu(nvmlDevice_t device, nvmlDevice_t other) {
     nvmlDeviceGetTopologyCommonAncestor(device, other, &number);
     nvmlDeviceGetP2PStatus(device, other, NVML_P2P_CAPS_INDEX_NVLINK, &number);
     ask_links(device);
+    ask_mig(device);
 }
 
 static void ask_all(nvmlEventSet_t set) {

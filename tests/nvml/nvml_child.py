@@ -32,12 +32,25 @@ def _carry_out(request: dict[str, Any]) -> None:
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
-        result = getattr(pynvml, request["function"])(*map(_argument, request["arguments"]))
+        function = _OWN.get(request["function"]) or getattr(pynvml, request["function"])
+        result = function(*map(_argument, request["arguments"]))
     except pynvml.NVMLError as error:
         return {"error": error.value}
     if request["keep"]:
         _kept[request["keep"]] = result
     return {"result": _plain(result)}
+
+
+def possible_placements(device: Any, profile_id: int) -> Any:
+    """pynvml hands references through here: first for the number alone, then for the placements."""
+    count = ctypes.c_uint()
+    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile_id, None, ctypes.byref(count))
+    found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
+    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile_id, found, ctypes.byref(count))
+    return found
+
+
+_OWN = {"possible_placements": possible_placements}
 
 
 def _argument(value: Any) -> Any:

@@ -15,7 +15,7 @@ from hack.fake_nvml.library import FakeNvml
 from tests.nvml.nvml_process import NvmlProcess, real_nvml_is_here
 
 REAL = "the real one"
-MACHINES = ["dgx-h100", "dgx1-v100", "dgx2-v100", "mixed-16", "t4-pair"]
+MACHINES = ["dgx-h100", "dgx1-v100", "dgx2-v100", "h100-pair", "mig-a100", "mixed-16", "t4-pair"]
 WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
@@ -78,6 +78,48 @@ def test_pci_bus_ids_match_the_numbers(either: NvmlProcess) -> None:
         pci = either.call("nvmlDeviceGetPciInfo", gpu)
         assert pci["busId"] == f"{pci['domain']:08X}:{pci['bus']:02X}:{pci['device']:02X}.0"
         assert pci["pciDeviceId"] & 0xFFFF == 0x10DE  # NVIDIA
+
+
+def mig_devices(nvml: NvmlProcess, gpu: dict[str, str]) -> list[dict[str, str]]:
+    """Handles of a GPU's MIG devices."""
+    found = []
+    for index in range(nvml.call("nvmlDeviceGetMaxMigDeviceCount", gpu)):
+        name = f"{gpu['kept']}-{index}"
+        refused = nvml.start("nvmlDeviceGetMigDeviceHandleByIndex", gpu, index, keep=name).exception(60)
+        assert getattr(refused, "number", 0) in (0, pynvml.NVML_ERROR_NOT_FOUND)
+        found += [] if refused else [{"kept": name}]
+    return found
+
+
+def test_only_a_gpu_in_mig_mode_has_mig_devices(either: NvmlProcess) -> None:
+    for gpu in either.open():
+        mode = answer_of(either, "nvmlDeviceGetMigMode", gpu)
+        if not mode or not mode[0]:
+            assert either.call("nvmlDeviceGetMaxMigDeviceCount", gpu) == 0
+            assert either.error("nvmlDeviceGetMigDeviceHandleByIndex", gpu, 0) == pynvml.NVML_ERROR_NOT_SUPPORTED
+
+
+def test_a_mig_device_is_a_part_of_its_gpu(either: NvmlProcess) -> None:
+    for gpu in either.open():
+        memory = either.call("nvmlDeviceGetMemoryInfo", gpu)["total"]
+        devices = mig_devices(either, gpu)
+        places = {}
+        for device in devices:
+            uuid = either.call("nvmlDeviceGetUUID", device)
+            assert uuid.startswith("MIG-")
+            assert either.call("nvmlDeviceGetHandleByUUID", uuid) == device["kept"]
+            assert either.call("nvmlDeviceIsMigDeviceHandle", device) == 1
+            assert either.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", device) == gpu["kept"]
+            place = (
+                either.call("nvmlDeviceGetGpuInstanceId", device),
+                either.call("nvmlDeviceGetComputeInstanceId", device),
+            )
+            places[place] = either.call("nvmlDeviceGetAttributes_v2", device)
+            mib = places[place]["memorySizeMB"]
+            assert abs(either.call("nvmlDeviceGetMemoryInfo", device)["total"] - (mib << 20)) <= 64 << 20
+        assert len(places) == len(devices)
+        instances = {instance: attributes["memorySizeMB"] << 20 for (instance, _), attributes in places.items()}
+        assert sum(instances.values()) <= memory
 
 
 def test_links_are_symmetric(either: NvmlProcess) -> None:

@@ -26,7 +26,16 @@ def uuid_of(nvml: NvmlProcess, gpu: dict[str, str]) -> str:
     return uuid
 
 
-COUNTS = {"dgx-h100": 8, "dgx1-v100": 8, "dgx2-v100": 16, "t4-pair": 2, "none": 0, "mixed-16": 16}
+COUNTS = {
+    "dgx-h100": 8,
+    "dgx1-v100": 8,
+    "dgx2-v100": 16,
+    "t4-pair": 2,
+    "none": 0,
+    "mixed-16": 16,
+    "mig-a100": 3,
+    "h100-pair": 2,
+}
 REFUSALS = {"mismatch": pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "no-driver": pynvml.NVML_ERROR_DRIVER_NOT_LOADED}
 
 

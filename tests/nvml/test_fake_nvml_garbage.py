@@ -18,10 +18,12 @@ Start = Callable[[FakeNvml], NvmlProcess]
 _WORDS = " ".join(
     (
         "driver nvml cuda init lists model gpu link switch nvlink set lose remove add reset break repair xid event",
+        "profile create destroy",
         "0 1 7 8 -1 99999999999999999999 * h100 GPU-x 00000000:1B:00.0 nvmlDeviceGetName nvmlDeviceGetCount_v2 up down",
         "UNKNOWN GPU_IS_LOST NVML_ERROR_NOT_SUPPORTED uuid=GPU-y uuid= memory=80GiB memory=-3 memory=9999999GiB",
         "numa=3 numa=x nvlinks=36 nvlinks=37 ecc=enabled ecc=perhaps retired-double=64 cpus=0-9999999,7 cpus=x-,,",
         '# "a b" " = =x at-init at-once 13 31 8 pci= pci=zz:zz compute=x unsupported=,,*,nvmlDeviceGetUUID',
+        "mig=enabled mig=disabled mig-pending=enabled 1g.10gb 3g.40gb 1g.10gb+me start=4 compute=1,2 compute= uuid=MIG-x 5/0",
     )
 ).split()
 
@@ -56,6 +58,8 @@ def garbage(seed: int, lines: int) -> bytes:
         ("link 0 0", "a GPU is not linked to itself"),
         ("link 0 1", "not enough NVLinks left"),
         ("xid 0", "xid with 1 words after it"),
+        ("profile h100 1g.10gb", "profile with 2 words after it"),
+        ("create 0 1g.10gb", "GPU 0 is not in MIG mode: set mig=enabled first"),
         ("xid 0 79\0", "a NUL byte"),
         ("xid 0 " + "7" * 5000, "too long"),
     ],
@@ -142,7 +146,9 @@ def compiled(folder: Path, sanitizers: str) -> Path:
 def test_sanitizers_find_nothing_with_many_threads_and_garbage(sanitizers: str, dgx: FakeNvml, tmp_path: Path) -> None:
     made = compiled(tmp_path, sanitizers)
     script = tmp_path / "script"
-    script.write_bytes(b"set * retired-double=5 unsupported=\n" + garbage(2, 2000))
+    script.write_bytes(
+        b"set * retired-double=5 unsupported= mig=enabled\ncreate 0 3g.40gb compute=1,2\n" + garbage(2, 2000)
+    )
     environment = {**os.environ, DESCRIPTION_VARIABLE: str(dgx.description), CONTROL_VARIABLE: str(dgx.control)}
     done = subprocess.run([made, script], check=False, capture_output=True, env=environment, timeout=300)
     assert (done.returncode, [line for line in done.stderr.splitlines() if b"fake NVML:" not in line]) == (0, [])

@@ -53,6 +53,7 @@ static const struct attribute {
     {"memory-utilization", NUMBER_OF(memory_utilization, 0, 100)},
     {"ecc", FEATURE_OF(ecc)},
     {"mig", FEATURE_OF(mig)},
+    {"mig-pending", FEATURE_OF(mig_pending)},
     {"persistence", FEATURE_OF(persistence)},
     {"events", NUMBER_OF(events, 0, WORD)},
     {"nvlinks", NUMBER_OF(nvlink_count, 0, NVML_NVLINK_MAX_LINKS)},

@@ -22,8 +22,6 @@
         return leave(&call);                                                                                            \
     }
 
-TEXT_CALL(nvmlDeviceGetUUID, uuid)
-TEXT_CALL(nvmlDeviceGetName, name)
 TEXT_CALL(nvmlDeviceGetSerial, serial)
 TEXT_CALL(nvmlDeviceGetBoardPartNumber, part_number)
 TEXT_CALL(nvmlDeviceGetVbiosVersion, vbios)
@@ -42,10 +40,29 @@ EXPORT nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, uns
     return leave(&call);
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned length) {
+    struct call call = enter_any_device(__func__, device);
+    WANTED(call, text);
+    if (IS_FINE(call)) call.result = copy_text(call.compute == NULL ? call.gpu->uuid : call.compute->uuid, text, length);
+    return leave(&call);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned length) {
+    struct call call = enter_any_device(__func__, device);
+    char name[sizeof call.gpu->name + 64];
+    WANTED(call, text);
+    if (!IS_FINE(call)) return leave(&call);
+    snprintf(name, sizeof name, "%s", call.gpu->name);
+    if (call.compute != NULL) mig_name(&call, name + strlen(name), sizeof name - strlen(name));
+    call.result = copy_text(name, text, length);
+    return leave(&call);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
-    struct call call = enter_device(__func__, device);
+    struct call call = enter_any_device(__func__, device);
     WANTED(call, index);
-    for (int i = 0; IS_FINE(call) && i < listed_count; i++) {
+    if (IS_FINE(call) && call.compute != NULL) *index = call.compute->index;
+    for (int i = 0; IS_FINE(call) && call.compute == NULL && i < listed_count; i++) {
         if (listed[i] == call.slot) *index = (unsigned)i;
     }
     return leave(&call);
@@ -146,40 +163,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned senso
 EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
     struct call call = enter_device(__func__, device);
     WANTED(call, rates);
+    CHECK(call, call.gpu->mig != ENABLED, NVML_ERROR_NOT_SUPPORTED);
     if (IS_FINE(call))
         *rates = (nvmlUtilization_t){(unsigned)call.gpu->utilization, (unsigned)call.gpu->memory_utilization};
-    return leave(&call);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
-    struct call call = enter_device(__func__, device);
-    WANTED(call, current);
-    WANTED(call, pending);
-    CHECK(call, call.gpu->mig != UNSUPPORTED, NVML_ERROR_NOT_SUPPORTED);
-    if (IS_FINE(call)) *current = *pending = (unsigned)call.gpu->mig;
-    return leave(&call);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count) {
-    struct call call = enter_device(__func__, device);
-    WANTED(call, count);
-    if (IS_FINE(call)) *count = call.gpu->mig == UNSUPPORTED ? 0 : 7;
-    return leave(&call);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index, nvmlDevice_t *mig_device) {
-    struct call call = enter_device(__func__, device);
-    WANTED(call, mig_device);
-    CHECK(call, call.gpu->mig == ENABLED, NVML_ERROR_NOT_SUPPORTED);
-    CHECK(call, index < 7, NVML_ERROR_INVALID_ARGUMENT);
-    if (IS_FINE(call)) call.result = NVML_ERROR_NOT_FOUND; /* nobody has cut it into instances */
-    return leave(&call);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *is_one) {
-    struct call call = enter_device(__func__, device);
-    WANTED(call, is_one);
-    if (IS_FINE(call)) *is_one = 0;
     return leave(&call);
 }
 

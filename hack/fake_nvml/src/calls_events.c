@@ -8,11 +8,6 @@
 
 enum { MOST_WAITING = 1 << 16 };
 
-struct event {
-    int slot;
-    unsigned long long type, data;
-};
-
 struct event_set {
     struct event_set *next;
     unsigned long long types[MAX_GPUS];
@@ -77,9 +72,9 @@ static void append(struct event_set *set, struct event event) {
     set->events[(set->first + set->count++) % set->room] = event;
 }
 
-void queue_event(int slot, unsigned long long type, unsigned long long data) {
+void queue_event(const struct event *event) {
     for (struct event_set *set = sets; set != NULL; set = set->next) {
-        if (!set->is_freed && set->types[slot] & type) append(set, (struct event){slot, type, data});
+        if (!set->is_freed && set->types[event->slot] & event->type) append(set, *event);
     }
 }
 
@@ -135,7 +130,8 @@ static void fetch(struct event_set *set, nvmlEventData_t *data) {
     data->device = &machine.gpus[event->slot];
     data->eventType = event->type;
     data->eventData = event->data;
-    data->gpuInstanceId = data->computeInstanceId = NVML_NO_INSTANCE;
+    data->gpuInstanceId = event->gpu_instance;
+    data->computeInstanceId = event->compute_instance;
     set->first = (set->first + 1) % set->room;
     set->count--;
 }

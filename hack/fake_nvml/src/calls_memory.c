@@ -3,29 +3,37 @@
 
 #include "gate.h"
 
+/* Of a GPU instance nothing is in use; compute instances share its memory. */
+static nvmlMemory_v2_t memory_of(const struct call *call) {
+    nvmlMemory_v2_t memory = {.version = NVML_MEMORY_V2};
+    if (call->compute != NULL) {
+        memory.total = memory.free = call->gpu->profiles[call->instance->profile].info.memorySizeMB << 20;
+        return memory;
+    }
+    memory.total = (unsigned long long)call->gpu->memory;
+    memory.reserved = (unsigned long long)call->gpu->reserved;
+    memory.used = (unsigned long long)call->gpu->used;
+    unsigned long long taken = memory.reserved + memory.used;
+    memory.free = taken < memory.total ? memory.total - taken : 0;
+    return memory;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
-    struct call call = enter_device(__func__, device);
+    struct call call = enter_any_device(__func__, device);
     WANTED(call, memory);
     if (IS_FINE(call)) {
         /* the first version counts as used what the driver keeps for itself */
-        memory->total = (unsigned long long)call.gpu->memory;
-        memory->used = (unsigned long long)(call.gpu->used + call.gpu->reserved);
-        memory->free = memory->used < memory->total ? memory->total - memory->used : 0;
+        nvmlMemory_v2_t all = memory_of(&call);
+        *memory = (nvmlMemory_t){.total = all.total, .free = all.free, .used = all.used + all.reserved};
     }
     return leave(&call);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
-    struct call call = enter_device(__func__, device);
+    struct call call = enter_any_device(__func__, device);
     WANTED(call, memory);
     CHECK(call, memory->version == NVML_MEMORY_V2, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
-    if (IS_FINE(call)) {
-        memory->total = (unsigned long long)call.gpu->memory;
-        memory->reserved = (unsigned long long)call.gpu->reserved;
-        memory->used = (unsigned long long)call.gpu->used;
-        unsigned long long taken = memory->reserved + memory->used;
-        memory->free = taken < memory->total ? memory->total - taken : 0;
-    }
+    if (IS_FINE(call)) *memory = memory_of(&call);
     return leave(&call);
 }
 
@@ -61,6 +69,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, unsigne
     WANTED(call, count);
     CHECK(call, type < 2 && counter < 2 && location < NVML_MEMORY_LOCATION_COUNT, NVML_ERROR_INVALID_ARGUMENT);
     CHECK(call, call.gpu->ecc == ENABLED, NVML_ERROR_NOT_SUPPORTED);
+    /* 0 is volatile: counted for each instance in MIG mode, not for the GPU */
+    CHECK(call, counter != 0 || call.gpu->mig != ENABLED, NVML_ERROR_NOT_SUPPORTED);
     if (IS_FINE(call)) *count = location == NVML_MEMORY_LOCATION_DRAM ? ecc_errors(call.gpu, type, counter) : 0;
     return leave(&call);
 }

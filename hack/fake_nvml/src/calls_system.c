@@ -91,8 +91,25 @@ static nvmlReturn_t by_key(const char *function, bool (*matches)(const struct gp
     return leave(&call);
 }
 
+static struct compute *mig_device(struct gpu *gpu, const char *uuid) {
+    FOR_EACH_COMPUTE(gpu, instance, compute) {
+        if (compute->slices != 0 && strcmp(compute->uuid, uuid) == 0) return compute;
+    }
+    return NULL;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
-    return by_key(__func__, has_uuid, uuid, device);
+    struct call call = enter(__func__);
+    WANTED(call, uuid);
+    WANTED(call, device);
+    if (IS_FINE(call)) find(&call, has_uuid, uuid, device);
+    for (int i = 0; call.result == NVML_ERROR_NOT_FOUND && i < listed_count; i++) {
+        struct compute *found = mig_device(&machine.gpus[listed[i]], uuid);
+        if (found == NULL) continue;
+        hand_out(&call, listed[i], device);
+        if (IS_FINE(call)) *device = (nvmlDevice_t)found;
+    }
+    return leave(&call);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {

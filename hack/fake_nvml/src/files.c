@@ -29,9 +29,7 @@ static struct file description, control;
 static struct stat control_status; /* when it was read */
 static int complaints;
 
-static void no_event(int slot, unsigned long long type, unsigned long long data) {
-    (void)slot, (void)type, (void)data;
-}
+static void no_event(const struct event *event) { (void)event; }
 static const struct listener PAST = {.on_event = no_event, .on_gone = gpu_is_gone};
 static const struct listener PRESENT = {.on_event = queue_event, .on_gone = gpu_is_gone};
 

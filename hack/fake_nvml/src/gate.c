@@ -116,12 +116,38 @@ static void hang_if_ordered(const struct call *call) {
     }
 }
 
+/* The element of an array in which an address lies, or -1; rest: how far from the element's beginning. */
+static int element(uintptr_t address, const void *array, size_t size, size_t count, uintptr_t *rest) {
+    uintptr_t distance = address - (uintptr_t)array;
+    if (distance / size >= count) return -1;
+    *rest = distance % size;
+    return (int)(distance / size);
+}
+
+/* What a handle is that some call got: a GPU, a GPU instance that is there, or a MIG device that is there. */
+enum handle { NO_HANDLE = 0, OF_GPU = 1, OF_INSTANCE = 2, OF_COMPUTE = 4 };
+
+static enum handle resolve(const void *handle, struct call *call) {
+    uintptr_t address = (uintptr_t)handle, rest;
+    call->slot = element(address, machine.gpus, sizeof *machine.gpus, (size_t)machine.gpu_count, &rest);
+    if (call->slot < 0) return NO_HANDLE;
+    call->gpu = &machine.gpus[call->slot];
+    if (rest == 0) return OF_GPU;
+    int at = element(address, call->gpu->instances, sizeof *call->gpu->instances, MAX_INSTANCES, &rest);
+    if (at < 0 || !call->gpu->instances[at].is_there) return NO_HANDLE;
+    call->instance = &call->gpu->instances[at];
+    if (rest == 0) return OF_INSTANCE;
+    at = element(address, call->instance->computes, sizeof *call->instance->computes, MAX_COMPUTES, &rest);
+    if (at < 0 || rest != 0 || call->instance->computes[at].slices == 0) return NO_HANDLE;
+    call->compute = &call->instance->computes[at];
+    return OF_COMPUTE;
+}
+
 nvmlReturn_t device_state(nvmlDevice_t device, int *slot) {
-    uintptr_t distance = (uintptr_t)device - (uintptr_t)machine.gpus;
-    *slot = ANY_GPU;
-    if (distance % sizeof *device != 0 || distance / sizeof *device >= (uintptr_t)machine.gpu_count)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *slot = (int)(distance / sizeof *device);
+    struct call call = {.slot = ANY_GPU};
+    bool is_gpu = resolve(device, &call) == OF_GPU;
+    *slot = is_gpu ? call.slot : ANY_GPU;
+    if (!is_gpu) return NVML_ERROR_INVALID_ARGUMENT;
     return is_usable(*slot) ? NVML_SUCCESS : NVML_ERROR_GPU_IS_LOST;
 }
 
@@ -141,20 +167,33 @@ struct call enter(const char *function) {
     return call;
 }
 
-struct call enter_device(const char *function, nvmlDevice_t device) {
+static struct call enter_with(const char *function, const void *handle, unsigned wanted) {
     struct call call = locked(function);
     if (!IS_FINE(call)) return call;
-    if (device_state(device, &call.slot) == NVML_ERROR_INVALID_ARGUMENT) {
-        call.result = NVML_ERROR_INVALID_ARGUMENT;
-        return call;
-    }
+    CHECK(call, resolve(handle, &call) & wanted, NVML_ERROR_INVALID_ARGUMENT);
+    if (!IS_FINE(call)) return call;
     hang_if_ordered(&call);
-    call.gpu = &machine.gpus[call.slot];
-    call.result = device_state(device, &call.slot);
+    /* it may be gone by now */
+    CHECK(call, resolve(handle, &call) & wanted, NVML_ERROR_INVALID_ARGUMENT);
+    CHECK(call, is_usable(call.slot), NVML_ERROR_GPU_IS_LOST);
     CHECK(call, is_initialized(), NVML_ERROR_UNINITIALIZED);
     if (IS_FINE(call)) call.result = ordered_fault(&call);
     CHECK(call, !lacks(call.gpu, function), NVML_ERROR_NOT_SUPPORTED);
     return call;
+}
+
+struct call enter_device(const char *function, nvmlDevice_t device) { return enter_with(function, device, OF_GPU); }
+
+struct call enter_any_device(const char *function, nvmlDevice_t device) {
+    return enter_with(function, device, OF_GPU | OF_COMPUTE);
+}
+
+struct call enter_instance(const char *function, nvmlGpuInstance_t instance) {
+    return enter_with(function, instance, OF_INSTANCE);
+}
+
+struct call enter_compute(const char *function, const void *compute) {
+    return enter_with(function, compute, OF_COMPUTE);
 }
 
 nvmlReturn_t leave(const struct call *call) {

@@ -13,11 +13,16 @@ struct call {
     const char *function;
     int slot;               /* ANY_GPU where the call is about no GPU */
     struct gpu *gpu;
+    struct instance *instance; /* of a call about a GPU instance or a part of it */
+    struct compute *compute;   /* of a call about a MIG device */
     nvmlReturn_t result;    /* what is wrong already; NVML_SUCCESS: go on */
 };
 
 struct call enter(const char *function);
 struct call enter_device(const char *function, nvmlDevice_t device);
+struct call enter_any_device(const char *function, nvmlDevice_t device); /* a GPU or a MIG device */
+struct call enter_instance(const char *function, nvmlGpuInstance_t instance);
+struct call enter_compute(const char *function, const void *compute); /* a MIG device or its compute instance */
 nvmlReturn_t leave(const struct call *call);
 
 /* For calls about two GPUs and for those that wait: is this handle one that may be used now? */
@@ -42,7 +47,7 @@ void gpu_is_gone(int slot);
 void list_gpus(void);
 
 /* calls_events.c */
-void queue_event(int slot, unsigned long long type, unsigned long long data);
+void queue_event(const struct event *event);
 void free_event_sets(void);
 
 __attribute__((format(printf, 1, 2))) void warn(const char *format, ...);
@@ -53,6 +58,9 @@ __attribute__((format(printf, 1, 2))) void warn(const char *format, ...);
     } while (0)
 #define WANTED(call, pointer) CHECK(call, (pointer) != NULL, NVML_ERROR_INVALID_ARGUMENT)
 #define IS_FINE(call) ((call).result == NVML_SUCCESS)
+
+/* calls_mig.c: what is added to the GPU's name for a MIG device, such as " MIG 1g.10gb" */
+void mig_name(const struct call *call, char *name, size_t size);
 
 nvmlReturn_t copy_text(const char *text, char *buffer, unsigned length);
 

@@ -101,6 +101,9 @@ static const struct {
     {"link", 3, 4, state_join},
     {"switch", 3, 4, state_join_switch},
     {"nvlink", 4, 4, state_turn_link},
+    {"profile", 16, 16, state_profile},
+    {"create", 3, 6, state_create},
+    {"destroy", 3, 3, state_destroy},
     {"set", 3, MAX_WORDS, state_set},
     {"lose", 2, 2, state_lose},
     {"remove", 2, 2, state_lose},
@@ -109,7 +112,7 @@ static const struct {
     {"break", 4, 4, state_break_function},
     {"hang", 3, 4, state_hang},
     {"repair", 2, 3, state_repair},
-    {"xid", 3, 4, state_xid},
+    {"xid", 3, 5, state_xid},
     {"event", 4, 4, state_event},
 };
 enum { STATEMENT_COUNT = sizeof STATEMENTS / sizeof *STATEMENTS };

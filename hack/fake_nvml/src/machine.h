@@ -10,6 +10,7 @@
 
 #include "nvml.h"
 
+enum { MAX_PROFILES = 16, MAX_INSTANCES = 15, MAX_COMPUTES = 7, MAX_MIG_DEVICES = 7, MIG_SLICES = 8 };
 enum { MAX_GPUS = 64, MAX_MODELS = 16, MAX_FAULTS = 256, ANY_GPU = -1 };
 
 /* of a feature that a GPU has switched on, switched off, or does not have at all */
@@ -22,6 +23,32 @@ struct nvlink {
     char switch_pci[32];
 };
 
+/* A kind of GPU instance that a GPU can be cut into; size: how many of its 8 memory slices one takes. */
+struct profile {
+    char name[24];
+    unsigned index, size, placements;
+    nvmlGpuInstanceProfileInfo_t info;
+};
+
+/* A compute instance, which is a MIG device. Without slices there is none. */
+struct compute {
+    unsigned slices, first_slice;
+    unsigned index;       /* among the MIG devices of its GPU; it stays while it is there */
+    char uuid[48];
+};
+
+/* A GPU instance. Its place in gpu.instances is its ID, and that says which memory slices it has: see instance_id. */
+struct instance {
+    bool is_there;
+    int profile;
+    struct compute computes[MAX_COMPUTES];
+};
+
+/* Each place for a compute instance of a GPU; those without slices are empty. */
+#define FOR_EACH_COMPUTE(gpu, instance, compute)                                                                        \
+    for (struct instance *instance = (gpu)->instances; instance < (gpu)->instances + MAX_INSTANCES; instance++)         \
+        for (struct compute *compute = instance->computes; compute < instance->computes + MAX_COMPUTES; compute++)
+
 struct gpu {
     bool present, lost;
     char uuid[80], name[96], serial[30], pci[32], part_number[80], vbios[32], compute[8], cpus[64];
@@ -29,11 +56,14 @@ struct gpu {
     long long minor, pci_device, pci_subsystem, architecture, brand, numa, host_bridge, pcie_switch;
     long long memory, reserved, used, power_mw, power_limit_mw, temperature, utilization, memory_utilization;
     long long energy_mj, recovery_action;
-    long long ecc, mig, persistence, events, nvlink_count, nvlink_version;
+    long long ecc, mig, mig_pending, persistence, events, nvlink_count, nvlink_version;
     long long corrected_volatile, corrected_aggregate, uncorrected_volatile, uncorrected_aggregate;
     long long retired_single, retired_double, retired_pending;
     long long remapped_corrected, remapped_uncorrected, remap_pending, remap_failed;
     struct nvlink nvlinks[NVML_NVLINK_MAX_LINKS];
+    int profile_count;
+    struct profile profiles[MAX_PROFILES];
+    struct instance instances[MAX_INSTANCES];
 };
 
 struct fault {
@@ -55,9 +85,15 @@ struct machine {
     struct fault faults[MAX_FAULTS];
 };
 
+struct event {
+    int slot;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance; /* or NVML_NO_INSTANCE */
+};
+
 /* What a line causes besides the new state. */
 struct listener {
-    void (*on_event)(int slot, unsigned long long type, unsigned long long data);
+    void (*on_event)(const struct event *event);
     void (*on_gone)(int slot);
 };
 
@@ -76,6 +112,11 @@ bool names_function(const char *written, size_t length, const char *symbol);
 /* The number of an error as written, NVML_ERROR_ or not before it, or a number. Returns false for what is none. */
 bool error_number(const char *written, nvmlReturn_t *result);
 const char *error_text(nvmlReturn_t result);
+
+/* The GPU instance that has so many memory slices from this one on. IDs count the halves, quarters and eighths of a GPU, as the
+ * driver numbers them: 0 is the whole, 1 and 2 are halves, 3 to 6 quarters, 7 to 14 eighths. */
+static inline unsigned instance_id(unsigned start, unsigned size) { return MIG_SLICES / size - 1 + start / size; }
+static inline unsigned instance_start(unsigned id, unsigned size) { return (id + 1 - MIG_SLICES / size) * size; }
 
 bool read_number(const char *text, long long *number);
 

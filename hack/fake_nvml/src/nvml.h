@@ -11,6 +11,8 @@
 typedef int nvmlReturn_t;
 typedef struct gpu *nvmlDevice_t;
 typedef struct event_set *nvmlEventSet_t;
+typedef struct instance *nvmlGpuInstance_t;
+typedef struct compute *nvmlComputeInstance_t;
 
 enum {
     NVML_SUCCESS = 0,
@@ -59,6 +61,7 @@ enum {
 };
 
 #define NVML_EVENT_XID_CRITICAL_ERROR 0x8ULL
+#define NVML_EVENT_MIG_CONFIG_CHANGE 0x100ULL
 #define NVML_NO_INSTANCE 0xFFFFFFFFU
 
 typedef struct {
@@ -90,6 +93,52 @@ typedef struct {
     unsigned long long eventType, eventData;
     unsigned gpuInstanceId, computeInstanceId;
 } nvmlEventData_t;
+
+/* of MIG */
+enum { NVML_GPU_INSTANCE_PROFILE_COUNT = 18, NVML_COMPUTE_INSTANCE_PROFILE_COUNT = 9 };
+
+typedef struct {
+    unsigned id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount;
+    unsigned copyEngineCount, decoderCount, encoderCount, jpegCount, ofaCount;
+    unsigned long long memorySizeMB;
+} nvmlGpuInstanceProfileInfo_t;
+
+typedef struct {
+    unsigned version, id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount;
+    unsigned copyEngineCount, decoderCount, encoderCount, jpegCount, ofaCount;
+    unsigned long long memorySizeMB;
+    char name[96];
+} nvmlGpuInstanceProfileInfo_v2_t;
+#define NVML_GPU_INSTANCE_PROFILE_INFO_V2 (sizeof(nvmlGpuInstanceProfileInfo_v2_t) | 2U << 24)
+
+typedef struct {
+    unsigned start, size;
+} nvmlInstancePlacement_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    unsigned id, profileId;
+    nvmlInstancePlacement_t placement;
+} nvmlGpuInstanceInfo_t;
+
+typedef struct {
+    unsigned id, sliceCount, instanceCount, multiprocessorCount;
+    unsigned sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount, sharedOfaCount;
+} nvmlComputeInstanceProfileInfo_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    nvmlGpuInstance_t gpuInstance;
+    unsigned id, profileId;
+    nvmlInstancePlacement_t placement;
+} nvmlComputeInstanceInfo_t;
+
+typedef struct {
+    unsigned multiprocessorCount;
+    unsigned sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount, sharedOfaCount;
+    unsigned gpuInstanceSliceCount, computeInstanceSliceCount;
+    unsigned long long memorySizeMB;
+} nvmlDeviceAttributes_t;
 
 typedef struct {
     unsigned fieldId, scopeId;

@@ -30,15 +30,19 @@ bool find_gpu(struct statement *statement, const char *written, bool any_allowed
 /* Set the attributes of the words from this one on, all of them or none. */
 bool set_attributes(struct statement *statement, struct gpu *gpu, int from);
 
+/* The event that the instances of this GPU are not what they were. */
+void report_mig_change(struct statement *statement, int slot);
+
 /* The number in this word, from 1 to most; 1 where there is no such word. */
 bool count_word(struct statement *statement, int at, long long most, long long *count);
 
-/* statements_machine.c, statements_events.c */
+/* statements_machine.c, statements_events.c, statements_mig.c */
 bool state_model(struct statement *statement);
 bool state_gpu(struct statement *statement);
 bool state_join(struct statement *statement);
 bool state_join_switch(struct statement *statement);
 bool state_turn_link(struct statement *statement);
+bool state_profile(struct statement *statement);
 bool state_set(struct statement *statement);
 bool state_lose(struct statement *statement);
 bool state_add(struct statement *statement);
@@ -48,6 +52,8 @@ bool state_hang(struct statement *statement);
 bool state_repair(struct statement *statement);
 bool state_xid(struct statement *statement);
 bool state_event(struct statement *statement);
+bool state_create(struct statement *statement);
+bool state_destroy(struct statement *statement);
 bool state_version(struct statement *statement);
 bool state_cuda(struct statement *statement);
 bool state_init(struct statement *statement);

@@ -1,5 +1,6 @@
 /* Statements of what happens to it: changes, losses, faults, events. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,12 @@ bool state_set(struct statement *statement) {
     int slot;
     if (!find_gpu(statement, statement->words[1], true, &slot)) return false;
     FOR_EACH_GPU(slot, statement->machine, i) {
-        if (!set_attributes(statement, &statement->machine->gpus[i], 2)) return false;
+        struct gpu *gpu = &statement->machine->gpus[i];
+        long long mig = gpu->mig;
+        if (!set_attributes(statement, gpu, 2)) return false;
+        if (gpu->mig == mig) continue;
+        memset(gpu->instances, 0, sizeof gpu->instances);
+        report_mig_change(statement, i);
     }
     return true;
 }
@@ -55,6 +61,9 @@ bool state_reset(struct statement *statement) { /* reset GPU [KEY=VALUE...] */
         gpu->lost = false;
         gpu->corrected_volatile = gpu->uncorrected_volatile = 0;
         gpu->remap_pending = gpu->retired_pending = gpu->recovery_action = gpu->used = 0;
+        if (gpu->mig_pending != UNSUPPORTED) gpu->mig = gpu->mig_pending;
+        gpu->mig_pending = UNSUPPORTED;
+        memset(gpu->instances, 0, sizeof gpu->instances);
         gpu->energy_mj /= 2; /* what counts from the reset on: in any case less than before */
     }
     return true;
@@ -109,21 +118,32 @@ bool state_repair(struct statement *statement) { /* repair GPU [FUNCTION] */
     return true;
 }
 
-static void report(struct statement *statement, int slot, long long type, long long data, long long times) {
+static void report(struct statement *statement, struct event event, long long times) {
+    int slot = event.slot;
     for (long long n = 0; n < times; n++) {
         FOR_EACH_GPU(slot, statement->machine, i) {
-            statement->listener->on_event(i, (unsigned long long)type, (unsigned long long)data);
+            event.slot = i;
+            statement->listener->on_event(&event);
         }
     }
 }
 
-bool state_xid(struct statement *statement) { /* xid GPU NUMBER [TIMES] */
+void report_mig_change(struct statement *statement, int slot) {
+    report(statement, (struct event){slot, NVML_EVENT_MIG_CONFIG_CHANGE, 0, NVML_NO_INSTANCE, NVML_NO_INSTANCE}, 1);
+}
+
+bool state_xid(struct statement *statement) { /* xid GPU NUMBER [TIMES [INSTANCE[/COMPUTE]]] */
     int slot;
     long long number, times;
+    struct event event = {0, NVML_EVENT_XID_CRITICAL_ERROR, 0, NVML_NO_INSTANCE, NVML_NO_INSTANCE};
     if (!find_gpu(statement, statement->words[1], true, &slot) || !count_word(statement, 3, 100000, &times)) return false;
     if (!read_number(statement->words[2], &number) || number < 0)
         return refuse(statement, "\"%.60s\" is not the number of an Xid", statement->words[2]);
-    report(statement, slot, NVML_EVENT_XID_CRITICAL_ERROR, number, times);
+    if (statement->count > 4 && sscanf(statement->words[4], "%u/%u", &event.gpu_instance, &event.compute_instance) < 1)
+        return refuse(statement, "\"%.60s\" is not a GPU instance such as 7 or 7/0", statement->words[4]);
+    event.slot = slot;
+    event.data = (unsigned long long)number;
+    report(statement, event, times);
     return true;
 }
 
@@ -133,6 +153,7 @@ bool state_event(struct statement *statement) { /* event GPU TYPE DATA */
     if (!find_gpu(statement, statement->words[1], true, &slot)) return false;
     if (!read_number(statement->words[2], &type) || type <= 0 || !read_number(statement->words[3], &data) || data < 0)
         return refuse(statement, "type and data of an event are numbers");
-    report(statement, slot, type, data, 1);
+    report(statement,
+           (struct event){slot, (unsigned long long)type, (unsigned long long)data, NVML_NO_INSTANCE, NVML_NO_INSTANCE}, 1);
     return true;
 }

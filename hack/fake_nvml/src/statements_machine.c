@@ -43,7 +43,7 @@ static void describe_plain(struct gpu *gpu) {
     memset(gpu, 0, sizeof *gpu);
     gpu->present = true;
     gpu->numa = -1;
-    gpu->ecc = gpu->mig = UNSUPPORTED;
+    gpu->ecc = gpu->mig = gpu->mig_pending = UNSUPPORTED;
     gpu->persistence = DISABLED;
     gpu->energy_mj = 1LL << 40;
     gpu->events = NVML_EVENT_XID_CRITICAL_ERROR;

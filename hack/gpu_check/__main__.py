@@ -23,6 +23,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 # by NVML's number of the architecture: the description that is likest; any other GPU is newer
 _LIKEST = {5: "dgx1-v100", 6: "t4-pair", 7: "mixed-16", 8: "mixed-16"}
 _NEWEST = "dgx-h100"
+_CUT = "mig-a100"
 _LIBRARY_NOT_FOUND = 12
 
 
@@ -49,6 +50,8 @@ def likest_machine(real: Mapping[str, Any]) -> str:
     """The name of the description to compare with."""
     if not real["gpus"]:
         return "none"
+    if any(len(device) > 1 for gpu in real["gpus"] for device in gpu["mig"]):
+        return _CUT
     return _LIKEST.get(real["gpus"][0]["calls"]["nvmlDeviceGetArchitecture()"].get("value"), _NEWEST)
 
 

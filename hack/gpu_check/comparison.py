@@ -59,6 +59,8 @@ def _answers(survey: Survey) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from gpu["calls"].items()
         for link in gpu["links"]:
             yield from ((f"nvmlDeviceGetNvLink{what}()", answer) for what, answer in link.items())
+        for device in gpu["mig"]:
+            yield from ((f"MIG device: {what}", answer) for what, answer in device.items())
     for pair in survey["pairs"].values():
         yield from pair.items()
     for part in ("events", "wrong use"):

@@ -34,8 +34,16 @@ _OF_A_GPU: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("nvmlDeviceGetTotalEccErrors", (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_AGGREGATE_ECC)),
     ("nvmlDeviceGetMemoryErrorCounter", (1, 0, pynvml.NVML_MEMORY_LOCATION_DRAM)),
     ("nvmlDeviceGetRetiredPages", (pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR,)),
-    ("nvmlDeviceGetMigDeviceHandleByIndex", (0,)),
+    *(("nvmlDeviceGetGpuInstanceProfileInfo", (profile, version)) for profile in (0, 2) for version in (1, 2)),
     *(("nvmlDeviceGetTopologyNearestGpus", (level,)) for level in (10, 20, 30, 40, 50)),
+)
+# What is asked about each MIG device.
+_OF_A_MIG_DEVICE = tuple(
+    f"nvmlDevice{what}"
+    for what in (
+        *("GetUUID", "GetName", "GetIndex", "GetMemoryInfo", "IsMigDeviceHandle", "GetGpuInstanceId"),
+        *("GetComputeInstanceId", "GetAttributes_v2", "GetDeviceHandleFromMigDeviceHandle"),
+    )
 )
 _OF_A_LINK = ("State", "Version", "RemoteDeviceType", "RemotePciInfo")
 _FIELDS = {
@@ -94,7 +102,7 @@ def of_a_gpu(handle: Any) -> dict[str, Any]:
     calls = {named(name, arguments): answer(getattr(pynvml, name), handle, *arguments) for name, arguments in _OF_A_GPU}
     for field, number in _FIELDS.items():
         calls[f"nvmlDeviceGetFieldValues({field})"] = _field(handle, number)
-    return {"calls": calls, "links": _links(handle)}
+    return {"calls": calls, "links": _links(handle), "mig": _mig_devices(handle)}
 
 
 def _field(handle: Any, number: int) -> dict[str, Any]:
@@ -105,6 +113,20 @@ def _field(handle: Any, number: int) -> dict[str, Any]:
     if value.nvmlReturn != pynvml.NVML_SUCCESS:
         return {"error": value.nvmlReturn}
     return {"value": value.value.uiVal, "shape": f"value of type {value.valueType}"}
+
+
+def _mig_devices(handle: Any) -> list[dict[str, Any]]:
+    """Of each index at which there may be one: its handle, and what is answered about it."""
+    devices = []
+    most = answer(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle).get("value", 0)
+    # one where there is none, for the refusal
+    for index in range(max(most, 1)):
+        found = {"handle": answer(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)}
+        if "value" in found["handle"]:
+            device = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            found |= {what: answer(getattr(pynvml, what), device) for what in _OF_A_MIG_DEVICE}
+        devices.append(found)
+    return devices
 
 
 def _links(handle: Any) -> list[dict[str, Any]]:
@@ -141,6 +163,9 @@ def wrong_use(handles: list[Any]) -> dict[str, Any]:
             "a version of memory info that there is not": lambda: pynvml.nvmlDeviceGetMemoryInfo(first, 0x7F000028),
             "a sensor of temperature that there is not": lambda: pynvml.nvmlDeviceGetTemperature(first, 77),
             "P2P status with itself": lambda: pynvml.nvmlDeviceGetP2PStatus(first, first, 2),
+            "the GPU instance of a whole GPU": lambda: pynvml.nvmlDeviceGetGpuInstanceId(first),
+            "attributes of a whole GPU": lambda: pynvml.nvmlDeviceGetAttributes_v2(first),
+            "a profile of instances after the last one": lambda: pynvml.nvmlDeviceGetGpuInstanceProfileInfo(first, 99),
         }
     return {what: answer(probe) for what, probe in probes.items()}
 

@@ -39,6 +39,8 @@ def whole(survey: Survey) -> list[str]:
     lines = [_versions(survey), *unreachable, "", *gpus(survey)]
     if len(survey["gpus"]) > 1:
         lines += ["", *matrix(survey)]
+    if mig := mig_devices(survey):
+        lines += ["", *mig]
     return [*lines, "", *refusals(survey)]
 
 
@@ -97,6 +99,26 @@ def _event_names(types: int) -> str:
 
 def _active(gpu: Mapping[str, Any]) -> int:
     return sum(value(link["State"], 0) == 1 for link in gpu["links"])
+
+
+def mig_devices(survey: Survey) -> list[str]:
+    """A row for each MIG device; none where there is none."""
+    rows = [
+        _mig_row(index, device) for index, gpu in enumerate(survey["gpus"]) for device in gpu["mig"] if len(device) > 1
+    ]
+    return aligned([["GPU", "INSTANCE", "UUID", "MODEL", "MIB", "SLICES"], *rows]) if rows else []
+
+
+def _mig_row(gpu: int, device: Mapping[str, Any]) -> list[str]:
+    attributes = value(device["nvmlDeviceGetAttributes_v2"], {})
+    return [
+        str(gpu),
+        f"{value(device['nvmlDeviceGetGpuInstanceId'])}/{value(device['nvmlDeviceGetComputeInstanceId'])}",
+        str(value(device["nvmlDeviceGetUUID"])),
+        str(value(device["nvmlDeviceGetName"])),
+        str(attributes.get("memorySizeMB", "-")),
+        f"{attributes.get('computeInstanceSliceCount', '-')} of {attributes.get('gpuInstanceSliceCount', '-')}",
+    ]
 
 
 def matrix(survey: Survey) -> list[str]:

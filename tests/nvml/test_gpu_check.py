@@ -22,7 +22,7 @@ def run(environment: Mapping[str, str], folder: Path, *options: str) -> subproce
     return subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("name", ["dgx-h100", "dgx1-v100", "t4-pair", "none"])
+@pytest.mark.parametrize("name", ["dgx-h100", "dgx1-v100", "mig-a100", "t4-pair", "none"])
 def test_a_machine_is_shown_and_is_like_its_description(name: str, tmp_path: Path) -> None:
     done = run(FakeNvml(tmp_path, name).environment(), tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -34,6 +34,30 @@ def test_the_table_shows_the_links_of_gpus(tmp_path: Path) -> None:
     shown = run(FakeNvml(tmp_path, "dgx1-v100").environment(), tmp_path).stdout.splitlines()
     assert "GPU0  X     NV1   NV1   NV2   NV2   SYS   SYS   SYS" in shown
     assert "events 0xb: SingleBitEccError, DoubleBitEccError, XidCriticalError" in shown
+
+
+def test_the_table_shows_mig_devices(tmp_path: Path) -> None:
+    machine = FakeNvml(tmp_path, "mig-a100")
+    machine.destroy(0, 5)
+    machine.create(0, "2g.20gb", compute="1,1")
+    shown = [line.split() for line in run(machine.environment(), tmp_path).stdout.splitlines()]
+    rows = [[row[0], row[1], *row[-5:]] for row in shown if any(word.startswith("MIG-") for word in row)]
+    assert rows[:4] == [
+        ["0", "1/0", "3g.40gb", "40192", "3", "of", "3"],
+        ["0", "5/0", "1c.2g.20gb", "19968", "1", "of", "2"],
+        ["0", "13/0", "1g.10gb", "9856", "1", "of", "1"],
+        ["0", "5/1", "1c.2g.20gb", "19968", "1", "of", "2"],
+    ]
+    assert len(rows) == 4 + 7
+
+
+def test_what_differs_of_a_mig_device_is_reported(tmp_path: Path) -> None:
+    machine = FakeNvml(tmp_path, "mig-a100")
+    machine.break_function("*", "nvmlDeviceGetAttributes_v2", "UNKNOWN")
+    done = run(machine.environment(), tmp_path)
+    assert done.returncode == 0
+    notes = [line.split()[:4] for line in done.stdout.splitlines()]
+    assert ["note", "MIG", "device:", "nvmlDeviceGetAttributes_v2"] in notes
 
 
 def test_differences_are_reported(tmp_path: Path) -> None:
@@ -80,7 +104,7 @@ def test_a_missing_library_is_reported(tmp_path: Path) -> None:
 
 
 def survey(**calls: Any) -> dict[str, Any]:
-    gpu = {"calls": calls, "links": []}
+    gpu = {"calls": calls, "links": [], "mig": []}
     return {"system": {}, "symbols": sorted(calls), "gpus": [gpu], "pairs": {}, "events": {}, "wrong use": {}}
 
 

@@ -64,6 +64,31 @@ FULL: Body = {
 }
 
 
+# one device that is shared, and one that is still held whole
+PARTS: Body = {
+    "total": 84,
+    "healthy": 80,
+    "allocated": 17,
+    "available": 64,
+    "parts": {
+        "placement": "SameParent",
+        "choice": "BinPack",
+        "containers": "Any",
+        "advertise": "Largest",
+        "largestAvailable": 64,
+    },
+    "devices": [
+        device("a", parts={"total": 80, "healthy": 80, "allocated": 16, "available": 64}),
+        device("b", "Unhealthy", reason="Lost", parts={"total": 4, "healthy": 0, "allocated": 1, "available": 0}),
+    ],
+    "devicesOmitted": 0,
+    "allocations": [
+        {"podUID": "uid-1", "container": "main", "parts": [{"parent": "a", "parts": 16, "numbers": "0-14,79"}]},
+        {"podUID": "uid-2", "container": "main", "deviceIDs": ["b"]},
+    ],
+}
+
+
 @pytest.mark.parametrize(
     "status",
     [
@@ -125,6 +150,7 @@ FULL: Body = {
             {"allocations": [allocation("uid", "z", "a"), allocation("uid-2", "a", "b")]},
             id="sorted by pod, one of whose UIDs begins as the other",
         ),
+        pytest.param(PARTS, id="parts"),
         pytest.param({"devices": [device("i" * 128)], "total": 1, "healthy": 1}, id="id of 128"),
         pytest.param({"total": 2**31 - 1}, id="greatest number"),
     ],
@@ -160,29 +186,46 @@ SORTED_ALLOCATIONS = (
         pytest.param({**free("a", "b"), "devices": [device("a"), device("a")]}, SORTED, id="device twice"),
         pytest.param(
             {**free("a"), "total": 2},
-            "status.total: Invalid value: total must be the number of devices listed plus devicesOmitted",
+            "status.total: Invalid value: total must be the number of devices listed, or of their parts, plus devicesOmitted",
             id="a device missing from the list",
         ),
         pytest.param(
             {**free("a"), "devicesOmitted": 1},
-            "total must be the number of devices listed plus devicesOmitted",
+            "total must be the number of devices listed, or of their parts, plus devicesOmitted",
             id="a device too many",
         ),
         pytest.param(
             {**free("a"), "devices": [device("a", "Unhealthy")]},
-            "status.healthy: Invalid value: healthy must be the number of devices whose health is Healthy",
+            "status.healthy: Invalid value: healthy must be the number of devices whose health is Healthy, or of their healthy parts",
             id="healthy miscounted",
         ),
         pytest.param(
             {**ONE_HELD, "allocated": 2, "available": 0, "allocations": [allocation("uid", "main", "a")]},
-            "status.allocated: Invalid value: allocated cannot exceed the device IDs listed in allocations",
+            "status.allocated: Invalid value: allocated cannot exceed the device IDs and parts listed in allocations",
             id="held by nobody",
         ),
         pytest.param(
             {**ONE_HELD, "allocations": []},
-            "allocated cannot exceed the device IDs listed in allocations",
+            "allocated cannot exceed the device IDs and parts listed in allocations",
             id="held, and allocations empty",
         ),
+        pytest.param(
+            {**PARTS, "total": 85}, "total must be the number of devices listed, or of their parts", id="parts"
+        ),
+        pytest.param(
+            {**PARTS, "healthy": 79}, "healthy must be the number of devices whose health", id="healthy parts"
+        ),
+        pytest.param(
+            {**PARTS, "allocations": PARTS["allocations"][:1]},
+            "allocated cannot exceed the device IDs and parts",
+            id="held",
+        ),
+        pytest.param(
+            {"devices": [device("a", parts={"total": 2, "healthy": 2, "allocated": 1, "available": 2})]},
+            "allocated + available, and healthy, cannot exceed total",
+            id="more parts than there are",
+        ),
+        pytest.param({"allocations": [{"podUID": "u", "container": "c"}]}, "has deviceIDs or parts", id="of nothing"),
         pytest.param(
             {"allocations": [allocation("uid-2", "a", "x"), allocation("uid-1", "a", "y")]},
             SORTED_ALLOCATIONS,
@@ -246,6 +289,16 @@ def test_refuses_negative_number(client: Client, number: str) -> None:
             "deviceIDs: Too many: 1025",
             id="1025 device IDs",
         ),
+        pytest.param(
+            {
+                "allocations": [
+                    {"podUID": "u", "container": "c", "parts": [{"parent": "a", "parts": 2, "numbers": "0 1"}]}
+                ]
+            },
+            "numbers in body should match",
+            id="numbers",
+        ),
+        pytest.param({"parts": {"placement": "Near"}}, '"Any", "SameParent", "DistinctParents"', id="rule"),
         pytest.param({"allocations": [allocation("u" * 37, "c", "a")]}, "podUID: Too long", id="pod UID of 37"),
         pytest.param({"endpoint": {"state": "Dead"}}, '"Running", "Stopped", "Gone"', id="endpoint state"),
         pytest.param({"agent": {"runtime": "r" * 17}}, "status.agent.runtime: Too long", id="runtime"),

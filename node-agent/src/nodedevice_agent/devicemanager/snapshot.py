@@ -6,9 +6,10 @@ connected, or which is held but no longer listed, is not healthy, whatever was r
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD, Reason
+from nodedevice_api.parts import PartRules
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
@@ -16,6 +17,7 @@ from nodedevice_agent.devicemanager.cordons import NO_CORDONS
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.omitted_allocations import room
+from nodedevice_agent.devicemanager.parents import ParentView, PartCounts, parent_views
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
 
@@ -31,7 +33,10 @@ MAX_UNHEALTHY_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it."""
+    """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it.
+
+    parts: of a physical device that is shown in place of its parts; it is healthy while one of them is. None for others.
+    """
 
     id: str
     healthy: bool
@@ -41,6 +46,7 @@ class DeviceView:
     cordoned: bool = False
     numa_nodes: tuple[int, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
+    parts: PartCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +76,9 @@ DevicesNotInjected = Callable[[str, str, str], bool]
 class Snapshot:
     """reserved: of the releasing devices, how many the scheduler has already assigned to bound pods that are pending.
 
-    id_error, plugin_message: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES. unhealthy: the first few
-    devices that are not healthy, also where `devices` is cut before them; none while no plugin is connected. remembered_cordons:
+    id_error, plugin_message, part_rules: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES; where the devices are
+    parts, their parents. unhealthy: the first few devices that are not healthy, or have such parts, also where `devices` is cut
+    before them; none while no plugin is connected. remembered_cordons:
     device ID and reason, sorted. unknown_cordons: the first IDs that are no device's. sockets: see Resource. possible_holders: how
     many pods may hold devices unknown here.
     """
@@ -97,6 +104,7 @@ class Snapshot:
     unknown_cordons: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
     possible_holders: int = 0
+    part_rules: PartRules | None = None
 
 
 def is_settling(manager: DeviceManager, resource_name: str) -> bool:
@@ -125,8 +133,8 @@ def snapshot(
     releasing = sum(uid in ended for uid in holders.values())
     missing = [device_id for device_id in holders if device_id not in resource.devices]
     total = len(resource.devices) + len(missing)
-    unhealthy = _unhealthy(resource, missing)
-    named = _named(resource, missing, unhealthy)
+    shown = _shown_by_parent if resource.listed.part_rules is not None else _shown_one_by_one
+    devices, unhealthy_devices = shown(resource, missing)
     unknown = [i for i in resource.cordoned_ids if i not in resource.devices and i not in holders]
     cordoned = len(resource.cordoned_ids) - len(unknown)
     return Snapshot(
@@ -143,8 +151,8 @@ def snapshot(
         is_live=resource.is_live,
         id_error=resource.listed.id_error,
         plugin_message=resource.listed.plugin_message,
-        devices=tuple(_view(resource, device_id) for device_id in named),
-        unhealthy=tuple(_view(resource, device_id) for device_id in unhealthy[:MAX_UNHEALTHY_NAMED]),
+        devices=tuple(devices),
+        unhealthy=tuple(unhealthy_devices),
         held=tuple(
             AllocationView(a, manager.pod(a.pod_uid), a.pod_uid in ended, not_injected(*a.key))
             for a in (manager.book.of_resource(resource_name) if holders else ())
@@ -157,6 +165,7 @@ def snapshot(
         unknown_cordons=tuple(sorted({*unknown} - {ALL_DEVICES, ALL_DEVICES_WORD})[:MAX_UNHEALTHY_NAMED]),
         sockets=resource.sockets,
         possible_holders=len(resource.possible_holders),
+        part_rules=resource.listed.part_rules,
     )
 
 
@@ -170,6 +179,41 @@ def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int
     held = Counter(resource.holders.values())
     lacking = sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in manager.pods.values())
     return min(releasing, max(lacking - available, 0))
+
+
+def _shown_one_by_one(resource: Resource, missing: list[str]) -> tuple[list[DeviceView], list[DeviceView]]:
+    """The devices that are shown, and the first few unhealthy ones."""
+    unhealthy = _unhealthy(resource, missing)
+    named = _named(resource, missing, unhealthy)
+    return [_view(resource, i) for i in named], [_view(resource, i) for i in unhealthy[:MAX_UNHEALTHY_NAMED]]
+
+
+def _shown_by_parent(resource: Resource, missing: list[str]) -> tuple[list[DeviceView], list[DeviceView]]:
+    """The same for parents; while no plugin is connected, those of which a part is held or that are cordoned."""
+    found = parent_views(resource, missing)
+    if not resource.is_live:
+        found = [p for p in found if p.parts.allocated or (p.cordoned and ALL_DEVICES not in resource.cordoned_ids)]
+    views = [_parent_device(resource, parent) for parent in found]
+    unhealthy = [v for v in views if v.parts is not None and v.parts.healthy < v.parts.total]
+    return views[:MAX_NAMED_DEVICES], unhealthy[:MAX_UNHEALTHY_NAMED] if resource.is_live else []
+
+
+def _parent_device(resource: Resource, parent: ParentView) -> DeviceView:
+    """With what its plugin reports of it; else what holds for its parts."""
+    part = _view(resource, parent.example)
+    reported = resource.listed.parents.get(parent.id)
+    view = replace(
+        part,
+        id=parent.id,
+        healthy=parent.parts.healthy > 0,
+        present=parent.present,
+        cordoned=parent.cordoned,
+        attributes=reported.attributes if reported is not None else part.attributes,
+        parts=parent.parts,
+    )
+    if reported is not None and reported.reason and part.reason == Reason.REPORTED_UNHEALTHY:
+        view = replace(view, reason=reported.reason, message=reported.message)
+    return view
 
 
 def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:

@@ -24,7 +24,8 @@ from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, log_failure, pause_seconds
 from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
-from nodedevice_agent.kube.status import Json, cordons_of, is_bulk, is_loss, node_device_status, owned, well_formed
+from nodedevice_agent.kube.observed import Json, cordons_of, well_formed
+from nodedevice_agent.kube.status import is_bulk, is_loss, node_device_status, owned
 from nodedevice_agent.kube.watch_state import number
 from nodedevice_agent.kube.write_queue import WriteQueue
 

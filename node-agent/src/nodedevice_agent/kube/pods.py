@@ -10,6 +10,7 @@ import msgspec
 from lightkube.core import resource as res
 from nodedevice_api import extended_resources
 from nodedevice_api.names import GROUP
+from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, by_numa, each_device_once
 from nodedevice_agent.devicemanager.allocation.container_edits import normalized
@@ -20,8 +21,8 @@ from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, CONFIG_MIRRO
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, api_info, until_done
 from nodedevice_agent.kube.nodedevice import PODS, Publisher
+from nodedevice_agent.kube.observed import cordons_of, held_ids, resource_name_of, well_formed
 from nodedevice_agent.kube.responses import KubeObject
-from nodedevice_agent.kube.status import cordons_of, resource_name_of, well_formed
 from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
@@ -233,7 +234,7 @@ async def recover_checkpoint(cluster: KubeClient, node_name: str) -> Checkpoint:
 def _omits(found: NodeDeviceObject) -> bool:
     status = well_formed(found.status)
     omitted = status.get("allocationsOmitted", 0)
-    omitted += sum(entry.get("deviceIDsOmitted", 0) for entry in status.get("allocations", ()))
+    omitted += sum(held_ids(entry)[1] for entry in status.get("allocations", ()))
     if omitted and resource_name_of(found.spec):
         extra = {"nodedevice": found.metadata.name, "omitted": omitted}
         log.error("NodeDevice status omits allocations; holding the resource back until its pods are gone", extra=extra)
@@ -255,8 +256,11 @@ def _allocations(found: NodeDeviceObject) -> list[Allocation]:
         return []
     status = well_formed(found.status)
     numa = {d["id"]: tuple(d.get("numaNodes", ())) for d in status.get("devices", ())}
-    entries = status.get("allocations", ())
-    return [
-        Allocation(entry["podUID"], entry["container"], resource_name, by_numa(entry["deviceIDs"], numa), None)
-        for entry in entries
-    ]
+    held = [(entry["podUID"], entry["container"], held_ids(entry)[0]) for entry in status.get("allocations", ())]
+    numa |= {i: numa[parent] for _, _, ids in held for i in ids if i not in numa and (parent := _parent(i)) in numa}
+    return [Allocation(uid, container, resource_name, by_numa(ids, numa), None) for uid, container, ids in held if ids]
+
+
+def _parent(device_id: str) -> str:
+    found = parent_and_number(device_id)
+    return found[0] if found is not None else ""

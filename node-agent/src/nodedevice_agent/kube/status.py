@@ -2,24 +2,23 @@
 
 A time stamp is the time of the last change, so it is copied from the observed status while its entry is the same. Equal state
 therefore gives an equal status, after a restart too, and nothing is written.
-Of an observed status, parts of another shape count as absent, and are overwritten: the CRD's schema admits none, but an older or
-newer schema, or none, may have admitted them.
+Malformed parts of an observed status count as absent, and are overwritten.
 Bounds are the CRD's. Above them the numbers stay exact, and lists are truncated and count what they omit.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-import msgspec
-from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
+from nodedevice_api.parts import Advertise, PartRules
 
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, AllocationView, DeviceView, PendingView, Snapshot
-
-Json = dict[str, Any]
+from nodedevice_agent.kube import parts
+from nodedevice_agent.kube.observed import Json
 
 MAX_ALLOCATIONS = 1024
 MAX_IDS = 1024
@@ -69,7 +68,9 @@ def node_device_status(
     """
     devices, omitted = _devices(now, before, wall_time)
     earlier = _by_container(before.get("allocations", ()))
-    held = sorted((_allocation(a, earlier, wall_time) for a in now.held), key=lambda a: (a["podUID"], a["container"]))
+    by_parent = now.part_rules is not None
+    shown = (_allocation(a, earlier, wall_time, by_parent=by_parent) for a in now.held)
+    held = sorted(shown, key=lambda a: (a["podUID"], a["container"]))
     allocations, omitted_allocations = _truncated(held, MAX_ALLOCATIONS)
     earlier = _by_container(before.get("waiting", ()))
     waiting, _ = _truncated([_waiting(w, earlier, wall_time) for w in now.pending], MAX_WAITING)
@@ -85,6 +86,7 @@ def node_device_status(
         "available": now.available,
         "endpoint": _endpoint(now, before, wall_time),
         "agent": {"version": version, "runtime": runtime},
+        **({"parts": _part_rules(now, now.part_rules)} if now.part_rules is not None else {}),
         "devices": devices,
         "devicesOmitted": omitted,
         "allocations": allocations,
@@ -94,6 +96,13 @@ def node_device_status(
         "rememberedCordons": remembered,
         "conditions": _conditions(now, before, wall_time, notes, injectable, _STALE if is_watch_stale else _CURRENT),
     }
+
+
+def _part_rules(now: Snapshot, rules: PartRules) -> Json:
+    # another pod may hold what is unknown here, so one parent has no more than all of them
+    largest = max((device.parts.available for device in now.devices if device.parts is not None), default=0)
+    words = {name: str(word) for name, word in asdict(rules).items()}
+    return {**words, "largestAvailable": min(largest, now.available)}
 
 
 def _endpoint(now: Snapshot, before: Json, wall_time: str) -> Json:
@@ -108,17 +117,17 @@ def _endpoint(now: Snapshot, before: Json, wall_time: str) -> Json:
 def _devices(now: Snapshot, before: Json, wall_time: str) -> tuple[list[Json], int]:
     earlier = {d["id"]: d for d in before.get("devices", ())}
     listed, _ = _truncated([_device(d, earlier.get(d.id, {}), wall_time) for d in now.devices], MAX_NAMED_DEVICES)
-    return listed, now.total - len(listed)
+    return listed, now.total - sum(device["parts"]["total"] if "parts" in device else 1 for device in listed)
 
 
 def _device(device: DeviceView, earlier: Json, wall_time: str) -> Json:
-    shown: Json = {
-        "id": device.id,
-        "health": "Healthy" if device.healthy else "Unhealthy",
-        "presence": "Present" if device.present else "Missing",
-    }
+    shown: Json = {"id": device.id, "health": "Healthy" if device.healthy else "Unhealthy"}
+    if device.parts is None or not device.present:
+        shown["presence"] = "Present" if device.present else "Missing"
     if device.reason:
         shown |= {"reason": device.reason, "message": device.message}
+    if device.parts is not None:
+        shown["parts"] = asdict(device.parts)
     shown["since"] = _since(earlier, shown, wall_time, "health", "presence", "reason")
     if device.cordoned:
         shown["cordonedSince"] = earlier.get("cordonedSince", wall_time)
@@ -133,9 +142,12 @@ def _by_container(entries: Iterable[Json]) -> Mapping[tuple[str, str], Json]:
     return {(entry["podUID"], entry["container"]): entry for entry in entries}
 
 
-def _allocation(held: AllocationView, before: Mapping[tuple[str, str], Json], wall_time: str) -> Json:
+def _allocation(
+    held: AllocationView, before: Mapping[tuple[str, str], Json], wall_time: str, *, by_parent: bool
+) -> Json:
     allocation = held.allocation
-    ids = allocation.device_ids
+    ids: Sequence[str] = allocation.device_ids
+    omitted = 0
     uid = _shown_uid(allocation.pod_uid, held.pod)
     earlier = before.get((uid, allocation.container), {})
     shown: Json = {
@@ -144,11 +156,17 @@ def _allocation(held: AllocationView, before: Mapping[tuple[str, str], Json], wa
         "name": held.pod.name if held.pod else earlier.get("name", ""),
         "podUID": uid,
         "container": allocation.container,
-        "deviceIDs": list(ids[:MAX_IDS]),
         "since": earlier.get("since", wall_time),
     }
-    if len(ids) > MAX_IDS:
-        shown["deviceIDsOmitted"] = len(ids) - MAX_IDS
+    if by_parent:
+        of_parents, ids, omitted = parts.by_parent(ids)
+        # a node holds hundreds of these: no time of its own, which the age of the PodDevice shows
+        shown = {**{k: v for k, v in shown.items() if k != "since"}, "parts": of_parents} if of_parents else shown
+    if ids:
+        shown["deviceIDs"] = list(ids[:MAX_IDS])
+    omitted += max(len(ids) - MAX_IDS, 0)
+    if omitted:
+        shown["deviceIDsOmitted"] = omitted
     if held.releasing:
         shown["releasing"] = True
     if held.not_injected:
@@ -247,13 +265,15 @@ def _healthy(now: Snapshot) -> tuple[str, str, str]:
     if not now.is_live:
         message = f"no device plugin is connected: none of {now.total} devices counts as healthy"
         return "False", Reason.NONE_HEALTHY, message
+    noun = "devices" if now.part_rules is None else "parts"
     shown = [f"{device.id} ({device.reason})" for device in now.unhealthy]
     unhealthy = now.total - now.healthy
     if unhealthy == 0:
-        return "True", Reason.ALL_HEALTHY, _with_plugin_message(f"all {now.total} devices are healthy", now)
-    named = ", ".join(shown) + (", …" if unhealthy > len(shown) else "")
+        return "True", Reason.ALL_HEALTHY, _with_plugin_message(f"all {now.total} {noun} are healthy", now)
+    of_shown = sum(d.parts.total - d.parts.healthy if d.parts is not None else 1 for d in now.unhealthy)
+    named = ", ".join(shown) + (", …" if unhealthy > of_shown else "")
     reason = Reason.NONE_HEALTHY if now.healthy == 0 else Reason.SOME_UNHEALTHY
-    return "False", reason, _with_plugin_message(f"{unhealthy} of {now.total} devices are unhealthy: {named}", now)
+    return "False", reason, _with_plugin_message(f"{unhealthy} of {now.total} {noun} are unhealthy: {named}", now)
 
 
 def _with_plugin_message(message: str, now: Snapshot) -> str:
@@ -285,93 +305,8 @@ def is_bulk(before: Json, after: Json) -> bool:
 
 def _countable(status: Json) -> int:
     injectable = [c.get("status") for c in status.get("conditions", ()) if c.get("type") == Condition.INJECTABLE]
-    counted = ("allocated", "reserved") if injectable == ["False"] else ("allocated", "reserved", "available")
-    numbers = [status.get(key) for key in counted]
+    rules = status.get("parts", {})
+    counts_largest = rules.get("advertise") == Advertise.LARGEST
+    available = rules.get("largestAvailable") if counts_largest else status.get("available")
+    numbers = [status.get("allocated"), status.get("reserved"), 0 if injectable == ["False"] else available]
     return sum(number for number in numbers if isinstance(number, int))
-
-
-# -- the observed status and spec ----------------------------------------------------------------------------------------
-
-
-class _ObservedEndpoint(msgspec.Struct):
-    state: str = ""
-    since: str = ""
-
-
-class _ObservedDevice(msgspec.Struct):
-    id: str
-    health: str = ""
-    since: str = ""
-    cordonedSince: str = ""
-    numaNodes: list[int] = []
-
-
-class _ObservedContainer(msgspec.Struct):
-    podUID: str
-    container: str
-    namespace: str = ""
-    name: str = ""
-    since: str = ""
-
-
-class _ObservedAllocation(_ObservedContainer, kw_only=True):
-    deviceIDs: list[str]
-    deviceIDsOmitted: int = 0
-
-
-class _ObservedWaiting(_ObservedContainer):
-    reason: str = ""
-
-
-class _ObservedCondition(msgspec.Struct):
-    type: str
-    status: str = ""
-    lastTransitionTime: str = ""
-
-
-class _ObservedCordon(msgspec.Struct):
-    id: str
-    reason: str = ""
-
-
-_LISTS: dict[str, type[msgspec.Struct]] = {
-    "devices": _ObservedDevice,
-    "allocations": _ObservedAllocation,
-    "waiting": _ObservedWaiting,
-    "conditions": _ObservedCondition,
-}
-
-
-def well_formed(status: Json) -> Json:
-    """The status without the malformed parts; equal to it when there are none."""
-    kept = dict(status)
-    for key, shape in _LISTS.items():
-        if key in status:
-            kept[key] = list(_fitting(status[key], shape))
-    for key, kind in (("endpoint", _ObservedEndpoint), ("allocationsOmitted", int)):
-        if key in status and not _fits(status[key], kind):
-            del kept[key]
-    return kept
-
-
-def cordons_of(entries: object) -> dict[str, str]:
-    """Of a list of cordons: the device IDs, * for all of them, with the reasons."""
-    return {entry["id"]: entry.get("reason", "") for entry in _fitting(entries, _ObservedCordon)}
-
-
-def resource_name_of(spec: Json) -> str:
-    """Empty where the object does not have a valid resource name."""
-    name = spec.get("resourceName")
-    return name if isinstance(name, str) and not resource_name_problem(name) else ""
-
-
-def _fitting(entries: object, shape: type[msgspec.Struct]) -> Iterable[Json]:
-    return (entry for entry in entries if _fits(entry, shape)) if isinstance(entries, list) else ()
-
-
-def _fits(value: object, shape: type) -> bool:
-    try:
-        msgspec.convert(value, shape)
-    except msgspec.ValidationError:
-        return False
-    return True

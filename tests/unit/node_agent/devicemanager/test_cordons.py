@@ -4,7 +4,7 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.cordons import NO_CORDONS, Cordons
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
-from nodedevice_agent.kube.status import cordons_of
+from nodedevice_agent.kube.observed import cordons_of
 from nodedevice_agent.kubelet.mirror import Mirror
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, is_saved, pod, published, status

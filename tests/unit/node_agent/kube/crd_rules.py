@@ -26,7 +26,18 @@ def _rises(keys: list[Any]) -> bool:
 
 
 def _holdings(status: Json) -> int:
-    return sum(len(a["deviceIDs"]) + a.get("deviceIDsOmitted", 0) for a in status["allocations"])
+    return sum(
+        len(a.get("deviceIDs", ())) + a.get("deviceIDsOmitted", 0) + sum(p["parts"] for p in a.get("parts", ()))
+        for a in status["allocations"]
+    )
+
+
+def _total(device: Json) -> int:
+    return int(device["parts"]["total"]) if "parts" in device else 1
+
+
+def _healthy(device: Json) -> int:
+    return int(device["parts"]["healthy"]) if "parts" in device else int(device["health"] == "Healthy")
 
 
 _RULES: dict[str, Callable[[Json], bool]] = {
@@ -38,13 +49,13 @@ _RULES: dict[str, Callable[[Json], bool]] = {
         lambda s: s["allocated"] + s["releasing"] + s["available"] <= s["total"]
     ),
     "devices must be sorted by id, each id once": lambda s: _rises([d["id"].encode() for d in _listed(s)]),
-    "total must be the number of devices listed plus devicesOmitted": (
-        lambda s: len(_listed(s)) + s["devicesOmitted"] == s["total"]
+    "total must be the number of devices listed, or of their parts, plus devicesOmitted": (
+        lambda s: sum(map(_total, _listed(s))) + s["devicesOmitted"] == s["total"]
     ),
-    "healthy must be the number of devices whose health is Healthy": (
-        lambda s: s["devicesOmitted"] > 0 or sum(d["health"] == "Healthy" for d in _listed(s)) == s["healthy"]
+    "healthy must be the number of devices whose health is Healthy, or of their healthy parts": (
+        lambda s: s["devicesOmitted"] > 0 or sum(map(_healthy, _listed(s))) == s["healthy"]
     ),
-    "allocated cannot exceed the device IDs listed in allocations": (
+    "allocated cannot exceed the device IDs and parts listed in allocations": (
         lambda s: s.get("allocationsOmitted", 0) > 0 or _holdings(s) >= s["allocated"]
     ),
     "allocations must be sorted by podUID and container, each pair once": (

@@ -210,6 +210,22 @@ async def test_a_resource_is_held_back_of_which_a_status_omits_allocations(
     assert [a.device_ids for a in found.allocations] == [("d0",)]
 
 
+async def test_parts_are_recovered_by_their_numbers() -> None:
+    parts = [{"parent": "a", "parts": 3, "numbers": "0-1,5"}, {"parent": "b", "parts": 1, "numbers": "7"}]
+    entry = {"podUID": "u", "container": "c", "parts": parts}
+    status = {"devices": [{"id": "a", "numaNodes": [1]}], "allocations": [entry]}
+    body = {"metadata": {"name": "a"}, "spec": {"resourceName": GPU}, "status": status}
+    (found,) = (await recover_checkpoint(LostCheckpoint(body), "n")).allocations
+    assert found.ids_by_numa == {-1: ("b-7",), 1: ("a-0", "a-1", "a-5")}
+
+
+async def test_parts_that_cannot_be_read_hold_the_resource_back() -> None:
+    entry = {"podUID": "u", "container": "c", "parts": [{"parent": "a", "parts": 1, "numbers": "0-999999"}]}
+    body = {"metadata": {"name": "a"}, "spec": {"resourceName": GPU}, "status": {"allocations": [entry]}}
+    found = await recover_checkpoint(LostCheckpoint(body), "n")
+    assert (found.allocations, found.possible_holders) == ((), {GPU: ("",)})
+
+
 def test_nothing_is_kept_of_a_container_that_asks_for_nothing() -> None:
     (seen,) = from_api(pod({"containers": [container("main", {"cpu": "1"}, **OWN)]})).containers
     assert seen.settings is NO_SETTINGS

@@ -1,0 +1,60 @@
+"""The physical devices of a resource whose devices are parts: how many parts of each there are, and what they are used for."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nodedevice_api.parts import parent_and_number
+
+from nodedevice_agent.devicemanager.resource import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class PartCounts:
+    """total: listed or held. allocated: held, also by a pod that has ended. available: a pod could get them now."""
+
+    total: int = 0
+    healthy: int = 0
+    allocated: int = 0
+    available: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ParentView:
+    """One physical device. example: ID of its first part that is not healthy, else of the first. cordoned: all its parts are."""
+
+    id: str
+    parts: PartCounts
+    example: str
+    cordoned: bool
+    present: bool
+
+
+def parent_id(resource: Resource, device_id: str) -> str:
+    """Of a listed part, what its plugin reports; of a held one that is not listed, what its ID begins with, or the whole ID."""
+    device = resource.devices.get(device_id)
+    if device is not None and device.parent:
+        return device.parent
+    found = parent_and_number(device_id)
+    return found[0] if found is not None else device_id
+
+
+def parent_views(resource: Resource, missing: Iterable[str]) -> list[ParentView]:
+    """Sorted by ID. missing: held devices that are not listed; one that was held whole counts as a part of itself."""
+    parts: dict[str, list[str]] = {}
+    for device_id in (*resource.listed.ids, *missing):
+        parts.setdefault(parent_id(resource, device_id), []).append(device_id)
+    return [_view(resource, parent, parts[parent]) for parent in sorted(parts)]
+
+
+def _view(resource: Resource, parent: str, device_ids: list[str]) -> ParentView:
+    holders = resource.holders
+    unhealthy = [i for i in device_ids if not resource.is_healthy(i)]
+    counts = PartCounts(
+        total=len(device_ids),
+        healthy=len(device_ids) - len(unhealthy),
+        allocated=sum(i in holders for i in device_ids),
+        available=sum(i not in holders and resource.is_usable(i) for i in device_ids),
+    )
+    is_cordoned = bool(resource.cordoned_ids) and all(resource.is_cordoned(i) for i in device_ids)
+    is_present = any(i in resource.devices for i in device_ids)
+    return ParentView(parent, counts, (unhealthy or device_ids)[0], is_cordoned, is_present)

@@ -1,0 +1,123 @@
+"""Decodes the observed status and spec of a NodeDevice.
+
+Parts of another shape count as absent: the CRD's schema admits none, but an older or newer schema, or none, may have admitted them.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from nodedevice_api.extended_resources import resource_name_problem
+
+from nodedevice_agent.kube.parts import part_ids
+
+Json = dict[str, Any]
+
+# A container holds at most as many as a NodeDevice can name.
+_MAX_HELD = 131_072
+
+
+class _ObservedEndpoint(msgspec.Struct):
+    state: str = ""
+    since: str = ""
+
+
+class _ObservedRules(msgspec.Struct):
+    advertise: str = ""
+    largestAvailable: int = 0
+
+
+class _ObservedDevice(msgspec.Struct):
+    id: str
+    health: str = ""
+    since: str = ""
+    cordonedSince: str = ""
+    numaNodes: list[int] = []
+
+
+class _ObservedContainer(msgspec.Struct):
+    podUID: str
+    container: str
+    namespace: str = ""
+    name: str = ""
+    since: str = ""
+
+
+class _ObservedParts(msgspec.Struct):
+    parent: str
+    parts: int
+    numbers: str
+
+
+class _ObservedAllocation(_ObservedContainer, kw_only=True):
+    deviceIDs: list[str] = []
+    deviceIDsOmitted: int = 0
+    parts: list[_ObservedParts] = []
+
+
+class _ObservedWaiting(_ObservedContainer):
+    reason: str = ""
+
+
+class _ObservedCondition(msgspec.Struct):
+    type: str
+    status: str = ""
+    lastTransitionTime: str = ""
+
+
+class _ObservedCordon(msgspec.Struct):
+    id: str
+    reason: str = ""
+
+
+_LISTS: dict[str, type[msgspec.Struct]] = {
+    "devices": _ObservedDevice,
+    "allocations": _ObservedAllocation,
+    "waiting": _ObservedWaiting,
+    "conditions": _ObservedCondition,
+}
+
+
+def well_formed(status: Json) -> Json:
+    """The status without the malformed parts; equal to it when there are none."""
+    kept = dict(status)
+    for key, shape in _LISTS.items():
+        if key in status:
+            kept[key] = list(_fitting(status[key], shape))
+    for key, kind in (("endpoint", _ObservedEndpoint), ("allocationsOmitted", int), ("parts", _ObservedRules)):
+        if key in status and not _fits(status[key], kind):
+            del kept[key]
+    return kept
+
+
+def held_ids(allocation: Json) -> tuple[list[str], int]:
+    """Of a well-formed entry of status.allocations: the devices, and how many are omitted; an invalid entry omits all its parts."""
+    ids, omitted = list(allocation.get("deviceIDs", ())), allocation.get("deviceIDsOmitted", 0)
+    parts = allocation.get("parts", ())
+    try:
+        return ids + part_ids(parts, _MAX_HELD), omitted
+    except ValueError:
+        return ids, omitted + max(sum(entry["parts"] for entry in parts), 1)
+
+
+def cordons_of(entries: object) -> dict[str, str]:
+    """Of a list of cordons: the device IDs, * for all of them, with the reasons."""
+    return {entry["id"]: entry.get("reason", "") for entry in _fitting(entries, _ObservedCordon)}
+
+
+def resource_name_of(spec: Json) -> str:
+    """Empty where the object does not have a valid resource name."""
+    name = spec.get("resourceName")
+    return name if isinstance(name, str) and not resource_name_problem(name) else ""
+
+
+def _fitting(entries: object, shape: type[msgspec.Struct]) -> Iterable[Json]:
+    return (entry for entry in entries if _fits(entry, shape)) if isinstance(entries, list) else ()
+
+
+def _fits(value: object, shape: type) -> bool:
+    try:
+        msgspec.convert(value, shape)
+    except msgspec.ValidationError:
+        return False
+    return True

@@ -1,0 +1,72 @@
+"""Parts of devices in a status: which parts of each physical device a container holds, as ranges of their numbers.
+
+`{"parent": "GPU-1f2e", "parts": 17, "numbers": "0-15,40"}` stands for GPU-1f2e-0 to GPU-1f2e-15, and GPU-1f2e-40.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+from nodedevice_api.parts import MAX_PART_DIGITS, parent_and_number, part_id
+
+# The CRD's bounds.
+MAX_PARENTS = 64
+MAX_NUMBERS_CHARACTERS = 2048
+_NUMBER = rf"[0-9]{{1,{MAX_PART_DIGITS}}}"
+_RANGE = re.compile(rf"({_NUMBER})(?:-({_NUMBER}))?")
+
+
+def by_parent(device_ids: Iterable[str]) -> tuple[list[dict[str, Any]], list[str], int]:
+    """Entries sorted by parent; the IDs that are none of a part; and how many parts the bounds leave out."""
+    numbers: dict[str, list[int]] = {}
+    others = []
+    for device_id in device_ids:
+        found = parent_and_number(device_id)
+        if found is None:
+            others.append(device_id)
+        else:
+            numbers.setdefault(found[0], []).append(found[1])
+    entries = [_entry(parent, sorted(numbers[parent])) for parent in sorted(numbers)[:MAX_PARENTS]]
+    omitted = sum(map(len, numbers.values())) - sum(entry["parts"] for entry in entries)
+    return entries, others, omitted
+
+
+def part_ids(entries: Iterable[dict[str, Any]], at_most: int) -> list[str]:
+    """The parts of such entries. Raises ValueError for an invalid one, or for more than `at_most` parts."""
+    found = []
+    for entry in entries:
+        numbers = [*_numbers(entry["numbers"], at_most)]
+        if len(numbers) != entry["parts"]:
+            raise ValueError(f"{entry['parent']}: {entry['parts']} parts, but {len(numbers)} numbers")
+        found += [part_id(entry["parent"], number) for number in numbers]
+        if len(found) > at_most:
+            raise ValueError(f"more than {at_most} parts")
+    return found
+
+
+def _entry(parent: str, numbers: list[int]) -> dict[str, Any]:
+    text, count = "", 0
+    # the numbers of one range grow as fast as their positions
+    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in group]
+        one = str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
+        longer = f"{text},{one}" if text else one
+        if len(longer) > MAX_NUMBERS_CHARACTERS:
+            break
+        text, count = longer, count + len(members)
+    return {"parent": parent, "parts": count, "numbers": text}
+
+
+def _numbers(text: str, at_most: int) -> Iterator[int]:
+    """Raises ValueError."""
+    last = -1
+    for one in text.split(","):
+        match = _RANGE.fullmatch(one)
+        first, end = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if not last < first <= end:
+            raise ValueError(f"numbers {text[:40]!a} are no ascending ranges such as 0-15,40")
+        if end - first >= at_most:
+            raise ValueError(f"more than {at_most} parts")
+        yield from range(first, end + 1)
+        last = end

@@ -1,0 +1,59 @@
+"""Parts as ranges of numbers: every holding comes back as it was written."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_api.parts import part_id
+
+from nodedevice_agent.kube.observed import held_ids
+from nodedevice_agent.kube.parts import MAX_NUMBERS_CHARACTERS, MAX_PARENTS, by_parent, part_ids
+
+PARENTS = st.sampled_from(["GPU-1", "GPU-2-a", "a-0"])
+HELD = st.frozensets(st.tuples(PARENTS, st.integers(0, 200)))
+
+
+@given(HELD)
+def test_ranges_are_read_as_they_were_written(held: frozenset[tuple[str, int]]) -> None:
+    ids = sorted(part_id(parent, number) for parent, number in held)
+    entries, others, omitted = by_parent(ids)
+    assert (others, omitted) == ([], 0)
+    assert sorted(part_ids(entries, 1000)) == ids
+
+
+def test_consecutive_numbers_are_one_range() -> None:
+    ids = [part_id("GPU-1", number) for number in (0, 1, 2, 10, 11, 40)]
+    assert by_parent([*ids, "whole"]) == ([{"parent": "GPU-1", "parts": 6, "numbers": "0-2,10-11,40"}], ["whole"], 0)
+
+
+def test_what_exceeds_the_bounds_is_counted() -> None:
+    scattered = [part_id("GPU-1", 2 * number) for number in range(2000)]
+    (entry,), _, omitted = by_parent(scattered)
+    assert len(entry["numbers"]) <= MAX_NUMBERS_CHARACTERS
+    assert entry["parts"] + omitted == 2000
+    assert len(part_ids([entry], 2000)) == entry["parts"]
+    entries, _, omitted = by_parent([part_id(f"g{index:03}", 0) for index in range(MAX_PARENTS + 3)])
+    assert (len(entries), omitted) == (MAX_PARENTS, 3)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"parent": "a", "parts": 2, "numbers": "0"},
+        {"parent": "a", "parts": 1, "numbers": ""},
+        {"parent": "a", "parts": 2, "numbers": "1-0"},
+        {"parent": "a", "parts": 2, "numbers": "1,0"},
+        {"parent": "a", "parts": 2, "numbers": "0,0"},
+        {"parent": "a", "parts": 1, "numbers": "-1"},
+        {"parent": "a", "parts": 1, "numbers": "x"},
+        {"parent": "a", "parts": 999_999, "numbers": "0-999998"},
+        {"parent": "a", "parts": 1, "numbers": "9" * 5000},
+    ],
+)
+def test_invalid_ranges_hold_the_resource_back(entry: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="parts|numbers"):
+        part_ids([entry], 131_072)
+    ids, omitted = held_ids({"deviceIDs": ["b"], "parts": [entry]})
+    assert ids == ["b"]
+    assert omitted >= 1

@@ -1,0 +1,115 @@
+"""A resource whose devices are parts: shown by physical device, within the API's bounds."""
+
+import json
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from nodedevice_api.parts import PartRules, Placement, part_id
+
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.kube.status import is_loss
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
+from tests.unit.node_agent.devicemanager.scenario import status as status_of
+from tests.unit.node_agent.kube import crd_rules
+
+Json = dict[str, Any]
+MONDAY = "2026-01-05T00:00:00Z"
+RULES = PartRules(Placement.SAME_PARENT)
+ATTRIBUTES = (("memoryBytes", "85899345920"), ("model", "NVIDIA H100 80GB HBM3"), ("pciBusID", "0000:1b:00.0"))
+
+
+def parts(parent: str, count: int, healthy: int | None = None, **more: Any) -> list[Device]:
+    good = count if healthy is None else healthy
+    return [Device(part_id(parent, n), n < good, parent=parent, **more) for n in range(count)]
+
+
+def node(*devices: Device, parents: tuple[Device, ...] = (), rules: PartRules = RULES) -> Scenario:
+    scenario = Scenario()
+    scenario.connect()
+    by_id = {parent.id: parent for parent in parents}
+    scenario.happens("listed", GPU, 1, accept(devices, part_rules=rules, parents=by_id))
+    return scenario
+
+
+def status(scenario: Scenario, before: Json | None = None) -> Json:
+    shown = status_of(scenario, before or {}, MONDAY)
+    assert crd_rules.problems(shown) == []
+    return shown
+
+
+def test_parents_are_shown_with_the_numbers_of_their_parts() -> None:
+    gpus = Device("a", attributes=ATTRIBUTES)
+    scenario = node(*parts("a", 8), *parts("b", 4, healthy=3, numa_nodes=(1,)), parents=(gpus,))
+    scenario.run(pod("p", gpu=3))
+    shown = status(scenario)
+    assert shown["parts"] == {
+        "placement": "SameParent",
+        "choice": "BinPack",
+        "containers": "Any",
+        "advertise": "Sum",
+        "largestAvailable": max(device["parts"]["available"] for device in shown["devices"]),
+    }
+    assert [device["id"] for device in shown["devices"]] == ["a", "b"]
+    first, second = shown["devices"]
+    assert first["attributes"] == dict(ATTRIBUTES)
+    assert second["numaNodes"] == [1]
+    assert (second["health"], second["reason"]) == ("Healthy", "ReportedUnhealthy")
+    assert second["parts"]["healthy"] == 3
+    assert sum(device["parts"]["allocated"] for device in shown["devices"]) == 3
+    assert (shown["total"], shown["healthy"], shown["allocated"], shown["available"]) == (12, 11, 3, 8)
+    (held,) = shown["allocations"]
+    assert "deviceIDs" not in held
+    assert [entry["parts"] for entry in held["parts"]] == [3]
+
+
+def test_a_parent_without_a_healthy_part_has_its_own_reason() -> None:
+    lost = Device("a", reason="GpuLost", message="the GPU is off the bus: reboot the node")
+    shown = status(node(*parts("a", 2, healthy=0), *parts("b", 2), parents=(lost,)))
+    assert [(d["id"], d["health"], d.get("reason")) for d in shown["devices"]] == [
+        ("a", "Unhealthy", "GpuLost"),
+        ("b", "Healthy", None),
+    ]
+    (healthy,) = (c for c in shown["conditions"] if c["type"] == "Healthy")
+    assert healthy["message"] == "2 of 4 parts are unhealthy: a (GpuLost)"
+
+
+def test_a_device_that_was_held_whole_is_one_more_of_its_parts() -> None:
+    scenario = Scenario.with_plugin(["a"])
+    scenario.run(pod("p", gpu=1))
+    scenario.connect(endpoint=2)
+    scenario.happens("listed", GPU, 2, accept(parts("a", 4), part_rules=RULES))
+    shown = status(scenario)
+    (device,) = shown["devices"]
+    assert (device["id"], device["parts"]["total"], device["parts"]["allocated"]) == ("a", 5, 1)
+    assert shown["allocations"][0]["deviceIDs"] == ["a"]
+
+
+def test_without_a_plugin_only_parents_in_use_are_shown() -> None:
+    scenario = node(*parts("a", 4), *parts("b", 4)).run(pod("p", gpu=1))
+    held = status(scenario)["allocations"][0]["parts"][0]["parent"]
+    scenario.disconnect()
+    shown = status(scenario)
+    assert [(d["id"], d["health"], d["parts"]["healthy"]) for d in shown["devices"]] == [(held, "Unhealthy", 0)]
+    assert (shown["total"], shown["devicesOmitted"]) == (8, 4)
+
+
+def test_fewer_parts_on_the_largest_parent_are_a_loss_where_that_is_advertised() -> None:
+    before = {"allocated": 4, "reserved": 0, "available": 8, "parts": {"advertise": "Largest", "largestAvailable": 6}}
+    assert is_loss(before, before | {"parts": {"advertise": "Largest", "largestAvailable": 5}})
+    assert not is_loss(before, before | {"available": 7})
+
+
+@pytest.mark.parametrize(("pods", "kib"), [(40, 12), (110, 40)])
+def test_eight_gpus_of_80_units_within_the_size_that_is_promised(pods: int, kib: int) -> None:
+    uuids = [f"GPU-{UUID(int=2**127 + 7919 * index)}" for index in range(8)]
+    parents = tuple(Device(uuid, attributes=ATTRIBUTES) for uuid in uuids)
+    scenario = node(*(part for uuid in uuids for part in parts(uuid, 80, numa_nodes=(0,))), parents=parents)
+    names = [f"training-{index:05}" for index in range(pods)]
+    uids = [str(UUID(int=2**126 + 104729 * index)) for index in range(pods)]
+    scenario.run(*(replace(pod(uid, gpu=5), name=name) for uid, name in zip(uids, names, strict=True)))
+    shown = status(scenario)
+    assert shown["allocated"] == 5 * pods
+    assert len(json.dumps(shown, separators=(",", ":"))) <= kib * 1024

@@ -196,7 +196,7 @@ SORTED_ALLOCATIONS = (
         ),
         pytest.param(
             {**free("a"), "devices": [device("a", "Unhealthy")]},
-            "status.healthy: Invalid value: healthy must be the number of devices whose health is Healthy, or of their healthy parts",
+            "status.healthy: Invalid value: healthy must be the number of devices whose health is Healthy, or of their healthy",
             id="healthy miscounted",
         ),
         pytest.param(

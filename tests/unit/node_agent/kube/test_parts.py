@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_api.parts import part_id
-
 from nodedevice_agent.kube.observed import held_ids
 from nodedevice_agent.kube.parts import MAX_NUMBERS_CHARACTERS, MAX_PARENTS, by_parent, part_ids
+from nodedevice_api.parts import part_id
 
 PARENTS = st.sampled_from(["GPU-1", "GPU-2-a", "a-0"])
 HELD = st.frozensets(st.tuples(PARENTS, st.integers(0, 200)))
@@ -52,7 +51,7 @@ def test_what_exceeds_the_bounds_is_counted() -> None:
     ],
 )
 def test_invalid_ranges_hold_the_resource_back(entry: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="parts|numbers"):
+    with pytest.raises(ValueError, match=r"parts|numbers"):
         part_ids([entry], 131_072)
     ids, omitted = held_ids({"deviceIDs": ["b"], "parts": [entry]})
     assert ids == ["b"]

@@ -6,10 +6,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from nodedevice_api.parts import PartRules, Placement, part_id
-
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.kube.status import is_loss
+from nodedevice_api.parts import PartRules, Placement, part_id
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
 from tests.unit.node_agent.devicemanager.scenario import status as status_of

@@ -41,6 +41,9 @@ class DeviceManager:
     allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; always where nothing is set.
     """
 
+    # whether it allocates; else somebody else does, and may know of other allocations
+    is_allocating = True
+
     def __init__(
         self,
         now: float,

@@ -26,6 +26,7 @@ class EndpointState(Enum):
 class PluginOptions:
     pre_start_required: bool = False
     get_preferred_allocation_available: bool = False
+    holdings_required: bool = False
 
 
 @dataclass(slots=True)

@@ -69,6 +69,14 @@ def device_list(octets: bytes, known: ListedDevices = NO_DEVICES) -> ListedDevic
     return accept(_devices(message, details), plugin_message, known, rules, _parents(details.parents))
 
 
+def holdings_required(octets: bytes) -> bool:
+    """Of a DevicePluginOptions: whether the plugin serves DeviceHoldings. Another vendor may use our field number for anything."""
+    try:
+        return device_details_pb2.PluginOptionsDetails.FromString(octets).holdings_required
+    except DecodeError:
+        return False
+
+
 def _details(octets: bytes) -> DeviceListDetails:
     """The same bytes decoded as our extension of the message; empty if they are no such message, or for a huge list.
 

@@ -16,12 +16,14 @@ from typing import Self, TypeVar
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
+from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import TokenBucket
 
 from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.allocation.holdings import Holding
 from nodedevice_agent.devicemanager.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.deviceplugin import codec
@@ -37,6 +39,8 @@ PREFERRED_SECONDS = 5.0
 ALLOCATE_SECONDS = 30.0
 # the only timeout that the kubelet has
 PRE_START_SECONDS = 30.0
+# A plugin may have to remove directories; it is not called to allocate meanwhile.
+SYNC_SECONDS = 30.0
 # Of reconnecting at the start, concurrent and short: no plugin can register meanwhile.
 RECONNECT_SECONDS = 1.0
 # Enough for the longest accepted list. The kubelet accepts 4 MiB and drops plugins that list more (kubernetes#109304).
@@ -61,6 +65,7 @@ _INVALID = "the response is not a message of the device plugin API"
 _CLOSED = "the connection was closed before it responded: the plugin has stopped, or has registered again"
 
 _SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"].full_name
+_HOLDINGS: str = device_details_pb2.DESCRIPTOR.services_by_name["DeviceHoldings"].full_name
 _EMPTY: bytes = api_pb2.Empty().SerializeToString()
 _Response = TypeVar("_Response", bound=Message)
 
@@ -173,14 +178,31 @@ class PluginConnection:
         request = api_pb2.PreStartContainerRequest(devices_ids=device_ids)
         await self._call("PreStartContainer", request, api_pb2.PreStartContainerResponse, PRE_START_SECONDS)
 
+    async def sync_holdings(self, holdings: Iterable[Holding]) -> None:
+        """These are all holdings of its resource. Raises PluginFailed."""
+        wire = (
+            device_details_pb2.Holding(
+                pod_uid=held.pod_uid, container=held.container, device_ids=held.device_ids, response=held.response
+            )
+            for held in holdings
+        )
+        request = device_details_pb2.Holdings(holdings=wire)
+        await self._call("Sync", request, device_details_pb2.HoldingsSynced, SYNC_SECONDS, service=_HOLDINGS)
+
     async def _call(
-        self, call: str, request: Message, response: type[_Response], seconds: float, max_bytes: int = _MAX_SMALL_BYTES
+        self,
+        call: str,
+        request: Message,
+        response: type[_Response],
+        seconds: float,
+        max_bytes: int = _MAX_SMALL_BYTES,
+        service: str = _SERVICE,
     ) -> _Response:
         """Raises PluginFailed for every way in which the call can fail, also when its connection is closed meanwhile."""
         if self._is_closed:
             raise PluginFailed(self.resource_name, call, _CLOSED)
         try:
-            octets = await _method(self._channel, call)(request.SerializeToString(), timeout=seconds)
+            octets = await _method(self._channel, call, service)(request.SerializeToString(), timeout=seconds)
             return _decoded(self.resource_name, call, octets, response, max_bytes)
         except PluginFailed:
             raise
@@ -254,8 +276,10 @@ async def _device_list(octets: bytes, known: ListedDevices) -> ListedDevices:
     return await asyncio.to_thread(codec.device_list, octets, known)
 
 
-def _method(channel: grpc.aio.Channel, call: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
-    return channel.unary_unary(f"/{_SERVICE}/{call}")
+def _method(
+    channel: grpc.aio.Channel, call: str, service: str = _SERVICE
+) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
+    return channel.unary_unary(f"/{service}/{call}")
 
 
 async def _options(resource_name: str, socket: Path, channel: grpc.aio.Channel) -> PluginOptions:
@@ -271,7 +295,8 @@ async def _options(resource_name: str, socket: Path, channel: grpc.aio.Channel) 
     except grpc.RpcError as exc:
         raise PluginFailed(resource_name, call, f"failed to get device plugin options: {rpc_error_text(exc)}") from exc
     options = _decoded(resource_name, call, octets, api_pb2.DevicePluginOptions, _MAX_SMALL_BYTES)
-    return PluginOptions(options.pre_start_required, options.get_preferred_allocation_available)
+    holdings_required = codec.holdings_required(octets)
+    return PluginOptions(options.pre_start_required, options.get_preferred_allocation_available, holdings_required)
 
 
 def _decoded(resource_name: str, call: str, octets: bytes, response: type[_Response], max_bytes: int) -> _Response:

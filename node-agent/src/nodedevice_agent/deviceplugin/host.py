@@ -29,6 +29,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_connection_limit
 from nodedevice_agent.deviceplugin.codec import allocate_details
 from nodedevice_agent.deviceplugin.connection import PluginConnection, reconnect
+from nodedevice_agent.deviceplugin.holdings import HoldingsSync
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.errors import PluginFailed
@@ -74,6 +75,8 @@ class PluginHost:
         self._on_problem = on_problem
         # by endpoint
         self._connections: dict[int, PluginConnection] = {}
+        # by resource name, of plugins that require it
+        self._holdings: dict[str, HoldingsSync] = {}
         # being opened: path and resource name
         self._opening: list[tuple[str, str]] = []
         # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
@@ -204,6 +207,15 @@ class PluginHost:
             extra = {"resource_name": resource_name, "sockets": list(sockets)[:_MAX_KEPT]}
             log.warning("resource is served by several device plugins; the newest list counts", extra=extra)
         self._tasks.create_task(self._follow_plugin(endpoint, connection))
+        if connection.options.holdings_required and resource_name not in self._holdings:
+            self._holdings[resource_name] = HoldingsSync(self.manager, resource_name, self.newest, self.effects_done)
+            self._tasks.create_task(self._sync_holdings(resource_name))
+
+    async def _sync_holdings(self, resource_name: str) -> None:
+        try:
+            await self._holdings[resource_name].run()
+        finally:
+            del self._holdings[resource_name]
 
     async def _follow_plugin(self, endpoint: int, connection: PluginConnection) -> None:
         extra = {"resource_name": connection.resource_name, "socket": connection.socket.name}

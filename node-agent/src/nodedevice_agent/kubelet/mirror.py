@@ -23,6 +23,8 @@ class Mirror(DeviceManager):
     topology: the NUMA nodes by which the kubelet is given preferred devices; no pod is refused for it.
     """
 
+    is_allocating = False
+
     def __init__(
         self,
         now: float,

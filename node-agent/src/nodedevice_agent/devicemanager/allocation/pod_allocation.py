@@ -162,7 +162,7 @@ class PodAllocation:
     def advance(self, request: DeviceRequest, device_ids: tuple[str, ...]) -> None:
         """The current request has its devices; continue with the next one."""
         _update_reusable(self._reusable.setdefault(request.resource_name, set()), request, device_ids)
-        self.request = next(self._later, None)
+        self.request, self.chosen = next(self._later, None), ()
 
     def has_lost_device(self, request: DeviceRequest) -> bool:
         """Whether a device that was chosen so far, allocated or for the current request, has become unusable."""

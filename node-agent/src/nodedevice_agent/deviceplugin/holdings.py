@@ -1,0 +1,75 @@
+"""Sends the holdings of a resource to a device plugin that requires them: once after it has connected, and when one has ended.
+
+Level-triggered: whatever happened meanwhile, the newest holdings are sent. One call is in flight at a time, and is retried with a
+backoff. Allocate waits for it: else a plugin could remove what it made for that Allocate, as the holdings do not include it yet.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from nodedevice_common.pacing import Backoff
+
+from nodedevice_agent.devicemanager.allocation.holdings import Holding, SyncedHoldings, holdings
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.deviceplugin.connection import PluginConnection
+from nodedevice_agent.errors import PluginFailed
+
+log = logging.getLogger(__name__)
+
+_FIRST_RETRY_SECONDS = 1.0
+_LONGEST_RETRY_SECONDS = 60.0
+
+
+class HoldingsSync:
+    """Of one resource. connection: of that name, for that call, may raise PluginFailed. changed: set for a moment whenever the
+    manager's state may have changed.
+    """
+
+    def __init__(
+        self,
+        manager: DeviceManager,
+        resource_name: str,
+        connection: Callable[[str, str], PluginConnection],
+        changed: asyncio.Event,
+    ) -> None:
+        self._manager = manager
+        self._resource_name = resource_name
+        self._connection = connection
+        self._changed = changed
+        self._synced = SyncedHoldings()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    async def allocating(self, pod_uid: str, container: str) -> None:
+        """Allocate is about to be called. Returns once no Sync is in flight, and the call may be sent."""
+        await self._is_idle.wait()
+        self._synced.allocating((pod_uid, container))
+
+    async def run(self) -> None:
+        """Until the resource is forgotten."""
+        backoff = Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
+        while (resource := self._manager.resources.get(self._resource_name)) is not None:
+            current = holdings(self._manager, self._resource_name)
+            endpoint = resource.endpoint if resource.options.holdings_required else None
+            if current is None or endpoint is None or not self._synced.is_due(endpoint, current):
+                await self._changed.wait()
+                continue
+            try:
+                await self._send(current)
+            except PluginFailed as exc:
+                delay = backoff.next()
+                extra = {"resource_name": self._resource_name, "error": str(exc), "retry_in_seconds": delay}
+                log.warning("sending holdings to device plugin failed; retrying", extra=extra)
+                await asyncio.sleep(delay)
+            else:
+                self._synced.synced(endpoint, current)
+                backoff.reset()
+
+    async def _send(self, current: tuple[Holding, ...]) -> None:
+        """Raises PluginFailed."""
+        self._is_idle.clear()
+        try:
+            await self._connection(self._resource_name, "Sync").sync_holdings(current)
+        finally:
+            self._is_idle.set()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import grpc
 import grpc.aio
+from nodedevice_api import device_details_pb2, device_details_pb2_grpc
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 StreamEnd = Literal["never", "at_once", "after_first"]
@@ -48,6 +49,8 @@ class Knobs:
     preferred_empty: bool = False
     pre_start_error: RpcFailure | None = None
     pre_start_gate: asyncio.Event | None = None
+    sync_error: RpcFailure | None = None
+    sync_gate: asyncio.Event | None = None
     options_error: RpcFailure | None = None
     options_gate: asyncio.Event | None = None
     # How ListAndWatch ends by itself, and with which error if any.
@@ -115,6 +118,7 @@ class FakePlugin:
     devices: Mapping[str, FakeDevice] = field(default_factory=dict)
     pre_start_required: bool = False
     preferred_available: bool = False
+    holdings_required: bool = False
     socket_name: str = ""
     knobs: Knobs = field(default_factory=Knobs)
     calls: list[Call] = field(default_factory=list)
@@ -150,6 +154,7 @@ class FakePlugin:
         self._end_streams = False
         self._server = grpc.aio.server()
         api_pb2_grpc.add_DevicePluginServicer_to_server(_Service(self), self._server)
+        device_details_pb2_grpc.add_DeviceHoldingsServicer_to_server(_Holdings(self), self._server)
         self._server.add_insecure_port(f"unix:{self.socket_path}")
         await self._server.start()
 
@@ -234,9 +239,12 @@ class FakePlugin:
 
     def wire_options(self) -> api_pb2.DevicePluginOptions:
         """What the fake says it wants."""
-        return api_pb2.DevicePluginOptions(
+        options = api_pb2.DevicePluginOptions(
             pre_start_required=self.pre_start_required, get_preferred_allocation_available=self.preferred_available
         )
+        details = device_details_pb2.PluginOptionsDetails(holdings_required=self.holdings_required)
+        options.MergeFromString(details.SerializeToString())
+        return options
 
     async def record(self, call: Call) -> None:
         """Remember a call and wake who waits for it."""
@@ -347,6 +355,20 @@ class _Service(api_pb2_grpc.DevicePluginServicer):
         await self._plugin.record(Call("PreStartContainer", tuple(request.devices_ids), request))
         await _hold_or_fail(context, self._plugin.knobs.pre_start_gate, self._plugin.knobs.pre_start_error)
         return api_pb2.PreStartContainerResponse()
+
+
+class _Holdings(device_details_pb2_grpc.DeviceHoldingsServicer):
+    """Records the holdings of each call."""
+
+    def __init__(self, plugin: FakePlugin) -> None:
+        self._plugin = plugin
+
+    async def Sync(self, request: device_details_pb2.Holdings, context: Context) -> device_details_pb2.HoldingsSynced:
+        knobs = self._plugin.knobs
+        held = tuple(f"{holding.pod_uid}/{holding.container}" for holding in request.holdings)
+        await self._plugin.record(Call("Sync", held, request))
+        await _hold_or_fail(context, knobs.sync_gate, knobs.sync_error)
+        return device_details_pb2.HoldingsSynced()
 
 
 def service_of(plugin: FakePlugin) -> api_pb2_grpc.DevicePluginServicer:

@@ -311,6 +311,9 @@ class PluginHost:
             if not self.manager.allocator.is_awaited(effect.ticket):
                 # the pod has ended meanwhile, and the plugin must not take the call for another's
                 return
+        holdings = self._holdings.get(effect.resource_name)
+        if holdings is not None:
+            await holdings.allocating(effect.pod_uid, effect.container)
         try:
             connection = self._connection(effect.endpoint, effect.resource_name, "Allocate")
             with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():

@@ -9,7 +9,7 @@ from pathlib import Path
 from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RESCAN_SECONDS, RegisteredSocket
-from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DevicePluginService, DeviceSource
+from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceSource, service_of
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.source import GenericSource
@@ -37,7 +37,7 @@ async def serve(
         socket_name(source.resource_name),
         plugin_dir,
         watcher,
-        make_service=partial(DevicePluginService, source),
+        make_service=partial(service_of, source),
         rescan_seconds=rescan_seconds,
     )
     source.refresh()

@@ -8,15 +8,16 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import grpc
 import grpc.aio
-from nodedevice_api import device_details_pb2
+from google.protobuf.message import DecodeError
+from nodedevice_api import device_details_pb2, device_details_pb2_grpc
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.parts import PartRules
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
@@ -24,6 +25,8 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
+    ContainerIdentity,
+    HeldDevices,
     PluginDevice,
     free_ids,
     known_ids,
@@ -97,11 +100,25 @@ class DeviceSource(Protocol):
     async def run(self) -> None:
         """Keep the list up to date until cancelled."""
 
-    def allocate(self, device_ids: list[str]) -> ContainerAllocation:
-        """What a container with these devices needs. device_ids: of the latest list, sorted. Raises AllocationRefused."""
+    def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
+        """What a container with these devices needs. device_ids: of the latest list, sorted. Raises AllocationRefused.
+
+        container: whose devices these are; None where a kubelet calls.
+        """
 
     def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
         """Which `size` devices to allocate together: all of must_include, the others of the free ones, which are enough."""
+
+
+@runtime_checkable
+class KeepsForContainers(Protocol):
+    """A DeviceSource that keeps something for each container, such as a directory."""
+
+    async def holdings(self, held: Sequence[HeldDevices]) -> None:
+        """All containers that have devices of it, allocations in progress included: what it keeps for others can be removed.
+
+        Called once a device manager has connected, and when a container has ended. May raise OSError: it is called again.
+        """
 
 
 class CannotServe(Exception):
@@ -135,6 +152,8 @@ async def serving(service: Service, path: Path) -> AsyncIterator[FileIdentity]:
     """Serve on this path, mode 0600; afterwards remove the socket unless another process has replaced it. Raises CannotServe."""
     server = grpc.aio.server()
     api_pb2_grpc.add_DevicePluginServicer_to_server(service, server)
+    if isinstance(service, device_details_pb2_grpc.DeviceHoldingsServicer):
+        device_details_pb2_grpc.add_DeviceHoldingsServicer_to_server(service, server)
     own_socket = _bind(server, path)
     await server.start()
     try:
@@ -204,7 +223,8 @@ class DevicePluginService(Service):
         try:
             for container in request.container_requests:
                 device_ids = known_ids(self._source.resource_name, container.devices_ids, self._listed())
-                response.container_responses.append(_allocation_to_wire(self._source.allocate(device_ids)))
+                allocation = self._source.allocate(device_ids, _identity(container))
+                response.container_responses.append(_allocation_to_wire(allocation))
         except AllocationRefused as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         log.debug("devices allocated", extra={"resource_name": self._source.resource_name})
@@ -222,6 +242,50 @@ class DevicePluginService(Service):
         name, listed, size = self._source.resource_name, self._listed(), container.allocation_size
         must = known_ids(name, container.must_include_deviceIDs, listed)
         return self._source.preferred(free_ids(name, listed, container.available_deviceIDs, must, size), must, size)
+
+
+class HoldingsService(DevicePluginService, device_details_pb2_grpc.DeviceHoldingsServicer):
+    """Serves one DeviceSource that keeps something for each container."""
+
+    def __init__(self, source: DeviceSource, keeper: KeepsForContainers) -> None:
+        super().__init__(source)
+        self._keeper = keeper
+        details = device_details_pb2.PluginOptionsDetails(holdings_required=True)
+        self.options.MergeFromString(details.SerializeToString())
+
+    async def Sync(self, request: device_details_pb2.Holdings, context: Context) -> device_details_pb2.HoldingsSynced:
+        try:
+            await self._keeper.holdings([_held(holding) for holding in request.holdings])
+        except OSError as error:
+            await context.abort(grpc.StatusCode.INTERNAL, f"{self._source.resource_name}: {error}")
+        return device_details_pb2.HoldingsSynced()
+
+
+def service_of(source: DeviceSource) -> DevicePluginService:
+    """A new service for this source."""
+    return HoldingsService(source, source) if isinstance(source, KeepsForContainers) else DevicePluginService(source)
+
+
+def _identity(request: api_pb2.ContainerAllocateRequest) -> ContainerIdentity | None:
+    """Whose container it is, where the device manager shows it."""
+    try:
+        found = device_details_pb2.ContainerAllocateDetails.FromString(request.SerializeToString())
+    except DecodeError:
+        return None
+    if not found.pod_uid or not found.container:
+        return None
+    return ContainerIdentity(
+        found.pod_namespace, found.pod_name, found.pod_uid, found.container, dict(found.annotations)
+    )
+
+
+def _held(holding: device_details_pb2.Holding) -> HeldDevices:
+    """A response that is not one of ours has no environment."""
+    try:
+        env = dict(api_pb2.ContainerAllocateResponse.FromString(holding.response).envs)
+    except DecodeError:
+        env = {}
+    return HeldDevices(holding.pod_uid, holding.container, tuple(holding.device_ids), env)
 
 
 def list_to_wire(

@@ -37,6 +37,27 @@ class PluginDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerIdentity:
+    """A container that gets devices. annotations: its pod's in nodedevice.io/, as their author wrote them."""
+
+    pod_namespace: str
+    pod_name: str
+    pod_uid: str
+    container: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevices:
+    """One container's devices, until it has ended. env: what the plugin gave it; empty where that was lost, or is not known yet."""
+
+    pod_uid: str
+    container: str
+    device_ids: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceNode:
     """A device file of the host, and where a container sees it."""
 

@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.plugins.generic.devices import (
     Captures,
@@ -81,7 +81,7 @@ class GenericSource:
             subscription.follow(followed)
             self.refresh()
 
-    def allocate(self, device_ids: list[str]) -> ContainerAllocation:
+    def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         """Raises AllocationRefused."""
         return allocate(self.resource_name, self._by_id, device_ids)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation, preferred
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -42,7 +42,7 @@ class NvmlSource:
         reason = troubles[0].reason if troubles else ""
         self.devices.publish(found.devices, (reason, "; ".join(each.message for each in troubles)), found.parents)
 
-    def allocate(self, device_ids: list[str]) -> ContainerAllocation:
+    def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         """Raises AllocationRefused. Unhealthy GPUs are allocated too: the device manager decides which ones to request."""
         if self._parts is None:
             return self._of_gpus([self._fleet.gpus[uuid] for uuid in device_ids])

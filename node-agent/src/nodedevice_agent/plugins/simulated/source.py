@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.control import (
@@ -68,7 +68,7 @@ class SimulatedSource:
         finally:
             subscription.close()
 
-    def allocate(self, device_ids: list[str]) -> ContainerAllocation:
+    def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         return allocate(self.resource_name, device_ids)
 
     def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:

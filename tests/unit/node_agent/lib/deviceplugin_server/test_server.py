@@ -1,9 +1,21 @@
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
-from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
+import pytest
+from nodedevice_agent.devicemanager.allocation.holdings import Holding
+from nodedevice_agent.deviceplugin.connection import PluginConnection
+from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, service_of, serving
+from nodedevice_agent.lib.deviceplugin_server.values import (
+    ContainerAllocation,
+    ContainerIdentity,
+    HeldDevices,
+    PluginDevice,
+)
+from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
 
 ONE, TWO = PluginDevice("a"), PluginDevice("b")
 
@@ -41,3 +53,71 @@ async def test_publishing_an_equal_list_changes_nothing() -> None:
     devices = DeviceList()
     assert devices.publish([ONE])
     assert not devices.publish([ONE])
+
+
+class Source:
+    """Of one device; notes what it is called with."""
+
+    resource_name = "example.com/gpu"
+    prefers = False
+
+    def __init__(self) -> None:
+        self.devices = DeviceList()
+        self.devices.publish([ONE])
+        self.containers: list[ContainerIdentity | None] = []
+
+    def refresh(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+    def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
+        self.containers.append(container)
+        return ContainerAllocation(env={"GOT": ",".join(device_ids)})
+
+    def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
+        return ()
+
+
+class KeepingSource(Source):
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[HeldDevices] = []
+        self.problem = ""
+
+    async def holdings(self, held: Sequence[HeldDevices]) -> None:
+        if self.problem:
+            raise OSError(self.problem)
+        self.held = list(held)
+
+
+async def test_a_source_learns_whose_container_it_is_unless_a_kubelet_calls(tmp_path: Path) -> None:
+    source = Source()
+    async with serving(service_of(source), tmp_path / "p.sock"):
+        connection = await PluginConnection.open(source.resource_name, tmp_path / "p.sock")
+        assert not connection.options.holdings_required
+        details = ContainerAllocateDetails(pod_namespace="ns", pod_name="web", pod_uid="u", container="main")
+        details.annotations["nodedevice.io/sm-percent"] = "30"
+        await connection.allocate(("a",), details)
+        await connection.allocate(("a",))
+        await connection.aclose()
+    assert source.containers == [ContainerIdentity("ns", "web", "u", "main", {"nodedevice.io/sm-percent": "30"}), None]
+
+
+async def test_a_source_that_keeps_something_gets_the_holdings(tmp_path: Path) -> None:
+    source = KeepingSource()
+    async with serving(service_of(source), tmp_path / "p.sock"):
+        connection = await PluginConnection.open(source.resource_name, tmp_path / "p.sock")
+        assert connection.options.holdings_required
+        response = (await connection.allocate(("a",))).octets
+        await connection.sync_holdings(
+            [Holding("u", "main", ("a",), response), Holding("v", "main", (), b""), Holding("w", "main", (), b"\xff")]
+        )
+        source.problem = "disk full"
+        with pytest.raises(PluginFailed, match="disk full"):
+            await connection.sync_holdings([])
+        await connection.aclose()
+    assert source.held == [
+        HeldDevices("u", "main", ("a",), {"GOT": "a"}),
+        HeldDevices("v", "main", ()),
+        HeldDevices("w", "main", ()),
+    ]

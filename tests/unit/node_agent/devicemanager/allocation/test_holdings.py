@@ -1,0 +1,132 @@
+"""What a plugin that keeps something for containers gets: never less than what may run."""
+
+from collections.abc import Callable
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.allocation.holdings import Holding, SyncedHoldings, holdings
+from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.kubelet.mirror import Mirror
+
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, container, held_by, init, pod
+
+
+def held(scenario: Scenario) -> list[str] | None:
+    """`uid/container` of each holding."""
+    found = holdings(scenario.manager, GPU)
+    return None if found is None else [f"{holding.pod_uid}/{holding.container}" for holding in found]
+
+
+def test_committed_allocations_with_their_responses() -> None:
+    scenario = Scenario.with_plugin(2).run(pod("p", gpu=2))
+    assert holdings(scenario.manager, GPU) == (Holding("p", "main", ("d0", "d1"), b"ok"),)
+
+
+def test_a_call_in_flight_counts_and_so_does_what_it_has_got_before() -> None:
+    scenario = Scenario.with_plugin(4)
+    wanted = pod("p", init("first"), container("main", gpu=2))
+    (first,) = calls(scenario.see(wanted))
+    assert holdings(scenario.manager, GPU) == (Holding("p", "first", ("d0",), b""),)
+    (second,) = calls(scenario.answer(first))
+    assert holdings(scenario.manager, GPU) == (
+        Holding("p", "first", ("d0",), b"ok"),
+        Holding("p", "main", ("d0", "d1"), b""),
+    )
+    scenario.answer(second)
+    assert held(scenario) == ["p/first", "p/main"]
+
+
+def test_of_this_resource_alone_also_while_another_is_allocated() -> None:
+    scenario = Scenario.with_plugin(1, nics=["n0"])
+    (call,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
+    (nic,) = calls(scenario.answer(call))
+    assert nic.resource_name == NIC
+    assert held(scenario) == ["p/main"]
+
+
+def test_a_failed_transaction_ends_its_holdings() -> None:
+    scenario = Scenario.with_plugin(1, nics=["n0"])
+    (call,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
+    (nic,) = calls(scenario.answer(call))
+    scenario.fail(nic)
+    assert held(scenario) == []
+
+
+def test_a_pod_that_has_ended_holds_until_its_containers_have_ended() -> None:
+    scenario = RuntimeScenario.with_plugin(1)
+    scenario.sync()
+    scenario.run(pod("p", gpu=1))
+    made = scenario.create("p")
+    scenario.gone("p")
+    assert held(scenario) == ["p/main"]
+    scenario.end(made, "p")
+    assert held(scenario) == []
+
+
+def unseen_pod() -> Scenario:
+    return Scenario.with_plugin(1).run(pod("p", gpu=1)).restarted()
+
+
+def lost_checkpoint() -> Scenario:
+    return Scenario.with_plugin(1, is_recovering=True)
+
+
+def omitted_allocations() -> Scenario:
+    scenario = lost_checkpoint()
+    scenario.happens("pods_synced", [pod("other", gpu=1)])
+    scenario.happens("recovered", Checkpoint(registered={GPU: ()}, possible_holders={GPU: ("other",)}))
+    return scenario
+
+
+@pytest.mark.parametrize("scenario", [unseen_pod, lost_checkpoint, omitted_allocations])
+def test_nothing_is_listed_while_it_may_be_incomplete(scenario: Callable[[], Scenario]) -> None:
+    assert held(scenario()) is None
+
+
+def test_after_a_restart_once_the_pods_are_known() -> None:
+    scenario = Scenario.with_plugin(2).run(pod("p", gpu=1), pod("q", gpu=1)).restarted()
+    scenario.happens("pods_synced", [pod("p", gpu=1)])
+    assert held(scenario) == ["p/main"]
+
+
+def test_a_recovered_static_pod_may_have_another_uid() -> None:
+    """What was recovered from the API names its mirror pod; the runtime, and what a plugin keeps, its configuration."""
+    scenario = RuntimeScenario(is_recovering=True)
+    scenario.happens("pods_synced", [pod("mirror", gpu=1, config_hash="hash")])
+    scenario.happens("recovered", Checkpoint((held_by("mirror", "d0"),), {GPU: ()}))
+    scenario.plugin(1)
+    assert held(scenario) is None
+
+
+def test_not_of_a_node_whose_kubelet_allocates() -> None:
+    """It may have been another runtime's node, whose containers still run."""
+    mirror = Mirror(1000.0)
+    mirror.connected(GPU, 1, PluginOptions(holdings_required=True), 1000.0)
+    assert holdings(mirror, GPU) is None
+
+
+class TestWhenItIsSent:
+    ONE, OTHER = Holding("p", "main", ("d0",), b"ok"), Holding("q", "main", ("d1",), b"ok")
+
+    def test_once_for_a_connection(self) -> None:
+        synced = SyncedHoldings()
+        assert synced.is_due(1, [])
+        synced.synced(1, [])
+        assert not synced.is_due(1, [])
+        assert synced.is_due(2, [])
+
+    def test_when_one_has_ended_and_not_when_one_has_begun(self) -> None:
+        synced = SyncedHoldings()
+        synced.synced(1, [self.ONE])
+        assert not synced.is_due(1, [self.ONE, self.OTHER])
+        assert synced.is_due(1, [self.OTHER])
+
+    def test_when_one_ended_that_began_after_the_last_one(self) -> None:
+        synced = SyncedHoldings()
+        synced.synced(1, [self.ONE])
+        synced.allocating(self.OTHER.key)
+        assert not synced.is_due(1, [self.ONE, self.OTHER])
+        assert synced.is_due(1, [self.ONE])
+        synced.synced(1, [self.ONE])
+        assert not synced.is_due(1, [self.ONE])

@@ -133,6 +133,15 @@ def test_gpus_have_names_by_model() -> None:
             shared({"indexes": [0], "memory": {}}, {"indexes": [1], "memory": {"unit": "2Gi"}}),
             ["aliyun.com/gpu-mem is the name of other devices already (sharing[0])"],
         ),
+        ({"nvml": {"mig": "some"}}, ["mig"]),
+        (
+            {"nvml": {"mig": "single", "sharing": [{"shares": {"replicas": 2}}]}},
+            ["sharing[0]: nvidia.com/gpu is the name of other devices already (mig: single)"],
+        ),
+        (
+            {"nvml": {"mig": "mixed", "sharing": [{"whole": {"resourceName": "nvidia.com/mig-1g.10gb"}}]}},
+            ["sharing[0]: nvidia.com/mig-1g.10gb is a name of MIG instances"],
+        ),
         ({"nvml": {}, "simulated": [{"resourceName": "nvidia.com/gpu"}]}, ["nvidia.com/gpu is named twice"]),
     ],
 )

@@ -11,7 +11,8 @@ choice, improved by exchanges.
 Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb
 
@@ -24,6 +25,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
 )
 from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
 from nodedevice_agent.plugins.nvml.health import Trouble
+from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_nodes
 
 ENV, DEVICE_NODES, CDI = "env", "deviceNodes", "cdi"
 
@@ -69,28 +71,61 @@ def device_of(gpu: Gpu, trouble: Trouble | None) -> PluginDevice:
     )
 
 
-def allocation(
-    resource_name: str, gpus: Iterable[Gpu], ways: Collection[str], cdi_kind: str, control_nodes: Iterable[str]
-) -> ContainerAllocation:
-    """What a container with these GPUs gets. Raises AllocationRefused.
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """How containers of this node get GPUs.
 
-    ways: of ENV, DEVICE_NODES and CDI. control_nodes: the CONTROL_NODES that exist on this node.
+    ways: of ENV, DEVICE_NODES and CDI. control_nodes: the CONTROL_NODES that exist. capabilities: see mig.capability_minors().
     """
-    wanted = sorted(gpus, key=lambda gpu: gpu.uuid)
+
+    ways: Collection[str]
+    cdi_kind: str
+    control_nodes: Sequence[str] = ()
+    capabilities: Mapping[str, int] = field(default_factory=dict)
+
+
+def allocation(
+    resource_name: str, gpus: Iterable[Gpu], hand_over: HandOver, instances: Iterable[tuple[Gpu, MigInstance]] = ()
+) -> ContainerAllocation:
+    """What a container with these whole GPUs, and these MIG instances of GPUs, gets. Raises AllocationRefused."""
+    wholes, parts = list(gpus), list(instances)
+    ids = sorted([*(gpu.uuid for gpu in wholes), *(instance.uuid for _, instance in parts)])
     nodes: list[str] = []
-    if DEVICE_NODES in ways:
-        unnumbered = [gpu.uuid for gpu in wanted if gpu.minor is None]
-        if unnumbered:
-            raise AllocationRefused(
-                resource_name,
-                f"the driver does not report the device file of {', '.join(unnumbered)}; set handOver to env or cdi",
-            )
-        nodes = [*(f"/dev/nvidia{gpu.minor}" for gpu in wanted), *control_nodes]
+    if DEVICE_NODES in hand_over.ways:
+        nodes = [*_gpu_nodes(resource_name, [*wholes, *(gpu for gpu, _ in parts)]), *hand_over.control_nodes]
+        nodes += _capability_nodes(resource_name, parts, hand_over.capabilities)
     return ContainerAllocation(
         device_nodes=tuple(DeviceNode(path, path, "rw") for path in nodes),
-        env={VISIBLE_DEVICES: ",".join(gpu.uuid for gpu in wanted)} if ENV in ways else {},
-        cdi_devices=tuple(f"{cdi_kind}={gpu.uuid}" for gpu in wanted) if CDI in ways else (),
+        env={VISIBLE_DEVICES: ",".join(ids)} if ENV in hand_over.ways else {},
+        cdi_devices=tuple(f"{hand_over.cdi_kind}={device}" for device in ids) if CDI in hand_over.ways else (),
     )
+
+
+def _gpu_nodes(resource_name: str, gpus: Iterable[Gpu]) -> list[str]:
+    wanted = {gpu.uuid: gpu.minor for gpu in sorted(gpus, key=lambda gpu: gpu.uuid)}
+    unnumbered = [uuid for uuid, minor in wanted.items() if minor is None]
+    if unnumbered:
+        raise AllocationRefused(
+            resource_name,
+            f"the driver does not report the device file of {', '.join(unnumbered)}; set handOver to env or cdi",
+        )
+    return [f"/dev/nvidia{minor}" for minor in wanted.values()]
+
+
+def _capability_nodes(
+    resource_name: str, instances: Iterable[tuple[Gpu, MigInstance]], capabilities: Mapping[str, int]
+) -> list[str]:
+    nodes: list[str] = []
+    for gpu, instance in sorted(instances, key=lambda held: held[1].uuid):
+        both = capability_nodes(capabilities, gpu.minor or 0, instance)
+        if both is None:
+            raise AllocationRefused(
+                resource_name,
+                f"{CAPABILITY_MINORS} has no device files for instance {instance.uuid}; set handOver to env or cdi",
+            )
+        nodes += both
+    # instances of one GPU instance share the first file
+    return list(dict.fromkeys(nodes))
 
 
 class _Board:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from nodedevice_agent.plugins.nvml import health as rules
 from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, scores
 from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Reading, Trouble
+from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 
 
@@ -81,6 +82,15 @@ class Fleet:
             self.gpus[uuid] = replace(self.gpus[uuid], not_supported=not_supported[uuid])
         return self.gpus != before
 
+    def divided(self, instances: Mapping[str, tuple[MigInstance, ...] | None]) -> list[Gpu]:
+        """The MIG instances of each GPU. Returns the GPUs whose instances have changed, as they are now."""
+        changed = []
+        for uuid, its in instances.items():
+            if uuid in self.gpus and self.gpus[uuid].instances != its:
+                self.gpus[uuid] = replace(self.gpus[uuid], instances=its)
+                changed.append(self.gpus[uuid])
+        return changed
+
     def read(self, readings: Mapping[str, Reading]) -> list[Change]:
         """GPUs were read. An unknown GPU waits for the next inventory."""
         changes = []
@@ -136,6 +146,10 @@ class Fleet:
         """Why this GPU is unhealthy. A mark explains more than an unreadable driver."""
         health = self._health[uuid]
         return health.mark or self._driver_trouble or health.passing
+
+    def instances(self) -> dict[str, tuple[Gpu, MigInstance]]:
+        """All MIG instances by UUID, and their GPUs."""
+        return {each.uuid: (gpu, each) for gpu in self.gpus.values() for each in gpu.instances or ()}
 
     def remembered(self) -> tuple[Remembered, ...]:
         """Sorted, so that equal state gives an equal file."""

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from itertools import combinations
 
+from nodedevice_agent.plugins.nvml.mig import MigInstance
+
 # becomes a device ID, a file name and an item of NVIDIA_VISIBLE_DEVICES
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # far more than any machine has
@@ -31,7 +33,7 @@ class Gpu:
 
     pci_bus_id: domain:bus:device.function, as in sysfs. minor: the N of /dev/nvidiaN. index: as NVML numbered it when it was first
     seen since the boot; a GPU that disappears renumbers others. not_supported: features of the plugin that this GPU does not
-    support, sorted (docs/gpu.md lists them).
+    support, sorted (docs/gpu.md lists them). instances: of a GPU in MIG mode, else None; these may change at any time.
     """
 
     uuid: str
@@ -42,6 +44,7 @@ class Gpu:
     minor: int | None = None
     not_supported: tuple[str, ...] = ()
     index: int | None = None
+    instances: tuple[MigInstance, ...] | None = None
 
     @property
     def is_plausible(self) -> bool:
@@ -50,7 +53,11 @@ class Gpu:
 
     def completed(self, before: "Gpu") -> "Gpu":
         """A copy with properties that only an earlier description has: a call may fail once."""
-        empty = [each.name for each in fields(self) if getattr(self, each.name) in ("", None, ())]
+        empty = [
+            each.name
+            for each in fields(self)
+            if getattr(self, each.name) in ("", None, ()) and each.name != "instances"
+        ]
         index = self.index if before.index is None else before.index
         return replace(self, **{name: getattr(before, name) for name in empty} | {"index": index})
 

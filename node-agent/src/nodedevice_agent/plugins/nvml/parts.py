@@ -1,11 +1,12 @@
-"""What each GPU of a node is used as, how the parts of shared ones are listed, and which of them a request gets.
+"""What each GPU of a node is used as, how it is listed, and which parts of shared ones a request gets.
 
-A GPU is whole, or its parts are shares (time slices) or units of its memory. A part's ID is the GPU's UUID with a number from 0 on.
+A GPU is whole, or its parts are shares (time slices) or units of its memory; or it is in MIG mode and has instances. A part's ID is
+the GPU's UUID with a number from 0 on, an instance's is its own UUID.
 Source: kubelet deviceplugin v1beta1; for shares, the time slicing of NVIDIA's device plugin.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
@@ -14,19 +15,39 @@ from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, P
 from nodedevice_agent.plugins.nvml.devices import device_of
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Trouble
+from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.settings import MAX_PARTS, MemorySettings, NvmlSettings, PartsOf, SharesSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one GPU is used as. parts: None for a whole GPU. trouble: why it cannot be used so, in whatever health."""
+    """What one GPU is used as by one resource; whole where neither parts nor instances is set.
+
+    instances: the MIG instances of this resource. trouble: why it cannot be used so, in whatever health.
+    """
 
     resource_name: str
     parts: PartsOf | None = None
+    instances: tuple[MigInstance, ...] | None = None
     trouble: Trouble | None = None
 
 
-def use_of(gpu: Gpu, settings: NvmlSettings) -> Use:
+def uses_of(gpu: Gpu, settings: NvmlSettings) -> list[Use]:
+    """One, but for the instances of a GPU in MIG mode, which may have several resources."""
+    if gpu.instances is None:
+        return [_use_by_rule(gpu, settings)]
+    if settings.mig == "none":
+        return [replace(_use_by_rule(gpu, settings), trouble=_in_mig_mode(gpu))]
+    if settings.mig == "single" or not gpu.instances:
+        return [Use(settings.resource_of(gpu.model), instances=gpu.instances)]
+    names = [instance.resource_name(settings.domain) for instance in gpu.instances]
+    return [
+        Use(name, instances=tuple(each for each, its in zip(gpu.instances, names, strict=True) if its == name))
+        for name in dict.fromkeys(names)
+    ]
+
+
+def _use_by_rule(gpu: Gpu, settings: NvmlSettings) -> Use:
     """The first rule that matches counts; with a second one, the GPU is listed but not offered."""
     whole = settings.resource_of(gpu.model)
     matching = [(place, rule) for place, rule in enumerate(settings.sharing) if rule.matches(gpu.model, gpu.index)]
@@ -42,7 +63,12 @@ def use_of(gpu: Gpu, settings: NvmlSettings) -> Use:
     message = (
         f"GPU {gpu.uuid} (index {gpu.index}, {gpu.model}) matches {rules}; change nvml.sharing so that one rule does"
     )
-    return Use(name, rule.parts, Trouble("TwoSharingRules", message))
+    return Use(name, rule.parts, trouble=Trouble("TwoSharingRules", message))
+
+
+def _in_mig_mode(gpu: Gpu) -> Trouble:
+    message = f"GPU {gpu.uuid} is in MIG mode, and nvml.mig is none; set it to single or mixed, or end MIG mode (nvidia-smi -mig 0)"
+    return Trouble("MigMode", message)
 
 
 def count_of(gpu: Gpu, parts: PartsOf) -> int:
@@ -79,13 +105,18 @@ class Listing:
     troubles: tuple[Trouble, ...] = ()
 
 
-def listing(uses: Iterable[tuple[Gpu, Use]], trouble_of: Callable[[str], Trouble | None]) -> Listing:
+def listing(uses: Sequence[tuple[Gpu, Use]], trouble_of: Callable[[str], Trouble | None]) -> Listing:
     """uses: the GPUs of one resource, in order."""
     devices: list[PluginDevice] = []
     above: list[PluginDevice] = []
     troubles: list[Trouble] = []
+    differ = _profiles_differ([use for _, use in uses])
     for gpu, use in uses:
         whole = device_of(gpu, use.trouble or trouble_of(gpu.uuid))
+        if use.instances is not None:
+            troubles += [] if use.instances else [_no_instances(gpu)]
+            devices += (_instance(device_of(gpu, trouble_of(gpu.uuid) or differ), each) for each in use.instances)
+            continue
         if use.parts is None:
             devices.append(whole)
             continue
@@ -100,6 +131,27 @@ def listing(uses: Iterable[tuple[Gpu, Use]], trouble_of: Callable[[str], Trouble
             for number in range(count)
         )
     return Listing(tuple(devices), tuple(above), tuple(troubles))
+
+
+def _profiles_differ(uses: Sequence[Use]) -> Trouble | None:
+    """Why instances cannot be offered under one name: a container would get any of different devices."""
+    kinds = {each.profile for use in uses for each in use.instances or ()}
+    wholes = ["whole GPUs"] if any(use.instances is None for use in uses) else []
+    if not kinds or len(kinds) + len(wholes) == 1:
+        return None
+    named = " and ".join([*sorted(kinds), *wholes])
+    message = f"with nvml.mig: single all devices of one name have to be of one profile, and there are {named}; set mig: mixed"
+    return Trouble("MigProfilesDiffer", message)
+
+
+def _no_instances(gpu: Gpu) -> Trouble:
+    message = f"GPU {gpu.uuid} is in MIG mode and has no instances; make some (nvidia-smi mig -cgi) or end MIG mode"
+    return Trouble("NoMigInstances", message)
+
+
+def _instance(whole: PluginDevice, instance: MigInstance) -> PluginDevice:
+    attributes = {**dict(whole.attributes), **instance.attributes()}
+    return replace(whole, id=instance.uuid, attributes=tuple(sorted(attributes.items())))
 
 
 def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> PluginDevice:

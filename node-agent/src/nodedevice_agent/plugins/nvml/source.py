@@ -6,15 +6,16 @@ from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity
-from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation, preferred
+from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, HandOver, allocation, preferred
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_minors
 from nodedevice_agent.plugins.nvml.parts import Use, check_request, listing, parents, preferred_parts
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 
 
 class NvmlSource:
-    """Whole GPUs, or parts of some; the watch publishes the list."""
+    """Whole GPUs and MIG instances, or parts of GPUs; the watch publishes the list."""
 
     prefers = True
 
@@ -44,10 +45,15 @@ class NvmlSource:
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         """Raises AllocationRefused. Unhealthy GPUs are allocated too: the device manager decides which ones to request."""
-        if self._parts is None:
-            return self._of_gpus([self._fleet.gpus[uuid] for uuid in device_ids])
-        check_request(self.resource_name, device_ids, self._parts)
-        return self._of_parts([(self._fleet.gpus[uuid], count) for uuid, count in sorted(parents(device_ids).items())])
+        if self._parts is not None:
+            check_request(self.resource_name, device_ids, self._parts)
+            held = sorted(parents(device_ids).items())
+            return self._of_parts([(self._fleet.gpus[uuid], count) for uuid, count in held])
+        instances = self._fleet.instances()
+        return self._of_gpus(
+            [self._fleet.gpus[device_id] for device_id in device_ids if device_id not in instances],
+            [instances[device_id] for device_id in device_ids if device_id in instances],
+        )
 
     def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
         if self._parts is not None:
@@ -55,9 +61,18 @@ class NvmlSource:
         numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
         return preferred(self._fleet.scores, numa_nodes, free, must_include, size)
 
-    def _of_gpus(self, gpus: Sequence[Gpu]) -> ContainerAllocation:
+    def _of_gpus(self, gpus: Sequence[Gpu], instances: Sequence[tuple[Gpu, MigInstance]] = ()) -> ContainerAllocation:
         controls = [path for path in CONTROL_NODES if Path(self._host_root + path).exists()]
-        return allocation(self.resource_name, gpus, self._settings.hand_over, self._settings.cdi_kind, controls)
+        capabilities = self._capabilities() if instances else {}
+        hand_over = HandOver(self._settings.hand_over, self._settings.cdi_kind, controls, capabilities)
+        return allocation(self.resource_name, gpus, hand_over, instances)
+
+    def _capabilities(self) -> dict[str, int]:
+        """Empty where the driver has no such file."""
+        try:
+            return capability_minors(Path(self._host_root + CAPABILITY_MINORS).read_text(encoding="ascii"))
+        except (OSError, UnicodeDecodeError):
+            return {}
 
     def _of_parts(self, held: Sequence[tuple[Gpu, int]]) -> ContainerAllocation:
         """For a container with this many parts of each of these GPUs."""

@@ -17,7 +17,7 @@ from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Trouble, XidLogLimiter, meaning
-from nodedevice_agent.plugins.nvml.parts import Use, use_of
+from nodedevice_agent.plugins.nvml.parts import Use, uses_of
 from nodedevice_agent.plugins.nvml.reader import messages
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Succession
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
@@ -143,6 +143,9 @@ class GpuWatch:
                 self._log_changes(self._fleet.ecc(message.uuid))
             case messages.Changed():
                 self._dev_changed.set()
+            case messages.Divided():
+                for gpu in self._fleet.divided(message.instances):
+                    self._log_instances(gpu)
             case messages.Lacking():
                 if self._fleet.lacking(message.not_supported):
                     self._log_lacking(message)
@@ -167,8 +170,8 @@ class GpuWatch:
         if self._is_expected():
             uses.setdefault(self._settings.resource_names()[0], [])
         for _, gpu in sorted(self._fleet.gpus.items()):
-            use = use_of(gpu, self._settings)
-            uses.setdefault(use.resource_name, []).append((gpu, use))
+            for use in uses_of(gpu, self._settings):
+                uses.setdefault(use.resource_name, []).append((gpu, use))
         for name, of_this in uses.items():
             self._source(name).publish(of_this)
         self._memory.write(self._fleet.remembered())
@@ -225,6 +228,13 @@ class GpuWatch:
         if without_events:
             extra = {"uuids": without_events, "poll_seconds": self._settings.poll_seconds}
             log.warning("GPUs report no events; relying on polling", extra=extra)
+
+    def _log_instances(self, gpu: Gpu) -> None:
+        if gpu.instances is None:
+            log.info("GPU is not in MIG mode any more", extra={"uuid": gpu.uuid})
+        else:
+            profiles = [instance.profile for instance in gpu.instances]
+            log.info("GPU in MIG mode", extra={"uuid": gpu.uuid, "profiles": profiles, "mig": self._settings.mig})
 
     def _log_xid(self, message: messages.Xid) -> None:
         now = asyncio.get_running_loop().time()

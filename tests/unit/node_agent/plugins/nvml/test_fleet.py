@@ -6,6 +6,7 @@ from dataclasses import replace
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import HealthRules, Reading, Trouble
+from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 
 A, B, C = (Gpu(f"GPU-{name}", "model", pci_bus_id=f"0000:0{place}:00.0") for place, name in enumerate("abc"))
@@ -153,6 +154,18 @@ def test_an_index_stays_when_another_gpu_disappears() -> None:
     known = fleet(replace(A, index=0), replace(B, index=1))
     known.found(inventory(replace(B, index=0)))
     assert known.gpus["GPU-b"].index == 1
+
+
+def test_instances_come_and_go_and_are_remembered() -> None:
+    known = fleet(A, B)
+    one = MigInstance("MIG-1", "1g.10gb", 1, 0, 9728)
+    (changed,) = known.divided({"GPU-a": (one,), "GPU-b": None, "GPU-unknown": ()})
+    assert changed.instances == (one,)
+    assert known.instances() == {"MIG-1": (changed, one)}
+    assert Fleet(HealthRules(), known.remembered()).gpus["GPU-a"].instances == (one,)
+    # an inventory without instances: MIG mode has ended
+    known.found(inventory(A, B))
+    assert known.gpus["GPU-a"].instances is None
 
 
 def test_unsupported_features_are_an_attribute() -> None:

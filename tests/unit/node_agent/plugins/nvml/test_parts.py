@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import LOST, Trouble
-from nodedevice_agent.plugins.nvml.parts import Listing, check_request, listing, parents, preferred_parts, use_of
+from nodedevice_agent.plugins.nvml.parts import Listing, check_request, listing, parents, preferred_parts, uses_of
 from nodedevice_agent.plugins.nvml.settings import MemorySettings, NvmlSettings, SharesSettings
 from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
 
@@ -26,7 +26,7 @@ def nvml(*rules: dict[str, Any], **settings: Any) -> NvmlSettings:
 
 def listed(settings: NvmlSettings, gpus: Sequence[Gpu] = GPUS, **troubles: Trouble) -> dict[str, Listing]:
     """troubles: by the last character of the UUID."""
-    uses = [(gpu, use_of(gpu, settings)) for gpu in gpus]
+    uses = [(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)]
     names = dict.fromkeys(use.resource_name for _, use in uses)
     return {
         name: listing(
@@ -93,7 +93,11 @@ def test_rules_select_by_model_and_index_and_one_is_for_all_others() -> None:
         {"memory": {}},
     )
     gpus = [T4, A100, Gpu("GPU-c", "NVIDIA A100-SXM4-80GB", GIB, index=5)]
-    assert [use_of(gpu, settings).resource_name for gpu in gpus] == ["a.b/t4", "nvidia.com/gpu", "aliyun.com/gpu-mem"]
+    assert [use.resource_name for gpu in gpus for use in uses_of(gpu, settings)] == [
+        "a.b/t4",
+        "nvidia.com/gpu",
+        "aliyun.com/gpu-mem",
+    ]
     assert settings.resource_names() == ("a.b/t4", "nvidia.com/gpu", "aliyun.com/gpu-mem")
 
 

@@ -24,6 +24,7 @@ import msgspec
 
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
 from nodedevice_agent.plugins.nvml.health import Reading
+from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader import driver, messages
 from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, EventWatch
 
@@ -141,6 +142,7 @@ class Reader:
         self._has_hung = False
         self._count = 0
         self._reported_lacking: messages.Lacking | None = None
+        self._reported_instances: dict[str, tuple[MigInstance, ...] | None] = {}
 
     def run(self) -> None:
         """Raises DriverProblem and BrokenPipeError."""
@@ -176,6 +178,7 @@ class Reader:
         self._wait_for(self._events.open)
         self._register_missing()
         gpus = [handle.gpu for handle in self._handles]
+        self._reported_instances = {gpu.uuid: gpu.instances for gpu in gpus}
         report(messages.Found(version, gpus, ports, ancestors, unnamed, lost, self._has_hung))
 
     def _describe(self) -> tuple[list[str], int]:
@@ -254,6 +257,7 @@ class Reader:
             uuid = handle.gpu.uuid
             reading = self._call_for(handle, partial(self._driver.reading, handle))
             readings[uuid] = reading or Reading(hung_call=self._hanging[uuid][1])
+        self._report_instances()
         report(messages.Readings(readings))
         self._report_lacking()
         try:
@@ -264,6 +268,13 @@ class Reader:
             self._wait_until_it_returns(hang)
             # a new session finds what was missed meanwhile
             report(messages.Changed())
+
+    def _report_instances(self) -> None:
+        """First, so that a GPU that has just entered MIG mode is never listed whole with a new reading."""
+        instances = {handle.gpu.uuid: handle.gpu.instances for handle in self._handles}
+        if instances != self._reported_instances:
+            report(messages.Divided(instances))
+            self._reported_instances = instances
 
     def _report_lacking(self) -> None:
         """Report missing features: they show only when used, so not before the first poll."""

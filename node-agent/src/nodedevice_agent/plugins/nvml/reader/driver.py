@@ -6,7 +6,7 @@ Source: NVML API reference; pynvml of the distribution nvidia-ml-py.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pynvml
 
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, is_uuid, sysfs_bus_id
 from nodedevice_agent.plugins.nvml.health import RESET, Reading
+from nodedevice_agent.plugins.nvml.reader.instances import InstanceReader
 from nodedevice_agent.plugins.nvml.reader.messages import Problem
 
 _WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
@@ -32,6 +33,8 @@ _FEATURES = {
     "nvmlDeviceGetFieldValues": "recoveryAction",
 }
 MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
+# far more than a GPU has
+_MAX_INSTANCES = 64
 SWITCH = "switch"
 _SWITCH_TYPE = 2
 _NUMA_WORDS = 16
@@ -122,6 +125,7 @@ class Driver:
         self._not_supported: set[tuple[str, str]] = set()
         self._not_again: set[tuple[str, str]] = set()
         self.calling = ""
+        self._instances = InstanceReader(self._call)
 
     def open(self) -> str:
         """Load and initialize the library. Returns the driver's version, "" if unknown. Raises DriverProblem."""
@@ -168,6 +172,7 @@ class Driver:
             minor=int(minor) if minor is not None else None,
             index=index,
         )
+        self._read_instances(handle)
         return handle
 
     def link_end(self, handle: Handle, link: int, uuid_by_bus_id: Mapping[str, str]) -> str:
@@ -188,12 +193,13 @@ class Driver:
         return Ancestor(level) if level in set(Ancestor) else None
 
     def reading(self, handle: Handle) -> Reading:
-        """One reading of the GPU. Raises DriverProblem when the driver itself does not work."""
+        """One reading of the GPU, and its instances. Raises DriverProblem when the driver itself does not work."""
         try:
             if self._uuid(handle) != handle.gpu.uuid:
                 handle.is_stale = True
                 # no longer the GPU that was listed
                 return Reading(is_lost=True)
+            self._read_instances(handle)
             energy = self._ask(handle, pynvml.nvmlDeviceGetTotalEnergyConsumption)
             ecc = self._ask(
                 handle,
@@ -233,6 +239,27 @@ class Driver:
                 self._note(handle, "nvmlDeviceGetFieldValues")
             return None
         return int(values[0].value.uiVal)
+
+    def _read_instances(self, handle: Handle) -> None:
+        """The handle's GPU with its current instances; with the last known ones where they cannot be read."""
+        mode = self._ask_or_none(handle, pynvml.nvmlDeviceGetMigMode)
+        if mode is None:
+            return
+        instances = None
+        if mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+            count = min(self._ask_or_none(handle, pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0, _MAX_INSTANCES)
+            handle.calling = "nvmlDeviceGetMigDeviceHandleByIndex"
+            try:
+                instances = self._instances.read(handle.nvml, count, handle.gpu.model, handle.gpu.memory_bytes)
+            except (pynvml.NVMLError, UnicodeDecodeError):
+                # in MIG mode at any rate
+                instances = handle.gpu.instances or ()
+        handle.gpu = replace(handle.gpu, instances=instances)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Raises NVMLError."""
+        self.calling = function.__name__
+        return function(*arguments)
 
     def _numa_node(self, handle: Handle, bus_id: str) -> int | None:
         """From sysfs, which has -1 on machines with one node; else from the driver."""

@@ -15,7 +15,9 @@ from nodedevice_agent.plugins.nvml.reader.driver import Handle
 XID = pynvml.nvmlEventTypeXidCriticalError
 DOUBLE_BIT_ECC = pynvml.nvmlEventTypeDoubleBitEccError
 # see READ_GPUS
-_POLL = pynvml.nvmlEventTypeGpuUnavailableError | pynvml.nvmlEventTypeGpuRecoveryAction
+_POLL = (
+    pynvml.nvmlEventTypeGpuUnavailableError | pynvml.nvmlEventTypeGpuRecoveryAction | pynvml.nvmlEventMigConfigChange
+)
 _WANTED = XID | DOUBLE_BIT_ECC | _POLL
 _WAIT_MS = 1000
 _AFTER_ERROR_SECONDS = 1.0

@@ -5,6 +5,7 @@ from msgspec import Struct, field
 
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
 from nodedevice_agent.plugins.nvml.health import Reading
+from nodedevice_agent.plugins.nvml.mig import MigInstance
 
 
 class ReaderOptions(Struct):
@@ -64,6 +65,12 @@ class Changed(Struct, tag="changed"):
     """The GPUs differ from the inventory; only a new NVML session shows how."""
 
 
+class Divided(Struct, tag="divided"):
+    """The MIG instances of each GPU have changed; by UUID, None for a GPU that is not in MIG mode."""
+
+    instances: dict[str, tuple[MigInstance, ...] | None]
+
+
 class Lacking(Struct, tag="lacking"):
     """Features that each GPU does not support, by UUID; see gpu.Gpu."""
 
@@ -74,6 +81,6 @@ class Alive(Struct, tag="alive"):
     """Nothing new; the reader does not hang."""
 
 
-Message = Found | Problem | Readings | Xid | EccError | Changed | Lacking | Alive
+Message = Found | Problem | Readings | Xid | EccError | Changed | Divided | Lacking | Alive
 
 DECODER: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)

@@ -31,40 +31,33 @@ Call = Callable[..., Any]
 
 
 class InstanceReader:
-    """Remembers instances: their properties never change."""
+    """Asks for everything each time: a new instance may have the UUID of another one that was there before."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._known: dict[str, MigInstance] = {}
         # by model and memory of the GPU
         self._suffixes: dict[tuple[str, int | None], dict[_Shape, str]] = {}
 
     def read(self, nvml: Any, count: int, model: str, gpu_bytes: int | None) -> tuple[MigInstance, ...]:
         """The instances of a GPU, in the driver's order. count: how many it may have at most. Raises NVMLError."""
         found = []
+        suffixes = self._suffixes_of(nvml, model, gpu_bytes)
         for index in range(count):
             try:
                 device = self._call(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, nvml, index)
-                uuid = self._call(pynvml.nvmlDeviceGetUUID, device)
-                if uuid not in self._known and is_uuid(uuid):
-                    self._known[uuid] = self._describe(
-                        device, uuid, self._suffixes_of(nvml, model, gpu_bytes), gpu_bytes
-                    )
+                found.append(self._describe(device, suffixes, gpu_bytes))
             except pynvml.NVMLError as error:
                 # nothing at this index, or no longer
                 if error.value not in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT):
                     raise
-                continue
-            if uuid in self._known:
-                found.append(self._known[uuid])
-        return tuple(found)
+        return tuple(each for each in found if is_uuid(each.uuid))
 
-    def _describe(self, device: Any, uuid: str, suffixes: dict[_Shape, str], gpu_bytes: int | None) -> MigInstance:
+    def _describe(self, device: Any, suffixes: dict[_Shape, str], gpu_bytes: int | None) -> MigInstance:
         its = self._call(pynvml.nvmlDeviceGetAttributes_v2, device)
         slices, memory_mib = int(its.gpuInstanceSliceCount), int(its.memorySizeMB)
         shape = (slices, its.sharedDecoderCount, its.sharedEncoderCount, its.sharedJpegCount, its.sharedOfaCount)
         return MigInstance(
-            uuid,
+            self._call(pynvml.nvmlDeviceGetUUID, device),
             profile_name(
                 int(its.computeInstanceSliceCount), slices, memory_mib, gpu_bytes, suffixes.get(shape, _PLAIN)
             ),

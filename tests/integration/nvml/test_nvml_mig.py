@@ -1,0 +1,67 @@
+"""GPUs in MIG mode: their instances are listed and followed while they come and go."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.nvml.gpu_node import Node, node
+
+ONE, TWO, THREE = (f"nvidia.com/mig-{profile}" for profile in ("1g.10gb", "2g.20gb", "3g.40gb"))
+
+
+async def test_a_gpu_in_mig_mode_is_never_offered_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "mig-a100", monkeypatch) as here:
+        await here.until_unhealthy({0: "MigMode", 1: "MigMode"})
+        assert "nvml.mig is none" in here.device(0).message
+        here.gpus.mig(1, "disabled")
+        await here.until_unhealthy({0: "MigMode"})
+
+
+async def test_instances_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "mig-a100", monkeypatch, mig="mixed") as here:
+        await here.until(lambda r: [d.id for d in r.devices] == here.uuids[2:3])
+        ones = await here.until(lambda r: r.healthy == 8, ONE)
+        await here.until(lambda r: r.healthy == 1, THREE)
+        attributes = dict(ones.devices[0].attributes)
+        assert attributes["profile"] == "1g.10gb"
+        assert attributes["memoryBytes"] == str(9856 << 20)
+        assert all(d.id.startswith("MIG-") for d in ones.devices)
+        # an event shows the change, far before the next poll would
+        here.gpus.destroy(1)
+        await here.until(lambda r: r.healthy == 1, ONE)
+        here.gpus.create(1, "1g.10gb+me")
+        here.gpus.create(1, "2g.20gb", compute="1,1")
+        await here.until(lambda r: r.healthy == 1, f"{ONE}.me")
+        await here.until(lambda r: r.healthy == 2, "nvidia.com/mig-1c.2g.20gb")
+        here.gpus.mig(0, "disabled")
+        await here.until(lambda r: sorted(d.id for d in r.devices if d.healthy) == sorted(here.uuids[::2]))
+        await here.until(lambda r: r.healthy == 0, TWO)
+
+
+async def test_a_gpu_in_trouble_takes_its_instances_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "mig-a100", monkeypatch, mig="mixed") as here:
+        await here.until(lambda r: r.healthy == 8, ONE)
+        here.gpus.xid(1, 79)
+        ones = await here.until(lambda r: r.healthy == 1, ONE)
+        assert {d.reason for d in ones.devices if not d.healthy} == {"Xid79"}
+
+
+async def test_instances_of_one_profile_are_named_as_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "mig-a100", monkeypatch, mig="single") as here:
+        found = await here.until(lambda r: r.healthy == 1)
+        assert {d.reason for d in found.devices if not d.healthy} == {"MigProfilesDiffer"}
+        here.gpus.remove(2)
+        here.gpus.destroy(0)
+        for _ in range(7):
+            here.gpus.create(0, "1g.10gb")
+        await _only_small_ones(here)
+
+
+async def _only_small_ones(here: Node) -> None:
+    """Once the whole GPU is gone for good."""
+    clear = here.folder / "state/gpus/clear"
+    await here.until(lambda r: any(d.reason == "GpuGone" for d in r.devices))
+    clear.mkdir()
+    (clear / here.uuids[2]).touch()
+    found = await here.until(lambda r: r.healthy == 14)
+    assert {dict(d.attributes)["profile"] for d in found.devices if d.healthy} == {"1g.10gb"}

@@ -18,6 +18,7 @@ from hack.cluster.cluster import a_pod
 from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer, capacity
+from hack.demo import gpu_mig
 from hack.demo.narration import Broken, narrate, play, show, show_progress
 from hack.fake_nvml.library import FakeNvml, machines, put_on_the_bus
 from hack.fake_nvml.machines import described
@@ -28,12 +29,16 @@ _NODE_DEVICE = f"{_NODE}.nvidia.com.gpu"
 _NAMESPACE = "demo"
 # of the agent's log
 _IDLE = "no GPU found"
+# of machines whose GPUs are given out in parts
+_STORIES = {"mig-a100": gpu_mig.demo}
 
 
 def main() -> int:
     machine = sys.argv[1] if len(sys.argv) > 1 else "dgx-h100"
+    if machine in _STORIES:
+        return play(_STORIES[machine])
     if machine not in machines():
-        print(f"there is no machine {machine!r}; there are: {', '.join(machines())}")
+        print(f"there is no machine {machine!r}; there are: {', '.join(sorted({*machines(), *_STORIES}))}")
         return 2
     return play(partial(_demo, machine))
 

@@ -111,6 +111,18 @@ def test_gpus_from_the_driver_to_a_pod_and_back() -> None:
     assert done.stdout.splitlines()[-1].startswith("OK: ")
 
 
+def test_pods_get_mig_instances() -> None:
+    done = subprocess.run([*_GPU_DEMO, "mig-a100"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for expected in (
+        "nvidia.com/mig-3g.40gb=1",
+        "nvidia.com/mig-1g.10gb: capacity of gpu-node is 6 after",
+        "nvidia.com/mig-2g.20gb: capacity of gpu-node is 2 after",
+    ):
+        assert expected in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("OK: ")
+
+
 @pytest.mark.parametrize(
     ("machine", "expected"),
     [

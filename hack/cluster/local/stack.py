@@ -80,8 +80,10 @@ class Stack:
         progress: Callable[[str], None] = lambda _: None,
         plugins: dict[str, dict[str, Any]] | None = None,
         open_cluster: Callable[[Path, Callable[[str], None]], Cluster] = ControlPlane.start,
+        resources: int | None = None,
     ) -> Self:
-        """Bring all of it up. folder: made for it, its path short (it holds sockets). plugins: by node name.
+        """Bring all of it up. folder: made for it, its path short (it holds sockets). plugins: by node name. resources: how
+        many NodeDevices there will be; default, one for each setting of a plugin.
 
         Raises ClusterError when a part does not come up, with the end of its log.
         """
@@ -109,7 +111,8 @@ class Stack:
             stack = cls(control_plane, operator, agents)
             kinds = [kind for settings in plugins.values() for kind in settings.values()]
             # hostRoot is no plugin
-            expected = sum(len(kind) for kind in kinds if not isinstance(kind, str))
+            counted = sum(len(kind) for kind in kinds if not isinstance(kind, str))
+            expected = counted if resources is None else resources
             stack.wait_for("every NodeDevice is Ready", lambda: stack.ready_count() == expected)
             progress("operator and agents are ready")
             stack._undo = undo.pop_all()

@@ -18,10 +18,9 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.kube.backend import RecordOnly
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper, identity
-from nodedevice_agent.kube.nodedevice import Publisher
+from nodedevice_agent.kube.nodedevice import Publisher, RecordOnly
 from nodedevice_agent.kube.pods import PodWatch
 from nodedevice_agent.kubelet.backend import KubeletBackend
 from nodedevice_agent.kubelet.mirror import Mirror

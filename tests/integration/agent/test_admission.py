@@ -389,3 +389,15 @@ def test_another_client_with_the_agents_field_manager_writes_nothing(cluster: Co
     user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"
     with pytest.raises(Exception, match="does not say on which node"):
         cluster.kubectl(*patch, "--as", user)
+
+
+@pytest.mark.parametrize("name", ["nodedevice-agent", "nodedevice-operator"])
+def test_the_api_server_finds_nothing_to_warn_of_in_the_policies(cluster: ControlPlane, name: str) -> None:
+    """It checks each expression against the types of what is matched, some time after the policy is made."""
+
+    def checked() -> dict[str, Any]:
+        found = yaml.safe_load(cluster.kubectl("get", "validatingadmissionpolicy", name, "-o", "yaml"))
+        return dict(found.get("status", {})) if found.get("status", {}).get("observedGeneration") else {}
+
+    wait_until(lambda: bool(checked()), f"{name} is type checked", 30)
+    assert checked().get("typeChecking", {}) == {}

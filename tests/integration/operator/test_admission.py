@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import yaml
 from lightkube import ApiError, Client
 from lightkube.models import core_v1
 from lightkube.models.meta_v1 import ObjectMeta
@@ -224,15 +223,3 @@ def test_many_cordons_cost_the_policy_little(installed: ControlPlane, remembered
     apply_cordons(installed.client, [ALICES, *many[:1700]], "alice")
     apply_status(installed.client, NAME, {**free("gpu-0", "gpu-1"), "rememberedCordons": many})
     assert len(remembered(*many[1700:])) == 2001
-
-
-@pytest.mark.parametrize("name", ["nodedevice-agent", "nodedevice-operator"])
-def test_the_api_server_finds_nothing_to_warn_of_in_the_policies(installed: ControlPlane, name: str) -> None:
-    """It checks each expression against the types of what is matched, some time after the policy is made."""
-
-    def checked() -> dict[str, Any]:
-        found = yaml.safe_load(installed.kubectl("get", "validatingadmissionpolicy", name, "-o", "yaml"))
-        return dict(found.get("status", {})) if found.get("status", {}).get("observedGeneration") else {}
-
-    wait_until(lambda: bool(checked()), f"{name} is type checked", 30)
-    assert checked().get("typeChecking", {}) == {}

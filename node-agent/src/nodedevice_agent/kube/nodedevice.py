@@ -12,15 +12,15 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Protocol
 
-from nodedevice_api.names import node_device_name
+from nodedevice_api.names import Reason, node_device_name
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.devicemanager.cordons import NO_CORDONS
-from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
+from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
-from nodedevice_agent.kube.backend import Backend
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, log_failure, pause_seconds
 from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
@@ -41,6 +41,61 @@ _REFUSED_PAUSE_SECONDS = 60.0
 _MOST_SENT = 3
 # of watches, in /readyz
 _MOST_NAMED = 3
+
+_ADVERTISED = (
+    "Unknown",
+    Reason.RUNTIME_NONE,
+    "devices are advertised and recorded, and containers get nothing (--runtime none --advertise-without-injection)",
+)
+
+
+class Backend(Protocol):
+    """How devices reach containers, as far as it decides what is published."""
+
+    @property
+    def is_settled(self) -> bool:
+        """False while the backend does not know its own state yet: the last published status stays."""
+
+    @property
+    def notes(self) -> str:
+        """A problem that an administrator should know of; empty when there is none."""
+
+    def resource_changed(self, resource_name: str) -> None:
+        """The resource's devices or allocations may have changed."""
+
+    def resource_forgotten(self, resource_name: str) -> None:
+        """The resource is not known any more."""
+
+    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
+        """Whether a container runs without this resource that it requested."""
+
+    def injectable(self, now: Snapshot) -> tuple[str, str, str] | None:
+        """Status, reason and message of the condition Injectable; None where nothing is injected."""
+
+
+class RecordOnly:
+    """The backend of --runtime none: devices are counted and recorded, and do not reach containers.
+
+    advertises: whether the administrator wants them advertised all the same.
+    """
+
+    is_settled = True
+    notes = ""
+
+    def __init__(self, *, advertises: bool = False) -> None:
+        self._advertises = advertises
+
+    def resource_changed(self, resource_name: str) -> None:
+        """Nobody else is served."""
+
+    def resource_forgotten(self, resource_name: str) -> None:
+        """Nothing is remembered."""
+
+    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
+        return False
+
+    def injectable(self, now: Snapshot) -> tuple[str, str, str] | None:
+        return _ADVERTISED if self._advertises else None
 
 
 class Publisher:

@@ -1,6 +1,7 @@
 """Pods arrive, are served, and end; and events during a plugin call."""
 
 import pytest
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import RELEASING_SETTLE_SECONDS
@@ -12,6 +13,7 @@ from tests.unit.node_agent.devicemanager.scenario import (
     Scenario,
     calls,
     container,
+    held_by,
     is_saved,
     pod,
     published,
@@ -331,6 +333,64 @@ class TestReleasing:
         scenario = Scenario.with_plugin(1, waits_for_runtime=True)
         scenario.see(pod("p"))
         assert scenario.gone("p") == []
+
+
+class TestBackoff:
+    """A pod whose plugin failed is retried when its backoff is over, whatever happens to other pods."""
+
+    def failed(self, devices: int = 2) -> RuntimeScenario:
+        scenario = RuntimeScenario.with_plugin(devices)
+        (call,) = calls(scenario.see(pod("q", gpu=1)))
+        scenario.fail(call)
+        return scenario
+
+    def test_the_same_pod_is_seen_once_more(self) -> None:
+        assert calls(self.failed().see(pod("q", gpu=1))) == []
+
+    def test_another_ends(self) -> None:
+        scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
+        (call,) = calls(scenario.see(pod("q", gpu=1)))
+        scenario.fail(call)
+        assert calls(scenario.gone("p")) == []
+        assert scenario.held() == {}
+
+    def test_another_ends_while_it_is_being_allocated(self) -> None:
+        scenario = self.failed()
+        assert len(calls(scenario.see(pod("p", gpu=1)))) == 1
+        assert calls(scenario.gone("p")) == []
+        assert len(calls(scenario.passes(1))) == 1
+
+    def test_the_containers_of_another_end(self) -> None:
+        scenario = RuntimeScenario.with_plugin(2).run(pod("p", gpu=1))
+        made = scenario.create("p")
+        scenario.sync(("p", made))
+        (call,) = calls(scenario.see(pod("q", gpu=1)))
+        scenario.fail(call)
+        scenario.gone("p")
+        assert calls(scenario.end(made, "p")) == []
+        assert scenario.held() == {}
+        assert len(calls(scenario.passes(1))) == 1
+
+    def test_pods_are_listed_while_a_lost_response_is_asked_for_again(self) -> None:
+        scenario = Scenario(Checkpoint((held_by("p", "d0", response=None),), {GPU: ()}))
+        scenario.happens("pods_synced", [pod("p", gpu=1)])
+        (call,) = calls(scenario.plugin(1))
+        scenario.fail(call)
+        assert calls(scenario.happens("pods_synced", [pod("p", gpu=1)])) == []
+        assert len(calls(scenario.passes(1))) == 1
+
+    def test_another_that_failed_earlier_is_retried(self) -> None:
+        scenario = self.failed()
+        scenario.passes(0.5)
+        (call,) = calls(scenario.see(pod("r", gpu=1)))
+        scenario.fail(call)
+        assert len(calls(scenario.passes(0.5))) == 1
+        assert len(calls(scenario.passes(0.5))) == 1
+
+    def test_what_a_pod_waits_for_is_published_once(self) -> None:
+        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("q", gpu=1))
+        assert scenario.reasons() == {"q": "NotEnoughDevices"}
+        assert scenario.manager.allocator.reconsider([GPU], scenario.now) == []
 
 
 def test_a_pod_that_is_in_the_api_again_is_shown_as_holding() -> None:

@@ -12,6 +12,8 @@ from nodedevice_agent.kube.status import (
     MAX_LIST_BYTES,
     MAX_MESSAGE,
     MAX_WAITING,
+    is_bulk,
+    is_loss,
     node_device_status,
 )
 
@@ -396,3 +398,36 @@ def test_a_message_is_no_longer_than_the_crd_allows() -> None:
     assert (len(message), message[-1]) == (MAX_MESSAGE, "…")
     # cut, it is as before
     assert status(scenario, shown, TUESDAY, notes="x" * 5000) == shown
+
+
+NUMBERS = {"allocated": 2, "reserved": 1, "available": 5}
+NOT_INJECTABLE = {"conditions": [{"type": "Injectable", "status": "False"}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        pytest.param({}, NUMBERS, True, id="the first"),
+        pytest.param(NUMBERS, NUMBERS | {"endpoint": {"state": "Running"}}, False, id="of a plugin that serves"),
+        pytest.param(NUMBERS, NUMBERS | {"endpoint": {"state": "Stopped"}}, True, id="of one that has stopped"),
+        pytest.param(NUMBERS, NUMBERS | {"endpoint": {"state": "Gone"}}, True, id="of one that is gone"),
+    ],
+)
+def test_writes_that_hundreds_of_plugins_may_need_at_once(before: Json, after: Json, expected: bool) -> None:
+    assert is_bulk(before, after) is expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_fewer"),
+    [
+        pytest.param({}, NUMBERS, False, id="new"),
+        pytest.param(NUMBERS, {**NUMBERS, "available": 4}, True, id="one is broken"),
+        pytest.param(NUMBERS, {**NUMBERS, "available": 6}, False, id="one is well again"),
+        pytest.param(NUMBERS, {**NUMBERS, "allocated": 4, "available": 3}, False, id="allocated"),
+        pytest.param(NUMBERS, NUMBERS | NOT_INJECTABLE, True, id="not injectable any more"),
+        pytest.param(NUMBERS | NOT_INJECTABLE, NUMBERS, False, id="injectable again"),
+        pytest.param({**NUMBERS, "available": "five"}, NUMBERS, False, id="malformed before"),
+    ],
+)
+def test_a_write_is_a_loss_when_pods_could_use_fewer_devices(before: Json, after: Json, is_fewer: bool) -> None:
+    assert is_loss(before, after) is is_fewer

@@ -108,6 +108,7 @@ _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
         "libraryDir": {"pattern": f"^({LIBRARY_DIR.pattern})?$"},
     },
     "AgentWholeSettings": {"resourceName": _RESOURCE_NAME_OR_NONE},
+    "AgentMpsSettings": {"pipeDirectory": _PLAIN_PATH, "shmDirectory": _PLAIN_PATH},
     "AgentSharesSettings": {"resourceName": _RESOURCE_NAME_OR_NONE},
     "AgentMemorySettings": {
         "resourceName": _RESOURCE_NAME,

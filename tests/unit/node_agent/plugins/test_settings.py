@@ -120,6 +120,7 @@ def test_gpus_have_names_by_model() -> None:
         (shared({"shares": {"replicas": 0}}), [">= 2", "sharing[0].shares.replicas"]),
         (shared({"shares": {"replicas": 1001}}), ["<= 1000"]),
         (shared({"shares": {}}), ["replicas"]),
+        (shared({"shares": {"replicas": 2, "mps": {"pipeDirectory": "mps"}}}), ["pipeDirectory: 'mps'", "absolute"]),
         (shared({"models": ["*"]}), ["none is named", "one of whole, shares and memory"]),
         (shared({"whole": {}, "memory": {}}), ["whole and memory is named"]),
         (shared({"memory": {"unit": "1G"}}), ["unit: '1G'", "512Mi"]),

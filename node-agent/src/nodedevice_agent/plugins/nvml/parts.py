@@ -167,6 +167,15 @@ def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> Plugin
 # -- requests --------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class HeldParts:
+    """How many parts of one GPU a container gets, and what they are."""
+
+    gpu: Gpu
+    parts: PartsOf
+    count: int
+
+
 def parents(device_ids: Iterable[str]) -> Counter[str]:
     """How many of these parts each GPU has."""
     return Counter(found[0] for found in map(parent_and_number, device_ids) if found is not None)

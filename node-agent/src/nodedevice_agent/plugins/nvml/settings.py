@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, field, structs
 from nodedevice_api import extended_resources
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 
-from nodedevice_agent.plugins.checks import check_resource_name
+from nodedevice_agent.plugins.checks import check_path, check_resource_name
 from nodedevice_agent.plugins.nvml.health import APPLICATION_XIDS, HealthRules
 from nodedevice_agent.plugins.nvml.mig import mig_prefix
 
@@ -54,8 +54,21 @@ class GpuPartSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return PartRules(placement, _CHOICES[self.choice], _CONTAINERS[self.containers], _ADVERTISE[self.advertise])
 
 
+class MpsSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The MPS daemon that the administrator runs for the shared GPUs; the agent starts none. Paths are the host's."""
+
+    # CUDA_MPS_PIPE_DIRECTORY of the daemon; its own default
+    pipe_directory: str = "/tmp/nvidia-mps"
+    # the shared memory of the daemon: the host's, unless it runs in a container
+    shm_directory: str = "/dev/shm"
+
+    def __post_init__(self) -> None:
+        check_path("pipeDirectory", self.pipe_directory)
+        check_path("shmDirectory", self.shm_directory)
+
+
 class SharesSettings(GpuPartSettings, frozen=True, kw_only=True):
-    """Several containers use the GPU in turns (time slices)."""
+    """Several containers use the GPU: in turns (time slices), or at the same time (MPS)."""
 
     # how many containers may hold a GPU at once
     replicas: Annotated[int, Meta(ge=2, le=MAX_PARTS)]
@@ -65,6 +78,8 @@ class SharesSettings(GpuPartSettings, frozen=True, kw_only=True):
     rename_by_default: bool = False
     # whether Allocate refuses more than one share: more shares are not more time
     fail_requests_greater_than_one: bool = False
+    # the containers use the GPU at the same time, each with its share of memory and threads, through an MPS daemon
+    mps: MpsSettings | None = None
 
     def rules(self) -> PartRules:
         return self.part_rules(Placement.DISTINCT_PARENTS)

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, HandOver, allocation, preferred
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health import Trouble
 from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_minors
-from nodedevice_agent.plugins.nvml.parts import Use, check_request, listing, parents, preferred_parts
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.mps import control_path, not_running, with_mps
+from nodedevice_agent.plugins.nvml.parts import HeldParts, Use, check_request, listing, parents, preferred_parts
+from nodedevice_agent.plugins.nvml.settings import MpsSettings, NvmlSettings, PartsOf, SharesSettings
 
 
 class NvmlSource:
@@ -26,6 +28,8 @@ class NvmlSource:
         self._fleet = fleet
         # what the devices are parts of; None: they are whole
         self._parts = settings.parts_of(resource_name)
+        # the GPUs of parts, and what their parts are
+        self._listed: dict[str, tuple[Gpu, PartsOf]] = {}
         self.devices = DeviceList(self._parts.rules() if self._parts is not None else None)
 
     def refresh(self) -> None:
@@ -37,9 +41,10 @@ class NvmlSource:
 
     def publish(self, uses: Sequence[tuple[Gpu, Use]]) -> None:
         """Publish the list for these GPUs, sorted by UUID."""
+        self._listed = {gpu.uuid: (gpu, use.parts) for gpu, use in uses if use.parts is not None}
         found = listing(uses, self._fleet.trouble_of)
         overall = self._fleet.trouble
-        troubles = [overall] if overall is not None else found.troubles
+        troubles = [overall] if overall is not None else [*found.troubles, *self._mps_troubles()]
         reason = troubles[0].reason if troubles else ""
         self.devices.publish(found.devices, (reason, "; ".join(each.message for each in troubles)), found.parents)
 
@@ -48,7 +53,7 @@ class NvmlSource:
         if self._parts is not None:
             check_request(self.resource_name, device_ids, self._parts)
             held = sorted(parents(device_ids).items())
-            return self._of_parts([(self._fleet.gpus[uuid], count) for uuid, count in held])
+            return self._of_parts([HeldParts(*self._listed[uuid], count) for uuid, count in held])
         instances = self._fleet.instances()
         return self._of_gpus(
             [self._fleet.gpus[device_id] for device_id in device_ids if device_id not in instances],
@@ -74,6 +79,20 @@ class NvmlSource:
         except (OSError, UnicodeDecodeError):
             return {}
 
-    def _of_parts(self, held: Sequence[tuple[Gpu, int]]) -> ContainerAllocation:
-        """For a container with this many parts of each of these GPUs."""
-        return self._of_gpus([gpu for gpu, _ in held])
+    def _of_parts(self, held: Sequence[HeldParts]) -> ContainerAllocation:
+        made = self._of_gpus([each.gpu for each in held])
+        mps = self._mps
+        if mps is None:
+            return made
+        for trouble in self._mps_troubles():
+            raise AllocationRefused(self.resource_name, trouble.message)
+        return with_mps(made, mps, held)
+
+    @property
+    def _mps(self) -> MpsSettings | None:
+        return self._parts.mps if isinstance(self._parts, SharesSettings) else None
+
+    def _mps_troubles(self) -> list[Trouble]:
+        """Its daemon may come and go at any time."""
+        mps = self._mps
+        return [not_running(mps)] if mps and not Path(self._host_root + control_path(mps)).exists() else []

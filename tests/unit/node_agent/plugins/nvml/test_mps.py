@@ -1,0 +1,74 @@
+"""Shares of GPUs that an MPS daemon keeps apart."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, Mount
+from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health import HealthRules
+from nodedevice_agent.plugins.nvml.mps import with_mps
+from nodedevice_agent.plugins.nvml.parts import HeldParts, uses_of
+from nodedevice_agent.plugins.nvml.reader.messages import Found
+from nodedevice_agent.plugins.nvml.settings import MpsSettings, NvmlSettings, SharesSettings
+from nodedevice_agent.plugins.nvml.source import NvmlSource
+
+GIB = 1 << 30
+T4, A100 = Gpu("GPU-z", "Tesla T4", 15 * GIB, index=0), Gpu("GPU-a", "A100", 80 * GIB, index=1)
+
+
+def shares(replicas: int) -> SharesSettings:
+    return SharesSettings(replicas=replicas)
+
+
+@pytest.mark.parametrize(
+    ("held", "percentage", "limits"),
+    [
+        ([HeldParts(T4, shares(4), 1)], "25", "0=3840M"),
+        ([HeldParts(T4, shares(3), 1)], "33", "0=5120M"),
+        # in the order in which CUDA numbers them; the percentage is one for all
+        ([HeldParts(A100, shares(8), 1), HeldParts(T4, shares(4), 1)], "12", "0=3840M,1=10240M"),
+        ([HeldParts(A100, shares(8), 3)], "37", "0=30720M"),
+        ([HeldParts(A100, shares(1000), 1)], "1", "0=81M"),
+        ([HeldParts(Gpu("GPU-b"), shares(2), 1)], "50", None),
+    ],
+)
+def test_limits_are_the_shares(held: list[HeldParts], percentage: str, limits: str | None) -> None:
+    made = with_mps(ContainerAllocation(env={"A": "b"}), MpsSettings("/run/mps", "/run/shm"), held)
+    assert made.env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") == limits
+    assert made.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == percentage
+    assert made.env["CUDA_MPS_PIPE_DIRECTORY"] == "/run/mps"
+    assert made.env["A"] == "b"
+    assert made.mounts == (Mount("/run/mps", "/run/mps"), Mount("/run/shm", "/dev/shm"))
+
+
+def source(host: Path, **mps: Any) -> NvmlSource:
+    rules = [{"shares": {"replicas": 2, "mps": mps}}]
+    settings = msgspec.convert({"sharing": rules}, NvmlSettings)
+    fleet = Fleet(HealthRules())
+    fleet.found(Found("580", [T4]))
+    made = NvmlSource("nvidia.com/gpu", settings, str(host), fleet)
+    made.publish([(T4, use) for use in uses_of(T4, settings)])
+    return made
+
+
+def test_without_a_daemon_the_list_shows_why_and_nothing_is_allocated(tmp_path: Path) -> None:
+    made = source(tmp_path)
+    reason, message = made.devices.trouble
+    assert reason == "MpsNotRunning"
+    assert "/tmp/nvidia-mps/control is not there" in message
+    assert all(device.is_healthy for device in made.devices.latest)
+    with pytest.raises(AllocationRefused, match="no MPS daemon"):
+        made.allocate(["GPU-z-0"], None)
+
+
+def test_with_a_daemon_a_container_gets_its_share(tmp_path: Path) -> None:
+    (tmp_path / "run/mps").mkdir(parents=True)
+    (tmp_path / "run/mps/control").touch()
+    made = source(tmp_path, pipeDirectory="/run/mps")
+    assert made.devices.trouble == ("", "")
+    got = made.allocate(["GPU-z-1"], None)
+    assert got.env["NVIDIA_VISIBLE_DEVICES"] == "GPU-z"
+    assert got.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=7680M"

@@ -136,6 +136,7 @@ class Reason:
     READY: Final = "Ready"
     # a pod that waits
     NOT_ENOUGH_DEVICES: Final = "NotEnoughDevices"
+    NO_DEVICE_FITS: Final = "NoDeviceFits"
     CORDONS_NOT_SYNCED: Final = "CordonsNotSynced"
     ALLOCATIONS_OMITTED: Final = "AllocationsOmitted"
     ALLOCATE_FAILED: Final = "AllocateFailed"

@@ -4,7 +4,7 @@ Source: kubelet deviceplugin v1beta1, ListAndWatch. The kubelet accepts any byte
 twice with different health in both sets; here an ID is counted once, and invalid IDs are rejected and reported.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodedevice_api.parts import PartRules, parent_and_number
@@ -48,8 +48,9 @@ class ListedDevices:
 
     plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts;
     None for others. parents: details of the physical devices of parts, by ID; of these, only reason, message and attributes count.
-    ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. Derived once, where the list is
-    decoded: every pod and every publication reads them and must not iterate over a hundred thousand devices.
+    ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. by_parent: IDs of the devices of
+    each physical device, sorted; only where the plugin names these. Derived once, where the list is decoded: every pod and every
+    publication reads them and must not iterate over a hundred thousand devices.
     """
 
     devices: Mapping[str, Device]
@@ -60,6 +61,7 @@ class ListedDevices:
     ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
     healthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
     unhealthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    by_parent: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ids = tuple(sorted(self.devices))
@@ -68,6 +70,11 @@ class ListedDevices:
         object.__setattr__(self, "ids", ids)
         object.__setattr__(self, "healthy_ids", healthy)
         object.__setattr__(self, "unhealthy_ids", unhealthy)
+        by_parent: dict[str, list[str]] = {}
+        for device_id in ids:
+            if parent := self.devices[device_id].parent:
+                by_parent.setdefault(parent, []).append(device_id)
+        object.__setattr__(self, "by_parent", by_parent)
 
     @property
     def is_refused(self) -> bool:
@@ -148,6 +155,11 @@ def refused(known: ListedDevices) -> ListedDevices:
 
 def is_valid_id(device_id: str) -> bool:
     return 0 < len(device_id) <= MAX_ID_CHARACTERS and device_id.isprintable()
+
+
+def part_number(device_id: str) -> int:
+    """device_id: of an accepted part."""
+    return int(device_id[device_id.rindex("-") + 1 :])
 
 
 def _is_part(device: Device) -> bool:

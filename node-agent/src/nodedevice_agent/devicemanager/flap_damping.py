@@ -68,7 +68,7 @@ class FlapDamping:
         absent = {i: damped.absent for i, damped in self._damped.items() if damped.absent and i not in listed.devices}
         if not absent:
             return listed
-        return ListedDevices({**listed.devices, **absent}, listed.id_error, listed.plugin_message)
+        return replace(listed, devices={**listed.devices, **absent})
 
     def expire(self, now: float) -> bool:
         """Time has passed. Returns whether damping ended for a device; its reported health counts again."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nodedevice_api.names import ALL_DEVICES
+from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.flap_damping import FlapDamping, FlapDampingLimits
@@ -166,6 +167,13 @@ class Resource:
     def is_ready(self) -> bool:
         """Whether devices may be allocated."""
         return self.is_live and self.are_cordons_synced and not self.possible_holders
+
+    def parent_of(self, device_id: str) -> str:
+        """The physical device of a listed one, or of a held one by its ID; the ID itself where there is no other."""
+        device, part = self.devices.get(device_id), parent_and_number(device_id)
+        if device is not None:
+            return device.parent or device_id
+        return device_id if part is None else part[0]
 
     def is_cordoned(self, device_id: str) -> bool:
         return device_id in self.cordoned_ids or ALL_DEVICES in self.cordoned_ids

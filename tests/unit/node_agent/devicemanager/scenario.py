@@ -14,18 +14,20 @@ from nodedevice_agent.devicemanager.allocation.container_edits import (
     ContainerMount,
     DeviceFile,
 )
-from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.devices import Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.kube.status import node_device_status
+from nodedevice_api.parts import PartRules, Placement, part_id
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
-# so many, or these; plain IDs are healthy devices without NUMA nodes
-Devices = int | Iterable[str | Device]
+# so many, or these, or a whole list; plain IDs are healthy devices without NUMA nodes
+Devices = int | Iterable[str | Device] | ListedDevices
+SAME = PartRules(Placement.SAME_PARENT)
 WITH_PREFERENCES = PluginOptions(get_preferred_allocation_available=True)
 
 
@@ -72,6 +74,12 @@ def pod(uid: str, *containers: Container, gpu: int = 0, nic: int = 0, **state: A
     return Pod(uid, "default", uid, containers or (container(gpu=gpu, nic=nic),), **state)
 
 
+def parts(rules: PartRules | None = None, /, **sizes: int) -> ListedDevices:
+    """A list of parts, so many of each physical device."""
+    found = (Device(part_id(parent, n), parent=parent) for parent, size in sizes.items() for n in range(size))
+    return accept(found, part_rules=rules or SAME)
+
+
 def device_ids(count: int) -> list[str]:
     return [f"d{index}" for index in range(count)]
 
@@ -110,9 +118,10 @@ class Scenario:
 
     def lists(self, devices: Devices, name: str = GPU, endpoint: int = 1) -> list[Effect]:
         """A complete list."""
-        each = device_ids(devices) if isinstance(devices, int) else devices
-        listed = accept(d if isinstance(d, Device) else Device(d) for d in each)
-        return self.happens("listed", name, endpoint, listed)
+        if not isinstance(devices, ListedDevices):
+            each = device_ids(devices) if isinstance(devices, int) else devices
+            devices = accept(d if isinstance(d, Device) else Device(d) for d in each)
+        return self.happens("listed", name, endpoint, devices)
 
     def plugin(
         self, devices: Devices, name: str = GPU, endpoint: int = 1, options: PluginOptions | None = None

@@ -14,7 +14,6 @@ from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, PodAllocation
-from nodedevice_agent.devicemanager.allocation.selection import select
 from nodedevice_agent.devicemanager.allocation.topology import UNALIGNED, Topology, align, first_unaligned
 from nodedevice_agent.devicemanager.effects import (
     CallAllocate,
@@ -204,7 +203,10 @@ class Allocator:
             return self._give_up(current, current.short(request, missing), now)
         if not align(self._topology, current):
             return self._misaligned(current, request, now)
-        selection = select(resource.devices, request.count, reusable, free, current.affinities.get(request.container))
+        selection = current.select(resource, is_strict=self._topology.is_strict)
+        if selection is None:
+            misfit = current.misfit(resource, reusable, current.requests.index(request))
+            return self._give_up(current, misfit, now) if misfit else self._misaligned(current, request, now)
         asks = resource.options.get_preferred_allocation_available and current.use_preferred
         if selection.missing > 0 and preferred is None and asks:
             call = self._new_call(current, resource)

@@ -9,14 +9,18 @@ Source: kubelet device manager, devicesToAllocate (order of choice, reuse of ini
 leaks when a step fails (kubernetes#130145) and no other transaction's reservation is dropped (kubernetes#137534).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from nodedevice_api.names import Reason
+from nodedevice_api.parts import Placement
 from nodedevice_common.pacing import exponential_seconds
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, by_numa
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.allocation.parts import Misfit, Need, Parents, misfit_message
+from nodedevice_agent.devicemanager.allocation.selection import Selection, select
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest, Pod
 from nodedevice_agent.devicemanager.resource import EndpointState, Resource
 
@@ -69,15 +73,15 @@ class PodAllocation:
     affinities: dict[str, frozenset[int] | None] = field(default_factory=dict)
     # False where a plugin's preferred devices for one container have left no aligned devices for another
     use_preferred: bool = True
-    # the request to be met next, None when all are met; and those after it
-    request: DeviceRequest | None = field(init=False)
-    _later: Iterator[DeviceRequest] = field(init=False)
+    # how many requests are met
+    _met: int = 0
     _reserved: dict[str, set[str]] = field(default_factory=dict)
     _reusable: dict[str, set[str]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self._later = iter(self.requests)
-        self.request = next(self._later, None)
+    @property
+    def request(self) -> DeviceRequest | None:
+        """The request to be met next; None when all are met."""
+        return self.requests[self._met] if self._met < len(self.requests) else None
 
     def pending(self, request: DeviceRequest, reason: str, message: str) -> PendingAllocation:
         """Pending until something changes; no retry timer."""
@@ -106,12 +110,14 @@ class PodAllocation:
     def shortage(self) -> PendingAllocation | None:
         """The first request that cannot be met in the current state, as a pending allocation; None when all can be met.
 
-        Only counts devices, chooses none; requests that are met already cost nothing.
+        Only counts devices, and plans which physical devices their parts are of; chooses none. Requests that are met already cost
+        nothing.
         """
+        misfits: dict[str, PendingAllocation | None] = {}
         free: dict[str, int] = {}
         held_by_init: dict[str, set[str]] = {}
         will_be_reusable: dict[str, int] = {}
-        for request in self.requests:
+        for index, request in enumerate(self.requests):
             name = request.resource_name
             resource, mine = self.book.resources[name], held_by_init.setdefault(name, set())
             held = self.book.of(self.pod.uid, request.container, name)
@@ -120,16 +126,65 @@ class PodAllocation:
                 continue
             if name not in free:
                 free[name] = resource.free_count()
+                misfits[name] = self.misfit(resource, filter(resource.is_usable, sorted(mine)), index)
             # an init container's device that has become unhealthy is not used again
             usable = sum(map(resource.is_usable, mine)) + will_be_reusable.get(name, 0)
             reused = min(request.count, usable)
             fresh = request.count - reused
+            misfit = misfits[name]
+            if misfit is not None and misfit.container == request.container:
+                return misfit
             if fresh > free[name] or not resource.is_ready:
                 return self.short(request, fresh)
             free[name] -= fresh
             gained = fresh if request.kind is ContainerKind.INIT else -reused
             will_be_reusable[name] = will_be_reusable.get(name, 0) + gained
         return None
+
+    def select(self, resource: Resource, *, is_strict: bool = False) -> Selection | None:
+        """The devices for the current request; there are enough. None where the rules for parts cannot be met any more.
+
+        is_strict: parts that are not near are none.
+        """
+        request, rules = self.requests[self._met], resource.listed.part_rules
+        affinity = self.affinities.get(request.container)
+        reusable, free = self.reusable(resource), resource.free()
+        if rules is None:
+            return select(resource.devices, request.count, reusable, free, affinity)
+        parents = self._parents(resource, reusable, free)
+        if rules.placement is Placement.ANY:
+            free = parents.in_order(max(request.count - len(reusable), 0))
+            return select(resource.devices, request.count, reusable, free, affinity)
+        has_nodes = any(device.numa_nodes for device in resource.devices.values())
+        needs = self._needs(resource.name, self._met)
+        needs[0] = replace(needs[0], affinity=affinity if has_nodes else None, is_strict=is_strict)
+        plan = parents.plan(needs)
+        return None if isinstance(plan, Misfit) else Selection(request.count, parents.device_ids(plan[0]), ())
+
+    def misfit(self, resource: Resource, reusable: Iterable[str], start: int) -> PendingAllocation | None:
+        """The first of the requests from `start` that the rules for parts leave without, if any."""
+        rules = resource.listed.part_rules
+        if rules is None or rules.placement is Placement.ANY or not resource.is_ready:
+            return None
+        plan = self._parents(resource, reusable, resource.free()).plan(self._needs(resource.name, start))
+        if not isinstance(plan, Misfit):
+            return None
+        request = self._unmet(resource.name, start)[plan.index]
+        message = misfit_message(resource.listed, resource.name, request.count, plan.most)
+        return self.pending(request, Reason.NO_DEVICE_FITS, message)
+
+    def _parents(self, resource: Resource, reusable: Iterable[str], free: Iterable[str]) -> Parents:
+        held = (a.device_ids for a in self.book.of_pod(self.pod.uid) if a.resource_name == resource.name)
+        mine = {*chain.from_iterable(held), *self._reserved.get(resource.name, ())}
+        return Parents(resource.listed, free, reusable, map(resource.parent_of, mine))
+
+    def _unmet(self, resource_name: str, start: int) -> list[DeviceRequest]:
+        """Requests for this resource that lack devices, from that one on."""
+        later = (request for request in self.requests[start:] if request.resource_name == resource_name)
+        return [request for request in later if self.book.of(self.pod.uid, request.container, resource_name) is None]
+
+    def _needs(self, resource_name: str, start: int) -> list[Need]:
+        return [Need(request.count, request.kind) for request in self._unmet(resource_name, start)]
 
     def skip_met(self) -> Allocation | None:
         """Advance past requests that are met already. Returns the first allocation of another count than requested, if any."""
@@ -162,7 +217,7 @@ class PodAllocation:
     def advance(self, request: DeviceRequest, device_ids: tuple[str, ...]) -> None:
         """The current request has its devices; continue with the next one."""
         _update_reusable(self._reusable.setdefault(request.resource_name, set()), request, device_ids)
-        self.request, self.chosen = next(self._later, None), ()
+        self._met, self.chosen = self._met + 1, ()
 
     def has_lost_device(self, request: DeviceRequest) -> bool:
         """Whether a device that was chosen so far, allocated or for the current request, has become unusable."""

@@ -19,8 +19,9 @@ from enum import Enum
 from functools import lru_cache, reduce
 from itertools import combinations
 
+from nodedevice_agent.devicemanager.allocation.parts import to_align
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
-from nodedevice_agent.devicemanager.allocation.selection import near_count, select
+from nodedevice_agent.devicemanager.allocation.selection import near_count
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest
 from nodedevice_agent.devicemanager.resource import Resource
@@ -224,8 +225,10 @@ def first_unaligned(topology: Topology, current: PodAllocation) -> DeviceRequest
                 return request
             if not current.affinities:
                 current.affinities.update(trial.affinities)
-            resource, affinity = trial.book.resources[request.resource_name], trial.affinities[request.container]
-            selection = select(resource.devices, request.count, trial.reusable(resource), resource.free(), affinity)
+            resource = trial.book.resources[request.resource_name]
+            selection = trial.select(resource, is_strict=topology.is_strict)
+            if selection is None:
+                return request
             trial.reserve(resource, selection.completed())
             trial.advance(request, trial.chosen)
         return None
@@ -270,7 +273,8 @@ def _hints(
     topology: Topology, resource: Resource, count: int, held: tuple[str, ...] | None, reusable: tuple[str, ...]
 ) -> Hints:
     if held is None:
-        return hints(resource.devices, count, resource.free(), reusable, topology.numa_nodes)
+        found = to_align(resource.listed, count, resource.free(), reusable)
+        return hints(found.devices, found.count, found.free, found.reusable, topology.numa_nodes)
     # Held devices decide for the rest; another number than requested cannot be met.
     return hints(resource.devices, count, held if len(held) == count else (), (), topology.numa_nodes)
 
@@ -280,4 +284,5 @@ def _is_still_possible(current: PodAllocation, request: DeviceRequest) -> bool:
     affinity, resource = current.affinities[request.container], current.book.resources[request.resource_name]
     if affinity is None or not any(device.numa_nodes for device in resource.devices.values()):
         return True
-    return near_count(resource.devices, (*current.reusable(resource), *resource.free()), affinity) >= request.count
+    found = to_align(resource.listed, request.count, resource.free(), current.reusable(resource))
+    return near_count(found.devices, (*found.reusable, *found.free), affinity) >= found.count

@@ -153,7 +153,7 @@ class Resource:
         self._settles_at = settles_at
         if not self.is_live:
             self.settle_until = settles_at
-        if self.state is EndpointState.STOPPED and self.grace_ends_at is None:
+        if self.state is not EndpointState.RUNNING and self.grace_ends_at is None:
             self._stop(now)
 
     # -- reads -----------------------------------------------------------------------------------------------------------

@@ -265,6 +265,15 @@ class TestLostCheckpoint:
         assert published(scenario.lists(2, endpoint=2 if comes_again else 1)) == {GPU}
         assert not is_settling(scenario.manager, GPU)
 
+    def test_a_plugin_that_went_long_before_the_recovery_is_waited_for_after_a_second_restart_too(self) -> None:
+        scenario = Scenario(is_recovering=True)
+        scenario.connect()
+        scenario.disconnect()
+        scenario.passes(400)
+        scenario.happens("recovered", knows(resources=[GPU]))
+        assert is_settling(scenario.manager, GPU)
+        assert is_settling(scenario.restarted().manager, GPU)
+
     def test_one_that_never_lists_is_not_waited_for_any_longer(self) -> None:
         scenario = Scenario(is_recovering=True)
         scenario.connect()

@@ -33,10 +33,10 @@ ANY = PartRules()
 ANY_SPREAD = PartRules(choice=Choice.SPREAD)
 
 
-def parents(rules: PartRules, reusable: tuple[str, ...] = (), **free: int) -> Parents:
+def parents(rules: PartRules, free: dict[str, int]) -> Parents:
+    """Of ten parts each, so many are free."""
     listed = parts(rules, **dict.fromkeys(free, 10))
-    ids = [f"{parent}-{number}" for parent, count in free.items() for number in range(count)]
-    return Parents(listed, [i for i in ids if i not in reusable], reusable, {i[0] for i in reusable})
+    return Parents(listed, [f"{parent}-{number}" for parent, count in free.items() for number in range(count)])
 
 
 def needs(*counts: int) -> list[Need]:
@@ -66,7 +66,7 @@ def needs(*counts: int) -> list[Need]:
     ],
 )
 def test_a_plan(rules: PartRules, free: dict[str, int], counts: list[int], expected: list[Parts]) -> None:
-    assert parents(rules, **free).plan(needs(*counts)) == expected
+    assert parents(rules, free).plan(needs(*counts)) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_plan(rules: PartRules, free: dict[str, int], counts: list[int], expec
     ],
 )
 def test_what_does_not_fit(rules: PartRules, free: dict[str, int], counts: list[int], expected: Misfit) -> None:
-    found = parents(rules, **free)
+    found = parents(rules, free)
     assert found.plan(needs(*counts)) == expected
     # a plan takes nothing
     assert found.plan(needs(*counts)) == expected

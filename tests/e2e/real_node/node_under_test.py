@@ -77,7 +77,7 @@ class NodeUnderTest(PodsOnNode):
             self.write_cdi()
             if self.runtime != BARE:
                 self._agent_address = f"127.0.0.1:{port}"
-                self._agent = self._agent_process({})
+                self._agent = self._agent_process({}, {})
                 self.start_agent()
             try:
                 with self.plugins:
@@ -115,10 +115,10 @@ class NodeUnderTest(PodsOnNode):
         self.agent.wait_ready(self._agent_answers, PATIENCE_SECONDS)
 
     @contextmanager
-    def agent_with(self, flags: Mapping[str, str]) -> Iterator[None]:
-        """For the length of the block an agent with further flags is in the place of the usual one."""
+    def agent_with(self, flags: Mapping[str, str], environment: Mapping[str, str] | None = None) -> Iterator[None]:
+        """For the length of the block an agent with further flags and variables is in the place of the usual one."""
         usual = self.agent
-        self._exchange_agent(self._agent_process(flags))
+        self._exchange_agent(self._agent_process(flags, environment or {}))
         try:
             yield
         finally:
@@ -246,7 +246,7 @@ class NodeUnderTest(PodsOnNode):
             yield found
             found += [dict(seen.object.status or {}) for seen in observer.seen() if seen.object.metadata.name == name]
 
-    def _agent_process(self, more: Mapping[str, str]) -> MachineProcess:
+    def _agent_process(self, more: Mapping[str, str], environment: Mapping[str, str]) -> MachineProcess:
         kubeconfig = self.control_plane.service_account_kubeconfig(
             SYSTEM_NAMESPACE, "nodedevice-agent", self.node.folder / "agent.kubeconfig", node_name=self.node.name
         )
@@ -258,7 +258,8 @@ class NodeUnderTest(PodsOnNode):
             "--log-format": "json",
             **more,
         }
-        command = [program_path("nodedevice-agent"), "run"]
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        command = ["/usr/bin/env", *variables, program_path("nodedevice-agent"), "run"]
         for flag, value in flags.items():
             command += [flag, str(value)]
         return self.node.process("agent", command)

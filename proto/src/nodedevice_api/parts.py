@@ -5,12 +5,15 @@ A part is a share of a physical device, its parent, such as a unit of a GPU's me
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 # No part number is higher than the number of devices that a node may list.
 MAX_PART_DIGITS: Final = 6
+_NUMBER = rf"[0-9]{{1,{MAX_PART_DIGITS}}}"
+_RANGE = re.compile(rf"({_NUMBER})(?:-({_NUMBER}))?")
 _PART_ID = re.compile(rf"(?P<parent>.+)-(?P<number>0|[1-9][0-9]{{0,{MAX_PART_DIGITS - 1}}})", re.DOTALL)
 
 
@@ -60,3 +63,24 @@ def parent_and_number(device_id: str) -> tuple[str, int] | None:
     """The parent's ID and the part's number; None for an ID of another form."""
     match = _PART_ID.fullmatch(device_id)
     return None if match is None else (match["parent"], int(match["number"]))
+
+
+def numbers_of(ranges: str, at_most: int) -> list[int]:
+    """The numbers of ascending ranges such as `0-15,40`. Raises ValueError for others, and for more than `at_most` numbers."""
+    found: list[int] = []
+    for first, last in _ranges(ranges):
+        if len(found) + last - first >= at_most:
+            raise ValueError(f"more than {at_most} parts")
+        found += range(first, last + 1)
+    return found
+
+
+def _ranges(text: str) -> Iterator[tuple[int, int]]:
+    before = -1
+    for one in text.split(","):
+        match = _RANGE.fullmatch(one)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if not before < first <= last:
+            raise ValueError(f"numbers {text[:40]!a} are no ascending ranges such as 0-15,40")
+        yield first, last
+        before = last

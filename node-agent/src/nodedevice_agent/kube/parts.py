@@ -3,18 +3,15 @@
 `{"parent": "GPU-1f2e", "parts": 17, "numbers": "0-15,40"}` stands for GPU-1f2e-0 to GPU-1f2e-15, and GPU-1f2e-40.
 """
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from nodedevice_api.parts import MAX_PART_DIGITS, parent_and_number, part_id
+from nodedevice_api.parts import numbers_of, parent_and_number, part_id
 
 # The CRD's bounds.
 MAX_PARENTS = 64
 MAX_NUMBERS_CHARACTERS = 2048
-_NUMBER = rf"[0-9]{{1,{MAX_PART_DIGITS}}}"
-_RANGE = re.compile(rf"({_NUMBER})(?:-({_NUMBER}))?")
 
 
 def by_parent(device_ids: Iterable[str]) -> tuple[list[dict[str, Any]], list[str], int]:
@@ -36,7 +33,7 @@ def part_ids(entries: Iterable[dict[str, Any]], at_most: int) -> list[str]:
     """The parts of such entries. Raises ValueError for an invalid one, or for more than `at_most` parts."""
     found = []
     for entry in entries:
-        numbers = [*_numbers(entry["numbers"], at_most)]
+        numbers = numbers_of(entry["numbers"], at_most)
         if len(numbers) != entry["parts"]:
             raise ValueError(f"{entry['parent']}: {entry['parts']} parts, but {len(numbers)} numbers")
         found += [part_id(entry["parent"], number) for number in numbers]
@@ -56,17 +53,3 @@ def _entry(parent: str, numbers: list[int]) -> dict[str, Any]:
             break
         text, count = longer, count + len(members)
     return {"parent": parent, "parts": count, "numbers": text}
-
-
-def _numbers(text: str, at_most: int) -> Iterator[int]:
-    """Raises ValueError."""
-    last = -1
-    for one in text.split(","):
-        match = _RANGE.fullmatch(one)
-        first, end = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if not last < first <= end:
-            raise ValueError(f"numbers {text[:40]!a} are no ascending ranges such as 0-15,40")
-        if end - first >= at_most:
-            raise ValueError(f"more than {at_most} parts")
-        yield from range(first, end + 1)
-        last = end

@@ -97,9 +97,11 @@ def is_injectable(record: NodeDeviceRecord) -> bool:
 
 
 def plausible_available(record: NodeDeviceRecord) -> int:
-    """How many devices are free, as far as the number and the list of devices agree."""
-    free = _listed_free(record)
-    return record.available if free is None else min(record.available, free)
+    """How many devices are free, as far as the number and the list of devices agree; of parts, perhaps of one device alone."""
+    free, available = _listed_free(record), record.available
+    if record.largest_available is not None:
+        available = min(available, record.largest_available)
+    return available if free is None else min(available, free)
 
 
 def contradictions(record: NodeDeviceRecord) -> tuple[str, ...]:
@@ -111,10 +113,12 @@ def _contradictions(record: NodeDeviceRecord) -> Iterator[str]:
     free = _listed_free(record)
     if free is not None and record.available > free:
         yield f"available is {record.available}, but {free} of the devices listed are healthy and not allocated"
-    held = {i for allocation in record.allocations if not allocation.is_releasing for i in allocation.device_ids}
+    current = [allocation for allocation in record.allocations if not allocation.is_releasing]
+    held = {device_id for allocation in current for device_id in allocation.devices}
+    number = len({i for a in current for i in a.device_ids}) + sum(p.parts for a in current for p in a.parts)
     is_whole = not record.allocations_omitted and not any(allocation.omitted for allocation in record.allocations)
-    if record.listed and is_whole and record.allocated > len(held):
-        yield f"allocated is {record.allocated}, but {len(held)} devices are listed as allocated"
+    if record.listed and is_whole and record.allocated > number:
+        yield f"allocated is {record.allocated}, but {number} devices are listed as allocated"
     if record.listed and not record.devices_omitted:
         for device_id in sorted(held - frozenset(record.listed)):
             yield f"{device_id} is allocated, but is not among the devices"
@@ -129,6 +133,9 @@ def _listed_free(record: NodeDeviceRecord) -> int | None:
     """How many listed devices are healthy and not allocated; None where the list is truncated."""
     if not record.listed or record.devices_omitted:
         return None
+    if record.parts:
+        others = sum(i not in record.parts and i not in record.devices for i in record.listed)
+        return others + sum(max(parts.healthy - parts.allocated, 0) for parts in record.parts.values())
     # `devices` holds those that are allocated or unhealthy
     return len(record.listed) - len(record.devices)
 

@@ -24,7 +24,7 @@ from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import APPLY, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import Schema
-from nodedevice_operator.objects.nodedevice import ConditionStatus
+from nodedevice_operator.objects.nodedevice_schema import ConditionStatus
 
 FIELD_MANAGER: Final = "helm"
 KIND: Final = "customresourcedefinitions"

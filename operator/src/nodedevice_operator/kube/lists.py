@@ -22,7 +22,8 @@ from nodedevice_operator.kube.decode import (
 )
 from nodedevice_operator.objects.meta import ListSchema, PartialObject, PartialObjectList, WatchEvent
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeDeviceSchema, node_device_record
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.objects.poddevice import PodDeviceRecord, PodDeviceSchema, pod_device_record
 
 # Any list, with the metadata of its objects and nothing else.

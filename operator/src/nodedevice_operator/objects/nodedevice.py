@@ -1,4 +1,4 @@
-"""NodeDevice: its schema, and the record of the fields that the operator decides by.
+"""NodeDevice: the record of the fields that the operator decides by.
 
 Two records are equal when they mean the same, whatever their resource versions.
 """
@@ -11,8 +11,21 @@ from typing import Any, Final
 
 import msgspec
 from nodedevice_api import names
+from nodedevice_api.parts import Advertise
 
-from nodedevice_operator.objects.meta import MOST_SHARED, OURS, STATUS, MetadataSchema, Schema, Value
+from nodedevice_operator.objects.meta import MOST_SHARED, OURS, STATUS
+from nodedevice_operator.objects.nodedevice_schema import (
+    AllocationStatus,
+    ConditionStatus,
+    DeviceStatus,
+    HeldParts,
+    NodeDeviceSchema,
+    NodeDeviceStatusSchema,
+    PartCounts,
+    StatusFields,
+    StatusWriter,
+    Waiting,
+)
 
 # The API server names this manager as the owner of all fields that existed before the first apply to an object without owners.
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -39,108 +52,6 @@ LONGEST_TEXT: Final = 128
 _MOST_EDITORS: Final = 8
 
 
-class StatusFields(Schema):
-    status: dict[str, Any] = msgspec.field(name="f:status", default_factory=dict)
-
-
-class StatusWriter(Schema):
-    """The fields of one field manager. They are as long as the object, and decoded only for unexpected managers."""
-
-    manager: str = ""
-    subresource: str = ""
-    fields: msgspec.Raw = msgspec.field(name="fieldsV1", default_factory=lambda: msgspec.Raw(b"{}"))
-
-
-class NodeDeviceMetadata(MetadataSchema):
-    creation_timestamp: str = ""
-    managed_fields: list[StatusWriter] = []
-
-
-class CordonSchema(Schema):
-    id: str = ""
-
-
-class NodeDeviceSpec(Schema):
-    node_name: str
-    resource_name: str
-    cordoned_devices: list[CordonSchema] = []
-
-
-class EndpointSchema(Schema):
-    state: str | None = None
-    since: str = ""
-
-
-class DeviceStatus(Schema):
-    id: str
-    health: str = ""
-    reason: str = ""
-    presence: str = "Present"
-    numa_nodes: list[int] = []
-
-
-class AllocationStatus(Schema):
-    pod_uid: str = msgspec.field(name="podUID")
-    container: str
-    device_ids: list[str] = msgspec.field(name="deviceIDs")
-    namespace: str = ""
-    name: str = ""
-    releasing: bool = False
-    not_injected: bool = False
-    omitted: int = msgspec.field(name="deviceIDsOmitted", default=0)
-
-
-class Waiting(Value, frozen=True):
-    """A container that requested the resource and does not have it yet. not_injected: it runs all the same. final: for ever."""
-
-    pod_uid: str = msgspec.field(name="podUID")
-    container: str
-    reason: str
-    namespace: str = ""
-    name: str = ""
-    message: str = ""
-    not_injected: bool = False
-    final: bool = False
-
-
-class ConditionStatus(Schema):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str = ""
-    observed_generation: int = 0
-
-
-class AgentInfo(Schema):
-    runtime: str = ""
-
-
-class NodeDeviceStatusSchema(Schema):
-    total: int | None = None
-    healthy: int = 0
-    cordoned: int = 0
-    allocated: int = 0
-    releasing: int = 0
-    reserved: int = 0
-    available: int = 0
-    endpoint: EndpointSchema | None = None
-    agent: AgentInfo | None = None
-    devices: list[DeviceStatus] = []
-    devices_omitted: int = 0
-    allocations: list[AllocationStatus] = []
-    allocations_omitted: int = 0
-    waiting: tuple[Waiting, ...] = ()
-    remembered_cordons: list[CordonSchema] = []
-    conditions: list[ConditionStatus] = []
-
-
-class NodeDeviceSchema(Schema):
-    metadata: NodeDeviceMetadata
-    spec: NodeDeviceSpec
-    status: NodeDeviceStatusSchema = msgspec.field(default_factory=NodeDeviceStatusSchema)
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:
     """A device that is allocated or not healthy; a free healthy one is only counted."""
@@ -153,7 +64,10 @@ class DeviceRecord:
 
 @dataclass(frozen=True, slots=True)
 class AllocationRecord:
-    """The devices of the resource that one container holds. not_injected: it runs without these devices."""
+    """The devices of the resource that one container holds. not_injected: it runs without these devices.
+
+    device_ids: without those of parts.
+    """
 
     namespace: str
     name: str
@@ -163,6 +77,17 @@ class AllocationRecord:
     omitted: int
     is_releasing: bool
     not_injected: bool = False
+    parts: tuple[HeldParts, ...] = ()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """IDs of the devices, physical ones for parts: those of the list of devices."""
+        return (*self.device_ids, *(held.parent for held in self.parts)) if self.parts else self.device_ids
+
+    @property
+    def count(self) -> int:
+        """How many devices or parts."""
+        return len(self.device_ids) + sum(held.parts for held in self.parts) + self.omitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +109,8 @@ class NodeDeviceRecord:
     runtime: how devices reach containers there. lost_cordons: device IDs of cordons of an object before it that it does not have;
     where there are many, the first.
     edited_by: other field managers that have written status fields of the agent or the operator.
+    parts: by ID of the physical device; empty where the devices have no parts. largest_available: the most that are available on
+    one of them, where the Node is to show only those besides the allocated ones; else None.
     weight: how much memory its lists take, about, in bytes; 0 for one that is kept without them.
     """
 
@@ -217,6 +144,8 @@ class NodeDeviceRecord:
     edited_by: frozenset[str] = frozenset()
     weight: int = field(default=0, compare=False)
     lost_cordons: frozenset[str] = frozenset()
+    parts: Mapping[str, PartCounts] = field(default_factory=dict)
+    largest_available: int | None = None
 
     @property
     def key(self) -> str:
@@ -273,6 +202,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
     """Record of a NodeDevice; of its devices, those that are allocated or not healthy."""
     meta, status = obj.metadata, obj.status
     held = {device_id for allocation in status.allocations for device_id in allocation.device_ids}
+    held |= {parts.parent for allocation in status.allocations for parts in allocation.parts}
     # an ID occurs several times in one object, and in no other object
     ids = {device.id: device.id for device in status.devices}
     return NodeDeviceRecord(
@@ -306,12 +236,20 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         edited_by=_editors(meta.managed_fields),
         lost_cordons=_lost_cordons(obj),
         weight=_weight(status),
+        parts={ids[d.id]: d.parts for d in status.devices if d.parts is not None},
+        largest_available=_largest_available(status),
     )
+
+
+def _largest_available(status: NodeDeviceStatusSchema) -> int | None:
+    rules = status.parts
+    return rules.largest_available if rules is not None and rules.advertise == Advertise.LARGEST else None
 
 
 def _weight(status: NodeDeviceStatusSchema) -> int:
     """Of the lists in a record of this, decoded."""
     held = [device_id for allocation in status.allocations for device_id in allocation.device_ids]
+    held += [text for each in status.allocations for parts in each.parts for text in (parts.parent, parts.numbers)]
     texts = [*(device.id for device in status.devices), *held, *(condition.message for condition in status.conditions)]
     texts += [text for each in status.waiting for text in (each.pod_uid, each.name, each.reason, each.message)]
     texts += [cordon.id for cordon in status.remembered_cordons[:_MOST_LOST]]
@@ -381,6 +319,7 @@ def _allocation(obj: AllocationStatus, ids: Mapping[str, str]) -> AllocationReco
         obj.omitted,
         obj.releasing,
         obj.not_injected,
+        tuple(HeldParts(ids.get(held.parent, held.parent), held.parts, held.numbers) for held in obj.parts),
     )
 
 

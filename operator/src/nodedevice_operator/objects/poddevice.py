@@ -15,11 +15,16 @@ class PodDeviceSpec(Schema):
 
 
 class HeldDevice(Value, frozen=True, omit_defaults=True):
-    """A device in a PodDevice; `health` is Unknown where the NodeDevice does not show it. No NUMA nodes, no such field."""
+    """A device in a PodDevice; `health` is Unknown where the NodeDevice does not show it. No NUMA nodes, no such field.
+
+    parts, of: how many parts of it the container holds, of how many; 0 where it has none.
+    """
 
     id: str
     health: str = ""
     numa_nodes: tuple[int, ...] = ()
+    parts: int = 0
+    of: int = 0
 
 
 class HeldResource(Value, frozen=True):

@@ -12,7 +12,8 @@ from typing import Final
 from nodedevice_api import names
 
 from nodedevice_operator.objects.node import NodeRecord
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, Waiting
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice_schema import Waiting
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -264,7 +265,7 @@ def _of_pods(new: NodeDeviceRecord, kind: str, reason: str, changed: frozenset[s
     for allocation in new.allocations:
         if allocation.namespace and allocation.name and not allocation.is_releasing:
             pod = about_pod(allocation.namespace, allocation.name, allocation.pod_uid)
-            held[pod] = held.get(pod, frozenset()) | (changed & frozenset(allocation.device_ids))
+            held[pod] = held.get(pod, frozenset()) | (changed & frozenset(allocation.devices))
     for pod, ids in held.items():
         if ids:
             reasons = _reasons(new, ids) if kind == WARNING else frozenset()

@@ -101,7 +101,7 @@ class _Counts:
             self.devices[name, state] += getattr(record, state)
         for allocation in record.allocations:
             if not allocation.is_releasing:
-                self.held[allocation.namespace, name] += len(allocation.device_ids) + allocation.omitted
+                self.held[allocation.namespace, name] += allocation.count
         self.conflicts += record.is_condition(names.Condition.CONFLICT, "True")
 
 

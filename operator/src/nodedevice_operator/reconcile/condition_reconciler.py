@@ -16,13 +16,12 @@ from nodedevice_operator.kube.client import OWN, Requests, now_text, path_segmen
 from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.objects.nodedevice import (
-    ConditionStatus,
     NodeDeviceRecord,
-    NodeDeviceSchema,
     StoredCondition,
     is_real,
     node_device_record,
 )
+from nodedevice_operator.objects.nodedevice_schema import ConditionStatus, NodeDeviceSchema
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.reconcile import conditions
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController

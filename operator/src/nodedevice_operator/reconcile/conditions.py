@@ -32,6 +32,10 @@ _UNGUARDED = (
     "; this API server has no MutatingAdmissionPolicy v1: while the node's agent is away, pods are kept from starting "
     "without their devices only where the runtime requires the plugin nodedevice"
 )
+_LARGEST: Final = (
+    ": besides the parts in use only the most that one device has free (advertise: Largest), so a pod whose containers "
+    "need parts of two devices may never be scheduled"
+)
 # The message of Advertised by its reason, while the Node shows the resource, and while it does not.
 _SHOWN: Final = {
     Reason.ADVERTISED: "{node} shows this resource in capacity and allocatable",
@@ -173,7 +177,8 @@ def _advertised(
         return DesiredCondition("False", status.reason, message.format(**facts))
     reason = status.reason if status.reason in _SHOWN else Reason.ADVERTISED
     unguarded = _UNGUARDED if reason == Reason.ADVERTISED and _is_unguarded(record, lacks_policies) else ""
-    return DesiredCondition("True", reason, _SHOWN[reason].format(**facts) + unguarded)
+    largest = _LARGEST if reason == Reason.ADVERTISED and record.largest_available is not None else ""
+    return DesiredCondition("True", reason, _SHOWN[reason].format(**facts) + largest + unguarded)
 
 
 def _rejected(record: NodeDeviceRecord, status: ResourceStatus, rejection: str) -> DesiredCondition:

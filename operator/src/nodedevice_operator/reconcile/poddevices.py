@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from nodedevice_api.parts import numbers_of
+
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice_schema import HeldParts
 from nodedevice_operator.objects.poddevice import Content, HeldDevice, HeldResource, HoldingContainer, PodDeviceRecord
 
 # Limits of the schema: a PodDevice with more would be rejected at every retry. The flat columns, 4096 at most, count what is not
@@ -17,6 +20,7 @@ from nodedevice_operator.objects.poddevice import Content, HeldDevice, HeldResou
 _LONGEST_LINE: Final = 4000
 _MOST_CONTAINERS: Final = 256
 _MOST_RESOURCES: Final = 64
+_MOST_PARTS: Final = 131_072
 _HEALTHY: Final = "Healthy"
 _UNKNOWN: Final = "Unknown"
 
@@ -97,24 +101,21 @@ def _desired(
     node: str, namespace: str, name: str, pod_uid: str, held: list[tuple[NodeDeviceRecord, AllocationRecord]]
 ) -> DesiredPodDevice:
     containers: dict[str, list[HeldResource]] = defaultdict(list)
-    ids: dict[str, set[str]] = defaultdict(set)
-    omitted: dict[str, int] = defaultdict(int)
     for record, allocation in held:
-        devices = tuple(_device(record, device_id) for device_id in sorted(set(allocation.device_ids)))
-        containers[allocation.container].append(HeldResource(record.resource, devices))
-        # an init container's devices are reused by the other containers: each counts once
-        ids[record.resource].update(allocation.device_ids)
-        omitted[record.resource] += allocation.omitted
+        devices = [_device(record, device_id) for device_id in sorted(set(allocation.device_ids))]
+        devices += [_device(record, of.parent, of.parts) for of in allocation.parts]
+        by_id = tuple(sorted(devices, key=lambda device: device.id))
+        containers[allocation.container].append(HeldResource(record.resource, by_id))
+    numbers, in_words = _in_words(held)
     shown = tuple(
         HoldingContainer(container, tuple(sorted(resources, key=lambda r: r.name)))
         for container, resources in sorted(containers.items())
     )
-    in_words = tuple((resource, tuple(sorted(ids[resource]))) for resource in sorted(ids))
     content = Content(
         node=node,
         pod_uid=pod_uid,
         owner_uid=pod_uid,
-        resources=_cut(",".join(f"{r}={len(found) + omitted[r]}" for r, found in in_words), _LONGEST_LINE),
+        resources=_cut(",".join(f"{resource}={numbers[resource]}" for resource, _ in in_words), _LONGEST_LINE),
         devices=_cut(",".join(device_id for _, found in in_words for device_id in found), _LONGEST_LINE),
         health=_cut(_health(shown), _LONGEST_LINE),
         containers=tuple(
@@ -125,11 +126,47 @@ def _desired(
     return DesiredPodDevice(namespace, name, content, in_words)
 
 
-def _device(record: NodeDeviceRecord, device_id: str) -> HeldDevice:
+def _in_words(
+    held: list[tuple[NodeDeviceRecord, AllocationRecord]],
+) -> tuple[dict[str, int], tuple[tuple[str, tuple[str, ...]], ...]]:
+    """By resource: how many devices or parts, and which. An init container's are reused by the others: each counts once."""
+    numbers: dict[str, int] = {}
+    words = []
+    for record in sorted({record.resource: record for record, _ in held}.values(), key=lambda record: record.resource):
+        allocations = [allocation for of, allocation in held if of.resource == record.resource]
+        shown = sorted({device_id for allocation in allocations for device_id in allocation.device_ids})
+        number = len(shown) + sum(allocation.omitted for allocation in allocations)
+        for parent in sorted({parts.parent for allocation in allocations for parts in allocation.parts}):
+            count = _distinct([parts for a in allocations for parts in a.parts if parts.parent == parent])
+            number += count
+            shown.append(f"{parent}: {count} of {_total(record, parent)}")
+        numbers[record.resource] = number
+        words.append((record.resource, tuple(shown)))
+    return numbers, tuple(words)
+
+
+def _device(record: NodeDeviceRecord, device_id: str, parts: int = 0) -> HeldDevice:
     device = record.devices.get(device_id)
+    of = _total(record, device_id) if parts else 0
     if device is None:
-        return HeldDevice(device_id, _UNKNOWN, ())
-    return HeldDevice(device_id, device.health, device.numa_nodes)
+        return HeldDevice(device_id, _UNKNOWN, (), parts, of)
+    return HeldDevice(device_id, device.health, device.numa_nodes, parts, of)
+
+
+def _total(record: NodeDeviceRecord, parent: str) -> int:
+    """How many parts that device has; 0 where the NodeDevice does not show it."""
+    found = record.parts.get(parent)
+    return found.total if found is not None else 0
+
+
+def _distinct(entries: list[HeldParts]) -> int:
+    """How many parts of one device the containers of a pod hold together."""
+    if len(entries) == 1:
+        return entries[0].parts
+    try:
+        return len({number for of in entries for number in numbers_of(of.numbers, _MOST_PARTS)})
+    except ValueError:
+        return max(of.parts for of in entries)
 
 
 def _health(containers: tuple[HoldingContainer, ...]) -> str:

@@ -10,7 +10,8 @@ from typing import Final, Literal
 
 from nodedevice_common.pacing import TokenBucket, exponential_seconds
 
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, Waiting
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.observability.events import some
 
 Policy = Literal["report", "evict"]
@@ -104,6 +105,6 @@ def _why(record: NodeDeviceRecord, entry: AllocationRecord | Waiting) -> str | N
     # an absent plugin reports nothing about its devices; a missing one is not unhealthy
     if isinstance(entry, Waiting) or entry.is_releasing or record.endpoint != "Running":
         return None
-    found = ((device_id, record.devices.get(device_id)) for device_id in entry.device_ids)
+    found = ((device_id, record.devices.get(device_id)) for device_id in entry.devices)
     bad = [i for i, device in found if device and device.health == "Unhealthy" and not device.is_missing]
     return f"{some(bad)} of {record.resource} unhealthy" if bad else None

@@ -10,7 +10,7 @@ from nodedevice_operator.errors import InvalidResponse
 from nodedevice_operator.kube.decode import decode, decode_object, decode_page, decode_record
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Kind
 from nodedevice_operator.objects.node import NodeSchema
-from nodedevice_operator.objects.nodedevice import NodeDeviceSchema
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 
 
 def node_device(name: str, **more: Any) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from nodedevice_operator.errors import FieldConflict
 from nodedevice_operator.kube.client import field_conflicts
 from nodedevice_operator.objects.meta import OURS, Cause, Details, Status
 from nodedevice_operator.objects.node import NodeSchema, node_record
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceSchema, node_device_record
+from nodedevice_operator.objects.nodedevice import AllocationRecord, node_device_record
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.objects.poddevice import HeldDevice, PodDeviceSchema, pod_device_record
 from nodedevice_operator.objects.unwatched import LeaseSchema, PodSchema, lease_record, pod_record
 from nodedevice_operator.reconcile.poddevice_reconciler import encode

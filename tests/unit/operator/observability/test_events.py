@@ -12,8 +12,8 @@ from nodedevice_operator.objects.nodedevice import (
     DeviceRecord,
     NodeDeviceRecord,
     StoredCondition,
-    Waiting,
 )
+from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.observability.events import merged, some, transitions
 
 from tests.fakes.operator.operator_model import GPU, node_device

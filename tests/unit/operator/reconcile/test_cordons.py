@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from nodedevice_operator.errors import Conflict, NotFound, Unavailable
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeDeviceSchema, node_device_record
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.reconcile.cordon_reconciler import (
     Cordon,
     CordonReconciler,

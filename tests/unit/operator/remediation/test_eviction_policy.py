@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, Waiting
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.remediation.eviction_policy import (
     BURST,
     FIRST_RETRY_SECONDS,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotLeading
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, Waiting
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.remediation import gone_nodedevices
 from nodedevice_operator.remediation.gone_nodedevices import GONE_SECONDS, GoneNodeDevices, NodeDevicesApi
 

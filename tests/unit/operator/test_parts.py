@@ -1,0 +1,107 @@
+"""A resource of parts: decoded, counted for the Node and for pods, and its physical devices named in Events and evictions."""
+
+from typing import Any
+
+import msgspec
+from nodedevice_operator.capacity.decide import contradictions, desired_count
+from nodedevice_operator.leases.agent_liveness import ALIVE
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
+from nodedevice_operator.objects.poddevice import HeldDevice
+from nodedevice_operator.observability.events import transitions
+from nodedevice_operator.reconcile import conditions
+from nodedevice_operator.reconcile.poddevices import desired_pod_devices, sentence
+from nodedevice_operator.remediation.eviction_policy import candidates
+
+from tests.fakes.operator.operator_model import GPU
+from tests.unit.operator.reconcile.test_conditions import GOOD
+
+Json = dict[str, Any]
+NODE_DEVICE: Json = {
+    "metadata": {"name": "node-a.example.com.gpu", "uid": "u", "resourceVersion": "1"},
+    "spec": {"nodeName": "node-a", "resourceName": GPU},
+}
+
+
+def gpu(name: str, allocated: int, healthy: int = 80, **more: Any) -> Json:
+    parts = {"total": 80, "healthy": healthy, "allocated": allocated, "available": max(healthy - allocated, 0)}
+    return {"id": name, "health": "Healthy" if healthy else "Unhealthy", "parts": parts, **more}
+
+
+def held(pod: str, *parts: tuple[str, int, str], container: str = "main") -> Json:
+    entries = [{"parent": parent, "parts": count, "numbers": numbers} for parent, count, numbers in parts]
+    return {"namespace": "default", "name": pod, "podUID": f"uid-{pod}", "container": container, "parts": entries}
+
+
+def record(*devices: Json, allocations: tuple[Json, ...] = (), advertise: str = "Sum", **more: Any) -> NodeDeviceRecord:
+    of = [device["parts"] for device in devices]
+    status: Json = {
+        "total": 80 * len(of),
+        "healthy": sum(parts["healthy"] for parts in of),
+        "allocated": sum(parts["allocated"] for parts in of),
+        "available": sum(parts["available"] for parts in of),
+        "parts": {"advertise": advertise, "largestAvailable": max(parts["available"] for parts in of)},
+        "devices": list(devices),
+        "allocations": list(allocations),
+        "endpoint": {"state": "Running"},
+    }
+    return node_device_record(msgspec.convert({**NODE_DEVICE, "status": {**status, **more}}, NodeDeviceSchema))
+
+
+TWO = (held("p", ("GPU-a", 16, "0-15")), held("q", ("GPU-a", 34, "16-49")))
+
+
+def test_the_node_shows_what_is_held_and_what_is_free_on_all_devices_or_on_one() -> None:
+    both = gpu("GPU-a", 50), gpu("GPU-b", 0, healthy=60)
+    assert desired_count(record(*both, allocations=TWO), is_withdrawn=False) == 50 + 30 + 60
+    assert desired_count(record(*both, allocations=TWO, advertise="Largest"), is_withdrawn=False) == 50 + 60
+    assert contradictions(record(*both, allocations=TWO)) == ()
+
+
+def test_more_than_the_parts_say_is_reported_and_not_advertised() -> None:
+    found = record(gpu("GPU-a", 50), allocations=TWO, available=31)
+    assert contradictions(found) == ("available is 31, but 30 of the devices listed are healthy and not allocated",)
+    assert desired_count(found, is_withdrawn=False) == 50 + 30
+    assert contradictions(record(gpu("GPU-a", 51), allocations=TWO)) == (
+        "allocated is 51, but 50 devices are listed as allocated",
+    )
+
+
+def test_a_pod_that_may_never_be_scheduled_is_explained() -> None:
+    for advertise, is_explained in (("Sum", False), ("Largest", True)):
+        found = conditions.desired(record(gpu("GPU-a", 0), advertise=advertise), GOOD, ALIVE)
+        assert ("may never be scheduled" in found["Advertised"].message) is is_explained
+
+
+def test_a_pod_is_shown_with_its_parts_of_each_device() -> None:
+    # the init container's parts are reused by the main one
+    allocations = (
+        held("p", ("GPU-a", 10, "0-9"), container="init"),
+        held("p", ("GPU-a", 16, "0-15"), ("GPU-b", 1, "7"), container="main"),
+    )
+    (wanted,) = desired_pod_devices("node-a", [record(gpu("GPU-a", 16), gpu("GPU-b", 1), allocations=allocations)])
+    assert wanted.content.resources == f"{GPU}=17"
+    assert wanted.content.devices == "GPU-a: 16 of 80,GPU-b: 1 of 80"
+    assert wanted.content.containers[1].resources[0].devices == (
+        HeldDevice("GPU-a", "Healthy", (), 16, 80),
+        HeldDevice("GPU-b", "Healthy", (), 1, 80),
+    )
+    assert sentence(wanted, [GPU]) == f"{GPU}: GPU-a: 16 of 80, GPU-b: 1 of 80 on node-a"
+
+
+def test_parts_are_counted_as_devices_are() -> None:
+    first, second = record(gpu("GPU-a", 50), allocations=TWO).allocations
+    assert (first.count, second.count, first.devices) == (16, 34, ("GPU-a",))
+
+
+def test_a_broken_device_is_named_to_each_pod_with_parts_of_it() -> None:
+    before = record(gpu("GPU-a", 50), gpu("GPU-b", 0), allocations=TWO)
+    after = record(gpu("GPU-a", 50, healthy=0, reason="Xid79"), gpu("GPU-b", 0), allocations=TWO)
+    events = transitions(before, after)
+    assert {event.about.name for event in events} == {before.name, "p", "q"}
+    assert all("GPU-a" in event.message and "Xid79" in event.message for event in events)
+    found = candidates([after], {GPU: "evict"})
+    assert {candidate.name: candidate.why for candidate in found.values()} == {
+        "p": f"GPU-a of {GPU} unhealthy",
+        "q": f"GPU-a of {GPU} unhealthy",
+    }

@@ -86,7 +86,9 @@ class DeviceDetails(google.protobuf.message.Message):
     """Why the device is not healthy: one word, and a sentence with the remedy."""
     message: builtins.str
     parent: builtins.str
-    """The physical device that it is a part of; its own ID for a whole one. A physical device is used by one resource at a time."""
+    """The physical device that it is a part of; its own ID for a whole one. A physical device is used in one way at a time: as a whole,
+    by one resource of parts (with PartRules), or as instances: devices of other IDs without PartRules, of any resources.
+    """
     @property
     def attributes(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """What else is known of it, such as a model or a bus address. At most 32, of 256 characters each."""

@@ -13,8 +13,11 @@ async def test_a_gpu_in_mig_mode_is_never_offered_whole(tmp_path: Path, monkeypa
     async with node(tmp_path, "mig-a100", monkeypatch) as here:
         await here.until_unhealthy({0: "MigMode", 1: "MigMode"})
         assert "nvml.mig is none" in here.device(0).message
+        await here.until(lambda r: _lacks_ecc(here) == [True, True, False])
         here.gpus.mig(1, "disabled")
         await here.until_unhealthy({0: "MigMode"})
+        # its errors are counted for the GPU as a whole again
+        await here.until(lambda r: _lacks_ecc(here) == [True, False, False])
 
 
 async def test_instances_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,6 +25,8 @@ async def test_instances_are_followed(tmp_path: Path, monkeypatch: pytest.Monkey
         await here.until(lambda r: [d.id for d in r.devices] == here.uuids[2:3])
         ones = await here.until(lambda r: r.healthy == 8, ONE)
         await here.until(lambda r: r.healthy == 1, THREE)
+        # instances of one GPU are of several resources, and all can be used at the same time
+        assert [here.manager.available(name) for name in (ONE, TWO, THREE)] == [8, 1, 1]
         attributes = dict(ones.devices[0].attributes)
         assert attributes["profile"] == "1g.10gb"
         assert attributes["memoryBytes"] == str(9856 << 20)
@@ -65,3 +70,7 @@ async def _only_small_ones(here: Node) -> None:
     (clear / here.uuids[2]).touch()
     found = await here.until(lambda r: r.healthy == 14)
     assert {dict(d.attributes)["profile"] for d in found.devices if d.healthy} == {"1g.10gb"}
+
+
+def _lacks_ecc(here: Node) -> list[bool]:
+    return ["ecc" in dict(here.device(place).attributes).get("notSupported", "") for place in range(3)]

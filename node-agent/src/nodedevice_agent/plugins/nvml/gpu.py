@@ -48,8 +48,9 @@ class Gpu:
 
     @property
     def is_plausible(self) -> bool:
-        """Whether it can be listed as a device."""
-        return is_uuid(self.uuid) and 0 <= (self.numa_node or 0) < _MOST_NUMA_NODES
+        """Whether it can be listed as a device, and its instances can."""
+        ids = (self.uuid, *(instance.uuid for instance in self.instances or ()))
+        return all(map(is_uuid, ids)) and 0 <= (self.numa_node or 0) < _MOST_NUMA_NODES
 
     def completed(self, before: "Gpu") -> "Gpu":
         """A copy with properties that only an earlier description has: a call may fail once."""

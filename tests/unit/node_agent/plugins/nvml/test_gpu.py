@@ -2,6 +2,7 @@
 
 import pytest
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports, nvlinks, pair, score, scores, sysfs_bus_id
+from nodedevice_agent.plugins.nvml.mig import MigInstance
 
 NEAR, NEAR_TOO, FAR, NOWHERE = Gpu("a", numa_node=0), Gpu("b", numa_node=0), Gpu("c", numa_node=1), Gpu("d")
 
@@ -42,3 +43,17 @@ def test_links_straight_and_over_switches() -> None:
 )
 def test_bus_id_as_in_sysfs(bus_id: str, expected: str) -> None:
     assert sysfs_bus_id(bus_id) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpu", "is_plausible"),
+    [
+        (Gpu("GPU-a"), True),
+        (Gpu("GPU/a"), False),
+        (Gpu("GPU-a", numa_node=-1), False),
+        (Gpu("GPU-a", instances=(MigInstance("MIG-a", "1g.10gb", 1, 0, 1),)), True),
+        (Gpu("GPU-a", instances=(MigInstance("../MIG", "1g.10gb", 1, 0, 1),)), False),
+    ],
+)
+def test_what_can_be_listed(gpu: Gpu, is_plausible: bool) -> None:
+    assert gpu.is_plausible is is_plausible

@@ -286,7 +286,10 @@ class Driver:
             return None
         handle.calling = self.calling = name
         try:
-            return function(handle.nvml, *arguments)
+            answer = function(handle.nvml, *arguments)
+            # MIG mode takes some functions away, and its end brings them back
+            self._not_supported.discard((handle.gpu.uuid, _FEATURES.get(name, "")))
+            return answer
         except pynvml.NVMLError as error:
             _raise_fatal(error)
             if error.value in _WITHOUT:

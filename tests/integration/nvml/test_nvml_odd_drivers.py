@@ -124,3 +124,11 @@ def lacking(resource: Snapshot, place: int, here: Node) -> str:
     """The features that the GPU at this position does not support."""
     attributes = {device.id: dict(device.attributes) for device in resource.devices}
     return attributes.get(here.uuids[place], {}).get("notSupported", "")
+
+
+async def test_a_feature_that_is_supported_again(t4: Node) -> None:
+    ecc = "nvmlDeviceGetTotalEccErrors"
+    t4.gpus.break_function(0, ecc, "NOT_SUPPORTED")
+    await t4.until(lambda r: dict(t4.device(0).attributes).get("notSupported") == "ecc")
+    t4.gpus.repair(0, ecc)
+    await t4.until(lambda r: "notSupported" not in dict(t4.device(0).attributes))

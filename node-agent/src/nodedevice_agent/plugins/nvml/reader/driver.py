@@ -287,7 +287,7 @@ class Driver:
         handle.calling = self.calling = name
         try:
             answer = function(handle.nvml, *arguments)
-            # MIG mode takes some functions away, and its end brings them back
+            # as after a change of the ECC mode
             self._not_supported.discard((handle.gpu.uuid, _FEATURES.get(name, "")))
             return answer
         except pynvml.NVMLError as error:

@@ -18,7 +18,7 @@ from hack.cluster.cluster import a_pod
 from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer, capacity
-from hack.demo import gpu_mig
+from hack.demo import gpu_mig, gpu_shares
 from hack.demo.narration import Broken, narrate, play, show, show_progress
 from hack.fake_nvml.library import FakeNvml, machines, put_on_the_bus
 from hack.fake_nvml.machines import described
@@ -30,7 +30,7 @@ _NAMESPACE = "demo"
 # of the agent's log
 _IDLE = "no GPU found"
 # of machines whose GPUs are given out in parts
-_STORIES = {"mig-a100": gpu_mig.demo}
+_STORIES = {"mig-a100": gpu_mig.demo, "shares": gpu_shares.demo}
 
 
 def main() -> int:

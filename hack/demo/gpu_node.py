@@ -36,14 +36,22 @@ class GpuNode:
         found: dict[str, Any] = json.loads(self._cluster.kubectl("get", "nodedevice", name, "-o", "json"))
         return dict(found.get("status", {}))
 
-    def holders(self, resource_name: str) -> set[str]:
-        """The names of the pods that hold devices of this resource."""
-        return {held["name"] for held in self.status(resource_name).get("allocations", ())}
+    def holders(self) -> dict[str, str]:
+        """What each pod that holds devices has, such as example.com/gpu=1, by its name."""
+        return {name: status["resources"] for name, status in self._pod_devices().items()}
+
+    def health(self, pod: str) -> str:
+        """Health of the devices that this pod holds."""
+        return str(self._pod_devices()[pod]["health"])
 
     def waiting(self, resource_name: str) -> dict[str, tuple[str, str]]:
         """Reason and message of each pod that waits for devices of this resource."""
         found = self.status(resource_name).get("waiting", ())
         return {pod["name"]: (pod["reason"], pod["message"]) for pod in found}
+
+    def _pod_devices(self) -> dict[str, dict[str, Any]]:
+        found = json.loads(self._cluster.kubectl("get", "poddevices", "-n", _NAMESPACE, "-o", "json"))["items"]
+        return {each["metadata"]["name"]: each["status"] for each in found if each.get("status", {}).get("resources")}
 
     def until_capacity(self, resource_name: str, expected: int, since: float) -> float:
         """Wait until the Node advertises so many; returns how many seconds after `since` it did. Raises TimeoutError."""

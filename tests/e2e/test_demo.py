@@ -111,6 +111,16 @@ def test_gpus_from_the_driver_to_a_pod_and_back() -> None:
     assert done.stdout.splitlines()[-1].startswith("OK: ")
 
 
+def test_pods_share_gpus_by_memory() -> None:
+    done = subprocess.run([*_GPU_DEMO, "shares"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    before, _, after = done.stdout.partition("One of the eight ends")
+    assert "large NoDeviceFits: " in before
+    assert before.count(": 15 of 79 free") == 2
+    assert "aliyun.com/gpu-mem=20" in after
+    assert done.stdout.splitlines()[-1].startswith("OK: ")
+
+
 def test_pods_get_mig_instances() -> None:
     done = subprocess.run([*_GPU_DEMO, "mig-a100"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lightkube import ApiError, AsyncClient
@@ -22,9 +22,21 @@ _NOT_FOUND = 404
 
 
 class PodChurn:
-    """run() until stop(). Pods are created with their node name: there is no scheduler here."""
+    """run() until stop(), or step by step. Pods are created with their node name: there is no scheduler here.
 
-    def __init__(self, client: AsyncClient, namespace: str, node_name: str, chance: random.Random) -> None:
+    spec: of a new pod, for its node. most: how many pods there are at once.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        namespace: str,
+        node_name: str,
+        chance: random.Random,
+        spec: Callable[[str, random.Random], PodSpec] | None = None,
+        most: int = _MOST_PODS,
+    ) -> None:
+        self._spec, self._most = spec or pod_spec, most
         self._client = client
         self._namespace = namespace
         self._node_name = node_name
@@ -37,12 +49,16 @@ class PodChurn:
     async def run(self) -> None:
         while not self._is_stopping:
             await asyncio.sleep(self._chance.uniform(*_PAUSE_SECONDS))
-            if self._chance.random() < 1 - len(self._names) / _MOST_PODS:
-                await self._make()
-            elif self._chance.random() < 0.3:
-                await self._finish(self._chance.choice(self._names))
-            else:
-                await self._delete(self._names.pop(self._chance.randrange(len(self._names))))
+            await self.step()
+
+    async def step(self) -> None:
+        """A pod comes or goes."""
+        if self._chance.random() < 1 - len(self._names) / self._most:
+            await self._make()
+        elif self._chance.random() < 0.3:
+            await self._finish(self._chance.choice(self._names))
+        else:
+            await self._delete(self._names.pop(self._chance.randrange(len(self._names))))
 
     def stop(self) -> None:
         """Let run() finish its current step, so that it knows every pod."""
@@ -61,7 +77,7 @@ class PodChurn:
     async def _make(self) -> None:
         name = f"{self._node_name}-{next(self._numbers)}"
         metadata = ObjectMeta(name=name, namespace=self._namespace)
-        await self._client.create(Pod(metadata=metadata, spec=pod_spec(self._node_name, self._chance)))
+        await self._client.create(Pod(metadata=metadata, spec=self._spec(self._node_name, self._chance)))
         self._names.append(name)
         self.created += 1
 

@@ -1,0 +1,62 @@
+"""Units of eight GPUs, while agent and plugin are killed: no unit twice, no container over two GPUs, nothing left at the end.
+
+PART_STEPS: how often a pod comes or goes. CRASH_SEED: repeats the random choices; times differ all the same.
+"""
+
+import os
+import random
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from lightkube import AsyncClient, KubeConfig
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.processes.processes import reserved_ports
+from tests.robustness.crash.invariants import Holder, Holdings
+from tests.robustness.crash.parts_node import UNITS, PartsNode
+from tests.robustness.crash.parts_run import PartsRun, misplaced
+from tests.robustness.crash.test_kill import SEED
+
+STEPS = int(os.environ.get("PART_STEPS", "200"))
+_SHOWN = 20
+_HOLDER = Holder(UNITS, "p", "main")
+
+
+async def test_no_unit_twice_and_no_container_over_two_gpus(
+    installed: ControlPlane, namespace: str, tmp_path: Path, progress: Callable[[str], None]
+) -> None:
+    progress(f"\n{STEPS} steps of pods with units of GPUs, CRASH_SEED={SEED}")
+    name = f"parts-{uuid.uuid4().hex[:6]}"
+    installed.add_nodes([name])
+    client: AsyncClient = AsyncClient(KubeConfig.from_file(installed.admin_kubeconfig), trust_env=False)
+    with ExitStack() as undo:
+        undo.callback(installed.remove_node, name)
+        (port,) = undo.enter_context(reserved_ports(1))
+        node = PartsNode(installed, name, tmp_path / "n", port)
+        undo.callback(node.end)
+        run = PartsRun(client, namespace, node, random.Random(SEED))
+        try:
+            await run.run(STEPS)
+        finally:
+            await client.close()
+    results = run.results
+    for failure in results.failures[:_SHOWN]:
+        progress(failure)
+    progress(f"{results.pods} pods, {results.kills} kills, {results.holdings} holdings in {results.checks} checks")
+    assert not results.failures, f"{len(results.failures)} contradictions, the first: {results.failures[0]}"
+    assert results.holdings > 0, "there was no load"
+
+
+@pytest.mark.parametrize(
+    ("holdings", "count"),
+    [
+        pytest.param({_HOLDER: ("GPU-a-0", "GPU-a-1")}, 0, id="right"),
+        pytest.param({_HOLDER: ("GPU-a-0", "GPU-b-0")}, 1, id="two GPUs"),
+        pytest.param({_HOLDER: ("GPU-a-0",)}, 1, id="too few"),
+    ],
+)
+def test_violations_are_found(holdings: Holdings, count: int) -> None:
+    assert len(misplaced(holdings, {_HOLDER: 2})) == count

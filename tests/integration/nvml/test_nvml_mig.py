@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from nodedevice_agent.errors import PluginFailed
 
 from tests.integration.nvml.gpu_node import Node, node
 
@@ -46,6 +47,25 @@ async def test_a_gpu_in_trouble_takes_its_instances_out(tmp_path: Path, monkeypa
         here.gpus.xid(1, 79)
         ones = await here.until(lambda r: r.healthy == 1, ONE)
         assert {d.reason for d in ones.devices if not d.healthy} == {"Xid79"}
+
+
+async def test_an_instance_is_handed_over_with_its_capabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minors = tmp_path / "host/proc/driver/nvidia-caps/mig-minors"
+    minors.parent.mkdir(parents=True)
+    minors.write_text("config 1\nmonitor 2\ngpu1/gi7/access 66\ngpu1/gi7/ci0/access 67\n")
+    async with node(tmp_path, "mig-a100", monkeypatch, mig="mixed", handOver=["env", "deviceNodes"]) as here:
+        ones = await here.until(lambda r: r.healthy == 8, ONE)
+        (held,) = (d.id for d in ones.devices if {("gpuInstance", "7"), ("index", "1")} <= set(d.attributes))
+        connection = here.manager.host.newest(ONE, "Allocate")
+        answer = (await connection.allocate((held,))).edits
+        assert answer.envs == {"NVIDIA_VISIBLE_DEVICES": held}
+        capabilities = ["/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"]
+        assert [d.host_path for d in answer.devices] == ["/dev/nvidia1", *capabilities]
+        other = next(d.id for d in ones.devices if d.id != held)
+        with pytest.raises(PluginFailed, match=f"no device files for instance {other}"):
+            await connection.allocate((other,))
 
 
 async def test_instances_of_one_profile_are_named_as_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,22 +36,6 @@ async def test_a_critical_xid_takes_a_gpu_out_until_it_was_reset(dgx: Node) -> N
     await dgx.until(lambda r: r.available == 8)
 
 
-async def test_gpus_are_whole_shared_and_in_units_beside_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rules = [
-        {"indexes": [0], "memory": {"unit": "4Gi"}},
-        {"indexes": [1, 2], "shares": {"replicas": 4, "renameByDefault": True}},
-    ]
-    async with node(tmp_path, "dgx-h100", monkeypatch, sharing=rules) as here:
-        await here.until(lambda r: r.healthy == 5)
-        units = await here.until(lambda r: r.healthy == 19, "aliyun.com/gpu-mem")
-        shares = await here.until(lambda r: r.healthy == 8, "nvidia.com/gpu.shared")
-        assert not {d.id for d in units.devices} & {d.id for d in shares.devices}
-        here.gpus.xid(0, 79)
-        await here.until(lambda r: r.healthy == 0, "aliyun.com/gpu-mem")
-
-
 async def test_an_application_xid_takes_nothing_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "t4-pair", monkeypatch, harmlessXids=[74]) as here:
         await here.until(lambda r: r.available == 2)

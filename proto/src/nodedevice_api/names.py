@@ -46,6 +46,8 @@ RELEASE_ANNOTATION: Final = f"{GROUP}/release"
 # As the agent registers with NRI, and the annotation by which a runtime creates a container only while such plugins are there.
 NRI_PLUGIN: Final = "nodedevice"
 REQUIRED_PLUGINS_ANNOTATION: Final = "required-plugins.noderesource.dev"
+# On a pod that requests parts of GPUs: percent of a GPU's multiprocessors for each of its containers.
+SM_PERCENT_ANNOTATION: Final = f"{GROUP}/sm-percent"
 # On a container in the runtime: the devices it was created with, as fingerprints.
 CONTAINER_DEVICES_ANNOTATION: Final = f"{GROUP}/devices"
 

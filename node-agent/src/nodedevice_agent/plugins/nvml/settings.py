@@ -40,6 +40,32 @@ class WholeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     resource_name: str = ""
 
 
+class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What a container with parts of GPUs is limited to. The administrator's library enforces it; without one, it is advice."""
+
+    # CUDA_DEVICE_MEMORY_LIMIT_n: of units their size; of a share, its part of the GPU's memory
+    memory: bool = True
+    # CUDA_DEVICE_SM_LIMIT: percent of a GPU's multiprocessors for each part; 0: no limit
+    sm_percent: Annotated[int, Meta(ge=0, le=100)] = 0
+    # CUDA_OVERSUBSCRIBE: whether a container may use host memory beyond its limit, as far as the library can
+    oversubscribe: bool = True
+    # the enforcing library on the node, such as /usr/local/vgpu/libvgpu.so; empty: none, and nothing is mounted
+    library: str = ""
+    # file on the node that names the library, mounted at /etc/ld.so.preload
+    preload: str = "/usr/local/vgpu/ld.so.preload"
+    # directory on the node in which each container gets one of its own, and where the container sees that and its cache
+    directory: str = "/usr/local/vgpu/containers"
+    mount_path: str = "/tmp/vgpu"
+    # directory on the node for the library's lock, the same for all containers
+    lock: str = "/tmp/vgpulock"
+
+    def __post_init__(self) -> None:
+        for key in ("library", "preload", "directory", "mountPath", "lock"):
+            path = getattr(self, "mount_path" if key == "mountPath" else key)
+            if path or key == "mountPath":
+                check_path(f"limits.{key}", path)
+
+
 class GpuPartSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """How the parts of several GPUs are chosen and counted."""
 
@@ -80,6 +106,17 @@ class SharesSettings(GpuPartSettings, frozen=True, kw_only=True):
     fail_requests_greater_than_one: bool = False
     # the containers use the GPU at the same time, each with its share of memory and threads, through an MPS daemon
     mps: MpsSettings | None = None
+    # memory of each GPU that is in no share's limit, in Mi or Gi
+    reserve: str = "0Gi"
+    # unset: none, as with time slices of NVIDIA's plugin
+    limits: LimitSettings | None = None
+
+    def __post_init__(self) -> None:
+        _check_quantity("reserve", self.reserve)
+
+    @property
+    def reserve_bytes(self) -> int:
+        return extended_resources.count(self.reserve) or 0
 
     def rules(self) -> PartRules:
         return self.part_rules(Placement.DISTINCT_PARENTS)
@@ -92,7 +129,7 @@ class SharesSettings(GpuPartSettings, frozen=True, kw_only=True):
 
     def alike(self) -> "SharesSettings":
         """Equal for settings that one resource can have at the same time."""
-        return structs.replace(self, replicas=MAX_PARTS, resource_name="", rename_by_default=False)
+        return structs.replace(self, replicas=MAX_PARTS, resource_name="", rename_by_default=False, reserve="0Gi")
 
 
 class MemorySettings(GpuPartSettings, frozen=True, kw_only=True):
@@ -104,11 +141,12 @@ class MemorySettings(GpuPartSettings, frozen=True, kw_only=True):
     unit: str = "1Gi"
     # memory of each GPU that is in no part, in Mi or Gi
     reserve: str = "0Gi"
+    # null: none
+    limits: LimitSettings | None = field(default_factory=LimitSettings)
 
     def __post_init__(self) -> None:
-        for key, text in (("unit", self.unit), ("reserve", self.reserve)):
-            if not QUANTITY.fullmatch(text):
-                raise ValueError(f"{key}: {text[:400]!r} must be a whole number of Mi or Gi, such as 512Mi or 1Gi")
+        _check_quantity("unit", self.unit)
+        _check_quantity("reserve", self.reserve)
         if not self.unit_bytes:
             raise ValueError(f"unit: {self.unit!r} is no memory; use 1Gi or another amount")
 
@@ -129,6 +167,11 @@ class MemorySettings(GpuPartSettings, frozen=True, kw_only=True):
     def alike(self) -> "MemorySettings":
         """Equal for settings that one resource can have at the same time."""
         return structs.replace(self, reserve="0Gi")
+
+
+def _check_quantity(key: str, text: str) -> None:
+    if not QUANTITY.fullmatch(text):
+        raise ValueError(f"{key}: {text[:400]!r} must be a whole number of Mi or Gi, such as 512Mi or 1Gi")
 
 
 PartsOf = SharesSettings | MemorySettings

@@ -44,7 +44,7 @@ class NvmlSource:
         self._listed = {gpu.uuid: (gpu, use.parts) for gpu, use in uses if use.parts is not None}
         found = listing(uses, self._fleet.trouble_of)
         overall = self._fleet.trouble
-        troubles = [overall] if overall is not None else [*found.troubles, *self._mps_troubles()]
+        troubles = [overall] if overall is not None else [*found.troubles, *self._node_troubles()]
         reason = troubles[0].reason if troubles else ""
         self.devices.publish(found.devices, (reason, "; ".join(each.message for each in troubles)), found.parents)
 
@@ -53,7 +53,9 @@ class NvmlSource:
         if self._parts is not None:
             check_request(self.resource_name, device_ids, self._parts)
             held = sorted(parents(device_ids).items())
-            return self._of_parts([HeldParts(*self._listed[uuid], count) for uuid, count in held])
+            return self._of_parts(
+                [HeldParts(*self._listed[uuid], count) for uuid, count in held], device_ids, container
+            )
         instances = self._fleet.instances()
         return self._of_gpus(
             [self._fleet.gpus[device_id] for device_id in device_ids if device_id not in instances],
@@ -79,20 +81,20 @@ class NvmlSource:
         except (OSError, UnicodeDecodeError):
             return {}
 
-    def _of_parts(self, held: Sequence[HeldParts]) -> ContainerAllocation:
-        made = self._of_gpus([each.gpu for each in held])
-        mps = self._mps
-        if mps is None:
-            return made
-        for trouble in self._mps_troubles():
+    def _of_parts(
+        self, held: Sequence[HeldParts], device_ids: Sequence[str], container: ContainerIdentity | None
+    ) -> ContainerAllocation:
+        """For a container with these parts of these GPUs. Raises AllocationRefused."""
+        for trouble in self._node_troubles():
             raise AllocationRefused(self.resource_name, trouble.message)
-        return with_mps(made, mps, held)
+        made = self._of_gpus([each.gpu for each in held])
+        return made if self._mps is None else with_mps(made, self._mps, held)
 
     @property
     def _mps(self) -> MpsSettings | None:
         return self._parts.mps if isinstance(self._parts, SharesSettings) else None
 
-    def _mps_troubles(self) -> list[Trouble]:
-        """Its daemon may come and go at any time."""
+    def _node_troubles(self) -> list[Trouble]:
+        """What is wrong with the node besides its GPUs: a daemon may come and go at any time."""
         mps = self._mps
         return [not_running(mps)] if mps and not Path(self._host_root + control_path(mps)).exists() else []

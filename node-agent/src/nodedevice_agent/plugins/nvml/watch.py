@@ -17,6 +17,7 @@ from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Trouble, XidLogLimiter, meaning
+from nodedevice_agent.plugins.nvml.limited_source import source_of
 from nodedevice_agent.plugins.nvml.parts import Use, uses_of
 from nodedevice_agent.plugins.nvml.reader import messages
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Succession
@@ -46,6 +47,7 @@ class GpuWatch:
     def __init__(self, settings: NvmlSettings, host_root: str, state_dir: Path, watcher: FileWatcher) -> None:
         self._settings = settings
         self._host_root = host_root
+        self._state_dir = state_dir
         self._memory = Memory(state_dir)
         self._fleet = Fleet(settings.health_rules(), self._memory.read())
         self._dev = Path(host_root) / "dev"
@@ -178,7 +180,7 @@ class GpuWatch:
 
     def _source(self, resource_name: str) -> NvmlSource:
         if resource_name not in self._sources:
-            source = NvmlSource(resource_name, self._settings, self._host_root, self._fleet)
+            source = source_of(resource_name, self._settings, self._host_root, self._fleet, self._state_dir)
             self._sources[resource_name] = source
             self.wanted.put_nowait(source)
         return self._sources[resource_name]

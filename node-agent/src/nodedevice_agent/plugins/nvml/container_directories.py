@@ -1,0 +1,117 @@
+"""A directory on the host for each container, `<directory>/<pod UID>_<container>`, from before its start until after its end.
+
+A record of each in the agent's state directory shows that it was made here: nothing else is ever removed, whatever its name.
+It is a symbolic link to the host's path, as a link is made whole or not at all; nothing follows it. A directory is renamed to
+`<name>.ended` at once and removed in a thread, as a container may have left a lot in it.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+import stat
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+log = logging.getLogger(__name__)
+
+# A pod's UID, or the hash of a static pod's configuration; and a DNS label.
+_NAME = re.compile(
+    r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32})_[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+)
+_ENDED = ".ended"
+# a container's processes may have any user
+_FOR_EVERYBODY = 0o777
+
+
+class ContainerDirectories:
+    """Of one resource. records: a folder of the agent's alone. host_root: where the agent sees the host's file tree."""
+
+    def __init__(self, records: Path, host_root: str) -> None:
+        self._records = records
+        self._host_root = host_root.rstrip("/")
+
+    def make(self, directory: str, pod_uid: str, container: str) -> str:
+        """The path of the container's directory on the host. Raises OSError, or ValueError for a name of another form."""
+        name = f"{pod_uid}_{container}"
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name[:160]!r} is not a pod's UID and a container's name")
+        path = f"{directory.rstrip('/')}/{name}"
+        self._records.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            (self._records / name).symlink_to(path)
+        self.make_shared(path)
+        return path
+
+    def make_shared(self, path: str) -> None:
+        """A directory of the host, which every user may use; a file that is there already stays. Raises OSError."""
+        seen = Path(self._host_root + path)
+        if seen.is_file():
+            return
+        seen.parent.mkdir(parents=True, exist_ok=True)
+        seen.mkdir(exist_ok=True)
+        # no symbolic link: in a directory such as /tmp anybody may have put one
+        opened = os.open(seen, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if stat.S_IMODE(os.fstat(opened).st_mode) & _FOR_EVERYBODY != _FOR_EVERYBODY:
+                os.fchmod(opened, _FOR_EVERYBODY)
+        finally:
+            os.close(opened)
+
+    async def keep(self, names: Collection[str]) -> None:
+        """Remove all directories but these, each <pod UID>_<container>. Raises OSError if one could not be removed."""
+        ended = {name: path for name, path in self._recorded().items() if name not in names}
+        for path in ended.values():
+            _set_aside(path)
+        problems = await asyncio.to_thread(_remove, [_aside(path) for path in ended.values()])
+        problems += self._forget(ended)
+        if problems:
+            raise OSError("; ".join(problems[:3]))
+
+    def _forget(self, ended: Mapping[str, Path]) -> list[str]:
+        """Drop the records of those that are gone. Returns which are not."""
+        left = []
+        for name, path in ended.items():
+            if os.path.lexists(path) or os.path.lexists(_aside(path)):
+                # made again meanwhile, or an earlier one had to go first
+                left.append(f"{path} is not removed yet")
+            else:
+                (self._records / name).unlink(missing_ok=True)
+                log.info("directory of a container removed", extra={"path": str(path)})
+        return left
+
+    def _recorded(self) -> dict[str, Path]:
+        """By name, as the agent sees them. A record that is not one of ours is ignored."""
+        found = {}
+        for record in self._records.iterdir() if self._records.is_dir() else ():
+            if _NAME.fullmatch(record.name) and record.is_symlink():
+                path = os.readlink(record)
+                if PurePosixPath(path).name == record.name and ".." not in path:
+                    found[record.name] = Path(self._host_root + path)
+        return found
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(path.name + _ENDED)
+
+
+def _set_aside(path: Path) -> None:
+    """Renamed, so that a directory that is made meanwhile is another one. An earlier one that is not removed yet goes first."""
+    if not os.path.lexists(_aside(path)):
+        with suppress(FileNotFoundError):
+            path.rename(_aside(path))
+
+
+def _remove(paths: Collection[Path]) -> list[str]:
+    """Returns why some could not be removed. Follows no symbolic link, whatever a container left."""
+    problems = []
+    for path in paths:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(f"cannot remove {path}: {error.strerror or error}")
+    return problems

@@ -1,0 +1,111 @@
+"""Parts of GPUs whose containers have limits: the source of one such resource, and its files on the host.
+
+A container gets environment and mounts (vgpu.py), and a directory of its own for as long as it has devices.
+"""
+
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from nodedevice_agent.lib.deviceplugin_server.values import (
+    AllocationRefused,
+    ContainerAllocation,
+    ContainerIdentity,
+    HeldDevices,
+    file_slug,
+)
+from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
+from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.health import Trouble
+from nodedevice_agent.plugins.nvml.parts import HeldParts
+from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
+from nodedevice_agent.plugins.nvml.source import NvmlSource
+from nodedevice_agent.plugins.nvml.vgpu import CACHE, SmUse, environment, mounts, sm_percent
+
+log = logging.getLogger(__name__)
+
+
+class LimitedSource(NvmlSource):
+    """Of parts whose settings have limits."""
+
+    def __init__(
+        self,
+        resource_name: str,
+        settings: NvmlSettings,
+        host_root: str,
+        fleet: Fleet,
+        state_dir: Path,
+        limits: LimitSettings,
+    ) -> None:
+        super().__init__(resource_name, settings, host_root, fleet)
+        self._limits = limits
+        self._sm = SmUse()
+        records = state_dir / "gpus" / "container-directories" / file_slug(resource_name)
+        self._directories = ContainerDirectories(records, host_root)
+        self._is_kubelet_logged = False
+
+    async def holdings(self, held: Sequence[HeldDevices]) -> None:
+        """Raises OSError."""
+        self._sm.replaced(held)
+        await self._directories.keep({f"{each.pod_uid}_{each.container}" for each in held})
+
+    def _of_parts(
+        self, held: Sequence[HeldParts], device_ids: Sequence[str], container: ContainerIdentity | None
+    ) -> ContainerAllocation:
+        given = super()._of_parts(held, device_ids, container)
+        percent = sm_percent(self.resource_name, held, self._limits, container)
+        env = environment(self.resource_name, held, self._limits, percent)
+        if container is None:
+            self._log_kubelet()
+        else:
+            self._sm.take(self.resource_name, container, device_ids, percent)
+        directory = self._make_directories(container)
+        if directory:
+            env[CACHE] = f"{self._limits.mount_path.rstrip('/')}/{uuid.uuid4()}.cache"
+        return replace(given, env={**given.env, **env}, mounts=(*given.mounts, *mounts(self._limits, directory)))
+
+    def _make_directories(self, container: ContainerIdentity | None) -> str:
+        """What the mounts need. Returns the path of the container's own; empty where it has none. Raises AllocationRefused."""
+        limits = self._limits
+        if not limits.library:
+            return ""
+        try:
+            if limits.lock:
+                self._directories.make_shared(limits.lock)
+            if container is not None and limits.directory:
+                return self._directories.make(limits.directory, container.pod_uid, container.container)
+        except (OSError, ValueError) as error:
+            raise AllocationRefused(
+                self.resource_name,
+                f"cannot make the container's directory: {error}; the agent needs {limits.directory} and {limits.lock} of the "
+                "host, writable, at the same paths (chart: agents.extraVolumes)",
+            ) from error
+        return ""
+
+    def _node_troubles(self) -> list[Trouble]:
+        needed = (self._limits.library, self._limits.preload) if self._limits.library else ()
+        missing = [path for path in needed if path and not Path(self._host_root + path).is_file()]
+        message = (
+            f"{' and '.join(missing)} not found, to enforce limits of {self.resource_name}: install it on the node, and let "
+            "the agent see it (chart: agents.extraVolumes); or change limits.library and limits.preload"
+        )
+        return [*super()._node_troubles(), *([Trouble("LimitLibraryMissing", message)] if missing else [])]
+
+    def _log_kubelet(self) -> None:
+        if not self._is_kubelet_logged:
+            self._is_kubelet_logged = True
+            extra = {"resource_name": self.resource_name}
+            log.warning(
+                "a kubelet allocates: containers get no directory and no cache, and annotations do not count",
+                extra=extra,
+            )
+
+
+def source_of(resource_name: str, settings: NvmlSettings, host_root: str, fleet: Fleet, state_dir: Path) -> NvmlSource:
+    """The source of a resource, with or without limits."""
+    parts = settings.parts_of(resource_name)
+    if parts is None or parts.limits is None:
+        return NvmlSource(resource_name, settings, host_root, fleet)
+    return LimitedSource(resource_name, settings, host_root, fleet, state_dir, parts.limits)

@@ -1,0 +1,154 @@
+"""What a container with parts of GPUs gets besides the GPUs themselves: limits, and the library that enforces them.
+
+The names are those that vGPU libraries read (HAMi's libvgpu.so and its kin). Nothing here confines a container: that library does,
+which an administrator puts on the node.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nodedevice_api.names import SM_PERCENT_ANNOTATION
+from nodedevice_api.parts import parent_and_number
+
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity, HeldDevices, Mount
+from nodedevice_agent.plugins.nvml.parts import HeldParts
+from nodedevice_agent.plugins.nvml.settings import LimitSettings, MemorySettings
+
+MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT_"
+SM_LIMIT: Final = "CUDA_DEVICE_SM_LIMIT"
+CACHE: Final = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+OVERSUBSCRIBE: Final = "CUDA_OVERSUBSCRIBE"
+PRELOAD: Final = "/etc/ld.so.preload"
+
+_ALL_PERCENT = 100
+
+# Pod UID and container.
+Key = tuple[str, str]
+
+
+def environment(
+    resource_name: str, held: Sequence[HeldParts], limits: LimitSettings, sm_percent: int
+) -> dict[str, str]:
+    """All but the cache. Raises AllocationRefused.
+
+    The index of a memory limit is the GPU's in the container, where the driver orders GPUs by PCI bus ID.
+    """
+    env = {SM_LIMIT: str(sm_percent), OVERSUBSCRIBE: str(limits.oversubscribe).lower()}
+    if limits.memory:
+        ordered = sorted(held, key=lambda one: (one.gpu.pci_bus_id, one.gpu.uuid))
+        for index, one in enumerate(ordered):
+            env[f"{MEMORY_LIMIT}{index}"] = f"{memory_limit_mib(resource_name, one)}m"
+    return env
+
+
+def memory_limit_mib(resource_name: str, held: HeldParts) -> int:
+    """Units times their size; of a share, its part of the GPU's memory without the reserve. Raises AllocationRefused."""
+    parts = held.parts
+    if isinstance(parts, MemorySettings):
+        return held.count * parts.unit_bytes >> 20
+    if held.gpu.memory_bytes is None:
+        raise AllocationRefused(
+            resource_name,
+            f"the driver does not report how much memory GPU {held.gpu.uuid} has; set limits.memory of its shares to false",
+        )
+    limit = held.count * ((held.gpu.memory_bytes - parts.reserve_bytes) // parts.replicas >> 20)
+    if limit < 1:
+        raise AllocationRefused(
+            resource_name,
+            f"GPU {held.gpu.uuid} has {held.gpu.memory_bytes >> 20} MiB, nothing for a share beside the reserve of "
+            f"{parts.reserve}; set a smaller reserve",
+        )
+    return limit
+
+
+def mounts(limits: LimitSettings, directory: str) -> tuple[Mount, ...]:
+    """Empty without a library. directory: the container's own, of the host; empty where it has none."""
+    if not limits.library:
+        return ()
+    made = [Mount(limits.library, limits.library, read_only=True)]
+    if limits.preload:
+        made.append(Mount(limits.preload, PRELOAD, read_only=True))
+    if directory:
+        made.append(Mount(directory, limits.mount_path))
+    if limits.lock:
+        made.append(Mount(limits.lock, limits.lock))
+    return tuple(made)
+
+
+# -- multiprocessors -----------------------------------------------------------------------------------------------------------
+
+
+def sm_percent(
+    resource_name: str, held: Sequence[HeldParts], limits: LimitSettings, container: ContainerIdentity | None
+) -> int:
+    """What a container asks for: its pod's annotation, else the setting for each part; 0: no limit. Raises AllocationRefused."""
+    asked = container.annotations.get(SM_PERCENT_ANNOTATION) if container is not None else None
+    if asked is None:
+        return min(_ALL_PERCENT, limits.sm_percent * min(one.count for one in held))
+    if not (asked.isascii() and asked.isdigit() and len(asked) <= len("100") and 1 <= int(asked) <= _ALL_PERCENT):
+        raise AllocationRefused(
+            resource_name,
+            f"annotation {SM_PERCENT_ANNOTATION}: {asked[:80]!r} must be a whole number from 1 to 100, the percent of a GPU's "
+            "multiprocessors for each container of the pod; delete the pod, and create it with another value",
+        )
+    return int(asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    device_ids: frozenset[str]
+    percent: int
+
+
+class SmUse:
+    """The percent of each GPU's multiprocessors that containers have. is_known: all containers are known."""
+
+    def __init__(self) -> None:
+        self.is_known = False
+        self._uses: dict[Key, _Use] = {}
+
+    def replaced(self, held: Iterable[HeldDevices]) -> None:
+        """These are all containers now; those whose environment is not known yet keep what they have."""
+        uses = {}
+        for each in held:
+            key = each.pod_uid, each.container
+            known = self._uses.get(key)
+            uses[key] = known if known and not each.env else _Use(frozenset(each.device_ids), _percent(each.env))
+        self.is_known, self._uses = True, uses
+
+    def take(self, resource_name: str, container: ContainerIdentity, device_ids: Iterable[str], percent: int) -> None:
+        """The container has that much of each of its GPUs, or AllocationRefused is raised."""
+        key, wanted = (container.pod_uid, container.container), _Use(frozenset(device_ids), percent)
+        if percent and not self.is_known:
+            raise AllocationRefused(
+                resource_name, "it is not known yet what other containers have of the GPU; Allocate is called again"
+            )
+        for uuid in sorted(_gpus(wanted)):
+            left = _ALL_PERCENT - self._used_by_others(uuid, key, wanted)
+            if percent > left:
+                raise AllocationRefused(
+                    resource_name,
+                    f"{percent} percent of the multiprocessors of GPU {uuid} wanted, and {max(left, 0)} are left; set the "
+                    f"annotation {SM_PERCENT_ANNOTATION} of the pod to as much, or wait for another pod's end",
+                )
+        self._uses[key] = wanted
+
+    def _used_by_others(self, uuid: str, key: Key, wanted: _Use) -> int:
+        """Without containers whose devices this one takes over: init containers of its pod, which do not run beside it."""
+        return sum(
+            use.percent
+            for other, use in self._uses.items()
+            if other != key
+            and uuid in _gpus(use)
+            and not (other[0] == key[0] and not use.device_ids.isdisjoint(wanted.device_ids))
+        )
+
+
+def _gpus(use: _Use) -> set[str]:
+    return {found[0] for found in map(parent_and_number, use.device_ids) if found is not None}
+
+
+def _percent(env: Mapping[str, str]) -> int:
+    text = env.get(SM_LIMIT, "")
+    return min(int(text), _ALL_PERCENT) if text.isascii() and text.isdigit() and len(text) <= len("100") else 0

@@ -1,0 +1,155 @@
+"""Directories of containers: only those that were made here are removed, and only whole."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
+
+UID = "f320f827-2a71-486b-a551-28c650dbaf1e"
+STATIC = "0" * 32
+NAME = f"{UID}_main"
+DIRECTORY = "/vgpu/containers"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    return tmp_path / "host" / "vgpu" / "containers"
+
+
+@pytest.fixture
+def directories(tmp_path: Path) -> ContainerDirectories:
+    return ContainerDirectories(tmp_path / "state" / "records", str(tmp_path / "host") + "/")
+
+
+@pytest.mark.parametrize("uid", [UID, STATIC])
+async def test_made_for_every_user_and_removed_with_all_that_is_in_it(
+    directories: ContainerDirectories, host: Path, uid: str
+) -> None:
+    assert directories.make(DIRECTORY, uid, "main") == f"{DIRECTORY}/{uid}_main"
+    made = host / f"{uid}_main"
+    assert stat.S_IMODE(made.stat().st_mode) == 0o777
+    (made / "deep" / "er").mkdir(parents=True)
+    (made / "deep" / "x.cache").touch()
+    await directories.keep({f"{uid}_main"})
+    assert made.is_dir()
+    await directories.keep(())
+    assert list(host.iterdir()) == []
+    await directories.keep(())
+
+
+async def test_made_twice_is_one(directories: ContainerDirectories, host: Path) -> None:
+    directories.make(DIRECTORY, UID, "main")
+    (host / NAME / "x.cache").touch()
+    directories.make(DIRECTORY, UID, "main")
+    assert (host / NAME / "x.cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("uid", "container"),
+    [("..", "main"), (UID, "../../etc"), (UID, ""), (UID, "a.b"), ("", "main"), (f"{UID}/x", "main"), (UID, "A")],
+)
+def test_a_name_of_another_form_is_never_made(directories: ContainerDirectories, uid: str, container: str) -> None:
+    with pytest.raises(ValueError, match="is not a pod's UID"):
+        directories.make(DIRECTORY, uid, container)
+
+
+async def test_what_was_not_made_here_stays(directories: ContainerDirectories, host: Path) -> None:
+    directories.make(DIRECTORY, UID, "main")
+    others = [host / f"{UID}_other", host / "admin", host / f"{NAME}.ended2"]
+    for other in others:
+        other.mkdir()
+    await directories.keep(())
+    assert sorted(host.iterdir()) == sorted(others)
+
+
+async def test_links_that_a_container_left_are_not_followed(
+    directories: ContainerDirectories, host: Path, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    directories.make(DIRECTORY, UID, "main")
+    (host / NAME / "link").symlink_to(precious)
+    await directories.keep(())
+    assert not (host / NAME).exists()
+    assert (precious / "file").exists()
+
+
+async def test_a_link_in_place_of_a_directory_is_a_problem_and_not_followed(
+    directories: ContainerDirectories, host: Path, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    directories.make(DIRECTORY, UID, "main")
+    (host / NAME).rmdir()
+    (host / NAME).symlink_to(precious)
+    with pytest.raises(OSError, match="cannot remove"):
+        await directories.keep(())
+    assert precious.is_dir()
+
+
+@pytest.mark.parametrize("target", ["/vgpu/other", "../../etc/" + NAME, "/"])
+async def test_a_record_that_names_another_path_is_ignored(
+    directories: ContainerDirectories, host: Path, tmp_path: Path, target: str
+) -> None:
+    host.mkdir(parents=True)
+    records = tmp_path / "state" / "records"
+    records.mkdir(parents=True)
+    (records / NAME).symlink_to(target)
+    (tmp_path / "host" / "vgpu" / "other").mkdir()
+    await directories.keep(())
+    assert (tmp_path / "host" / "vgpu" / "other").is_dir()
+
+
+def test_a_directory_for_all_containers(directories: ContainerDirectories, host: Path, tmp_path: Path) -> None:
+    lock = host.parent / "lock"
+    directories.make_shared("/vgpu/lock")
+    lock.chmod(0o755)
+    directories.make_shared("/vgpu/lock")
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o777
+    (tmp_path / "host" / "vgpu" / "lock-file").touch(0o600)
+    directories.make_shared("/vgpu/lock-file")
+    assert (tmp_path / "host" / "vgpu" / "lock-file").is_file()
+
+
+def test_a_link_that_another_user_left_in_its_place(
+    directories: ContainerDirectories, host: Path, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir(0o700)
+    host.parent.mkdir(parents=True)
+    (host.parent / "lock").symlink_to(precious)
+    with pytest.raises(OSError, match="lock"):
+        directories.make_shared("/vgpu/lock")
+    assert stat.S_IMODE(precious.stat().st_mode) == 0o700
+
+
+async def test_a_removal_that_was_cut_off_is_finished(directories: ContainerDirectories, host: Path) -> None:
+    directories.make(DIRECTORY, UID, "main")
+    (host / NAME).rename(host / f"{NAME}.ended")
+    await directories.keep(())
+    assert list(host.iterdir()) == []
+
+
+async def test_with_an_earlier_one_not_removed_yet_it_takes_two_turns(
+    directories: ContainerDirectories, host: Path
+) -> None:
+    directories.make(DIRECTORY, UID, "main")
+    (host / f"{NAME}.ended").mkdir()
+    with pytest.raises(OSError, match="not removed yet"):
+        await directories.keep(())
+    await directories.keep(())
+    assert list(host.iterdir()) == []
+
+
+async def test_a_restart_finds_them_also_where_the_setting_was_changed(
+    directories: ContainerDirectories, host: Path, tmp_path: Path
+) -> None:
+    directories.make(DIRECTORY, UID, "main")
+    later = ContainerDirectories(tmp_path / "state" / "records", str(tmp_path / "host"))
+    later.make("/elsewhere", UID, "second")
+    await later.keep({f"{UID}_second"})
+    assert not os.listdir(host)
+    assert (tmp_path / "host" / "elsewhere" / f"{UID}_second").is_dir()

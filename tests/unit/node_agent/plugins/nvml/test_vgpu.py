@@ -1,0 +1,245 @@
+"""What a container with parts of GPUs gets: compared with what another plugin answered, as a published checkpoint has it."""
+
+import base64
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent.lib.deviceplugin_server.values import (
+    AllocationRefused,
+    ContainerAllocation,
+    ContainerIdentity,
+    HeldDevices,
+)
+from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.limited_source import LimitedSource, source_of
+from nodedevice_agent.plugins.nvml.parts import uses_of
+from nodedevice_agent.plugins.nvml.reader.messages import Found
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.source import NvmlSource
+from nodedevice_api.names import SM_PERCENT_ANNOTATION
+from nodedevice_api.parts import part_id
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+GIB = 1 << 30
+UUID = "f320f827-2a71-486b-a551-28c650dbaf1e"
+OTHER_UUID = "a2ab1d63-8519-4ff7-9501-edc58ae1d6a4"
+V100 = Gpu("GPU-709fac35-5f40-624b-90f7-b0a3db7a97a0", "Tesla V100", 32 * GIB, "0000:3b:00.0", index=0)
+T4 = Gpu("GPU-fcda056f-77c6-7fdf-f7c7-6453511eaaa1", "Tesla T4", 15 * GIB, "0000:1a:00.0", index=1)
+SHARES, UNITS = "nvidia.com/gpu", "aliyun.com/gpu-mem"
+PUBLISHED = Path(__file__).parents[2] / "checkpoint" / "checkpoints" / "corrupt-checksum.json"
+
+
+def make(folder: Path, rule: Mapping[str, Any], *gpus: Gpu) -> NvmlSource:
+    """The source of the only resource. The host's file tree is folder/host, with a library."""
+    settings = msgspec.convert({"sharing": [rule]}, NvmlSettings)
+    vgpu = folder / "host" / "usr" / "local" / "vgpu"
+    vgpu.mkdir(parents=True, exist_ok=True)
+    for name in ("libvgpu.so", "ld.so.preload"):
+        (vgpu / name).touch()
+    fleet = Fleet(settings.health_rules(), ())
+    fleet.found(Found("535.54.03", tuple(gpus or (V100, T4))))
+    source = source_of(settings.resource_names()[-1], settings, str(folder / "host"), fleet, folder / "state")
+    source.publish([(gpu, use) for gpu in fleet.gpus.values() for use in uses_of(gpu, settings)])
+    return source
+
+
+async def limited(folder: Path, rule: Mapping[str, Any], *gpus: Gpu) -> LimitedSource:
+    """... to which a device manager has connected."""
+    source = make(folder, rule, *gpus)
+    assert isinstance(source, LimitedSource)
+    await source.holdings([])
+    return source
+
+
+def who(uid: str = UUID, container: str = "main", sm_percent: str | None = None) -> ContainerIdentity:
+    annotations = {} if sm_percent is None else {SM_PERCENT_ANNOTATION: sm_percent}
+    return ContainerIdentity("default", "pod", uid, container, annotations)
+
+
+def parts(gpu: Gpu, count: int, first: int = 0) -> list[str]:
+    return [part_id(gpu.uuid, number) for number in range(first, first + count)]
+
+
+LIBRARY = {"library": "/usr/local/vgpu/libvgpu.so"}
+FULL: dict[str, Any] = {"memory": {"limits": LIBRARY}}
+
+
+def published() -> list[tuple[str, str, api_pb2.ContainerAllocateResponse]]:
+    """Pod UID, container and response of each entry; the file's checksum is wrong."""
+    entries = msgspec.json.decode(PUBLISHED.read_bytes())["Data"]["PodDeviceEntries"]
+    return [
+        (
+            entry["PodUID"],
+            entry["ContainerName"],
+            api_pb2.ContainerAllocateResponse.FromString(base64.b64decode(entry["AllocResp"])),
+        )
+        for entry in entries
+    ]
+
+
+def form(value: str) -> str:
+    """The value with what differs from container to container left out."""
+    value = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", value)
+    return re.sub(r"^\d+m$", "Nm", value)
+
+
+def mounts(given: ContainerAllocation) -> set[tuple[str, str, bool]]:
+    return {(mount.host_path, mount.container_path, mount.read_only) for mount in given.mounts}
+
+
+@pytest.mark.parametrize("entry", [0, 1])
+@pytest.mark.parametrize("rule", [{"shares": {"replicas": 2, "limits": LIBRARY}}, FULL], ids=["shares", "units"])
+async def test_keys_mounts_and_forms_are_those_of_a_published_checkpoint(
+    tmp_path: Path, rule: dict[str, Any], entry: int
+) -> None:
+    uid, container, theirs = published()[entry]
+    source = await limited(tmp_path, rule)
+    ours = source.allocate(parts(V100, 1), who(uid, container))
+    assert {key: form(value) for key, value in ours.env.items()} == {
+        key: form(value) for key, value in theirs.envs.items()
+    }
+    assert mounts(ours) == {(mount.host_path, mount.container_path, mount.read_only) for mount in theirs.mounts}
+
+
+@pytest.mark.parametrize(
+    ("rule", "gpu", "count", "limit"),
+    [
+        ({"memory": {}}, V100, 16, "16384m"),
+        ({"memory": {"unit": "512Mi"}}, T4, 3, "1536m"),
+        ({"shares": {"replicas": 2, "limits": {}}}, V100, 1, "16384m"),
+        ({"shares": {"replicas": 2, "reserve": "768Mi", "limits": {}}}, V100, 1, "16000m"),
+        # floor((15360 - 0) / 7)
+        ({"shares": {"replicas": 7, "limits": {}}}, T4, 1, "2194m"),
+    ],
+)
+async def test_the_memory_limit(tmp_path: Path, rule: dict[str, Any], gpu: Gpu, count: int, limit: str) -> None:
+    source = await limited(tmp_path, rule)
+    assert source.allocate(parts(gpu, count), who()).env["CUDA_DEVICE_MEMORY_LIMIT_0"] == limit
+
+
+async def test_shares_of_several_gpus_have_a_limit_each_in_the_drivers_order(tmp_path: Path) -> None:
+    source = await limited(tmp_path, {"shares": {"replicas": 2, "limits": {}}})
+    env = source.allocate([*parts(V100, 1), *parts(T4, 1)], who()).env
+    limits = (env["CUDA_DEVICE_MEMORY_LIMIT_0"], env["CUDA_DEVICE_MEMORY_LIMIT_1"])
+    # the T4 has the lower bus ID
+    assert limits == ("7680m", "16384m")
+
+
+@pytest.mark.parametrize(
+    ("limits", "env"),
+    [
+        ({"memory": False}, {"CUDA_DEVICE_SM_LIMIT": "0", "CUDA_OVERSUBSCRIBE": "true"}),
+        (
+            {"oversubscribe": False, "smPercent": 10},
+            {"CUDA_DEVICE_MEMORY_LIMIT_0": "4096m", "CUDA_DEVICE_SM_LIMIT": "40", "CUDA_OVERSUBSCRIBE": "false"},
+        ),
+        (None, {}),
+    ],
+)
+async def test_each_is_a_setting_and_without_a_library_nothing_is_mounted(
+    tmp_path: Path, limits: dict[str, Any] | None, env: dict[str, str]
+) -> None:
+    source = make(tmp_path, {"memory": {"limits": limits}})
+    if isinstance(source, LimitedSource):
+        await source.holdings([])
+    given = source.allocate(parts(V100, 4), who())
+    assert given.env == {"NVIDIA_VISIBLE_DEVICES": V100.uuid, **env}
+    assert given.mounts == ()
+
+
+async def test_time_slices_are_not_limited_unless_set(tmp_path: Path) -> None:
+    given = make(tmp_path, {"shares": {"replicas": 4}}).allocate(parts(V100, 1), who())
+    assert given == ContainerAllocation(env={"NVIDIA_VISIBLE_DEVICES": V100.uuid})
+
+
+@pytest.mark.parametrize("missing", ["libvgpu.so", "ld.so.preload"])
+async def test_a_library_that_is_not_there_is_a_condition_and_no_container_starts(tmp_path: Path, missing: str) -> None:
+    source = await limited(tmp_path, FULL)
+    assert source.devices.trouble == ("", "")
+    (tmp_path / "host/usr/local/vgpu" / missing).unlink()
+    source.publish([(V100, use) for use in uses_of(V100, msgspec.convert({"sharing": [FULL]}, NvmlSettings))])
+    reason, message = source.devices.trouble
+    assert (reason, f"/usr/local/vgpu/{missing} not found" in message) == ("LimitLibraryMissing", True)
+    with pytest.raises(AllocationRefused, match="install it on the node"):
+        source.allocate(parts(V100, 1), who())
+
+
+class TestMultiprocessors:
+    @pytest.mark.parametrize("asked", ["300", "abc", "0", "-1", "", "10.5", "٣"])
+    async def test_an_annotation_that_is_no_percentage(self, tmp_path: Path, asked: str) -> None:
+        source = await limited(tmp_path, FULL)
+        with pytest.raises(AllocationRefused, match=r"nodedevice\.io/sm-percent.*from 1 to 100"):
+            source.allocate(parts(V100, 1), who(sm_percent=asked))
+
+    async def test_an_annotation_within_what_is_left(self, tmp_path: Path) -> None:
+        source = await limited(tmp_path, FULL)
+        assert source.allocate(parts(V100, 1), who(sm_percent="70")).env["CUDA_DEVICE_SM_LIMIT"] == "70"
+        with pytest.raises(AllocationRefused, match=r"31 percent .* 30 are left"):
+            source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="31"))
+        source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="30"))
+        # another GPU
+        source.allocate(parts(T4, 1), who(OTHER_UUID, "second", sm_percent="100"))
+
+    async def test_a_second_call_for_a_container_replaces_the_first(self, tmp_path: Path) -> None:
+        source = await limited(tmp_path, FULL)
+        for _ in range(2):
+            source.allocate(parts(V100, 1), who(sm_percent="70"))
+
+    async def test_an_ended_holding_leaves_it(self, tmp_path: Path) -> None:
+        source = await limited(tmp_path, FULL)
+        source.allocate(parts(V100, 1), who(sm_percent="70"))
+        await source.holdings([])
+        source.allocate(parts(V100, 1), who(OTHER_UUID, sm_percent="100"))
+
+    async def test_a_call_in_flight_counts_during_a_sync(self, tmp_path: Path) -> None:
+        source = await limited(tmp_path, FULL)
+        source.allocate(parts(V100, 1), who(sm_percent="70"))
+        await source.holdings([HeldDevices(UUID, "main", tuple(parts(V100, 1)))])
+        with pytest.raises(AllocationRefused, match="30 are left"):
+            source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="50"))
+
+    async def test_it_is_known_again_after_a_restart_and_not_before(self, tmp_path: Path) -> None:
+        first = await limited(tmp_path, FULL)
+        env = first.allocate(parts(V100, 1), who(sm_percent="70")).env
+        source = make(tmp_path, FULL)
+        assert isinstance(source, LimitedSource)
+        with pytest.raises(AllocationRefused, match="not known yet"):
+            source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="30"))
+        await source.holdings([HeldDevices(UUID, "main", tuple(parts(V100, 1)), env)])
+        with pytest.raises(AllocationRefused, match="30 are left"):
+            source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="31"))
+
+    async def test_an_init_container_does_not_run_beside_the_one_that_takes_its_devices(self, tmp_path: Path) -> None:
+        source = await limited(tmp_path, FULL)
+        source.allocate(parts(V100, 1), who(container="init", sm_percent="70"))
+        source.allocate(parts(V100, 2), who(container="main", sm_percent="70"))
+
+
+async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = await limited(tmp_path, {"memory": {"limits": {**LIBRARY, "smPercent": 5}}})
+    for _ in range(2):
+        given = source.allocate(parts(V100, 2), None)
+    assert given.env == {
+        "NVIDIA_VISIBLE_DEVICES": V100.uuid,
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "2048m",
+        "CUDA_DEVICE_SM_LIMIT": "10",
+        "CUDA_OVERSUBSCRIBE": "true",
+    }
+    assert {mount.container_path for mount in given.mounts} == {
+        "/usr/local/vgpu/libvgpu.so",
+        "/etc/ld.so.preload",
+        "/tmp/vgpulock",
+    }
+    assert (
+        caplog.messages.count(
+            "a kubelet allocates: containers get no directory and no cache, and annotations do not count"
+        )
+        == 1
+    )
+    with pytest.raises(AllocationRefused, match="of one GPU"):
+        source.allocate([*parts(V100, 1), *parts(T4, 1)], None)

@@ -109,7 +109,11 @@ _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
     },
     "AgentWholeSettings": {"resourceName": _RESOURCE_NAME_OR_NONE},
     "AgentMpsSettings": {"pipeDirectory": _PLAIN_PATH, "shmDirectory": _PLAIN_PATH},
-    "AgentSharesSettings": {"resourceName": _RESOURCE_NAME_OR_NONE},
+    "AgentLimitSettings": {
+        **dict.fromkeys(("library", "preload", "directory", "lock"), _PLAIN_PATH_OR_NONE),
+        "mountPath": _PLAIN_PATH,
+    },
+    "AgentSharesSettings": {"resourceName": _RESOURCE_NAME_OR_NONE, "reserve": {"pattern": _whole(QUANTITY)}},
     "AgentMemorySettings": {
         "resourceName": _RESOURCE_NAME,
         "unit": {"pattern": _whole(QUANTITY)},

@@ -42,7 +42,7 @@ def make(folder: Path, rule: Mapping[str, Any], *gpus: Gpu) -> NvmlSource:
     for name in ("libvgpu.so", "ld.so.preload"):
         (vgpu / name).touch()
     fleet = Fleet(settings.health_rules(), ())
-    fleet.found(Found("535.54.03", tuple(gpus or (V100, T4))))
+    fleet.found(Found("535.54.03", list(gpus) or [V100, T4]))
     source = source_of(settings.resource_names()[-1], settings, str(folder / "host"), fleet, folder / "state")
     source.publish([(gpu, use) for gpu in fleet.gpus.values() for use in uses_of(gpu, settings)])
     return source

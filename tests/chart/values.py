@@ -61,7 +61,15 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
                             ],
                         }
                     ],
-                    "simulated": [{"resourceName": "example.com/gpu", "count": 8, "numaNodes": 2}],
+                    "simulated": [
+                        {
+                            "resourceName": "example.com/gpu",
+                            "count": 8,
+                            "numaNodes": 2,
+                            "partsPerDevice": 80,
+                            "parts": {"placement": "same-parent"},
+                        }
+                    ],
                     "hostRoot": "/host",
                 },
             },

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct, field
+from nodedevice_api.parts import PartRules
 
 from nodedevice_agent.plugins.checks import check_path, check_resource_name, first_repeated
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.parts import PartsSettings
 from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED
 
 # The first character of a class belongs to it even if it is ]; a [ that is never closed is a literal.
@@ -100,6 +102,14 @@ class GenericSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
     resource_name: str
     groups: Annotated[list[GroupSettings], Meta(min_length=1, max_length=256)]
+    # Rules for devices that several containers may hold (count above 1). Unset: each share is a device like any other.
+    parts: PartsSettings | None = None
+
+    @property
+    def part_rules(self) -> PartRules | None:
+        """None where no device is shared."""
+        is_shared = any(group.count > 1 for group in self.groups)
+        return self.parts.rules() if self.parts is not None and is_shared else None
 
     def __post_init__(self) -> None:
         check_resource_name(self.resource_name)
@@ -119,9 +129,23 @@ class SimulatedSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
     numa_nodes: Annotated[int, Meta(ge=0, le=64)] = 0
     # empty: the part of the resource name behind the slash
     id_prefix: str = ""
+    # How many parts each device has, of which a container requests some; 1: whole devices.
+    parts_per_device: Annotated[int, Meta(ge=1, le=1000)] = 1
+    # Rules for these parts.
+    parts: PartsSettings = PartsSettings()
+
+    @property
+    def part_rules(self) -> PartRules | None:
+        """None where devices are whole."""
+        return self.parts.rules() if self.parts_per_device > 1 else None
 
     def __post_init__(self) -> None:
         check_resource_name(self.resource_name)
+        if self.count * self.parts_per_device > MAX_SIMULATED:
+            raise ValueError(
+                f"partsPerDevice: {self.count} devices of {self.parts_per_device} parts are too many; "
+                f"simulate {MAX_SIMULATED} parts at most"
+            )
         if self.id_prefix and not ID_PREFIX.fullmatch(self.id_prefix):
             raise ValueError(
                 f"idPrefix: {self.id_prefix!r} must be 1 to 54 of letters, digits, - _ . and begin and end with a letter or digit"

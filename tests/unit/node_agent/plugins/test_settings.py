@@ -3,6 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.plugins.settings import GroupSettings, MountSettings, PathSettings, PluginSettings
+from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 
 
 def generic(name: str = "example.com/serial", **group: Any) -> dict[str, Any]:
@@ -51,6 +52,23 @@ def test_defaults() -> None:
     assert msgspec.convert(simulated(), PluginSettings).simulated[0].prefix() == "gpu"
 
 
+def test_rules_for_parts() -> None:
+    parts = {"placement": "same-parent", "choice": "spread", "containers": "apart", "advertise": "largest"}
+    rules = PartRules(Placement.SAME_PARENT, Choice.SPREAD, PodPlacement.APART, Advertise.LARGEST)
+    raw = {
+        "generic": [
+            {"resourceName": f"example.com/{name}", "groups": [{"paths": [{"path": "/dev/x"}], "count": count}], **more}
+            for name, count, more in (("a", 2, {"parts": parts}), ("b", 1, {"parts": parts}), ("c", 2, {}))
+        ],
+        **simulated(count=8, partsPerDevice=80, parts=parts),
+    }
+    found = msgspec.convert(raw, PluginSettings)
+    assert [resource.part_rules for resource in found.generic] == [rules, None, None]
+    assert found.simulated[0].part_rules == rules
+    assert msgspec.convert(simulated(partsPerDevice=2), PluginSettings).simulated[0].part_rules == PartRules()
+    assert msgspec.convert(simulated(parts=parts), PluginSettings).simulated[0].part_rules is None
+
+
 def test_all_settings_of_nvml_have_defaults() -> None:
     nvml = msgspec.convert({"nvml": {}}, PluginSettings).nvml
     assert nvml is not None
@@ -72,6 +90,9 @@ def test_gpus_have_names_by_model() -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
+        (simulated(count=101, partsPerDevice=100), ["partsPerDevice: 101 devices of 100 parts", "10000 parts at most"]),
+        (simulated(partsPerDevice=0), ["partsPerDevice", ">= 1"]),
+        (simulated(parts={"placement": "SameParent"}), ["'SameParent'", "placement"]),
         (path(path="dev/x"), ["path: 'dev/x'", "absolute", "generic[0].groups[0].paths[0]"]),
         (path(path="/dev/../etc"), ["without .."]),
         (path(path="/dev/"), ["names a directory"]),

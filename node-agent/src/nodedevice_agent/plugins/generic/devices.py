@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from nodedevice_api.parts import part_id
+
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
@@ -45,8 +47,10 @@ class GenericDevice:
 Found = Mapping[str, Iterable[FoundFile]]
 
 
-def generic_devices(groups: Iterable[GroupSettings], found: Found) -> dict[str, GenericDevice]:
-    """All devices by ID, sorted. found: the files that match each pattern.
+def generic_devices(
+    groups: Iterable[GroupSettings], found: Found, *, are_parts: bool = False
+) -> dict[str, GenericDevice]:
+    """All devices by ID, sorted. found: the files that match each pattern. are_parts: what is listed are parts of devices.
 
     A file that matches patterns of two groups belongs to the first group.
     """
@@ -55,8 +59,11 @@ def generic_devices(groups: Iterable[GroupSettings], found: Found) -> dict[str, 
         for files in _file_sets(group, found):
             # the first that differs between the group's devices
             distinct = next((file for file in files if file.captures), files[0])
-            for listed_id in shared_ids(device_id(distinct.path), group.count):
-                devices.setdefault(listed_id, _device(listed_id, group, files))
+            whole = device_id(distinct.path)
+            # where all are parts, one that is not shared has one part
+            ids = (part_id(whole, 0),) if are_parts and group.count == 1 else shared_ids(whole, group.count)
+            for listed_id in ids:
+                devices.setdefault(listed_id, _device(listed_id, whole if are_parts else "", group, files))
     return dict(sorted(devices.items()))
 
 
@@ -86,7 +93,7 @@ def _file_sets(group: GroupSettings, found: Found) -> Iterator[tuple[FoundFile, 
             yield whole
 
 
-def _device(listed_id: str, group: GroupSettings, files: tuple[FoundFile, ...]) -> GenericDevice:
+def _device(listed_id: str, parent: str, group: GroupSettings, files: tuple[FoundFile, ...]) -> GenericDevice:
     nodes, mounts = [], []
     for path, file in zip(group.paths, files, strict=True):
         target = _container_path(path, file)
@@ -98,7 +105,7 @@ def _device(listed_id: str, group: GroupSettings, files: tuple[FoundFile, ...]) 
     numa_nodes = tuple(sorted({node for file in files for node in file.numa_nodes}))
     mounts += [Mount(m.host_path, m.container_path or m.host_path, m.read_only) for m in group.mounts]
     allocation = ContainerAllocation(tuple(nodes), tuple(mounts), group.env)
-    return GenericDevice(PluginDevice(listed_id, True, numa_nodes), allocation)
+    return GenericDevice(PluginDevice(listed_id, True, numa_nodes, parent=parent), allocation)
 
 
 def _container_path(path: PathSettings, file: FoundFile) -> str:

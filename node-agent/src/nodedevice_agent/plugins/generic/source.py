@@ -38,7 +38,7 @@ class GenericSource:
 
     def __init__(self, settings: GenericSettings, host_root: str, watcher: FileWatcher) -> None:
         self.resource_name = settings.resource_name
-        self.devices = DeviceList()
+        self.devices = DeviceList(settings.part_rules)
         self._groups = settings.groups
         self._patterns = tuple(dict.fromkeys(path.path for group in settings.groups for path in group.paths))
         self._root = host_root.rstrip("/")
@@ -51,7 +51,7 @@ class GenericSource:
         """Find the files and publish their devices."""
         self._directories = set()
         found = {pattern: self._matches(pattern) for pattern in self._patterns}
-        by_id = generic_devices(self._groups, found)
+        by_id = generic_devices(self._groups, found, are_parts=self.devices.part_rules is not None)
         is_truncated = len(by_id) > MAX_DEVICES
         if is_truncated and not self._is_truncated:
             log.error(

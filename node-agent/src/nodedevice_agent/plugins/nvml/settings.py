@@ -11,11 +11,12 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field, structs
 from nodedevice_api import extended_resources
-from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
+from nodedevice_api.parts import PartRules, Placement
 
 from nodedevice_agent.plugins.checks import check_path, check_resource_name
 from nodedevice_agent.plugins.nvml.health import APPLICATION_XIDS, HealthRules
 from nodedevice_agent.plugins.nvml.mig import mig_prefix
+from nodedevice_agent.plugins.parts import PartChoiceSettings
 
 # one item of LD_LIBRARY_PATH; a NUL would end the environment variable
 LIBRARY_DIR = re.compile(r"/[^:;\x00-\x1f\x7f]*")
@@ -27,10 +28,6 @@ _SHARED = ".shared"
 
 HandOver = Literal["env", "deviceNodes", "cdi"]
 XidNumbers = Annotated[list[Annotated[int, Meta(ge=0, le=65535)]], Meta(max_length=1000)]
-
-_CHOICES = {"binpack": Choice.BINPACK, "spread": Choice.SPREAD}
-_CONTAINERS = {"any": PodPlacement.ANY, "together": PodPlacement.TOGETHER, "apart": PodPlacement.APART}
-_ADVERTISE = {"sum": Advertise.SUM, "largest": Advertise.LARGEST}
 
 
 class WholeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -66,20 +63,6 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
                 check_path(f"limits.{key}", path)
 
 
-class GpuPartSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """How the parts of several GPUs are chosen and counted."""
-
-    # the GPU with the fewest free parts that fits, which keeps others whole; or the one with the most
-    choice: Literal["binpack", "spread"] = "binpack"
-    # whether the containers of one pod get parts of the same GPU, or of different ones, where possible
-    containers: Literal["any", "together", "apart"] = "any"
-    # what the Node's capacity counts besides allocated parts: all that are free, or those of the GPU with the most
-    advertise: Literal["sum", "largest"] = "sum"
-
-    def part_rules(self, placement: Placement) -> PartRules:
-        return PartRules(placement, _CHOICES[self.choice], _CONTAINERS[self.containers], _ADVERTISE[self.advertise])
-
-
 class MpsSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The MPS daemon that the administrator runs for the shared GPUs; the agent starts none. Paths are the host's."""
 
@@ -93,7 +76,7 @@ class MpsSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
         check_path("shmDirectory", self.shm_directory)
 
 
-class SharesSettings(GpuPartSettings, frozen=True, kw_only=True):
+class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
     """Several containers use the GPU: in turns (time slices), or at the same time (MPS)."""
 
     # how many containers may hold a GPU at once
@@ -132,7 +115,7 @@ class SharesSettings(GpuPartSettings, frozen=True, kw_only=True):
         return structs.replace(self, replicas=MAX_PARTS, resource_name="", rename_by_default=False, reserve="0Gi")
 
 
-class MemorySettings(GpuPartSettings, frozen=True, kw_only=True):
+class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     """Containers share the GPU's memory in units."""
 
     # as the gpushare plugins name it

@@ -28,8 +28,8 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _HEADER = """\
 # Simulated devices of {resource_name}. Edit and save: the agent notices at once.
-#   unhealthy: [ID, ...]   unhealthy devices
-#   missing: [ID, ...]     removed devices
+#   unhealthy: [ID, ...]   unhealthy devices, or parts of devices
+#   missing: [ID, ...]     removed ones
 #   count: N               number of devices, instead of the agent's setting
 """
 
@@ -158,10 +158,14 @@ def show(state_dir: Path, resource_name: str) -> dict[str, str]:
     """Whether each device of a resource is healthy, unhealthy or missing. Raises SimulateError."""
     listing = _listing(state_dir, resource_name)
     state = _state(state_path(state_dir, resource_name))
-    return {
-        name: "missing" if name in state.missing else "unhealthy" if name in state.unhealthy else "healthy"
-        for name in listing.device_ids
-    }
+    return {name: _shown(state, name) for name in listing.device_ids}
+
+
+def _shown(state: SimulatedState, name: str) -> str:
+    # a part is as its device
+    names = (name, name.rpartition("-")[0])
+    is_there, is_healthy = state.missing.isdisjoint(names), state.unhealthy.isdisjoint(names)
+    return "missing" if not is_there else "healthy" if is_healthy else "unhealthy"
 
 
 @_translated_errors()

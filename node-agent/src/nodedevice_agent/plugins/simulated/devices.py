@@ -6,7 +6,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, PluginDevice, env_name, natural_key
+from nodedevice_agent.lib.deviceplugin_server.values import (
+    ContainerAllocation,
+    PluginDevice,
+    env_name,
+    natural_key,
+    shared_ids,
+)
 
 MAX_SIMULATED = 10_000
 
@@ -17,7 +23,7 @@ DeviceIDs = Annotated[frozenset[str], Meta(max_length=MAX_SIMULATED)]
 
 
 class SimulatedState(Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes by a person: unhealthy devices, removed devices, and another number of devices if set."""
+    """Changes by a person: unhealthy devices, removed devices, and another number of devices if set. A device, or a part of one."""
 
     unhealthy: DeviceIDs = frozenset()
     missing: DeviceIDs = frozenset()
@@ -33,12 +39,23 @@ def simulated_ids(id_prefix: str, count: int) -> tuple[str, ...]:
     return tuple(f"{id_prefix}-{index}" for index in range(count))
 
 
-def simulated_devices(ids: Iterable[str], numa_node_count: int, state: SimulatedState) -> tuple[PluginDevice, ...]:
-    """The devices to list. NUMA nodes are assigned round-robin, so a device keeps its node when the number of devices changes."""
+def simulated_devices(
+    ids: Iterable[str], numa_node_count: int, state: SimulatedState, part_count: int = 1
+) -> tuple[PluginDevice, ...]:
+    """The devices to list, or their parts where they have several.
+
+    NUMA nodes are assigned round-robin, so a device keeps its node when the number of devices changes.
+    """
     return tuple(
-        PluginDevice(name, name not in state.unhealthy, (index % numa_node_count,) if numa_node_count else ())
+        PluginDevice(
+            part,
+            state.unhealthy.isdisjoint((name, part)),
+            (index % numa_node_count,) if numa_node_count else (),
+            parent=name if part_count > 1 else "",
+        )
         for index, name in enumerate(ids)
-        if name not in state.missing
+        for part in shared_ids(name, part_count)
+        if state.missing.isdisjoint((name, part))
     )
 
 

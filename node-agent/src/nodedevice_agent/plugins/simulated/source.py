@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, shared_ids
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.control import (
@@ -20,6 +20,7 @@ from nodedevice_agent.plugins.simulated.control import (
     write_state,
 )
 from nodedevice_agent.plugins.simulated.devices import (
+    MAX_SIMULATED,
     SimulatedState,
     allocate,
     preferred,
@@ -37,7 +38,7 @@ class SimulatedSource:
 
     def __init__(self, settings: SimulatedSettings, state_dir: Path, watcher: FileWatcher) -> None:
         self.resource_name = settings.resource_name
-        self.devices = DeviceList()
+        self.devices = DeviceList(settings.part_rules)
         self.prefers = settings.numa_nodes > 0
         self._settings = settings
         self._state_dir = state_dir
@@ -84,13 +85,16 @@ class SimulatedSource:
             self._log(logging.ERROR, "state file is invalid or unreadable; keeping the last good state", str(error))
             return
         count = self._settings.count if state.count is None else state.count
-        ids = simulated_ids(self._settings.prefix(), count)
-        self._warn_unknown(state.unknown(ids), ids)
+        part_count = self._settings.parts_per_device
+        # a state file may name more devices than there may be parts
+        ids = simulated_ids(self._settings.prefix(), min(count, MAX_SIMULATED // part_count))
+        known = ids if part_count == 1 else (*ids, *(part for name in ids for part in shared_ids(name, part_count)))
+        self._warn_unknown(state.unknown(known), ids)
         if ids != self._listed_ids:
             # for the simulate command
-            write_listing(self._state_dir, Listing(self.resource_name, list(ids)))
+            write_listing(self._state_dir, Listing(self.resource_name, list(known)))
             self._listed_ids = ids
-        devices = simulated_devices(ids, self._settings.numa_nodes, state)
+        devices = simulated_devices(ids, self._settings.numa_nodes, state, part_count)
         if self.devices.publish(devices):
             unhealthy = sum(not device.is_healthy for device in devices)
             log.info(

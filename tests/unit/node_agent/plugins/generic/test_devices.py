@@ -29,6 +29,23 @@ def test_each_match_is_a_device() -> None:
     assert list(generic_devices([group("/dev/video*")], found)) == ["video0", "video1"]
 
 
+def test_shares_can_be_parts_of_their_device() -> None:
+    found = {"/dev/video*": matches("/dev/video*", "0"), "/dev/fuse": plain("/dev/fuse")}
+    groups = [group("/dev/video*", count=2), group("/dev/fuse")]
+    parts = generic_devices(groups, found, are_parts=True)
+    assert {name: device.listed.parent for name, device in parts.items()} == {
+        "fuse-0": "fuse",
+        "video0-0": "video0",
+        "video0-1": "video0",
+    }
+    plain_ones = generic_devices(groups, found)
+    assert {name: device.listed.parent for name, device in plain_ones.items()} == {
+        "fuse": "",
+        "video0-0": "",
+        "video0-1": "",
+    }
+
+
 def test_no_file_no_device() -> None:
     assert generic_devices([group("/dev/video*"), group("/dev/fuse")], {}) == {}
 

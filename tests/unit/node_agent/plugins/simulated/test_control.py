@@ -40,6 +40,19 @@ def test_break_remove_and_restore(state_dir: Path) -> None:
     assert show(state_dir, GPU) == {"gpu-0": "healthy", "gpu-1": "healthy"}
 
 
+def test_a_part_is_as_its_device(state_dir: Path) -> None:
+    write_listing(state_dir, Listing(GPU, ["gpu-0", "gpu-1", "gpu-0-0", "gpu-0-1", "gpu-1-0", "gpu-1-1"]))
+    set_health(state_dir, GPU, "gpu-0", healthy=False)
+    set_missing(state_dir, GPU, "gpu-1-1", missing=True)
+    shown = show(state_dir, GPU)
+    assert [shown[f"gpu-{part}"] for part in ("0-0", "0-1", "1-0", "1-1")] == [
+        "unhealthy",
+        "unhealthy",
+        "healthy",
+        "missing",
+    ]
+
+
 def test_an_unchanged_state_is_not_written_again(state_dir: Path) -> None:
     set_health(state_dir, GPU, "gpu-0", healthy=False)
     before = state_path(state_dir, GPU).stat()

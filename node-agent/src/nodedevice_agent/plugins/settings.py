@@ -174,8 +174,12 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
                 f"resourceName: {repeated} is named twice; give each resource one entry, with all its groups"
             )
 
+    def may_serve(self, resource_name: str) -> bool:
+        is_instance = self.nvml is not None and self.nvml.is_instance_name(resource_name)
+        return is_instance or resource_name in self.resource_names()
+
     def resource_names(self) -> tuple[str, ...]:
-        """All resources that these plugins may serve, in order of the plugins."""
+        """All resources that these plugins may serve, in order of the plugins, but MIG instances named by profile."""
         resources: Sequence[GenericSettings | SimulatedSettings] = [*self.generic, *self.simulated]
         gpus = self.nvml.resource_names() if self.nvml is not None else ()
         return (*(resource.resource_name for resource in resources), *gpus)

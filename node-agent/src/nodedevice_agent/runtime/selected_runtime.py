@@ -86,7 +86,7 @@ def evidence(settings: AgentSettings) -> Evidence:
     # a corrupt one is set aside and logged when the agent restores it
     with suppress(CheckpointCorrupt):
         own = checkpoint_file.read(state_dir) or own
-    shared = _names(kubelet) & {*settings.plugins.resource_names(), *_names(own)}
+    shared = {name for name in _names(kubelet) if settings.plugins.may_serve(name)} | (_names(kubelet) & _names(own))
     return Evidence(read(state_dir), Path(settings.nri_socket).is_socket(), sorted(shared))
 
 

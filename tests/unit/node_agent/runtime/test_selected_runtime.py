@@ -92,6 +92,7 @@ def test_a_name_in_its_checkpoint_selects_the_kubelet(node: Path, nri: Path, kno
     [
         pytest.param({"nvml": {}}, "nvidia.com/gpu", id="nvml"),
         pytest.param({"nvml": {"modelResourceNames": {"*T4*": "example.com/t4"}}}, "example.com/t4", id="of a model"),
+        pytest.param({"nvml": {"mig": "mixed"}}, "nvidia.com/mig-1g.10gb", id="MIG instances"),
         pytest.param({"simulated": [{"resourceName": GPU}]}, GPU, id="simulated"),
         pytest.param(
             {"generic": [{"resourceName": GPU, "groups": [{"paths": [{"path": "/dev/x"}]}]}]}, GPU, id="generic"

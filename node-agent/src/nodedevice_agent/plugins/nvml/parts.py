@@ -38,7 +38,9 @@ def uses_of(gpu: Gpu, settings: NvmlSettings) -> list[Use]:
         return [_use_by_rule(gpu, settings)]
     if settings.mig == "none":
         return [replace(_use_by_rule(gpu, settings), trouble=_in_mig_mode(gpu))]
-    if settings.mig == "single" or not gpu.instances:
+    if not gpu.instances:
+        return [Use(settings.resource_names()[0], instances=())]
+    if settings.mig == "single":
         return [Use(settings.resource_of(gpu.model), instances=gpu.instances)]
     names = [instance.resource_name(settings.domain) for instance in gpu.instances]
     return [

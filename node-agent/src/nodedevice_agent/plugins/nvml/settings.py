@@ -271,6 +271,10 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
         """All resource names that this plugin may serve, each once; those of GPUs without a rule first."""
         return tuple(dict.fromkeys(name for name, _, _ in self._uses()))
 
+    def is_instance_name(self, resource_name: str) -> bool:
+        """Whether MIG instances may have this name, by their profile; besides resource_names()."""
+        return self.mig == "mixed" and resource_name.startswith(mig_prefix(self.domain))
+
     def parts_of(self, resource_name: str) -> PartsOf | None:
         """What this resource's devices are parts of; None for whole GPUs. All rules of one resource are alike."""
         return next((parts for name, parts, _ in self._uses() if name == resource_name), None)
@@ -297,10 +301,9 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
         for (one, rule), (other, later) in combinations(enumerate(self.sharing), 2):
             if rule.overlaps(later):
                 raise ValueError(f"sharing[{other}]: it is for GPUs that sharing[{one}] matches; a GPU has one use")
-        prefix = mig_prefix(self.domain)
         first: dict[str, tuple[PartsOf | None, str]] = {}
         for name, parts, who in self._uses():
-            if self.mig == "mixed" and name.startswith(prefix):
+            if self.is_instance_name(name):
                 raise ValueError(f"{who}: {name} is a name of MIG instances (mig: mixed); set another resourceName")
             alike = parts.alike() if parts is not None else None
             known, by = first.setdefault(name, (alike, who))

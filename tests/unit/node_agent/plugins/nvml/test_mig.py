@@ -125,6 +125,12 @@ def test_the_instances_of_a_broken_gpu_have_its_reason(mig: str) -> None:
     assert [device.reason for device in found.devices] == ["GpuLost", "GpuLost"]
 
 
+def test_without_instances_the_first_resource_shows_it() -> None:
+    found = listed([divided("a"), WHOLE], mig="mixed", sharing=[{"memory": {}}])
+    assert set(found) == {"aliyun.com/gpu-mem"}
+    assert [trouble.reason for trouble in found["aliyun.com/gpu-mem"].troubles] == ["NoMigInstances"]
+
+
 def test_in_mig_mode_no_other_rule_counts() -> None:
     found = listed([divided("a", "1g.10gb"), WHOLE], mig="mixed", sharing=[{"memory": {}}])
     assert set(found) == {"nvidia.com/mig-1g.10gb", "aliyun.com/gpu-mem"}

@@ -97,6 +97,7 @@ class Reason:
     REPORTED_UNHEALTHY: Final = "ReportedUnhealthy"
     NOT_LISTED: Final = "NotListed"
     FLAPPING: Final = "Flapping"
+    IN_OTHER_USE: Final = "InOtherUse"
     # Injectable
     RUNTIME_NONE: Final = "RuntimeNone"
     RUNTIME_CONNECTED: Final = "RuntimeConnected"

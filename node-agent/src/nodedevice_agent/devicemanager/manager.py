@@ -21,15 +21,13 @@ from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.list_limit import within_limit
+from nodedevice_agent.devicemanager.physical_devices import PhysicalDevices
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.releasing import Releasing
 from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions
 from nodedevice_agent.devicemanager.resource_table import ResourceTable
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
-
-# Delay before the release of devices is published. A pod that waits in the scheduler for just these devices is bound within
-# milliseconds of the deletion and is known here by then, so the Node's number does not fall and rise while a kubelet admits it.
-RELEASING_SETTLE_SECONDS = 0.25
 
 
 class DeviceManager:
@@ -59,6 +57,7 @@ class DeviceManager:
         self._table = ResourceTable(waits_for_cordons=waits_for_cordons, flapping=flapping)
         self.resources, self.cordons = self._table.by_name, self._table.cordons
         self.book = AllocationBook(self.resources)
+        self._physical = PhysicalDevices(self.resources)
         # what the runtime runs; changed by whoever handles the runtime's events, which also calls containers_ended()
         self.containers = RuntimeContainers()
         self._waits_for_runtime = waits_for_runtime
@@ -67,8 +66,7 @@ class DeviceManager:
         # by UID of one of these pods: the requests (container, resource name) that the kubelet has met, which the Pod above lacks
         self._met_by_kubelet: dict[str, frozenset[tuple[str, str]]] = {}
         self._static_pods = StaticPods(checkpoint.static_pods if checkpoint is not None else ())
-        # resources with devices being released, and when to publish that (monotonic seconds)
-        self._publish_releasing_at: dict[str, float] = {}
+        self._releasing = Releasing(self.book)
         tickets = count(1)
         self.allocate_once = AllocateOnce(allocate_retry or {}, self.book)
         self._reallocations = Reallocations(self.book, tickets, self.allocate_once, self.pods)
@@ -115,7 +113,8 @@ class DeviceManager:
         if not resource.list(endpoint, accepted, now):
             return []
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
-        return [*changed, *self._pending_calls(now), *self._reconsider({resource_name}, now)]
+        changed += self._pending_calls(now)
+        return [*changed, *self._reconsider_physical({resource_name}, now)]
 
     def disconnected(self, resource_name: str, endpoint: int, now: float) -> list[Effect]:
         """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period."""
@@ -123,7 +122,7 @@ class DeviceManager:
         if resource is None or not resource.disconnect(endpoint, now):
             return []
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
-        return [*changed, *self._reconsider({resource_name}, now)]
+        return [*changed, *self._reconsider_physical({resource_name}, now)]
 
     def forget(self, resource_name: str) -> bool:
         """Forget a resource whose plugin is gone, unless a pod holds it or asks for it; whether it is not known any more.
@@ -137,7 +136,7 @@ class DeviceManager:
         if resource.state is not EndpointState.GONE or resource.holders or resource_name in requested:
             return False
         del self.resources[resource_name]
-        self._publish_releasing_at.pop(resource_name, None)
+        self._releasing.forget(resource_name)
         return True
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str], now: float) -> list[Effect]:
@@ -233,7 +232,7 @@ class DeviceManager:
             requested = {request.resource_name for request in pod.device_requests}
             effects += [Publish(name) for name in sorted(requested & self.resources.keys())]
         effects += [Publish(name) for name in sorted(self.book.set_held_again(pod.uid))]
-        effects += self._publish_reserved(pod) if is_first_sight else []
+        effects += self._releasing.awaited_by(pod) if is_first_sight else []
         if pod.is_terminating:
             return effects + self.allocator.pod_terminating(pod.uid)
         return effects + self.allocator.pod_seen(pod, now)
@@ -245,12 +244,11 @@ class DeviceManager:
     def _pod_over(self, pod_uid: str, now: float) -> list[Effect]:
         pod = self.pods.pop(pod_uid, None)
         self._met_by_kubelet.pop(pod_uid, None)
-        effects = self._publish_reserved(pod) if pod is not None else []
+        effects = self._releasing.awaited_by(pod) if pod is not None else []
         effects += self.allocator.pod_ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
         effects += self.allocate_once.forget(pod_uid)
         if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid)):
-            for name in self.book.set_releasing(pod_uid, now):
-                self._publish_releasing_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
+            self._releasing.pod_ended(pod_uid, now)
             return effects
         return effects + self._release(pod_uid, now) + self.possible_holder_ended(pod_uid, now)
 
@@ -322,17 +320,14 @@ class DeviceManager:
         """The time of the next tick() that has something to do, monotonic seconds."""
         failed = (self.allocator.pending, self._reallocations.failures, self.pre_starts.failures)
         times = [pending.retry_at for calls in failed for pending in calls.values()]
-        times += [*self._publish_releasing_at.values(), *self._table.deadlines()]
+        times += [*self._releasing.deadlines(), *self._table.deadlines()]
         return min((t for t in times if t is not None), default=None)
 
     def tick(self, now: float) -> list[Effect]:
         """Time has passed: grace periods end, restarts settle, damping of flapping devices ends, failed calls are retried."""
         effects, recovered = self._table.tick(now)
-        effects += self._reconsider(recovered, now)
-        for name in sorted(name for name, due in self._publish_releasing_at.items() if due <= now):
-            del self._publish_releasing_at[name]
-            effects.append(Publish(name))
-        effects += self._pending_calls(now)
+        effects += self._reconsider_physical(recovered, now)
+        effects += self._releasing.due(now) + self._pending_calls(now)
         return effects + self.allocator.retry(now)
 
     # -- restart ----------------------------------------------------------------------------------------------------------
@@ -345,6 +340,7 @@ class DeviceManager:
         self.allocate_once.checkpoint_lost(self.pods.values())
         self.allocator.is_held_back = False
         effects: list[Effect] = [SaveCheckpoint(durable=True)]
+        self._physical.hold_back()
         effects += [Publish(name) for name in sorted(self.resources)]
         effects += self._reallocations.due(now)
         return effects + self._reconsider(self.resources.keys(), now)
@@ -395,14 +391,11 @@ class DeviceManager:
         """Something about these resources changed, which pods that lack one of them may be waiting for."""
         return self.allocator.reconsider(resource_names, now) if self.allocator.unallocated else []
 
-    def _publish_reserved(self, pod: Pod) -> list[Effect]:
-        """Publish resources that this pod lacks and others release: their number of reserved devices depends on the pod."""
-        if not self.book.releasing:
-            return []
-        releasing = {a.resource_name for uid in self.book.releasing for a in self.book.of_pod(uid)}
-        held = {a.resource_name for a in self.book.of_pod(pod.uid)}
-        requested = {request.resource_name for request in pod.device_requests}
-        return [Publish(name) for name in sorted(requested & releasing - held)]
+    def _reconsider_physical(self, resource_names: Collection[str], now: float) -> list[Effect]:
+        """The same where a use of physical devices may have begun or ended; that of another resource may begin now."""
+        others = self._physical.hold_back() - {*resource_names}
+        effects: list[Effect] = [Publish(name) for name in sorted(others)]
+        return effects + self._reconsider({*resource_names, *others}, now)
 
     def _after_orphaned_call(self, ticket: int, now: float) -> list[Effect]:
         """A call for an ended pod has returned. Until then its plugin may have been working on the devices."""
@@ -421,4 +414,4 @@ class DeviceManager:
         self._reallocations.drop(pod_uid)
         effects: list[Effect] = [SaveCheckpoint(durable=False)]
         effects += [Publish(name) for name in sorted(touched)]
-        return effects + self._reconsider(touched, now)
+        return effects + self._reconsider_physical(touched, now)

@@ -4,7 +4,7 @@ Source: kubelet device manager, endpoints and their stop grace period. Connectio
 plugin's connection never affects a newer one (the kubelet before 1.37 looked them up by resource name).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -49,6 +49,8 @@ class Resource:
         # False until the administrator's cordons were read once; nothing is allocated before
         self.are_cordons_synced = are_cordons_synced
         self.cordoned_ids: frozenset[str] = frozenset()
+        # device ID to the resource that uses its physical device, "" for instances of any: not allocated before that ends
+        self.held_back: Mapping[str, str] = {}
         # device ID to pod UID: of committed allocations (kept by the AllocationBook), and reserved by one in flight
         self.holders: dict[str, str] = {}
         self.reserved: dict[str, str] = {}
@@ -179,16 +181,17 @@ class Resource:
         return device_id in self.cordoned_ids or ALL_DEVICES in self.cordoned_ids
 
     def is_healthy(self, device_id: str) -> bool:
-        """Listed as healthy by a connected plugin, and not damped."""
+        """Listed as healthy by a connected plugin, not damped, and its physical device is not used in another way."""
         device = self.devices.get(device_id) if self.is_live else None
-        return device is not None and device.healthy and device_id not in self.flap_damping.damped
+        is_out = device_id in self.flap_damping.damped or device_id in self.held_back
+        return device is not None and device.healthy and not is_out
 
     def is_usable(self, device_id: str) -> bool:
         """Healthy, and not cordoned."""
         return self.is_healthy(device_id) and not self.is_cordoned(device_id)
 
     def healthy_count(self) -> int:
-        return self._healthy_count_without(self.flap_damping.damped) if self.is_live else 0
+        return self._healthy_count_without({*self.flap_damping.damped, *self.held_back}) if self.is_live else 0
 
     def free(self) -> tuple[str, ...]:
         """Device IDs that are healthy, not cordoned, not held and not reserved; sorted, so equal state gives an equal result."""
@@ -197,6 +200,8 @@ class Resource:
         held, reserved, out = self.holders, self.reserved, self.cordoned_ids
         if self.flap_damping.damped:
             out = out.union(self.flap_damping.damped)
+        if self.held_back:
+            out = out.union(self.held_back)
         return tuple([i for i in self.listed.healthy_ids if i not in held and i not in reserved and i not in out])
 
     def free_count(self) -> int:
@@ -206,7 +211,7 @@ class Resource:
         # looking one up takes several times as long as iterating over one
         if 8 * len(self.holders) > len(self.listed.healthy_ids):
             return len(self.free())
-        exceptions = {*self.holders, *self.reserved, *self.cordoned_ids, *self.flap_damping.damped}
+        exceptions = {*self.holders, *self.reserved, *self.cordoned_ids, *self.flap_damping.damped, *self.held_back}
         return self._healthy_count_without(exceptions)
 
     def numa_nodes(self, device_ids: Iterable[str]) -> dict[str, tuple[int, ...]]:

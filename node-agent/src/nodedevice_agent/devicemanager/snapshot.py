@@ -222,7 +222,7 @@ def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:
     if not resource.is_live:
         return []
     damped = (i for i in resource.flap_damping.damped if i in listed.devices)
-    return _first({*listed.unhealthy_ids[:MAX_NAMED_DEVICES], *damped, *missing})
+    return _first({*listed.unhealthy_ids[:MAX_NAMED_DEVICES], *damped, *missing, *resource.held_back})
 
 
 def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list[str]:
@@ -256,5 +256,9 @@ def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
         return "", ""
     if device.id in resource.flap_damping.damped:
         return Reason.FLAPPING, resource.flap_damping.message(device.id)
+    if device.id in resource.held_back:
+        other = resource.held_back[device.id] or "instances"
+        message = f"{device.parent} is used as {other}: it can be allocated here when no pod holds it so, and no plugin lists it so"
+        return Reason.IN_OTHER_USE, message
     message = device.message or "the device plugin reports it unhealthy"
     return device.reason or Reason.REPORTED_UNHEALTHY, message

@@ -15,8 +15,9 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Effect, Publish
-from nodedevice_agent.devicemanager.manager import RELEASING_SETTLE_SECONDS, DeviceManager
+from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.kube.status import node_device_status

@@ -1,0 +1,129 @@
+"""A physical device is used in one way at a time, whatever plugins list."""
+
+from collections.abc import Sequence
+
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_api.names import Reason
+from nodedevice_api.parts import PartRules, Placement, part_id
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, pod, published
+
+# the second resource of a scenario stands for units of the first one's GPUs
+UNITS = NIC
+SAME = PartRules(Placement.SAME_PARENT)
+A, B = Device("a", parent="a"), Device("b", parent="b")
+
+
+def units(*parents: str, count: int = 4) -> list[Device]:
+    return [Device(part_id(parent, number), parent=parent) for parent in parents for number in range(count)]
+
+
+def lists(
+    scenario: Scenario, name: str, devices: Sequence[Device], endpoint: int, rules: PartRules | None = None
+) -> list[Effect]:
+    return scenario.happens("listed", name, endpoint, accept(devices, part_rules=rules))
+
+
+def whole(*devices: Device) -> Scenario:
+    scenario = Scenario()
+    scenario.connect()
+    lists(scenario, GPU, devices, 1)
+    return scenario
+
+
+def shared(scenario: Scenario, *parents: str) -> list[Effect]:
+    scenario.connect(UNITS, 2)
+    return lists(scenario, UNITS, units(*parents), 2, SAME)
+
+
+def test_units_of_a_gpu_that_a_pod_holds_whole_are_there_when_it_ends() -> None:
+    scenario = whole(A, B).run(pod("p", gpu=1))
+    # the configuration has changed: the plugin lists one GPU whole no more, and the same one in units
+    (held,) = scenario.held()["p/main"]
+    other = "b" if held == "a" else "a"
+    lists(scenario, GPU, [], 1)
+    shared(scenario, "a", "b")
+    seen = scenario.snapshot(UNITS)
+    assert (seen.total, seen.healthy, seen.available) == (8, 4, 4)
+    assert {(d.id, d.healthy, d.reason) for d in seen.devices} == {
+        (held, False, Reason.IN_OTHER_USE),
+        (other, True, ""),
+    }
+    assert GPU in next(d.message for d in seen.devices if d.id == held)
+    scenario.run(pod("q", nic=3))
+    assert scenario.see(pod("r", nic=3)) == [Publish(UNITS)]
+    effects = scenario.gone("p")
+    assert published(effects) >= {GPU, UNITS}
+    (call,) = calls(effects)
+    assert {device_id.partition("-")[0] for device_id in call.device_ids} == {held}
+    assert scenario.snapshot(UNITS).healthy == 8
+
+
+def test_the_same_resource_changes_from_whole_to_shares() -> None:
+    scenario = whole(A).run(pod("p", gpu=1))
+    lists(scenario, GPU, units("a"), 1, SAME)
+    assert scenario.snapshot().available == 0
+    assert not calls(scenario.see(pod("q", gpu=1)))
+    assert calls(scenario.gone("p"))
+
+
+def test_after_a_restart_a_held_device_counts_by_its_id() -> None:
+    scenario = whole(A).run(pod("p", gpu=1)).restarted()
+    scenario.see(pod("p", gpu=1))
+    shared(scenario, "a")
+    assert scenario.snapshot(UNITS).available == 0
+    back = whole(B)
+    shared(back, "a")
+    back.run(pod("p", nic=1))
+    again = back.restarted()
+    again.see(pod("p", nic=1))
+    again.connect()
+    lists(again, GPU, [A, B], 1)
+    assert again.snapshot().available == 1
+
+
+def test_of_two_plugins_that_list_a_gpu_the_first_one_has_it() -> None:
+    scenario = whole(A, B)
+    shared(scenario, "a")
+    assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (2, 0)
+    effects = lists(scenario, GPU, [B], 1)
+    assert published(effects) == {GPU, UNITS}
+    assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (1, 4)
+    # it stays where it is
+    lists(scenario, GPU, [A, B], 1)
+    assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (1, 4)
+
+
+def test_a_plugin_that_ends_lets_the_other_have_it() -> None:
+    scenario = whole(A)
+    shared(scenario, "a")
+    assert UNITS in published(scenario.disconnect())
+    assert scenario.snapshot(UNITS).available == 4
+
+
+def test_an_allocation_in_flight_does_not_take_what_another_use_has_meanwhile() -> None:
+    scenario = whole(A)
+    (call,) = calls(scenario.see(pod("p", gpu=1)))
+    lists(scenario, GPU, [], 1)
+    shared(scenario, "a")
+    scenario.run(pod("q", nic=1))
+    lists(scenario, GPU, [A], 1)
+    scenario.answer(call)
+    assert scenario.held() == {}
+    assert scenario.held(UNITS)["q/main"]
+
+
+def test_instances_of_one_gpu_are_of_several_resources() -> None:
+    scenario = whole(Device("m1", parent="a"))
+    scenario.connect(NIC, 2)
+    lists(scenario, NIC, [Device("m2", parent="a")], 2)
+    scenario.run(pod("p", gpu=1, nic=1))
+    assert scenario.held() == {"p/main": ("m1",)}
+    assert scenario.held(NIC) == {"p/main": ("m2",)}
+
+
+def test_plugins_that_name_no_physical_devices_share_ids_as_ever() -> None:
+    scenario = Scenario.with_plugin(["a", "a-1"], ["a", "a-1"])
+    scenario.run(pod("p", gpu=2, nic=2))
+    assert scenario.held() == scenario.held(NIC) == {"p/main": ("a", "a-1")}

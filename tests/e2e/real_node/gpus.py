@@ -32,9 +32,9 @@ class Gpus:
 
 
 @contextmanager
-def gpus(of: NodeUnderTest, folder: Path, **settings: Any) -> Iterator[Gpus]:
-    """For the length of the block the agent serves two GPUs. settings: of the nvml plugin."""
-    fake = FakeNvml(folder / "nvml", "t4-pair")
+def gpus(of: NodeUnderTest, folder: Path, machine: str = "t4-pair", **settings: Any) -> Iterator[Gpus]:
+    """For the length of the block the agent serves two GPUs. machine: one with a pair. settings: of the nvml plugin."""
+    fake = FakeNvml(folder / "nvml", machine)
     config = folder / "agent.yaml"
     config.write_text(yaml.safe_dump({"plugins": {"nvml": {"pollSeconds": 1, **settings}}}))
     words = fake.description.read_text().split()

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+from nodedevice_api.names import Reason
+
+from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.gpus import gpus
 from tests.e2e.real_node.node_under_test import NodeUnderTest
-from tests.e2e.real_node.pods import container, pod
+from tests.e2e.real_node.pods import Json, container, pod
+from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
 
-GPU = "nvidia.com/gpu"
+GPU, UNITS = "nvidia.com/gpu", "aliyun.com/gpu-mem"
 CONTROL = "/dev/nvidiactl"
 
 
@@ -26,6 +30,39 @@ def test_a_whole_gpu(our_node: NodeUnderTest, tmp_path: Path) -> None:
         assert not {path for path in none.nodes if "nvidia" in path}
         assert not any(none.modes(checked) for checked in none.opened)
         our_node.delete("gpu")
+
+
+def test_units_of_memory(nri_node: NodeUnderTest, tmp_path: Path) -> None:
+    """Four pods with 16 of 79 units share a GPU. A fifth fits on neither GPU, though both together have enough, until one ends."""
+    sharing = [{"memory": {"unit": "1Gi"}}]
+    with gpus(nri_node, tmp_path, "h100-pair", sharing=sharing):
+        nri_node.wait_allocatable(UNITS, 2 * 79)
+        nri_node.run(_with_units("large", 64))
+        four = [f"p{number}" for number in range(4)]
+        for name in four:
+            nri_node.run(_with_units(name, 16))
+        (uuid,) = {nri_node.seen(name).env["NVIDIA_VISIBLE_DEVICES"] for name in four}
+        assert uuid != nri_node.seen("large").env["NVIDIA_VISIBLE_DEVICES"]
+        uid = nri_node.create(_with_units("fifth", 16)).metadata.uid
+        why = f"16 of {UNITS} needed on one device, but the most that are free on one are 15"
+        shown = {uid: (Reason.NO_DEVICE_FITS, why)}
+        wait_until(lambda: _waiting(nri_node) == shown, "the NodeDevice shows why it waits", PATIENCE_SECONDS)
+        wait_until(
+            lambda: any(why in event for event in nri_node.events("fifth")), "an Event reports it", PATIENCE_SECONDS
+        )
+        assert not nri_node.starts("fifth")
+        nri_node.delete("p0")
+        nri_node.wait_running("fifth")
+        nri_node.delete("large", "fifth", *four[1:])
+
+
+def _with_units(name: str, count: int) -> Json:
+    return pod(name, [container("main", {UNITS: count})])
+
+
+def _waiting(of: NodeUnderTest) -> dict[str, tuple[str, str]]:
+    """Reason and message by pod UID."""
+    return {each["podUID"]: (each["reason"], each["message"]) for each in of.node_device(UNITS).get("waiting", ())}
 
 
 def _paths(index: int) -> tuple[str, str]:

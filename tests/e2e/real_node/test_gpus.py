@@ -1,6 +1,7 @@
 """What a running container has of GPUs that the nvml plugin serves."""
 
 from pathlib import Path
+from typing import Any
 
 from nodedevice_api.names import Reason
 
@@ -8,10 +9,17 @@ from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.gpus import gpus
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
-from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
+from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS
 
 GPU, UNITS = "nvidia.com/gpu", "aliyun.com/gpu-mem"
 CONTROL = "/dev/nvidiactl"
+VGPU = f"{OURS}/vgpu"
+LIMITS: dict[str, Any] = {
+    "library": f"{VGPU}/libvgpu.so",
+    "preload": f"{VGPU}/ld.so.preload",
+    "directory": f"{VGPU}/containers",
+    "lock": f"{OURS}/vgpulock",
+}
 
 
 def test_a_whole_gpu(our_node: NodeUnderTest, tmp_path: Path) -> None:
@@ -34,13 +42,18 @@ def test_a_whole_gpu(our_node: NodeUnderTest, tmp_path: Path) -> None:
 
 def test_units_of_memory(nri_node: NodeUnderTest, tmp_path: Path) -> None:
     """Four pods with 16 of 79 units share a GPU. A fifth fits on neither GPU, though both together have enough, until one ends."""
-    sharing = [{"memory": {"unit": "1Gi"}}]
+    host = nri_node.node.outside(VGPU)
+    host.mkdir(parents=True)
+    for name in ("libvgpu.so", "ld.so.preload"):
+        (host / name).write_text("")
+    sharing = [{"memory": {"unit": "1Gi", "limits": LIMITS}}]
     with gpus(nri_node, tmp_path, "h100-pair", sharing=sharing):
         nri_node.wait_allocatable(UNITS, 2 * 79)
         nri_node.run(_with_units("large", 64))
         four = [f"p{number}" for number in range(4)]
         for name in four:
             nri_node.run(_with_units(name, 16))
+            _check_limits(nri_node, name)
         (uuid,) = {nri_node.seen(name).env["NVIDIA_VISIBLE_DEVICES"] for name in four}
         assert uuid != nri_node.seen("large").env["NVIDIA_VISIBLE_DEVICES"]
         uid = nri_node.create(_with_units("fifth", 16)).metadata.uid
@@ -53,11 +66,25 @@ def test_units_of_memory(nri_node: NodeUnderTest, tmp_path: Path) -> None:
         assert not nri_node.starts("fifth")
         nri_node.delete("p0")
         nri_node.wait_running("fifth")
+        _check_limits(nri_node, "fifth")
         nri_node.delete("large", "fifth", *four[1:])
+        wait_until(lambda: not list((host / "containers").iterdir()), "all directories are removed", PATIENCE_SECONDS)
 
 
 def _with_units(name: str, count: int) -> Json:
     return pod(name, [container("main", {UNITS: count})])
+
+
+def _check_limits(of: NodeUnderTest, name: str) -> None:
+    """What a container with 16 units has for the library that enforces them."""
+    seen = of.seen(name)
+    assert seen.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "16384m"
+    assert (seen.env["CUDA_DEVICE_SM_LIMIT"], seen.env["CUDA_OVERSUBSCRIBE"]) == ("0", "true")
+    assert Path(seen.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"]).parent == Path("/tmp/vgpu")
+    expected = {LIMITS["library"]: "ro", "/etc/ld.so.preload": "ro", "/tmp/vgpu": "rw", LIMITS["lock"]: "rw"}
+    assert expected.items() <= seen.mounts.items()
+    uid = of.pod(name)["metadata"]["uid"]
+    assert of.node.outside(f"{LIMITS['directory']}/{uid}_main").is_dir()
 
 
 def _waiting(of: NodeUnderTest) -> dict[str, tuple[str, str]]:

@@ -48,6 +48,8 @@ class Resource:
         self.flap_damping = FlapDamping(flapping or FlapDampingLimits())
         # False until the administrator's cordons were read once; nothing is allocated before
         self.are_cordons_synced = are_cordons_synced
+        # as the administrator named them, devices or their physical devices; and the devices that these are, listed ones
+        self.cordons: frozenset[str] = frozenset()
         self.cordoned_ids: frozenset[str] = frozenset()
         # device ID to the resource that uses its physical device, "" for instances of any: not allocated before that ends
         self.held_back: Mapping[str, str] = {}
@@ -76,6 +78,11 @@ class Resource:
         self.is_live = False
 
     # -- changes ----------------------------------------------------------------------------------------------------
+
+    def cordon(self, ids: frozenset[str]) -> None:
+        """All cordons: of single devices, or of physical ones with all that is listed or held of them."""
+        self.cordons = ids
+        self._derive()
 
     def connect(self, endpoint: int, options: PluginOptions, socket: str = "") -> None:
         self._connections.append(_Connection(endpoint, options, socket))
@@ -178,7 +185,15 @@ class Resource:
         return device_id if part is None else part[0]
 
     def is_cordoned(self, device_id: str) -> bool:
-        return device_id in self.cordoned_ids or ALL_DEVICES in self.cordoned_ids
+        if device_id in self.cordoned_ids or ALL_DEVICES in self.cordoned_ids:
+            return True
+        return bool(self.cordons) and device_id not in self.devices and self.parent_of(device_id) in self.cordons
+
+    def unknown_cordons(self) -> frozenset[str]:
+        """Cordons of what is neither listed nor held, nor a physical device of that."""
+        known = (self.devices, self.listed.by_parent, self.holders)
+        unknown = frozenset(i for i in self.cordons if not any(i in ids for ids in known))
+        return unknown.difference(map(self.parent_of, self.holders)) if unknown else unknown
 
     def is_healthy(self, device_id: str) -> bool:
         """Listed as healthy by a connected plugin, not damped, and its physical device is not used in another way."""
@@ -232,6 +247,8 @@ class Resource:
         self._reported = self._current_list()
         self.listed = self.flap_damping.with_absent(self._reported)
         self.devices = self.listed.devices
+        parts = [i for cordoned in self.cordons for i in self.listed.by_parent.get(cordoned, ())]
+        self.cordoned_ids = self.cordons.union(parts)
 
     def _current_list(self) -> ListedDevices:
         lists = (connection.listed for connection in reversed(self._connections))

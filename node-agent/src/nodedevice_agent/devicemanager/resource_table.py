@@ -28,7 +28,7 @@ class ResourceTable:
         if name not in self.by_name:
             are_cordons_synced = not self._waits_for_cordons
             new = Resource(name, are_cordons_synced=are_cordons_synced, flapping=self._flapping)
-            new.cordoned_ids = self.cordons.get(name, NO_CORDONS).device_ids
+            new.cordon(self.cordons.get(name, NO_CORDONS).device_ids)
             self.by_name[name] = new
         return self.by_name[name]
 
@@ -41,7 +41,8 @@ class ResourceTable:
         is_saved = before == self.cordons.get(resource.name, NO_CORDONS)
         if is_saved and resource.are_cordons_synced:
             return []
-        resource.cordoned_ids, resource.are_cordons_synced = after.device_ids, True
+        resource.are_cordons_synced = True
+        resource.cordon(after.device_ids)
         saved: list[Effect] = [] if is_saved else [SaveCheckpoint(durable=False)]
         return [*saved, Publish(resource.name)]
 

@@ -135,8 +135,7 @@ def snapshot(
     total = len(resource.devices) + len(missing)
     shown = _shown_by_parent if resource.listed.part_rules is not None else _shown_one_by_one
     devices, unhealthy_devices = shown(resource, missing)
-    unknown = [i for i in resource.cordoned_ids if i not in resource.devices and i not in holders]
-    cordoned = len(resource.cordoned_ids) - len(unknown)
+    cordoned = sum(i in resource.devices for i in resource.cordoned_ids) + sum(map(resource.is_cordoned, missing))
     return Snapshot(
         resource_name=resource_name,
         total=total,
@@ -162,7 +161,9 @@ def snapshot(
             for w in manager.pending(resource_name)
         ),
         remembered_cordons=tuple(sorted(manager.cordons.get(resource_name, NO_CORDONS).remembered.items())),
-        unknown_cordons=tuple(sorted({*unknown} - {ALL_DEVICES, ALL_DEVICES_WORD})[:MAX_UNHEALTHY_NAMED]),
+        unknown_cordons=tuple(
+            sorted(resource.unknown_cordons() - {ALL_DEVICES, ALL_DEVICES_WORD})[:MAX_UNHEALTHY_NAMED]
+        ),
         sockets=resource.sockets,
         possible_holders=len(resource.possible_holders),
         part_rules=resource.listed.part_rules,

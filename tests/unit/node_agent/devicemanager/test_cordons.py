@@ -3,11 +3,22 @@
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.cordons import NO_CORDONS, Cordons
+from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.kube.observed import cordons_of
 from nodedevice_agent.kubelet.mirror import Mirror
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, is_saved, pod, published, status
+from tests.unit.node_agent.devicemanager.scenario import (
+    GPU,
+    NIC,
+    Scenario,
+    calls,
+    is_saved,
+    parts,
+    pod,
+    published,
+    status,
+)
 
 FAN = {"d0": "fan"}
 SET = Cordons("u1", FAN)
@@ -142,3 +153,58 @@ def test_what_the_checkpoint_has_already_is_not_saved_again() -> None:
     effects = again.cordon(GPU, ["d0"], "u1")
     assert published(effects) == {GPU}
     assert not is_saved(effects, durable=False)
+
+
+class TestParts:
+    """A cordon of a physical device is one of all its parts; that of a part is of it alone."""
+
+    def test_a_physical_device(self) -> None:
+        scenario = Scenario.with_plugin(parts(a=2, b=3)).run(pod("p", gpu=2))
+        scenario.cordon(GPU, ["a"])
+        now = scenario.snapshot()
+        assert (now.cordoned, now.allocated, now.available, now.unknown_cordons) == (2, 2, 3, ())
+        scenario.gone("p")
+        assert scenario.snapshot().available == 3
+        (call,) = calls(scenario.see(pod("q", gpu=1)))
+        assert call.device_ids == ("b-0",)
+        scenario.answer(call)
+        # the last cordon is removed: the fullest comes first again
+        scenario.cordon(GPU, [])
+        assert scenario.run(pod("r", gpu=2)).held()["r/main"] == ("a-0", "a-1")
+
+    def test_a_part(self) -> None:
+        scenario = Scenario.with_plugin(parts(a=3))
+        scenario.cordon(GPU, ["a-1", "a-7", "c"])
+        now = scenario.snapshot()
+        assert (now.cordoned, now.available, now.unknown_cordons) == (1, 2, ("a-7", "c"))
+        assert scenario.run(pod("p", gpu=2)).held() == {"p/main": ("a-0", "a-2")}
+
+    def test_parts_that_are_listed_later(self) -> None:
+        scenario = Scenario.with_plugin(parts(a=1))
+        scenario.cordon(GPU, ["b"])
+        assert scenario.snapshot().unknown_cordons == ("b",)
+        scenario.lists(parts(a=1, b=1))
+        now = scenario.snapshot()
+        assert (now.cordoned, now.available, now.unknown_cordons) == (1, 1, ())
+
+    def test_held_parts_that_are_not_listed_any_more(self) -> None:
+        scenario = Scenario.with_plugin(parts(a=2, b=1)).run(pod("p", gpu=2))
+        scenario.cordon(GPU, ["a"])
+        scenario.lists(parts(b=1))
+        now = scenario.snapshot()
+        assert (now.total, now.cordoned, now.unknown_cordons) == (3, 2, ())
+        assert [device.id for device in now.devices if device.cordoned] == ["a"]
+
+    def test_a_pod_that_waits_gets_parts_when_the_cordon_is_removed(self) -> None:
+        scenario = Scenario.with_plugin(parts(a=2, b=1))
+        scenario.cordon(GPU, ["a"])
+        assert calls(scenario.see(pod("p", gpu=2))) == []
+        (call,) = calls(scenario.cordon(GPU, []))
+        assert call.device_ids == ("a-0", "a-1")
+
+    def test_instances_of_a_physical_device(self) -> None:
+        scenario = Scenario.with_plugin([Device("MIG-1", parent="GPU-a"), Device("MIG-2", parent="GPU-b")])
+        scenario.cordon(GPU, ["GPU-a"])
+        now = scenario.snapshot()
+        assert (now.cordoned, now.available, now.unknown_cordons) == (1, 1, ())
+        assert [device.id for device in now.devices if device.cordoned] == ["MIG-1"]

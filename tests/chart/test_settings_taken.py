@@ -45,6 +45,10 @@ def nvml(**more: Any) -> Values:
     return {"plugins": {"nvml": more}}
 
 
+def shared(**rule: Any) -> Values:
+    return nvml(sharing=[rule])
+
+
 REFUSED = {
     "a name of Kubernetes": (
         simulated("foo.kubernetes.io/gpu"),
@@ -86,6 +90,23 @@ REFUSED = {
     ),
     "CDI kind": (nvml(cdiKind="x"), "/agents/config/plugins/nvml/cdiKind'"),
     "relative library": (nvml(libraryDir="rel"), "/agents/config/plugins/nvml/libraryDir'"),
+    "no such MIG strategy": (nvml(mig="some"), "/agents/config/plugins/nvml/mig'"),
+    "no replicas": (shared(shares={"replicas": 0}), "nvml/sharing/0/shares/replicas'"),
+    "a unit of GB": (shared(memory={"unit": "1G"}), "nvml/sharing/0/memory/unit'"),
+    "a share's name": (shared(shares={"replicas": 2, "resourceName": "gpu"}), "nvml/sharing/0/shares"),
+    "a unit's name of Kubernetes": (
+        shared(memory={"resourceName": "kubernetes.io/gpu-mem"}),
+        "resourceName kubernetes.io/gpu-mem: names in",
+    ),
+    "a unit's name twice": (
+        {"plugins": {"simulated": [{"resourceName": "aliyun.com/gpu-mem"}], "nvml": {"sharing": [{"memory": {}}]}}},
+        "resourceName aliyun.com/gpu-mem is named twice",
+    ),
+    "a GPU's name twice, though all are shared": (
+        {"plugins": {"simulated": [{"resourceName": "nvidia.com/gpu"}], "nvml": {"sharing": [{"memory": {}}]}}},
+        "resourceName nvidia.com/gpu is named twice",
+    ),
+    "pipes of MPS": (shared(shares={"replicas": 2, "mps": {"pipeDirectory": "mps"}}), "shares/mps/pipeDirectory'"),
     "no resource": (
         {"allocateRetry": {"gpu": "never"}},
         "config/allocateRetry': additional properties 'gpu' not allowed",
@@ -140,6 +161,18 @@ def test_what_the_agent_refuses_helm_refuses(name: str, tmp_path: Path) -> None:
         pytest.param(group(env={"_A.b-c": "x"}), id="variable"),
         pytest.param({"plugins": {"hostRoot": "/host"}}, id="host's root"),
         pytest.param(nvml(libraryDir="/usr/lib", cdiKind="a.b-c/d_e", modelResourceNames={"*T4*": "x.y/z"}), id="GPUs"),
+        pytest.param(
+            nvml(
+                mig="mixed",
+                sharing=[
+                    {"models": ["*T4*"], "shares": {"replicas": 1000, "renameByDefault": True, "mps": {}}},
+                    {"indexes": [0, 1], "whole": {"resourceName": ""}},
+                    {"indexes": [2], "memory": {"unit": "512Mi", "reserve": "0Mi", "choice": "spread", "advertise": "largest"}},
+                    {"indexes": [3], "models": ["*A100*"], "memory": {"unit": "512Mi", "choice": "spread", "advertise": "largest"}},
+                ],
+            ),
+            id="shared GPUs",
+        ),
         pytest.param({"allocateRetry": {"a.b/c": "never", "*": "always"}}, id="a word for each resource"),
         pytest.param({"numaNodes": "0-1, 4", "podResourcesSocket": ""}, id="NUMA nodes"),
         pytest.param({"numaNodes": "", "runtimeGraceSeconds": 0.00001, "flappingWindowSeconds": 1e-7}, id="small numbers"),

@@ -80,7 +80,17 @@ Names of the built-in plugins' resources. Call with .Values.agents.config.plugin
 {{- $names = append $names .resourceName -}}
 {{- end -}}
 {{- with .nvml -}}
-{{- $names = concat $names (prepend (values (.modelResourceNames | default dict)) (.resourceName | default "nvidia.com/gpu") | uniq) -}}
+{{- $gpus := prepend (values (.modelResourceNames | default dict)) (.resourceName | default "nvidia.com/gpu") -}}
+{{- range $rule := .sharing | default list -}}
+{{- range $use, $default := dict "whole" "" "shares" "" "memory" "aliyun.com/gpu-mem" -}}
+{{- if kindIs "map" (get $rule $use) -}}
+{{- with (get $rule $use).resourceName | default $default -}}
+{{- $gpus = append $gpus . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $names = concat $names (uniq $gpus) -}}
 {{- else -}}
 {{- if kindIs "map" .nvml -}}
 {{- $names = append $names "nvidia.com/gpu" -}}

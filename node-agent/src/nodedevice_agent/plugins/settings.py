@@ -181,5 +181,7 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     def resource_names(self) -> tuple[str, ...]:
         """All resources that these plugins may serve, in order of the plugins, but MIG instances named by profile."""
         resources: Sequence[GenericSettings | SimulatedSettings] = [*self.generic, *self.simulated]
-        gpus = self.nvml.resource_names() if self.nvml is not None else ()
+        # the names of whole GPUs even where all are shared: they are GPUs' names in any case
+        nvml = self.nvml
+        gpus = dict.fromkeys((*nvml.whole_names(), *nvml.resource_names())) if nvml is not None else ()
         return (*(resource.resource_name for resource in resources), *gpus)

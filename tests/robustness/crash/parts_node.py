@@ -83,7 +83,8 @@ def _plugin(folder: Path, plugin_dir: Path, state_dir: Path) -> list[str]:
     machine.write_text((MACHINES / "dgx-h100.machine").read_text().replace("memory=81559MiB", "memory=81920MiB"))
     fake = FakeNvml(folder / "nvml", machine)
     settings = folder / "plugins.yaml"
-    nvml = {"pollSeconds": 1, "rescanSeconds": 1, "sharing": [{"memory": {"unit": "1Gi"}}]}
+    units = {"unit": "1Gi", "limits": {"library": "/usr/local/vgpu/libvgpu.so"}}
+    nvml = {"pollSeconds": 1, "rescanSeconds": 1, "sharing": [{"memory": units}]}
     settings.write_text(yaml.safe_dump({"hostRoot": str(folder / "host"), "nvml": nvml}))
     module = [sys.executable, "-m", "tests.robustness.crash.gpu_plugin"]
     return ["/usr/bin/env", *_variables(fake), *module, str(settings), str(plugin_dir), str(state_dir)]

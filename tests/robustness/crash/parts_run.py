@@ -1,6 +1,7 @@
 """Pods with units of GPUs' memory come and go, and agent and plugin are killed at random steps; what the agent wrote is checked.
 
-At each check: no unit is held by two pods, each container has as many units as it requests, all of one GPU and the same as before.
+At each check: no unit is held by two pods, each container has as many units as it requests, all of one GPU and the same as before,
+and its directory is there.
 """
 
 import asyncio
@@ -85,6 +86,12 @@ class PartsRun:
         self._fail(self._ledger.add(holdings))
         self._fail(self._ledger.lost(holdings, alive))
         self._fail(misplaced(holdings, self._requested))
+        directories = frozenset(self._node.directories())
+        self._fail(
+            f"{holder} has no directory"
+            for holder in holdings
+            if holder.pod_uid in alive and f"{holder.pod_uid}_{holder.container}" not in directories
+        )
         shown = await self._published()
         self._fail(f"in the API: {text}" for text in (*self._ledger.add(shown), *misplaced(shown, self._requested)))
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from nodedevice_api.names import SM_PERCENT_ANNOTATION
+
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
@@ -25,6 +27,11 @@ from nodedevice_agent.plugins.nvml.source import NvmlSource
 from nodedevice_agent.plugins.nvml.vgpu import CACHE, SmUse, environment, mounts, sm_percent
 
 log = logging.getLogger(__name__)
+
+_KUBELET = Trouble(
+    "KubeletAllocates",
+    f"a kubelet allocates: containers get no directory and no cache, and the annotation {SM_PERCENT_ANNOTATION} does not count",
+)
 
 
 class LimitedSource(NvmlSource):
@@ -44,7 +51,7 @@ class LimitedSource(NvmlSource):
         self._sm = SmUse()
         records = state_dir / "gpus" / "container-directories" / file_slug(resource_name)
         self._directories = ContainerDirectories(records, host_root)
-        self._is_kubelet_logged = False
+        self._is_of_kubelet = False
 
     async def holdings(self, held: Sequence[HeldDevices]) -> None:
         """Raises OSError."""
@@ -58,7 +65,7 @@ class LimitedSource(NvmlSource):
         percent = sm_percent(self.resource_name, held, self._limits, container)
         env = environment(self.resource_name, held, self._limits, percent)
         if container is None:
-            self._log_kubelet()
+            self._kubelet_allocates()
         else:
             self._sm.take(self.resource_name, container, device_ids, percent)
         directory = self._make_directories(container)
@@ -93,13 +100,15 @@ class LimitedSource(NvmlSource):
         )
         return [*super()._node_troubles(), *([Trouble("LimitLibraryMissing", message)] if missing else [])]
 
-    def _log_kubelet(self) -> None:
-        if not self._is_kubelet_logged:
-            self._is_kubelet_logged = True
-            extra = {"resource_name": self.resource_name}
+    def _notes(self) -> list[Trouble]:
+        return [_KUBELET] if self._is_of_kubelet else []
+
+    def _kubelet_allocates(self) -> None:
+        if not self._is_of_kubelet:
+            self._is_of_kubelet = True
             log.warning(
-                "a kubelet allocates: containers get no directory and no cache, and annotations do not count",
-                extra=extra,
+                "limits of containers are incomplete",
+                extra={"resource_name": self.resource_name, "error": _KUBELET.message},
             )
 
 

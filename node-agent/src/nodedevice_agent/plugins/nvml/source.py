@@ -44,7 +44,7 @@ class NvmlSource:
         self._listed = {gpu.uuid: (gpu, use.parts) for gpu, use in uses if use.parts is not None}
         found = listing(uses, self._fleet.trouble_of)
         overall = self._fleet.trouble
-        troubles = [overall] if overall is not None else [*found.troubles, *self._node_troubles()]
+        troubles = [overall] if overall is not None else [*found.troubles, *self._node_troubles(), *self._notes()]
         reason = troubles[0].reason if troubles else ""
         self.devices.publish(found.devices, (reason, "; ".join(each.message for each in troubles)), found.parents)
 
@@ -93,6 +93,10 @@ class NvmlSource:
     @property
     def _mps(self) -> MpsSettings | None:
         return self._parts.mps if isinstance(self._parts, SharesSettings) else None
+
+    def _notes(self) -> list[Trouble]:
+        """What an administrator may not expect, and what prevents nothing."""
+        return []
 
     def _node_troubles(self) -> list[Trouble]:
         """What is wrong with the node besides its GPUs: a daemon may come and go at any time."""

@@ -44,8 +44,13 @@ def make(folder: Path, rule: Mapping[str, Any], *gpus: Gpu) -> NvmlSource:
     fleet = Fleet(settings.health_rules(), ())
     fleet.found(Found("535.54.03", list(gpus) or [V100, T4]))
     source = source_of(settings.resource_names()[-1], settings, str(folder / "host"), fleet, folder / "state")
-    source.publish([(gpu, use) for gpu in fleet.gpus.values() for use in uses_of(gpu, settings)])
+    publish(source, rule, *fleet.gpus.values())
     return source
+
+
+def publish(source: NvmlSource, rule: Mapping[str, Any], *gpus: Gpu) -> None:
+    settings = msgspec.convert({"sharing": [rule]}, NvmlSettings)
+    source.publish([(gpu, use) for gpu in gpus or (V100, T4) for use in uses_of(gpu, settings)])
 
 
 async def limited(folder: Path, rule: Mapping[str, Any], *gpus: Gpu) -> LimitedSource:
@@ -162,7 +167,7 @@ async def test_a_library_that_is_not_there_is_a_condition_and_no_container_start
     source = await limited(tmp_path, FULL)
     assert source.devices.trouble == ("", "")
     (tmp_path / "host/usr/local/vgpu" / missing).unlink()
-    source.publish([(V100, use) for use in uses_of(V100, msgspec.convert({"sharing": [FULL]}, NvmlSettings))])
+    publish(source, FULL)
     reason, message = source.devices.trouble
     assert (reason, f"/usr/local/vgpu/{missing} not found" in message) == ("LimitLibraryMissing", True)
     with pytest.raises(AllocationRefused, match="install it on the node"):
@@ -221,7 +226,8 @@ class TestMultiprocessors:
 
 
 async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    source = await limited(tmp_path, {"memory": {"limits": {**LIBRARY, "smPercent": 5}}})
+    rule = {"memory": {"limits": {**LIBRARY, "smPercent": 5}}}
+    source = await limited(tmp_path, rule)
     for _ in range(2):
         given = source.allocate(parts(V100, 2), None)
     assert given.env == {
@@ -235,11 +241,8 @@ async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCa
         "/etc/ld.so.preload",
         "/tmp/vgpulock",
     }
-    assert (
-        caplog.messages.count(
-            "a kubelet allocates: containers get no directory and no cache, and annotations do not count"
-        )
-        == 1
-    )
+    assert caplog.messages.count("limits of containers are incomplete") == 1
+    publish(source, rule)
+    assert source.devices.trouble == ("KubeletAllocates", caplog.records[-1].__dict__["error"])
     with pytest.raises(AllocationRefused, match="of one GPU"):
         source.allocate([*parts(V100, 1), *parts(T4, 1)], None)

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nodedevice_api.parts import parent_and_number
-
 from nodedevice_agent.devicemanager.resource import Resource
 
 
@@ -29,20 +27,11 @@ class ParentView:
     present: bool
 
 
-def parent_id(resource: Resource, device_id: str) -> str:
-    """Of a listed part, what its plugin reports; of a held one that is not listed, what its ID begins with, or the whole ID."""
-    device = resource.devices.get(device_id)
-    if device is not None and device.parent:
-        return device.parent
-    found = parent_and_number(device_id)
-    return found[0] if found is not None else device_id
-
-
 def parent_views(resource: Resource, missing: Iterable[str]) -> list[ParentView]:
     """Sorted by ID. missing: held devices that are not listed; one that was held whole counts as a part of itself."""
     parts: dict[str, list[str]] = {}
     for device_id in (*resource.listed.ids, *missing):
-        parts.setdefault(parent_id(resource, device_id), []).append(device_id)
+        parts.setdefault(resource.parent_of(device_id), []).append(device_id)
     return [_view(resource, parent, parts[parent]) for parent in sorted(parts)]
 
 

@@ -27,6 +27,16 @@ _PLUGINS: dict[str, dict[str, Any]] = {
 }
 # real pynvml on the library that stands in for a driver; an agent of its own, so that the others stay what they were
 _PLUGINS[gpus.NODE] = {"nvml": {"pollSeconds": 5}}
+_PLUGINS[footprint.NODE_PARTS] = {
+    "simulated": [
+        {
+            "resourceName": footprint.PARTS_NAME,
+            "count": footprint.DEVICES_WITH_PARTS,
+            "partsPerDevice": footprint.PARTS,
+            "parts": {"placement": "same-parent"},
+        }
+    ]
+}
 
 Progress = Callable[[str], None]
 
@@ -67,6 +77,8 @@ def _with_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
         results["pod_end_to_available"] = latency.pod_end_to_available(stack, devices, pods)
         progress("measuring 1,000 devices")
         results |= footprint.many_devices(stack, devices)
+        progress("measuring parts of devices")
+        results |= footprint.parts(stack, devices, results["agent_rss"].value)
         # last: each of its resources stays known to the agent, with a watch of its own
         progress("measuring registrations")
         results["registration_to_node"] = latency.registration_to_node(stack, nodes)

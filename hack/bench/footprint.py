@@ -1,14 +1,17 @@
 """What agent and operator take of a node: memory in MiB of resident set, CPU in time that the kernel accounts to the process."""
 
+import json
 import time
 from collections.abc import Callable
 from itertools import pairwise
 from uuid import UUID
 
 import psutil
+import yaml
 
-from hack.bench.load import GPUS, PODS, available, event_loop, full_node
+from hack.bench.load import GPUS, PODS, available, event_loop, full_node, status
 from hack.bench.results import Result, judged, result, worst
+from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Program, Stack
 from hack.cluster.observe import Observer, Seen
@@ -19,6 +22,8 @@ _SETTLING_SECONDS = 2
 _RUNS = 60
 _DEVICES = 1000
 _MANY = "bench.example.com/many"
+NODE_PARTS, PARTS_NAME = "node-parts", "bench.example.com/memory"
+DEVICES_WITH_PARTS, PARTS = 8, 80
 MIB = 2**20
 _WRITES = ("create", "update", "patch", "delete")
 
@@ -79,8 +84,39 @@ def many_devices(stack: Stack, devices: Observer) -> dict[str, Result]:
     return {"update_1000_cpu": result(measured, "ms", 50), "agent_rss_1000": result(rss, "MiB", 96)}
 
 
-def _has_available(count: int) -> Callable[[Seen], bool]:
-    return lambda seen: available(seen, NODE_B, _MANY) == count
+def parts(stack: Stack, devices: Observer, agent_rss: float) -> dict[str, Result]:
+    """Eight devices of 80 parts, on a node with 110 pods. agent_rss: in MiB, of an agent with eight whole devices and as many pods.
+
+    parts_rss: what the parts add to that. parts_cpu: the agent's CPU time for a pod that comes or goes, status written and seen.
+    parts_status_40, parts_status_110: the agent's part of the status as JSON, in KiB, with so many pods that hold some.
+    """
+    agent = _process(stack.agents[NODE_PARTS])
+    total = DEVICES_WITH_PARTS * PARTS
+    namespace = "parts"
+    stack.control_plane.add_namespace(namespace)
+    pods = [a_pod(f"pod-{number}", namespace, {PARTS_NAME: 5}, NODE_PARTS) for number in range(PODS)]
+    cpu, sizes = [], {}
+    for number, pod in enumerate(pods, start=1):
+        began, before = time.monotonic(), cpu_seconds(agent.pid)
+        stack.control_plane.apply(yaml.safe_dump(pod))
+        seen = devices.wait(_has_available(total - 5 * number, NODE_PARTS, PARTS_NAME), began)
+        # the agent sees its own write come back, and what it took is counted too
+        time.sleep(0.2)
+        cpu.append(1000 * (cpu_seconds(agent.pid) - before))
+        sizes[number] = len(json.dumps(status(seen, NODE_PARTS, PARTS_NAME), separators=(",", ":"))) / 1024
+        devices.forget()
+    more = [_rss_after(agent, 0.1) - agent_rss for _ in range(_RUNS)]
+    stack.control_plane.remove_namespace(namespace)
+    return {
+        "parts_rss": result(more, "MiB", 4),
+        "parts_cpu": result(cpu, "ms", 30),
+        "parts_status_40": judged(sizes[40], sizes[40], "KiB", 12, 1),
+        "parts_status_110": judged(sizes[110], sizes[110], "KiB", 40, 1),
+    }
+
+
+def _has_available(count: int, node_name: str = NODE_B, resource_name: str = _MANY) -> Callable[[Seen], bool]:
+    return lambda seen: available(seen, node_name, resource_name) == count
 
 
 def _process(program: Program) -> psutil.Process:

@@ -40,6 +40,7 @@ class _Story:
         self._pods()
         self._cut_again()
         self._take_a_held_one()
+        self._cut_a_held_gpu()
         return "instances went from the driver to pods, and changes were followed"
 
     def _inventory(self) -> None:
@@ -78,6 +79,18 @@ class _Story:
         self._gpus.create(0, "3g.40gb")
         self._stack.wait_for("it is healthy", lambda: self._node.health("train") == "Healthy")
         self._node.show("get", "poddevices", "-A")
+
+    def _cut_a_held_gpu(self) -> None:
+        narrate(
+            "The GPU that a pod holds whole is put into MIG mode: its instance is not given out before the pod ends"
+        )
+        self._gpus.mig(2, "enabled")
+        self._gpus.create(2, "2g.20gb")
+        self._stack.wait_for("the instance shows", lambda: self._node.status(_QUARTER)["total"] == 3)
+        self._node.show_unhealthy(_QUARTER)
+        began = time.monotonic()
+        self._node.end_pod("whole")
+        self._print_capacity(_QUARTER, 3, began)
 
     def _free_neighbours(self) -> tuple[int, int]:
         """GPU instances of GPU 1, side by side where one of twice the memory fits, that nobody holds."""

@@ -66,6 +66,12 @@ class GpuNode:
         path = '{range .status.devices[*]}{.id}: {.parts.available} of {.parts.total} free{"\\n"}{end}'
         self.show("get", "nodedevice", name, "-o", f"jsonpath={path}")
 
+    def show_unhealthy(self, resource_name: str) -> None:
+        """Which devices cannot be used, and why."""
+        name = names.node_device_name(NODE, resource_name)
+        path = '{range .status.devices[?(@.health=="Unhealthy")]}{.id} {.reason}: {.message}{"\\n"}{end}'
+        self.show("get", "nodedevice", name, "-o", f"jsonpath={path}")
+
     def show_waiting(self, resource_name: str) -> None:
         """Why pods wait."""
         name = names.node_device_name(NODE, resource_name)

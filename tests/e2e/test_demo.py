@@ -128,6 +128,8 @@ def test_pods_get_mig_instances() -> None:
         "nvidia.com/mig-3g.40gb=1",
         "nvidia.com/mig-1g.10gb: capacity of gpu-node is 6 after",
         "nvidia.com/mig-2g.20gb: capacity of gpu-node is 2 after",
+        "InOtherUse: GPU-65c40ffe-0a99-5ad6-8ab5-400ea140dd1c is used as nvidia.com/gpu",
+        "nvidia.com/mig-2g.20gb: capacity of gpu-node is 3 after",
     ):
         assert expected in done.stdout
     assert done.stdout.splitlines()[-1].startswith("OK: ")

@@ -2,11 +2,18 @@
 
 from pathlib import Path
 
+import grpc.aio
 import pytest
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.plugins.nvml.parts import parents
 from nodedevice_api.parts import Placement, part_id
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.integration.nvml.gpu_node import node
+from hack.fake_nvml.library import FakeNvml
+from tests.fakes.device_manager import Manager
+from tests.fakes.hosted_manager import mirroring
+from tests.integration.builtin_plugins.plugins import asking_for
+from tests.integration.nvml.gpu_node import node, plugins
 
 UNITS, SHARES = "aliyun.com/gpu-mem", "nvidia.com/gpu.shared"
 
@@ -58,3 +65,44 @@ async def test_a_unit_larger_than_the_gpu_is_shown(tmp_path: Path, monkeypatch: 
         found = await here.until(lambda r: bool(r.plugin_message), UNITS)
         assert found.total == 0
         assert all(f"GPU {uuid} (Tesla T4)" in found.plugin_message for uuid in here.uuids)
+
+
+async def test_units_of_one_gpu_where_the_kubelet_allocates(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prefers them, and what it chooses otherwise is refused; it shows no container, so there is no directory."""
+    # a short path: sockets lie below it
+    folder = tmp_path_factory.mktemp("u")
+    vgpu = folder / "host/usr/local/vgpu"
+    vgpu.mkdir(parents=True)
+    for name in ("libvgpu.so", "ld.so.preload"):
+        (vgpu / name).touch()
+    gpus = FakeNvml(folder / "nvml", "t4-pair")
+    for name, value in gpus.environment().items():
+        monkeypatch.setenv(name, value)
+    (folder / "k/device-plugins").mkdir(parents=True)
+    (folder / "plugins").symlink_to(folder / "p")
+    kubelet = Manager(folder / "k/device-plugins")
+    await kubelet.start()
+    rules = [{"memory": {"limits": {"library": "/usr/local/vgpu/libvgpu.so"}}}]
+    async with mirroring(folder) as agent, plugins(folder, sharing=rules):
+        await agent.until(lambda: UNITS in agent.mirror.resources)
+        agent.cordon(UNITS)
+        await kubelet.until(lambda: len(kubelet.latest(UNITS) or ()) == 30)
+        units = sorted(kubelet.latest(UNITS) or ())
+        served = kubelet.dial(UNITS)
+        # some of each
+        wanted = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=units[::2], allocation_size=5)
+        preferred = await served.GetPreferredAllocation(
+            api_pb2.PreferredAllocationRequest(container_requests=[wanted]), timeout=20
+        )
+        (chosen,) = (list(each.deviceIDs) for each in preferred.container_responses)
+        assert (len(chosen), len(parents(chosen))) == (5, 1)
+        (given,) = (await served.Allocate(asking_for(chosen), timeout=20)).container_responses
+        assert given.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "5120m"
+        assert "/tmp/vgpu" not in {mount.container_path for mount in given.mounts}
+        assert not (vgpu / "containers").exists()
+        with pytest.raises(grpc.aio.AioRpcError, match="of one GPU, and these are"):
+            await served.Allocate(asking_for([units[0], units[-1]]), timeout=20)
+        await agent.until(lambda: "a kubelet allocates" in agent.snapshot(UNITS).plugin_message)
+    await kubelet.stop()

@@ -18,7 +18,8 @@ from hack.fake_nvml.library import MACHINES, FakeNvml
 
 UNITS = "aliyun.com/gpu-mem"
 GPUS, UNITS_PER_GPU = 8, 80
-_HOST_FILES = {"libvgpu.so": "", "ld.so.preload": "/usr/local/vgpu/libvgpu.so\n"}
+_LIBRARY = "/usr/local/vgpu/libvgpu.so"
+_HOST_FILES = {"libvgpu.so": "", "ld.so.preload": f"{_LIBRARY}\n"}
 _POLL_SECONDS = 0.05
 
 
@@ -83,8 +84,7 @@ def _plugin(folder: Path, plugin_dir: Path, state_dir: Path) -> list[str]:
     machine.write_text((MACHINES / "dgx-h100.machine").read_text().replace("memory=81559MiB", "memory=81920MiB"))
     fake = FakeNvml(folder / "nvml", machine)
     settings = folder / "plugins.yaml"
-    units = {"unit": "1Gi", "limits": {"library": "/usr/local/vgpu/libvgpu.so"}}
-    nvml = {"pollSeconds": 1, "rescanSeconds": 1, "sharing": [{"memory": units}]}
+    nvml = {"pollSeconds": 1, "rescanSeconds": 1, "sharing": [{"memory": {"limits": {"library": _LIBRARY}}}]}
     settings.write_text(yaml.safe_dump({"hostRoot": str(folder / "host"), "nvml": nvml}))
     module = [sys.executable, "-m", "tests.robustness.crash.gpu_plugin"]
     return ["/usr/bin/env", *_variables(fake), *module, str(settings), str(plugin_dir), str(state_dir)]

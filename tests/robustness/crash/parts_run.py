@@ -1,18 +1,19 @@
 """Pods with units of GPUs' memory come and go, and agent and plugin are killed at random steps; what the agent wrote is checked.
 
-At each check: no unit is held by two pods, each container has as many units as it requests, all of one GPU and the same as before,
-and its directory is there.
+At each check: no unit is held by two pods; each container has as many units as it requests, all of one GPU and the same as before,
+and its directory.
 """
 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from lightkube import AsyncClient
 from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.kube.parts import part_ids
 from nodedevice_api.names import node_device_name
 from nodedevice_api.parts import parent_and_number
@@ -31,12 +32,13 @@ _POLL_SECONDS = 0.1
 
 @dataclass
 class PartsResults:
-    """failures: sentences, each naming the step. holdings: how many were compared."""
+    """failures: sentences, each naming the step. holdings, directories: how many were compared."""
 
     failures: list[str] = field(default_factory=list)
     kills: int = 0
     checks: int = 0
     holdings: int = 0
+    directories: int = 0
     pods: int = 0
 
 
@@ -47,6 +49,7 @@ class PartsRun:
         self.results = PartsResults()
         self._client = client
         self._node = node
+        self._node_device = node_device_name(node.name, UNITS)
         self._chance = chance
         self._pods = PodChurn(client, namespace, node.name, chance, pod_of_units, _MOST_PODS)
         self._ledger = Ledger()
@@ -56,6 +59,8 @@ class PartsRun:
     async def run(self, steps: int) -> None:
         self._node.start()
         await self._node.until_ready(_TIMEOUT_SECONDS)
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            await self._client.wait(NodeDevice, self._node_device, for_conditions=["Registered"])
         for step in range(1, steps + 1):
             self._at = f"step {step}"
             await self._pods.step()
@@ -79,24 +84,23 @@ class PartsRun:
             process.start()
 
     async def _check(self) -> None:
+        checkpoint = self._node.checkpoint()
+        holdings, directories = saved(checkpoint), self._node.directories()
+        # afterwards: what ends meanwhile may have been released
         alive = await self._alive()
-        holdings = saved(self._node.checkpoint())
         self.results.checks += 1
         self.results.holdings += len(holdings)
+        self.results.directories += len(directories)
         self._fail(self._ledger.add(holdings))
         self._fail(self._ledger.lost(holdings, alive))
         self._fail(misplaced(holdings, self._requested))
-        directories = frozenset(self._node.directories())
-        self._fail(
-            f"{holder} has no directory"
-            for holder in holdings
-            if holder.pod_uid in alive and f"{holder.pod_uid}_{holder.container}" not in directories
-        )
+        if checkpoint is not None:
+            self._fail(without_directory(checkpoint, alive, directories))
         shown = await self._published()
         self._fail(f"in the API: {text}" for text in (*self._ledger.add(shown), *misplaced(shown, self._requested)))
 
     async def _published(self) -> Holdings:
-        found: Any = await self._client.get(NodeDevice, node_device_name(self._node.name, UNITS))
+        found: Any = await self._client.get(NodeDevice, self._node_device)
         return {
             Holder(UNITS, entry["podUID"], entry["container"]): tuple(
                 sorted(part_ids(entry["parts"], UNITS_PER_GPU * GPUS))
@@ -145,6 +149,16 @@ def misplaced(holdings: Holdings, requested: dict[Holder, int]) -> list[str]:
         if len(ids) != requested.get(holder, len(ids)):
             wrong.append(f"{holder} requests {requested[holder]} units and holds {len(ids)}")
     return wrong
+
+
+def without_directory(checkpoint: Checkpoint, alive: Collection[str], directories: Collection[str]) -> list[str]:
+    """Containers of these pods that the plugin has answered for, and whose directory is not there."""
+    answered = (a for a in checkpoint.allocations if a.response is not None and a.pod_uid in alive)
+    return [
+        f"{a.pod_uid}/{a.container} has no directory"
+        for a in answered
+        if f"{a.pod_uid}_{a.container}" not in directories
+    ]
 
 
 def pod_of_units(node_name: str, chance: random.Random) -> PodSpec:

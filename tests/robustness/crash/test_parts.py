@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from lightkube import AsyncClient, KubeConfig
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.processes import reserved_ports
 from tests.robustness.crash.invariants import Holder, Holdings
 from tests.robustness.crash.parts_node import UNITS, PartsNode
-from tests.robustness.crash.parts_run import PartsRun, misplaced
+from tests.robustness.crash.parts_run import PartsRun, misplaced, without_directory
 from tests.robustness.crash.test_kill import SEED
 
 STEPS = int(os.environ.get("PART_STEPS", "200"))
@@ -45,9 +46,12 @@ async def test_no_unit_twice_and_no_container_over_two_gpus(
     results = run.results
     for failure in results.failures[:_SHOWN]:
         progress(failure)
-    progress(f"{results.pods} pods, {results.kills} kills, {results.holdings} holdings in {results.checks} checks")
+    progress(
+        f"{results.pods} pods, {results.kills} kills, {results.holdings} holdings and {results.directories} directories in "
+        f"{results.checks} checks"
+    )
     assert not results.failures, f"{len(results.failures)} contradictions, the first: {results.failures[0]}"
-    assert results.holdings > 0, "there was no load"
+    assert min(results.holdings, results.directories) > 0, "there was no load"
 
 
 @pytest.mark.parametrize(
@@ -60,3 +64,19 @@ async def test_no_unit_twice_and_no_container_over_two_gpus(
 )
 def test_violations_are_found(holdings: Holdings, count: int) -> None:
     assert len(misplaced(holdings, {_HOLDER: 2})) == count
+
+
+@pytest.mark.parametrize(
+    ("response", "alive", "directories", "count"),
+    [
+        pytest.param(b"", {"p"}, ["p_main"], 0, id="right"),
+        pytest.param(b"", {"p"}, [], 1, id="none"),
+        pytest.param(None, {"p"}, [], 0, id="not answered yet"),
+        pytest.param(b"", {"q"}, [], 0, id="ended"),
+    ],
+)
+def test_missing_directories_are_found(
+    response: bytes | None, alive: set[str], directories: list[str], count: int
+) -> None:
+    checkpoint = Checkpoint((Allocation("p", "main", UNITS, {-1: ("GPU-a-0",)}, response),), {})
+    assert len(without_directory(checkpoint, alive, directories)) == count

@@ -20,6 +20,7 @@ LIMITS: dict[str, Any] = {
     "directory": f"{VGPU}/containers",
     "lock": f"{OURS}/vgpulock",
 }
+SHARING = [{"memory": {"unit": "1Gi", "limits": LIMITS}}]
 
 
 def test_a_whole_gpu(our_node: NodeUnderTest, tmp_path: Path) -> None:
@@ -42,12 +43,8 @@ def test_a_whole_gpu(our_node: NodeUnderTest, tmp_path: Path) -> None:
 
 def test_units_of_memory(nri_node: NodeUnderTest, tmp_path: Path) -> None:
     """Four pods with 16 of 79 units share a GPU. A fifth fits on neither GPU, though both together have enough, until one ends."""
-    host = nri_node.node.outside(VGPU)
-    host.mkdir(parents=True)
-    for name in ("libvgpu.so", "ld.so.preload"):
-        (host / name).write_text("")
-    sharing = [{"memory": {"unit": "1Gi", "limits": LIMITS}}]
-    with gpus(nri_node, tmp_path, "h100-pair", sharing=sharing):
+    host = _library(nri_node)
+    with gpus(nri_node, tmp_path, "h100-pair", sharing=SHARING):
         nri_node.wait_allocatable(UNITS, 2 * 79)
         nri_node.run(_with_units("large", 64))
         four = [f"p{number}" for number in range(4)]
@@ -69,6 +66,31 @@ def test_units_of_memory(nri_node: NodeUnderTest, tmp_path: Path) -> None:
         _check_limits(nri_node, "fifth")
         nri_node.delete("large", "fifth", *four[1:])
         wait_until(lambda: not list((host / "containers").iterdir()), "all directories are removed", PATIENCE_SECONDS)
+
+
+def test_units_that_a_kubelet_gives(kubelet_node: NodeUnderTest, tmp_path: Path) -> None:
+    """Those of a container are of one GPU all the same; it has limits, but no directory, as a kubelet shows the plugin no pod."""
+    _library(kubelet_node)
+    with gpus(kubelet_node, tmp_path, "h100-pair", sharing=SHARING) as found:
+        kubelet_node.wait_allocatable(UNITS, 2 * 79)
+        for name in ("p0", "p1"):
+            kubelet_node.run(_with_units(name, 48))
+        all_seen = [kubelet_node.seen(name) for name in ("p0", "p1")]
+        assert {seen.env["NVIDIA_VISIBLE_DEVICES"] for seen in all_seen} == set(found.uuids)
+        for seen in all_seen:
+            assert seen.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "49152m"
+            assert seen.mounts[LIMITS["library"]] == "ro"
+            assert "/tmp/vgpu" not in seen.mounts
+        kubelet_node.delete("p0", "p1")
+
+
+def _library(of: NodeUnderTest) -> Path:
+    """Put the library's files on the node. Returns their directory, as seen from here."""
+    host = of.node.outside(VGPU)
+    host.mkdir(parents=True)
+    for name in ("libvgpu.so", "ld.so.preload"):
+        (host / name).write_text("")
+    return host
 
 
 def _with_units(name: str, count: int) -> Json:

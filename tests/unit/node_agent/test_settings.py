@@ -119,7 +119,7 @@ GROUP = "plugins: {generic: [{resourceName: a.b/c, groups: [{paths: [{path: /dev
         pytest.param("somebody: n1\n", ["`somebody`", "known are", "nodeName"], id="an odd key beside the known ones"),
         pytest.param("nodeNam: n1\n", ["`nodeNam`", "did you mean nodeName?"], id="a typo"),
         pytest.param(f"{GROUP}, path: []}}]}}]}}\n", ["`path`", "groups[0]", "did you mean paths?"], id="far down"),
-        pytest.param("plugins: {nvml: {mig: yes}}\n", ["`mig`", "known are", "handOver"], id="where null may be"),
+        pytest.param("plugins: {nvml: {slices: yes}}\n", ["`slices`", "known are", "handOver"], id="where null may be"),
         pytest.param(f"{GROUP}, env: {{A: x, B: 1}}}}]}}]}}\n", ["of B;", "in quotes"], id="a number among words"),
         pytest.param(f"{GROUP}, env: {{A: x, 7: y}}}}]}}]}}\n", ["the key 7;", "in quotes"], id="a number as a key"),
         pytest.param(

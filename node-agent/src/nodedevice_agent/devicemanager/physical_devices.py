@@ -7,6 +7,8 @@ What is listed in other ways is held back until then, and nobody is evicted.
 
 from collections.abc import Iterator, Mapping
 
+from nodedevice_api.parts import parent_and_number
+
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.resource import Resource
 
@@ -56,8 +58,7 @@ class PhysicalDevices:
                 device = resource.devices.get(device_id)
                 parent = resource.parent_of(device_id) if device is None else device.parent
                 if parent in listed:
-                    unlisted = (_WHOLE if parent == device_id else _PARTS, resource.name)
-                    use = unlisted if device is None else _use(resource, device)
+                    use = _unlisted_use(resource, device_id, parent) if device is None else _use(resource, device)
                     found.setdefault(parent, {})[use] = resource.name
         return found
 
@@ -84,6 +85,14 @@ def _use(resource: Resource, device: Device) -> Use:
     if resource.listed.part_rules is not None:
         return _PARTS, resource.name
     return (_WHOLE, resource.name) if device.id == device.parent else (_INSTANCES, "")
+
+
+def _unlisted_use(resource: Resource, device_id: str, parent: str) -> Use:
+    """Of a held device that is not listed any more."""
+    if parent == device_id:
+        return _WHOLE, resource.name
+    part = parent_and_number(device_id)
+    return (_PARTS, resource.name) if part is not None and part[0] == parent else (_INSTANCES, "")
 
 
 def _decided(before: Use | None, listed: list[Use], held: Mapping[Use, str]) -> Use:

@@ -56,6 +56,8 @@ class Resource:
         # device ID to pod UID: of committed allocations (kept by the AllocationBook), and reserved by one in flight
         self.holders: dict[str, str] = {}
         self.reserved: dict[str, str] = {}
+        # physical devices of held ones that are not listed any more, such as instances that were destroyed
+        self._past_parents: dict[str, str] = {}
         # UIDs of pods that may hold devices unknown here; nothing is allocated before they are gone
         self.possible_holders: frozenset[str] = frozenset()
         self.state = EndpointState.STOPPED
@@ -178,10 +180,12 @@ class Resource:
         return self.is_live and self.are_cordons_synced and not self.possible_holders
 
     def parent_of(self, device_id: str) -> str:
-        """The physical device of a listed one, or of a held one by its ID; the ID itself where there is no other."""
+        """The physical device of a listed one, or of a held one, as it was listed or by its ID; the ID itself without any."""
         device, part = self.devices.get(device_id), parent_and_number(device_id)
         if device is not None:
             return device.parent or device_id
+        if past := self._past_parents.get(device_id):
+            return past
         return device_id if part is None else part[0]
 
     def is_cordoned(self, device_id: str) -> bool:
@@ -246,7 +250,10 @@ class Resource:
         self.is_live = any(connection.listed is not None for connection in self._connections)
         self._reported = self._current_list()
         self.listed = self.flap_damping.with_absent(self._reported)
-        self.devices = self.listed.devices
+        before, self.devices = self.devices, self.listed.devices
+        gone = [device_id for device_id in self.holders if device_id not in self.devices]
+        self._past_parents |= {device_id: before[device_id].parent for device_id in gone if device_id in before}
+        self._past_parents = {device_id: self._past_parents.get(device_id, "") for device_id in gone}
         parts = [i for cordoned in self.cordons for i in self.listed.by_parent.get(cordoned, ())]
         self.cordoned_ids = self.cordons.union(parts)
 

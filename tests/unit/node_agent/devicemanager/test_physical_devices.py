@@ -127,3 +127,16 @@ def test_plugins_that_name_no_physical_devices_share_ids_as_ever() -> None:
     scenario = Scenario.with_plugin(["a", "a-1"], ["a", "a-1"])
     scenario.run(pod("p", gpu=2, nic=2))
     assert scenario.held() == scenario.held(NIC) == {"p/main": ("a", "a-1")}
+
+
+def test_an_instance_that_is_destroyed_while_a_pod_holds_it_still_has_its_gpu() -> None:
+    scenario = whole(Device("MIG-1", parent="a"), B).run(pod("p", gpu=2))
+    lists(scenario, GPU, [B], 1)
+    shared(scenario, "a")
+    assert scenario.snapshot(UNITS).available == 0
+    # no instance is held back because of another one, listed or not
+    lists(scenario, GPU, [Device("MIG-3", parent="a"), B], 1)
+    assert scenario.snapshot().available == 1
+    lists(scenario, GPU, [B], 1)
+    scenario.gone("p")
+    assert scenario.snapshot(UNITS).available == 4

@@ -80,6 +80,7 @@ class DeviceDetails(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     ATTRIBUTES_FIELD_NUMBER: builtins.int
     PARENT_FIELD_NUMBER: builtins.int
+    PART_SIZE_FIELD_NUMBER: builtins.int
     ID: builtins.str
     """The same field as v1beta1's."""
     reason: builtins.str
@@ -89,6 +90,8 @@ class DeviceDetails(google.protobuf.message.Message):
     """The physical device that it is a part of; its own ID for a whole one. A physical device is used in one way at a time: as a whole,
     by one resource of parts (with PartRules), or as instances: devices of other IDs without PartRules, of any resources.
     """
+    part_size: builtins.str
+    """Of a parent: what one part of it is, such as 1Gi or 1/4. Parts of another size are not given out while pods hold some of this one."""
     @property
     def attributes(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """What else is known of it, such as a model or a bus address. At most 32, of 256 characters each."""
@@ -101,8 +104,9 @@ class DeviceDetails(google.protobuf.message.Message):
         message: builtins.str = ...,
         attributes: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         parent: builtins.str = ...,
+        part_size: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["ID", b"ID", "attributes", b"attributes", "message", b"message", "parent", b"parent", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ID", b"ID", "attributes", b"attributes", "message", b"message", "parent", b"parent", "part_size", b"part_size", "reason", b"reason"]) -> None: ...
 
 global___DeviceDetails = DeviceDetails
 

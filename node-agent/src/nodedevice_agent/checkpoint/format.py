@@ -43,6 +43,7 @@ _SHOWN = 40
 _ESCAPED = {character.encode(): b"\\u%04x" % ord(character) for character in "<>&\u2028\u2029"}
 
 _Field = TypeVar("_Field", bound=msgspec.Struct)
+_Value = TypeVar("_Value")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -91,6 +92,7 @@ class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     Cordons: Any = {}
     PossibleHolders: Any = {}
     Gone: Any = ()
+    PartSizes: Any = {}
     Journal: _Mark | None = None
 
 
@@ -139,6 +141,7 @@ class Encoder:
             Cordons=checkpoint.cordons,
             PossibleHolders=checkpoint.possible_holders,
             Gone=checkpoint.gone,
+            PartSizes=checkpoint.part_sizes,
             Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
         )
         entries = "null" if is_nil else f"[{','.join(written.json for written in self._written)}]"
@@ -188,6 +191,7 @@ def decode(content: bytes | str) -> Checkpoint:
         cordons=to_cordons(file.Cordons),
         possible_holders=to_possible_holders(file.PossibleHolders),
         gone=to_gone(file.Gone),
+        part_sizes=to_part_sizes(file.PartSizes),
         journal=journal,
     )
 
@@ -255,26 +259,31 @@ def to_static_pods(entries: Any) -> tuple[StaticPod, ...]:
 
 def to_cordons(entries: Any) -> dict[str, Cordons]:
     """Entries of another form are ignored."""
-    found = {}
-    for name, entry in entries.items() if isinstance(entries, dict) else ():
-        with suppress(msgspec.ValidationError):
-            found[str(name)] = msgspec.convert(entry, Cordons)
-    return found
+    return _by_name(entries, Cordons)
 
 
 def to_possible_holders(entries: Any) -> dict[str, tuple[str, ...]]:
     """Entries of another form are ignored."""
-    found = {}
-    for name, uids in entries.items() if isinstance(entries, dict) else ():
-        with suppress(msgspec.ValidationError):
-            found[str(name)] = msgspec.convert(uids, tuple[str, ...])
-    return found
+    return _by_name(entries, tuple[str, ...])
+
+
+def to_part_sizes(entries: Any) -> dict[str, dict[str, str]]:
+    """Entries of another form are ignored."""
+    return _by_name(entries, dict[str, str])
 
 
 def to_gone(entries: Any) -> tuple[str, ...]:
     """Entries that are no resource name are ignored."""
     names = entries if isinstance(entries, list) else ()
     return tuple(name for name in names if isinstance(name, str) and not resource_name_problem(name))
+
+
+def _by_name(entries: Any, kind: type[_Value]) -> dict[str, _Value]:
+    found = {}
+    for name, entry in entries.items() if isinstance(entries, dict) else ():
+        with suppress(msgspec.ValidationError):
+            found[str(name)] = msgspec.convert(entry, kind)
+    return found
 
 
 def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:

@@ -25,6 +25,7 @@ from nodedevice_agent.checkpoint.format import (
     to_entry,
     to_gone,
     to_json,
+    to_part_sizes,
     to_possible_holders,
     to_sockets,
     to_static_pods,
@@ -55,6 +56,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     Cordons: Any = None
     PossibleHolders: Any = None
     Gone: Any = None
+    PartSizes: Any = None
 
 
 def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> bytes | None:
@@ -70,7 +72,8 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     cordons = None if before.cordons == after.cordons else after.cordons
     possible_holders = None if before.possible_holders == after.possible_holders else after.possible_holders
     gone = None if before.gone == after.gone else after.gone
-    beside = sockets, pre_starts, calls, unlisted, static_pods, cordons, possible_holders, gone
+    part_sizes = None if before.part_sizes == after.part_sizes else after.part_sizes
+    beside = sockets, pre_starts, calls, unlisted, static_pods, cordons, possible_holders, gone, part_sizes
     line = _Line(mark.generation, mark.sequence, released, entered, registered, *beside)
     if line == _Line(mark.generation, mark.sequence):
         return None
@@ -93,7 +96,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     sockets, pre_starts = checkpoint.sockets, checkpoint.pre_starts
     calls, unlisted = checkpoint.allocate_calls, checkpoint.unlisted
     static_pods, cordons = checkpoint.static_pods, checkpoint.cordons
-    possible_holders, gone = checkpoint.possible_holders, checkpoint.gone
+    possible_holders, gone, part_sizes = checkpoint.possible_holders, checkpoint.gone, checkpoint.part_sizes
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
@@ -108,6 +111,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         if line.PossibleHolders is not None:
             possible_holders = to_possible_holders(line.PossibleHolders)
         gone = gone if line.Gone is None else to_gone(line.Gone)
+        part_sizes = part_sizes if line.PartSizes is None else to_part_sizes(line.PartSizes)
     check_consistent(entries.values())
     return replace(
         checkpoint,
@@ -121,6 +125,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         cordons=cordons,
         possible_holders=possible_holders,
         gone=gone,
+        part_sizes=part_sizes,
         journal=replace(mark, sequence=mark.sequence + len(newer)),
     )
 

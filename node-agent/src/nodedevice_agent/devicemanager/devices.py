@@ -30,7 +30,8 @@ class Device:
     """One device of one resource. numa_nodes: sorted, empty when the plugin reports no topology.
 
     reason, message: why it is not healthy; attributes: further properties, sorted by name. parent: ID of the physical device that
-    it is a part of, its own ID for a whole one. Only some plugins report these.
+    it is a part of, its own ID for a whole one. part_size: of a physical device in ListedDevices.parents, what one part of it is.
+    Only some plugins report these.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Device:
     message: str = ""
     attributes: tuple[tuple[str, str], ...] = ()
     parent: str = ""
+    part_size: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class ListedDevices:
     """A complete list: accepted devices by ID. id_error: a sentence about the rejected IDs, empty when there are none.
 
     plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts;
-    None for others. parents: details of the physical devices of parts, by ID; of these, only reason, message and attributes count.
+    None for others. parents: details of the physical devices of parts, by ID; only reason, message, attributes, part_size count.
     ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. by_parent: IDs of the devices of
     each physical device, sorted; only where the plugin names these. Derived once, where the list is decoded: every pod and every
     publication reads them and must not iterate over a hundred thousand devices.

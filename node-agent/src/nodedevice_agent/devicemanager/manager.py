@@ -358,6 +358,7 @@ class DeviceManager:
             allocate_calls=self.allocate_once.keys(),
             cordons=dict(self.cordons),
             possible_holders=omitted_allocations.saved(self.resources),
+            part_sizes={name: r.part_sizes for name, r in self.resources.items() if r.part_sizes},
             gone=tuple(name for name, resource in self.resources.items() if name not in registered),
         )
 

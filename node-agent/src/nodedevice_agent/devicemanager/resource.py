@@ -53,6 +53,8 @@ class Resource:
         self.cordoned_ids: frozenset[str] = frozenset()
         # device ID to the resource that uses its physical device, "" for instances of any: not allocated before that ends
         self.held_back: Mapping[str, str] = {}
+        # by physical device: the size of the parts that are held, or else listed; without empty ones
+        self.part_sizes: dict[str, str] = {}
         # device ID to pod UID: of committed allocations (kept by the AllocationBook), and reserved by one in flight
         self.holders: dict[str, str] = {}
         self.reserved: dict[str, str] = {}

@@ -82,6 +82,8 @@ class ResourceTable:
         for name in names:
             # Also one whose plugin registered while the API was read: it may not have listed yet, or may register once more.
             self.add(name).restored(now, settles_at=now + SETTLE_SECONDS)
+        for name, sizes in known.part_sizes.items():
+            self.add(name).part_sizes = dict(sizes)
         for name in known.gone:
             # its NodeDevice may exist, and pods that ask for it are shown there
             self.add(name).expire()

@@ -43,6 +43,7 @@ _VARINT, _FIXED64, _LENGTH, _GROUP_START, _GROUP_END, _FIXED32 = range(6)
 _FIXED = {_FIXED64: 8, _FIXED32: 4, _GROUP_START: 0, _GROUP_END: 0}
 _LAST_GROUP_BIT = 63
 # the CRD's bounds for a device's details
+_MAX_PART_SIZE = 64
 _MAX_REASON, _MAX_MESSAGE, _MAX_ATTRIBUTES, _MAX_ATTRIBUTE = 128, 1024, 32, 256
 # ... and for the attributes of all devices together; the CRD has 4096 devices
 _MAX_ATTRIBUTES_OF_ALL = 4096 * _MAX_ATTRIBUTES
@@ -105,7 +106,13 @@ def _word(default: _Word, word: str) -> _Word:
 
 
 def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:
-    found = (_device(api_pb2.Device(ID=parent.ID), parent, _attributes(parent)) for parent in details)
+    found = (
+        replace(
+            _device(api_pb2.Device(ID=parent.ID), parent, _attributes(parent)),
+            part_size=_plain(parent.part_size, _MAX_PART_SIZE),
+        )
+        for parent in details
+    )
     return {device.id: device for device in islice(found, _MAX_PARENTS) if is_valid_id(device.id)}
 
 

@@ -41,6 +41,8 @@ _CORDONS = st.builds(Cordons, st.sampled_from(["", "uid"]), _REASONS, _REASONS)
 _GONE = st.sampled_from([(), ("a.b/gone",)])
 _POSSIBLE_HOLDERS = st.dictionaries(st.just(GPU), st.sampled_from([("",), ("uid-a", "uid-b")]))
 
+_PART_SIZES = st.dictionaries(st.just(GPU), st.sampled_from([{}, {"GPU-<": "1024Mi", "b": "1/4"}]))
+
 
 @st.composite
 def checkpoints(draw: st.DrawFn) -> Checkpoint:
@@ -66,6 +68,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         cordons,
         possible_holders=draw(_POSSIBLE_HOLDERS),
         gone=draw(_GONE),
+        part_sizes=draw(_PART_SIZES),
     )
 
 

@@ -20,9 +20,15 @@ def units(*parents: str, count: int = 4) -> list[Device]:
 
 
 def lists(
-    scenario: Scenario, name: str, devices: Sequence[Device], endpoint: int, rules: PartRules | None = None
+    scenario: Scenario,
+    name: str,
+    devices: Sequence[Device],
+    endpoint: int,
+    rules: PartRules | None = None,
+    size: str = "",
 ) -> list[Effect]:
-    return scenario.happens("listed", name, endpoint, accept(devices, part_rules=rules))
+    parents = {device.parent: Device(device.parent, part_size=size) for device in devices if size}
+    return scenario.happens("listed", name, endpoint, accept(devices, part_rules=rules, parents=parents))
 
 
 def whole(*devices: Device) -> Scenario:
@@ -66,6 +72,36 @@ def test_the_same_resource_changes_from_whole_to_shares() -> None:
     assert scenario.snapshot().available == 0
     assert not calls(scenario.see(pod("q", gpu=1)))
     assert calls(scenario.gone("p"))
+
+
+def test_parts_of_another_size_are_there_when_those_of_the_old_one_are_free() -> None:
+    scenario = Scenario()
+    scenario.connect()
+    lists(scenario, GPU, units("a", "b"), 1, SAME, "1Gi")
+    scenario.run(pod("p", gpu=3))
+    (held,) = {device_id[0] for device_id in scenario.held()["p/main"]}
+    again = scenario.restarted()
+    again.see(pod("p", gpu=3))
+    again.connect()
+    lists(again, GPU, units("a", "b", count=2), 1, SAME, "2Gi")
+    shown = {device.id: device for device in again.snapshot().devices}
+    assert shown[held].parts is not None
+    assert shown[held].parts.available == 0
+    assert shown[held].reason == Reason.IN_OTHER_USE
+    assert f"{GPU} in parts of 1Gi" in shown[held].message
+    again.run(pod("q", gpu=2))
+    assert {device_id[0] for device_id in again.held()["q/main"]} == {"a", "b"} - {held}
+    # the same after one more restart, and with the old size those are free that are
+    back = again.restarted()
+    back.see(pod("p", gpu=3), pod("q", gpu=2))
+    back.connect()
+    lists(back, GPU, units("a", "b"), 1, SAME, "1Gi")
+    assert {device.id: device.parts and device.parts.available for device in back.snapshot().devices} == {
+        held: 1,
+        ({"a", "b"} - {held}).pop(): 0,
+    }
+    back.gone("q")
+    assert back.snapshot().available == 5
 
 
 def test_after_a_restart_a_held_device_counts_by_its_id() -> None:

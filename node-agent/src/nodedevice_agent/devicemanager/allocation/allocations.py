@@ -90,7 +90,8 @@ class Checkpoint:
     pre_starts: the pending PreStartContainer calls. unlisted: containers that may live, and that the runtime does not list.
     static_pods: those with allocations or calls, as the runtime has shown them. cordons: by resource name; without empty ones.
     allocate_calls: Allocate calls without an allocation, where a second one must not be made. possible_holders: UIDs of pods by
-    resource name; see omitted_allocations. gone: names of resources without allocations whose plugin is gone.
+    resource name; see omitted_allocations. gone: names of resources without allocations whose plugin is gone. part_sizes: by
+    resource name; see Resource.
     journal: the last journal line that is included; None without a journal, as in a kubelet's checkpoint.
     """
 
@@ -105,6 +106,7 @@ class Checkpoint:
     allocate_calls: tuple[AllocationKey, ...] = ()
     possible_holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
+    part_sizes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     journal: JournalMark | None = None
 
 

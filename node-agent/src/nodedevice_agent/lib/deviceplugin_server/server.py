@@ -330,6 +330,7 @@ def _details(device: PluginDevice) -> DeviceDetails:
         message=device.message,
         attributes=dict(device.attributes),
         parent=device.parent,
+        part_size=device.part_size,
     )
 
 

@@ -24,7 +24,8 @@ class PluginDevice:
     """One device as a plugin lists it.
 
     reason and message: why it is unhealthy. attributes: further properties, sorted by name. parent: ID of the physical device
-    that it is a part of, its own ID for a whole one; empty where a physical device may be used by several resources.
+    that it is a part of, its own ID for a whole one; empty where a physical device may be used by several resources. part_size: of
+    the physical device of parts, what one part is, such as 1Gi.
     """
 
     id: str
@@ -34,6 +35,7 @@ class PluginDevice:
     message: str = ""
     attributes: tuple[tuple[str, str], ...] = ()
     parent: str = ""
+    part_size: str = ""
 
 
 @dataclass(frozen=True, slots=True)

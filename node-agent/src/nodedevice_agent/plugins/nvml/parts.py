@@ -160,10 +160,10 @@ def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> Plugin
     """With attributes of what a part is."""
     if isinstance(parts, MemorySettings):
         unused = (gpu.memory_bytes or 0) - count * parts.unit_bytes
-        more = {"unitBytes": str(parts.unit_bytes), "unusedBytes": str(unused)}
+        more, size = {"unitBytes": str(parts.unit_bytes), "unusedBytes": str(unused)}, f"{parts.unit_bytes >> 20}Mi"
     else:
-        more = {"replicas": str(parts.replicas)}
-    return replace(whole, attributes=tuple(sorted({**dict(whole.attributes), **more}.items())))
+        more, size = {"replicas": str(parts.replicas)}, f"1/{parts.replicas}"
+    return replace(whole, attributes=tuple(sorted({**dict(whole.attributes), **more}.items())), part_size=size)
 
 
 # -- requests --------------------------------------------------------------------------------------------------------------

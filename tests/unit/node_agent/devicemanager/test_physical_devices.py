@@ -43,6 +43,11 @@ def shared(scenario: Scenario, *parents: str) -> list[Effect]:
     return lists(scenario, UNITS, units(*parents), 2, SAME)
 
 
+def available(scenario: Scenario) -> dict[str, int]:
+    """By physical device."""
+    return {d.id: d.parts.available for d in scenario.snapshot().devices if d.parts is not None}
+
+
 def test_units_of_a_gpu_that_a_pod_holds_whole_are_there_when_it_ends() -> None:
     scenario = whole(A, B).run(pod("p", gpu=1))
     # the configuration has changed: the plugin lists one GPU whole no more, and the same one in units
@@ -85,8 +90,7 @@ def test_parts_of_another_size_are_there_when_those_of_the_old_one_are_free() ->
     again.connect()
     lists(again, GPU, units("a", "b", count=2), 1, SAME, "2Gi")
     shown = {device.id: device for device in again.snapshot().devices}
-    assert shown[held].parts is not None
-    assert shown[held].parts.available == 0
+    assert available(again)[held] == 0
     assert shown[held].reason == Reason.IN_OTHER_USE
     assert f"{GPU} in parts of 1Gi" in shown[held].message
     again.run(pod("q", gpu=2))
@@ -96,10 +100,7 @@ def test_parts_of_another_size_are_there_when_those_of_the_old_one_are_free() ->
     back.see(pod("p", gpu=3), pod("q", gpu=2))
     back.connect()
     lists(back, GPU, units("a", "b"), 1, SAME, "1Gi")
-    assert {device.id: device.parts and device.parts.available for device in back.snapshot().devices} == {
-        held: 1,
-        ({"a", "b"} - {held}).pop(): 0,
-    }
+    assert available(back) == {held: 1, ({"a", "b"} - {held}).pop(): 0}
     back.gone("q")
     assert back.snapshot().available == 5
 

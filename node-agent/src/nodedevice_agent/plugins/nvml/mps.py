@@ -39,15 +39,14 @@ def with_mps(made: ContainerAllocation, mps: MpsSettings, held: Sequence[HeldPar
     return replace(made, env={**made.env, **env}, mounts=(*made.mounts, *mounts))
 
 
-def _replicas(held: HeldParts) -> int:
-    return held.parts.replicas if isinstance(held.parts, SharesSettings) else 1
-
-
 def _percentage(held: HeldParts) -> int:
     """0 would be no limit."""
-    return max(1, 100 * held.count // _replicas(held))
+    return max(1, 100 * held.count // held.parts.replicas) if isinstance(held.parts, SharesSettings) else 100
 
 
 def _memory_mib(held: HeldParts) -> int:
     """0: unknown."""
-    return ((held.gpu.memory_bytes or 0) * held.count // _replicas(held)) >> _MIB_SHIFT
+    if not isinstance(held.parts, SharesSettings):
+        return 0
+    shared = max((held.gpu.memory_bytes or 0) - held.parts.reserve_bytes, 0)
+    return (shared * held.count // held.parts.replicas) >> _MIB_SHIFT

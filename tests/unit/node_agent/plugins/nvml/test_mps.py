@@ -28,6 +28,7 @@ def shares(replicas: int) -> SharesSettings:
     [
         ([HeldParts(T4, shares(4), 1)], "25", "0=3840M"),
         ([HeldParts(T4, shares(3), 1)], "33", "0=5120M"),
+        ([HeldParts(T4, SharesSettings(replicas=4, reserve="1Gi"), 1)], "25", "0=3584M"),
         # in the order in which CUDA numbers them; the percentage is one for all
         ([HeldParts(A100, shares(8), 1), HeldParts(T4, shares(4), 1)], "12", "0=3840M,1=10240M"),
         ([HeldParts(A100, shares(8), 3)], "37", "0=30720M"),

@@ -112,7 +112,7 @@ global___DeviceDetails = DeviceDetails
 
 @typing.final
 class PartRules(google.protobuf.message.Message):
-    """How parts of one physical device go together. The names are those of the NodeDevice."""
+    """How parts of one physical device go together. The words are those of the NodeDevice; a list with another word is refused."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -34,31 +34,34 @@ class PhysicalDevices:
             _note_part_sizes(resource)
         listed = _listed(naming)
         held = self._held(listed)
-        self._uses = {p: _decided(self._uses.get(p), uses, held.get(p, ())) for p, uses in listed.items()}
+        self._uses = {p: _decided(self._uses.get(p), uses, held.get(p, {})) for p, uses in listed.items()}
         return {resource.name for resource in self._resources.values() if self._hold_back(resource, held)}
 
-    def _hold_back(self, resource: Resource, held: Mapping[str, Collection[Use]]) -> bool:
+    def _hold_back(self, resource: Resource, held: Mapping[str, Mapping[Use, str]]) -> bool:
         """Whether that changed anything."""
         found: dict[str, str] = {}
         for parent, device_ids in resource.listed.by_parent.items():
             for device_id in device_ids:
                 use = _use(resource, resource.devices[device_id])
-                others = [other for other in held.get(parent, ()) if other != use]
-                if others or self._uses.get(parent, use) != use:
-                    found[device_id] = _text((others or [self._uses[parent]])[0])
+                others = [_text(other, name) for other, name in held.get(parent, {}).items() if other != use]
+                if others:
+                    found[device_id] = others[0]
+                elif self._uses.get(parent, use) != use:
+                    found[device_id] = _text(self._uses[parent], self._uses[parent][1])
         is_changed = found != resource.held_back
         resource.held_back = found
         return is_changed
 
-    def _held(self, listed: Mapping[str, object]) -> dict[str, set[Use]]:
-        """By physical device: the ways in which pods hold it, also where no plugin lists it so any more."""
-        found: dict[str, set[Use]] = {}
+    def _held(self, listed: Mapping[str, object]) -> dict[str, dict[Use, str]]:
+        """By physical device and use: the resource by which pods hold it, also where no plugin lists it so any more."""
+        found: dict[str, dict[Use, str]] = {}
         for resource in self._resources.values():
             for device_id in resource.holders:
                 device = resource.devices.get(device_id)
                 parent = resource.parent_of(device_id) if device is None else device.parent
                 if parent in listed:
-                    found.setdefault(parent, set()).add(_held_use(resource, device, parent, device_id))
+                    use = _held_use(resource, device, parent, device_id)
+                    found.setdefault(parent, {})[use] = resource.name
         return found
 
 
@@ -113,8 +116,8 @@ def _note_part_sizes(resource: Resource) -> None:
     resource.part_sizes = {parent: size for parent, size in sizes.items() if size}
 
 
-def _text(use: Use) -> str:
-    _, resource_name, size = use
+def _text(use: Use, resource_name: str) -> str:
+    size = use[2]
     return f"{resource_name} in parts of {size}" if size else resource_name
 
 

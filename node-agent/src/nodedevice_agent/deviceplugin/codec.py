@@ -66,7 +66,13 @@ def device_list(octets: bytes, known: ListedDevices = NO_DEVICES) -> ListedDevic
     message = api_pb2.ListAndWatchResponse.FromString(octets)
     details = _details(octets)
     plugin_message = _plain(details.message or details.reason, _MAX_MESSAGE)
-    rules = _part_rules(details.parts) if details.HasField("parts") else None
+    try:
+        # without parents the field is another vendor's
+        is_ours = not details.devices or any(device.parent for device in details.devices)
+        rules = _part_rules(details.parts) if details.HasField("parts") and is_ours else None
+    except ValueError as exc:
+        # given out by other rules, the parts could be of no use to a container
+        return ListedDevices({}, f"the device plugin's list is refused: {exc}")
     return accept(_devices(message, details), plugin_message, known, rules, _parents(details.parents))
 
 
@@ -92,17 +98,23 @@ def _details(octets: bytes) -> DeviceListDetails:
 
 
 def _part_rules(rules: device_details_pb2.PartRules) -> PartRules:
-    """A word that is unknown here counts as the default."""
+    """Raises ValueError for a word that is unknown here."""
     return PartRules(
-        _word(Placement.ANY, rules.placement),
-        _word(Choice.BINPACK, rules.choice),
-        _word(PodPlacement.ANY, rules.containers),
-        _word(Advertise.SUM, rules.advertise),
+        _word("placement", Placement.ANY, rules.placement),
+        _word("choice", Choice.BINPACK, rules.choice),
+        _word("containers", PodPlacement.ANY, rules.containers),
+        _word("advertise", Advertise.SUM, rules.advertise),
     )
 
 
-def _word(default: _Word, word: str) -> _Word:
-    return next((known for known in type(default) if known == word), default)
+def _word(rule: str, default: _Word, word: str) -> _Word:
+    if not word:
+        return default
+    try:
+        return type(default)(word)
+    except ValueError:
+        known = ", ".join(type(default))
+        raise ValueError(f"its rule {rule} for parts is {_plain(word, 40)!a}, and must be one of {known}") from None
 
 
 def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:

@@ -11,7 +11,7 @@ from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.deviceplugin.codec import allocate_details, device_list, truncated, with_edits
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
-from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails
+from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails, PartRules
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 DEVICES = 1
@@ -175,3 +175,12 @@ def test_attributes_are_bounded_over_all_devices() -> None:
     listed = device_list(DeviceListDetails(devices=details).SerializeToString())
     shown = [len(device.attributes) for device in listed.devices.values()]
     assert shown == [32] * 4096 + [0] * 104
+
+
+def test_a_list_with_an_unknown_rule_for_parts_is_refused() -> None:
+    rules = DeviceListDetails(parts=PartRules(placement="sameparent", choice="Spread")).SerializeToString()
+    found = device_list(sent(PluginDevice("a-0", parent="a")) + rules)
+    assert found.devices == {}
+    assert "placement for parts is 'sameparent', and must be one of Any, SameParent, DistinctParents" in found.id_error
+    # without parents the field is another vendor's
+    assert set(device_list(sent(PluginDevice("a-0")) + rules).devices) == {"a-0"}

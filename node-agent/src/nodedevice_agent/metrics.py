@@ -12,7 +12,7 @@ from nodedevice_common import http_server
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
-from nodedevice_agent.devicemanager.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.errors import AgentSettingsError
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.topology import Hint, Hints, hints
-from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.conformance.oracle.conftest import Both
 from tests.oracle.steps import Admit, Ctr, Dev, Machine

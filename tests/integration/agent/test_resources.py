@@ -168,7 +168,7 @@ async def test_a_deleted_object_is_created_again(node: AgentNode) -> None:
 async def test_the_deletion_of_an_object_sticks_once_its_plugin_is_gone(
     agent_node: AgentNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurry = "from nodedevice_agent.devicemanager import resource\nresource.STOP_GRACE_PERIOD_SECONDS = 0.5\n"
+    hurry = "from nodedevice_agent.devicemanager.resources import resource\nresource.STOP_GRACE_PERIOD_SECONDS = 0.5\n"
     (tmp_path / "sitecustomize.py").write_text(hurry)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     agent_node.start_agent()

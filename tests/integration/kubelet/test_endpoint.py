@@ -6,7 +6,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.backend import MAX_LIST_BYTES, endpoint_name
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory

@@ -15,7 +15,7 @@ import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
-from nodedevice_agent.devicemanager.devices import MAX_DEVICES, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, ListedDevices
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES, PluginConnection
 from nodedevice_agent.errors import PluginFailed

@@ -28,9 +28,9 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     PluginSocket,
     by_numa,
 )
-from nodedevice_agent.devicemanager.cordons import Cordons
-from nodedevice_agent.devicemanager.devices import MAX_NUMA_NODE, is_valid_id
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
+from nodedevice_agent.devicemanager.resources.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE, is_valid_id
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
 

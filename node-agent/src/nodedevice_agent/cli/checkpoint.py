@@ -22,7 +22,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     CheckpointCorrupt,
 )
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, EditConflict, merged
-from nodedevice_agent.devicemanager.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.deviceplugin.codec import with_edits
 
 _file = click.argument("file", type=click.Path(path_type=Path))

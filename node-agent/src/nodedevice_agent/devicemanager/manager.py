@@ -17,15 +17,15 @@ from nodedevice_agent.devicemanager.allocation.container_edits import AllocateRe
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, Reallocations
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.topology import Topology
-from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
-from nodedevice_agent.devicemanager.list_limit import within_limit
-from nodedevice_agent.devicemanager.physical_devices import PhysicalDevices
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.releasing import Releasing
-from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions
-from nodedevice_agent.devicemanager.resource_table import ResourceTable
+from nodedevice_agent.devicemanager.resources.devices import ListedDevices
+from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
+from nodedevice_agent.devicemanager.resources.list_limit import within_limit
+from nodedevice_agent.devicemanager.resources.physical_devices import PhysicalDevices
+from nodedevice_agent.devicemanager.resources.resource import EndpointState, PluginOptions
+from nodedevice_agent.devicemanager.resources.resource_table import ResourceTable
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
 

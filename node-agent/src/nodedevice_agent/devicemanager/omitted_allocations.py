@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 # instead of UIDs, until the pods of the node are known
 PODS_NOT_SYNCED = frozenset({""})

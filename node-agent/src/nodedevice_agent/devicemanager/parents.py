@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 @dataclass(frozen=True, slots=True)

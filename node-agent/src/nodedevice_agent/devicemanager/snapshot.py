@@ -13,13 +13,13 @@ from nodedevice_api.parts import PartRules
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
-from nodedevice_agent.devicemanager.cordons import NO_CORDONS
-from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.omitted_allocations import room
 from nodedevice_agent.devicemanager.parents import ParentView, PartCounts, parent_views
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
+from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import EndpointState, PluginOptions, Resource
 
 # With more devices than this, only noteworthy ones (not healthy, cordoned, held) are shown one by one, so the cost of a snapshot
 # does not grow with the length of the list. While no plugin is connected, none is healthy, which the endpoint's state says once for

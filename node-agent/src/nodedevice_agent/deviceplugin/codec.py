@@ -23,7 +23,9 @@ from nodedevice_agent.devicemanager.allocation.container_edits import (
     ContainerMount,
     DeviceFile,
 )
-from nodedevice_agent.devicemanager.devices import (
+from nodedevice_agent.devicemanager.effects import CallAllocate
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources.devices import (
     MAX_DEVICES,
     MAX_NUMA_NODE,
     MAX_NUMA_NODES,
@@ -33,8 +35,6 @@ from nodedevice_agent.devicemanager.devices import (
     accept,
     is_valid_id,
 )
-from nodedevice_agent.devicemanager.effects import CallAllocate
-from nodedevice_agent.devicemanager.pods import Pod
 
 HEALTHY = "Healthy"
 

@@ -24,8 +24,8 @@ from nodedevice_common.pacing import TokenBucket
 from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.holdings import Holding
-from nodedevice_agent.devicemanager.devices import NO_DEVICES, ListedDevices
-from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
+from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
 from nodedevice_agent.errors import PluginFailed

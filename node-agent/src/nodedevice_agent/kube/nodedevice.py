@@ -17,7 +17,7 @@ from typing import Protocol
 from nodedevice_api.names import Reason, node_device_name
 
 from nodedevice_agent import __version__, metrics
-from nodedevice_agent.devicemanager.cordons import NO_CORDONS
+from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError

@@ -15,7 +15,7 @@ from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
 from nodedevice_api.parts import Advertise, PartRules
 
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, AllocationView, DeviceView, PendingView, Snapshot
 from nodedevice_agent.kube import parts
 from nodedevice_agent.kube.observed import Json

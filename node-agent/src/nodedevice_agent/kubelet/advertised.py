@@ -13,7 +13,7 @@ from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.selection import Selection, select
 from nodedevice_agent.devicemanager.allocation.topology import Topology, hints, merge
-from nodedevice_agent.devicemanager.resource import PluginOptions, Resource
+from nodedevice_agent.devicemanager.resources.resource import PluginOptions, Resource
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa, each_device_once
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 @dataclass(frozen=True, slots=True)

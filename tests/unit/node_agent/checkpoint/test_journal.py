@@ -18,7 +18,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     JournalMark,
     PluginSocket,
 )
-from nodedevice_agent.devicemanager.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 

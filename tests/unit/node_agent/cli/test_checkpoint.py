@@ -12,7 +12,7 @@ from nodedevice_agent.__main__ import main
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.checkpoint.writer import CheckpointStore
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, PluginSocket
-from nodedevice_agent.devicemanager.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 

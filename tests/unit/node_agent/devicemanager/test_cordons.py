@@ -2,9 +2,9 @@
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.cordons import NO_CORDONS, Cordons
-from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordons
+from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.kube.observed import cordons_of
 from nodedevice_agent.kubelet.mirror import Mirror
 

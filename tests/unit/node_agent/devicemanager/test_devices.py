@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.devices import MAX_DEVICES, MAX_ID_CHARACTERS, NO_DEVICES, Device, accept
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, MAX_ID_CHARACTERS, NO_DEVICES, Device, accept
 
 SICK = False
 

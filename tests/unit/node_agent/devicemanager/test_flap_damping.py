@@ -5,9 +5,9 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.devices import NO_DEVICES, Device, ListedDevices, accept
-from nodedevice_agent.devicemanager.flap_damping import FlapDamping, FlapDampingLimits
-from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, accept
+from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
+from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.podresources.view import allocatable
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, device_ids, pod, published

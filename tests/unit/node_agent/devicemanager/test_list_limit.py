@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager import list_limit
+from nodedevice_agent.devicemanager.resources import list_limit
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids, pod, status
 from tests.unit.node_agent.kube import crd_rules

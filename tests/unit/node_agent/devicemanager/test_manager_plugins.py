@@ -1,9 +1,9 @@
 """Plugins register, list, disconnect and return: which devices count, which connection is used, when a resource is gone."""
 
 import pytest
-from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import EndpointState, PluginOptions
 from nodedevice_agent.devicemanager.snapshot import is_settling
 
 from tests.unit.node_agent.devicemanager.scenario import (

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 from nodedevice_api.parts import PartRules

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import PartRules, Placement, part_id
 

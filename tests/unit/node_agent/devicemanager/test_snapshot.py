@@ -1,8 +1,8 @@
 """The numbers of a resource at one moment, and which devices are shown one by one."""
 
 import pytest
-from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.snapshot import MAX_FULL_LIST, snapshot
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, container, device_ids, init, pod

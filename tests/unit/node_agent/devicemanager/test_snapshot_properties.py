@@ -6,8 +6,8 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.devices import Device, ListedDevices
-from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
+from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.snapshot import MAX_UNHEALTHY_NAMED, Snapshot, snapshot
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
-from nodedevice_agent.devicemanager.devices import Device, ListedDevices
 from nodedevice_agent.devicemanager.effects import CallAllocate
+from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 from nodedevice_agent.deviceplugin.codec import allocate_details, device_list, truncated, with_edits
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice

@@ -11,7 +11,7 @@ from typing import cast
 import grpc
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
-from nodedevice_agent.devicemanager.devices import MAX_DEVICES, Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, Device, ListedDevices
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES

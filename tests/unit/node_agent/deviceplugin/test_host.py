@@ -12,10 +12,10 @@ import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_SOCKET
+from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
 from nodedevice_agent.kube import client, contention, informer

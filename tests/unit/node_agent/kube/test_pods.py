@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.devicemanager.cordons import Cordons
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings
+from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject
 from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
 

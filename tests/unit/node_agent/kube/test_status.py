@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, snapshot
 from nodedevice_agent.kube.status import (
     MAX_ALLOCATIONS,

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.kube.status import is_loss
 from nodedevice_api.parts import PartRules, Placement, part_id
 

@@ -2,8 +2,8 @@
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.devices import Device, accept
-from nodedevice_agent.devicemanager.resource import PluginOptions, Resource
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.resource import PluginOptions, Resource
 from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, PodResourcesRow, attribute
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, init, pod

@@ -1,8 +1,8 @@
 """The PodResources view of pods and devices: the kubelet's entries, one by one."""
 
 import pytest
-from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.pods import ContainerKind
+from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.podresources import view as pod_resources
 from nodedevice_agent.podresources.view import ContainerDevices, DeviceOnNode, PodDevices
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
-from nodedevice_agent.devicemanager.cordons import Cordons
-from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.resources.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 

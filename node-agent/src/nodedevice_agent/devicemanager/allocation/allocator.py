@@ -24,7 +24,7 @@ from nodedevice_agent.devicemanager.effects import (
     UnknownResource,
 )
 from nodedevice_agent.devicemanager.pods import DeviceRequest, Pod
-from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 class Allocator:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
 
-from nodedevice_agent.devicemanager.devices import Device, ListedDevices, part_number
 from nodedevice_agent.devicemanager.pods import ContainerKind
+from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, part_number
 
 # Of a search for a plan: physical devices examined, and containers. It ends within a few milliseconds.
 _MAX_EXAMINED = 2000

@@ -22,7 +22,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import AllocateRe
 from nodedevice_agent.devicemanager.allocation.parts import Misfit, Need, Parents, misfit_message
 from nodedevice_agent.devicemanager.allocation.selection import Selection, select
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest, Pod
-from nodedevice_agent.devicemanager.resource import EndpointState, Resource
+from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.resources.devices import Device
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from itertools import combinations
 from nodedevice_agent.devicemanager.allocation.parts import to_align
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
 from nodedevice_agent.devicemanager.allocation.selection import near_count
-from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest
-from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 # Every set of nodes is examined, so their number has the kubelet's bound.
 MAX_NUMA_NODES = 8

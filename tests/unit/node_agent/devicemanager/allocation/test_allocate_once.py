@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.effects import SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 
 from tests.unit.node_agent.devicemanager.scenario import (

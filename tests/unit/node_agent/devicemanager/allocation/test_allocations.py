@@ -2,7 +2,7 @@
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook, by_numa
-from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by
 

@@ -7,7 +7,7 @@ import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.effects import CallPreStart, Effect, SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import (

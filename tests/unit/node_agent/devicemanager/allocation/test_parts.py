@@ -3,8 +3,8 @@
 import pytest
 from nodedevice_agent.devicemanager.allocation.parts import Misfit, Need, Parents, Parts
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
-from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement, parent_and_number
 

@@ -4,9 +4,9 @@ Rows follow the kubelet's own table, where it has one; the intended difference i
 """
 
 import pytest
-from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,

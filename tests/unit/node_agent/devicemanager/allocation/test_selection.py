@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.selection import select
-from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology import on
 

@@ -18,7 +18,7 @@ from nodedevice_agent.devicemanager.allocation.topology import (
     hints,
     merge,
 )
-from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.resources.devices import Device
 
 TWO = (0, 1)
 ONLY_0, ONLY_1, BOTH = 0b01, 0b10, 0b11

@@ -10,7 +10,7 @@ from collections.abc import KeysView
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from nodedevice_agent.devicemanager.devices import Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from enum import Enum
 from nodedevice_api.names import ALL_DEVICES
 from nodedevice_api.parts import parent_and_number
 
-from nodedevice_agent.devicemanager.devices import NO_DEVICES, ListedDevices
-from nodedevice_agent.devicemanager.flap_damping import FlapDamping, FlapDampingLimits
+from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
+from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
 
 STOP_GRACE_PERIOD_SECONDS = 300.0
 

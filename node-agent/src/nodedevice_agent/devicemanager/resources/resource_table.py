@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.cordons import NO_CORDONS, Cordons
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
-from nodedevice_agent.devicemanager.resource import EndpointState, Resource
+from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordons
+from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
+from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 
 # After a restart, how long the last published numbers stay while plugins have not listed their devices yet.
 SETTLE_SECONDS = 10.0

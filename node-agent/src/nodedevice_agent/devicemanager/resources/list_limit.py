@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from nodedevice_agent.devicemanager.devices import MAX_DEVICES, ListedDevices, refused
-from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, ListedDevices, refused
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 # A list of up to so many counts, but is not refused: others that list far more must not stop a plugin. For the most plugins that an
 # agent accepts, half of the bound.

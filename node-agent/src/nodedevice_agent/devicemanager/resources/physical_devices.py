@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from nodedevice_api.parts import parent_and_number
 
-from nodedevice_agent.devicemanager.devices import Device
-from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 # A word, the name of the resource (that of instances is empty), and the size of parts.
 Use = tuple[str, str, str]

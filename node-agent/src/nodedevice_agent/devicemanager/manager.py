@@ -18,6 +18,7 @@ from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, 
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.kubelet_requests import KubeletRequests
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.releasing import Releasing
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
@@ -63,8 +64,8 @@ class DeviceManager:
         self._waits_for_runtime = waits_for_runtime
         # every pod of this node that has not ended, with or without devices; without unproven mirror pods
         self.pods: dict[str, Pod] = {}
-        # by UID of one of these pods: the requests (container, resource name) that the kubelet has met, which the Pod above lacks
-        self._met_by_kubelet: dict[str, frozenset[tuple[str, str]]] = {}
+        # of these pods: what the kubelet has met, which the Pod above lacks
+        self._kubelet_requests = KubeletRequests(self._table, self.book)
         self._static_pods = StaticPods(checkpoint.static_pods if checkpoint is not None else ())
         self._releasing = Releasing(self.book)
         tickets = count(1)
@@ -217,8 +218,7 @@ class DeviceManager:
     def _pod_known(self, pod: Pod, now: float) -> list[Effect]:
         if pod.has_ended:
             return self.pod_gone(pod.uid_in_api, now)
-        if pod.uid in self._met_by_kubelet:
-            pod = pod.without(self._met_by_kubelet[pod.uid])
+        pod = self._kubelet_requests.without(pod)
         if self.pods.get(pod.uid) == pod:
             return []
         is_first_sight = pod.uid not in self.pods
@@ -243,7 +243,7 @@ class DeviceManager:
 
     def _pod_over(self, pod_uid: str, now: float) -> list[Effect]:
         pod = self.pods.pop(pod_uid, None)
-        self._met_by_kubelet.pop(pod_uid, None)
+        self._kubelet_requests.forget(pod_uid)
         effects = self._releasing.awaited_by(pod) if pod is not None else []
         effects += self.allocator.pod_ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
         effects += self.allocate_once.forget(pod_uid)
@@ -267,18 +267,8 @@ class DeviceManager:
         plugin serves here, and for what is allocated here.
         """
         pod = self.pods.get(pod_uid)
-        if pod is None or pod_uid in self.allocator.in_progress:
+        if pod is None or pod_uid in self.allocator.in_progress or not self._kubelet_requests.add(pod, requests):
             return []
-        met = {
-            (request.container, request.resource_name)
-            for request in pod.device_requests
-            if (request.container, request.resource_name) in requests
-            and self._table.is_disconnected(request.resource_name)
-            and self.book.of(pod_uid, request.container, request.resource_name) is None
-        }
-        if not met:
-            return []
-        self._met_by_kubelet[pod_uid] = self._met_by_kubelet.get(pod_uid, frozenset()) | met
         return [*self.allocator.pod_terminating(pod_uid), *self._pod_known(pod, now)]
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:

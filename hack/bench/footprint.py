@@ -87,7 +87,7 @@ def many_devices(stack: Stack, devices: Observer) -> dict[str, Result]:
 def parts(stack: Stack, devices: Observer, agent_rss: float) -> dict[str, Result]:
     """Eight devices of 80 parts, on a node with 110 pods. agent_rss: in MiB, of an agent with eight whole devices and as many pods.
 
-    parts_rss: what the parts add to that. parts_cpu: the agent's CPU time for a pod that comes or goes, status written and seen.
+    parts_rss: what the parts add to that. parts_cpu: the agent's CPU time for a pod that comes, status written and seen.
     parts_status_40, parts_status_110: the agent's part of the status as JSON, in KiB, with so many pods that hold some.
     """
     agent = _process(stack.agents[NODE_PARTS])

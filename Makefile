@@ -100,12 +100,12 @@ test: setup ## All tests: test-1 and test-2 side by side, as tests mostly wait; 
 .PHONY: test-1
 test-1: setup ## One half: each part by itself, fast tests first; chart, dashboards, crashes (with a control plane, built once)
 	$(BIN)/pytest --durations=25 tests/unit tests/conformance tests/nvml tests/robustness/fuzz tests/hack tests/chart tests/monitoring \
-	  tests/robustness/crash tests/integration/crds tests/integration/deviceplugin
+	  tests/robustness/crash tests/integration/crds tests/integration/deviceplugin tests/integration/nvml tests/integration/operator/bad_input
 
 .PHONY: test-2
 test-2: setup ## The other half: both programs on a control plane of its own; demos, pages
 	$(BIN)/pytest --durations=25 tests/integration tests/e2e --ignore tests/integration/crds --ignore tests/integration/deviceplugin \
-	  --ignore tests/e2e/real_node --ignore tests/e2e/chart
+	  --ignore tests/integration/nvml --ignore tests/integration/operator/bad_input --ignore tests/e2e/real_node --ignore tests/e2e/chart
 
 .PHONY: e2e
 e2e: setup ## From nothing, as root: `helm install` with our images, then pods on a real node: containerd, kubelet (E2E_ROUNDS; E2E_REQUIRED=1: no skips)

@@ -46,6 +46,7 @@ from nodedevice_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # Our name among kopf's peers, of which there are none. Unnamed it would ask for its user's name, and an image's number has none.
 _PEER: Final[Any] = "nodedevice-operator"
 _BEAT_SECONDS: Final = 1.0
@@ -136,7 +137,8 @@ class Operator:
         Raises OperatorSettingsError when the HTTP address cannot be had, StaleWatch for a watch that
         does not deliver what the API server has, and TaskEnded for what can only be a bug.
         """
-        self._take_signals()
+        # kopf takes them for itself while it starts; one that comes before they are ours again waits, and no thread takes it
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         host, port = self._health.serve(self._settings.http_endpoint, self._metrics.registry, self._protection())
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
         life = kopf.operator(
@@ -151,6 +153,7 @@ class Operator:
         try:
             await asyncio.wait([self._kopf])
         finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             # again, for a signal that came before kopf had started everything
             await self._clean_up()
             # not sooner: a request of kopf that is still running would fail, and that would look like a failure of kopf
@@ -177,8 +180,10 @@ class Operator:
             raise OperatorSettingsError("metricsAuthentication", str(exc)) from exc
 
     def _take_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """Back from kopf, which would stop as well, but without a trace of whether a signal or its own failure was the cause."""
+        for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -189,8 +194,8 @@ class Operator:
         return registry
 
     async def _start(self, **_: Any) -> None:
-        # back from kopf, which would stop as well, but without a trace of whether a signal or its own failure was the cause
-        self._take_signals()
+        # kopf takes the signals when it has created its tasks, and this is one of them
+        asyncio.get_running_loop().call_soon(self._take_signals)
         for name, work in self._tasks().items():
             task = asyncio.create_task(work, name=name)
             task.add_done_callback(self._task_ended)

@@ -137,6 +137,7 @@ class Operator:
         Raises OperatorSettingsError when the HTTP address cannot be had, StaleWatch for a watch that
         does not deliver what the API server has, and TaskEnded for what can only be a bug.
         """
+        self._take_signals()
         # kopf takes them for itself while it starts; one that comes before they are ours again waits, and no thread takes it
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         host, port = self._health.serve(self._settings.http_endpoint, self._metrics.registry, self._protection())
@@ -153,7 +154,7 @@ class Operator:
         try:
             await asyncio.wait([self._kopf])
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            self._take_signals()
             # again, for a signal that came before kopf had started everything
             await self._clean_up()
             # not sooner: a request of kopf that is still running would fail, and that would look like a failure of kopf

@@ -136,6 +136,7 @@ def schema() -> dict[str, Any]:
     made: dict[str, Any] = yaml.safe_load(SOURCE.read_text(encoding="utf-8"))
     for program, settings in PROGRAMS.items():
         made["$defs"] |= _definitions(program, settings)
+    made["$defs"]["resourceName"] = {"type": "string"} | _RESOURCE_NAME
     made["properties"] = _with_settings(made["properties"])
     return made
 

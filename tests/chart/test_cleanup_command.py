@@ -15,6 +15,7 @@ from lightkube.types import PatchType
 from nodedevice_api import names
 from nodedevice_operator.__main__ import main as operator_main
 from nodedevice_operator.cli import cleanup as cleanup
+from nodedevice_operator.cli.api import SCHEDULERS
 from nodedevice_operator.objects.node import TAINT
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
@@ -170,7 +171,9 @@ def test_an_operator_elsewhere_holds_it_up(
 
 
 def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook: Command) -> None:
-    manifests = [each for each in render_chart() if each["kind"] in {"DaemonSet", "Deployment", "ConfigMap"}]
+    values = {"scheduler": {"enabled": True, "managedResources": [GPU]}}
+    workloads = {"DaemonSet", "Deployment", "ConfigMap"}
+    manifests = [each for each in render_chart(values) if each["kind"] in workloads or is_scheduler_account(each)]
     with ExitStack() as undo:
         installed.apply(yaml.safe_dump_all([*manifests, FAILED_TEST]))
         undo.callback(installed.kubectl, "delete", "--ignore-not-found", "-f", "-", stdin=yaml.safe_dump_all(manifests))
@@ -179,15 +182,19 @@ def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook:
             found = installed.client.list(Pod, namespace=SYSTEM_NAMESPACE)
             return [pod for pod in found if pod.status and pod.status.phase == "Running"]
 
-        wait_until(lambda: len(pods()) >= 3, "agents and operators run", 30)
+        wait_until(lambda: len(pods()) >= 5, "agents, operators and schedulers run", 30)
+        for lease in SCHEDULERS:
+            installed.apply(json.dumps(a_lease(lease)))
         status, printed = as_hook(*UNINSTALL)
         assert status == 0, printed
-        assert printed.splitlines()[:3] == [
+        assert printed.splitlines()[:4] == [
             "deleted deployments nodedevice-operator",
+            "deleted deployments nodedevice-scheduler",
             "deleted daemonsets nodedevice-agent",
             "deleted pods nodedevice-check",
         ]
         assert pods() == []
+        assert listed(installed, "leases", "-n", SYSTEM_NAMESPACE) == set()
         assert "nodedevice-check" not in listed(installed, "pods", "-n", SYSTEM_NAMESPACE)
 
 
@@ -260,6 +267,19 @@ def test_of_nodes_it_may_write_no_more_than_an_operator(
         account.patch(kind, node.name, content, patch_type=PatchType.MERGE)
     assert refused.value.status.code == 403
     assert sentence in str(refused.value.status.message)
+
+
+def is_scheduler_account(manifest: dict[str, Any]) -> bool:
+    return (manifest["kind"], manifest["metadata"]["name"]) == ("ServiceAccount", "nodedevice-scheduler")
+
+
+def a_lease(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": SYSTEM_NAMESPACE},
+        "spec": {"holderIdentity": "somebody"},
+    }
 
 
 def a_pod_device(node: str) -> dict[str, Any]:

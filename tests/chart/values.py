@@ -152,6 +152,46 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
             "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
         }
     },
+    "a second scheduler": {
+        "scheduler": {"enabled": True, "managedResources": ["aliyun.com/gpu-mem", "example.com/gpu"]},
+        "networkPolicies": {"enabled": True},
+        "metrics": {"authentication": "token"},
+    },
+    "a second scheduler, otherwise": {
+        "scheduler": {
+            "enabled": True,
+            "managedResources": ["aliyun.com/gpu-mem"],
+            "schedulerName": "of-ours",
+            "image": {"repository": "registry.example.com/kube-scheduler", "digest": DIGEST},
+            "replicas": 1,
+            "policy": "spread",
+            "weight": 3,
+            "httpTimeout": "1500ms",
+            "clientConnection": {"qps": 50, "burst": 100},
+            "extender": {"httpPort": 10002, "resources": {}},
+            "resources": {"limits": {"cpu": 2}},
+            "affinity": {"podAntiAffinity": {}},
+            "env": [{"name": "LANG", "value": "C"}],
+            "podAnnotations": {"example.com/note": "a"},
+            "podLabels": {"team": "a"},
+            "priorityClassName": "",
+        },
+        "image": {"pullSecrets": ["a"]},
+        "admission": {"scheduler": False},
+    },
+    "an extender for the cluster's scheduler": {
+        "scheduler": {"service": True, "managedResources": ["aliyun.com/gpu-mem"], "clusterIP": "10.96.0.77"},
+        "networkPolicies": {"enabled": True},
+    },
+    "an extender with a certificate of one's own": {
+        "scheduler": {
+            "service": True,
+            "managedResources": ["aliyun.com/gpu-mem"],
+            "replicas": 1,
+            "tls": {"certificate": "of-ours", "clientNames": ["scheduler.example.com"]},
+        },
+        "metrics": {"certificate": "of-ours-too"},
+    },
     "Leases elsewhere": {"agents": {"leaseNamespace": "leases-of-agents"}},
     "part of another chart": {"global": {"anything": {"at": "all"}}},
 }

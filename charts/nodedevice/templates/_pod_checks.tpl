@@ -4,14 +4,14 @@ installed, or the program would not start with it. Nothing is rendered here.
 */}}
 
 {{/*
-Environment variables. Call with (dict "at" "agents" "env" .Values.agents.env).
+Environment variables. Call with (dict "at" "agents" "env" .Values.agents.env), and "config" where the settings are not in agents.config.
 */}}
 {{- define "nodedevice.check.env" -}}
 {{- $seen := list -}}
 {{- range $each := .env -}}
 {{- if hasPrefix "NODEDEVICE_" $each.name -}}
 {{- $setting := trimPrefix "NODEDEVICE_" $each.name | lower | camelcase | untitle -}}
-{{- fail (printf "%s.env: %s is a setting of the program: set %s.config.%s instead; what is not known there is for the chart to decide" $.at $each.name $.at $setting) -}}
+{{- fail (printf "%s.env: %s is a setting of the program: set %s.%s instead; what is not known there is for the chart to decide" $.at $each.name ($.config | default (printf "%s.config" $.at)) $setting) -}}
 {{- end -}}
 {{- if has $each.name $seen -}}
 {{- fail (printf "%s.env: %s is there twice: keep one" $.at $each.name) -}}

@@ -17,10 +17,12 @@ DAEMON_SET: Final = "daemonsets"
 POD: Final = "pods"
 # of `helm test`: Helm keeps one that failed, so that its log can be read, and does not delete it at the uninstall
 CHECK_POD: Final = "nodedevice-check"
+# the Deployments of the second scheduler and of the extender alone, and the Leases that theirs elect by
+SCHEDULERS: Final = ("nodedevice-scheduler", "nodedevice-extender")
 
 _APPS: Final = "/apis/apps/v1/namespaces"
 _WORKLOADS: Final = {DEPLOYMENT: _APPS, DAEMON_SET: _APPS, POD: "/api/v1/namespaces"}
-_OURS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator)"
+_OURS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator,scheduler,extender)"
 
 _NODE_DEVICES: Final = f"{OWN}/{names.NODE_DEVICES}"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
@@ -104,9 +106,9 @@ class LeftoversApi(Requests):
         """Delete every Lease of that namespace, which holds nothing but the agents'."""
         await existed(self._client.request("DELETE", "leases", f"{_LEASES}/{path_segment(namespace)}/leases"))
 
-    async def delete_operator_lease(self, namespace: str) -> None:
-        """Delete the operators' Lease, if it still exists."""
-        path = f"{_LEASES}/{path_segment(namespace)}/leases/{names.OPERATOR_LEASE}"
+    async def delete_leader_lease(self, namespace: str, name: str) -> None:
+        """Delete the Lease by which several elect one, if it still exists."""
+        path = f"{_LEASES}/{path_segment(namespace)}/leases/{path_segment(name)}"
         await existed(self._client.request("DELETE", "leases", path))
 
     async def delete_namespace(self, name: str) -> bool:

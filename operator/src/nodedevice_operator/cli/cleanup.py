@@ -18,7 +18,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.cli import progress as command
-from nodedevice_operator.cli.api import CHECK_POD, DAEMON_SET, DEPLOYMENT, POD, LeftoversApi, WorkloadsApi
+from nodedevice_operator.cli.api import CHECK_POD, DAEMON_SET, DEPLOYMENT, POD, SCHEDULERS, LeftoversApi, WorkloadsApi
 from nodedevice_operator.cli.crds import NAMES, CrdApi
 from nodedevice_operator.errors import Conflict, NotFound, StillLed
 from nodedevice_operator.kube import credentials
@@ -130,16 +130,19 @@ class Cleanup:
             await election.end(lambda: self.fenced.settle(_SETTLE_SECONDS))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await self.progress.retrying(partial(LeftoversApi(self.free).delete_operator_lease, self.scope.namespace))
+        for lease in (names.OPERATOR_LEASE, *SCHEDULERS):
+            delete = LeftoversApi(self.free).delete_leader_lease
+            await self.progress.retrying(partial(delete, self.scope.namespace, lease))
 
     async def _delete_workloads(self) -> None:
         scope = self.scope
         workloads = WorkloadsApi(self.free, scope.namespace)
-        for kind, name in ((DEPLOYMENT, scope.deployment), (DAEMON_SET, scope.daemon_set), (POD, CHECK_POD)):
+        deployments = [(DEPLOYMENT, name) for name in (scope.deployment, *SCHEDULERS)]
+        for kind, name in (*deployments, (DAEMON_SET, scope.daemon_set), (POD, CHECK_POD)):
             self.progress.step = f"deleting {kind} {name}"
             if await self.progress.retrying(partial(workloads.delete, kind, name)):
                 click.echo(f"deleted {kind} {name}")
-        self.progress.step = "waiting until the pods of agents and operators have ended"
+        self.progress.step = "waiting until the pods of agents, operators and schedulers have ended"
         try:
             async with asyncio.timeout(_PODS_SECONDS):
                 await self.progress.until(partial(_pods_left, workloads))

@@ -1,0 +1,333 @@
+"""What the chart renders for the extender, beside a scheduler of its own and alone: configuration, certificates, notes."""
+
+import base64
+import json
+import ssl
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, render_chart
+from tests.chart.values import DIGEST, VALUE_SETS, manifests, refusal
+
+pytestmark = pytest.mark.cluster
+
+Values = dict[str, Any]
+Helm = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SECOND, ALONE = "a second scheduler", "an extender for the cluster's scheduler"
+VERBS = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "bindVerb": "bind", "preemptVerb": "preempt"}
+
+
+def scheduler(**more: Any) -> Values:
+    return {"scheduler": {"enabled": True, "managedResources": ["aliyun.com/gpu-mem"], **more}}
+
+
+def found(rendered: list[Values], kind: str, name: str) -> Values:
+    [one] = [each for each in rendered if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return one
+
+
+def containers(rendered: list[Values], name: str) -> dict[str, Values]:
+    pod = found(rendered, "Deployment", name)["spec"]["template"]["spec"]
+    return {each["name"]: each for each in pod["containers"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (scheduler(service=True), "scheduler.enabled and scheduler.service are both true: the first installs a second"),
+        (scheduler(managedResources=[]), "scheduler.managedResources is empty: name the resources with parts"),
+        (
+            {"scheduler": {"service": True}},
+            "scheduler.managedResources is empty: name the resources with parts that the extender is asked about",
+        ),
+        (
+            scheduler(managedResources=["kubernetes.io/gpu"]),
+            "scheduler.managedResources: kubernetes.io/gpu: names in kubernetes.io are reserved",
+        ),
+        (scheduler(managedResources=["gpu"]), "at '/scheduler/managedResources/0': 'gpu' does not match"),
+        (scheduler(schedulerName="default-scheduler"), "scheduler.schedulerName is default-scheduler, which is the"),
+        (scheduler(policy="pack"), "at '/scheduler/policy': value must be one of 'binpack', 'spread'"),
+        (scheduler(weight=0), "at '/scheduler/weight': minimum"),
+        (scheduler(httpTimeout="5"), "at '/scheduler/httpTimeout': '5' does not match pattern"),
+        (scheduler(clientConnection={"qps": 0}), "at '/scheduler/clientConnection/qps': minimum"),
+        (scheduler(replicas=0), "at '/scheduler/replicas': minimum"),
+        (scheduler(tls={"clientNames": []}), "at '/scheduler/tls/clientNames': minItems"),
+        (scheduler(clusterIP="extender.local"), "at '/scheduler/clusterIP': 'extender.local' does not match"),
+        (scheduler(server=True), "at '/scheduler': additional properties 'server' not allowed"),
+        (
+            scheduler(env=[{"name": "NODEDEVICE_LOG_LEVEL", "value": "debug"}]),
+            "NODEDEVICE_LOG_LEVEL is a setting of the program: set scheduler.extender.config.logLevel instead",
+        ),
+        (
+            scheduler(extender={"resources": {"limits": {"memory": "64Mi"}}}),
+            "scheduler.extender.resources.limits.memory is 64Mi, less than scheduler.extender.resources.requests.memory",
+        ),
+    ],
+)
+def test_refuses(values: Values, sentence: str) -> None:
+    assert sentence in refusal(values)
+
+
+@pytest.mark.parametrize(
+    ("version", "tag"),
+    [
+        ("v1.37.1", "v1.37.1"),
+        ("v1.33.4-gke.1036000", "v1.33.4"),
+        ("v1.33.4+k3s1", "v1.33.4"),
+        ("v1.34.2-eks-0123abc", "v1.34.2"),
+        ("v1.38.0-rc.1", "v1.38.0-rc.1"),
+    ],
+)
+def test_the_second_scheduler_is_of_the_clusters_version(version: str, tag: str, helm: Helm, tmp_path: Path) -> None:
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(scheduler()))
+    done = helm("template", "nodedevice", str(CHART), "--kube-version", version, "--values", str(file))
+    assert done.returncode == 0, done.stderr
+    rendered = [each for each in yaml.safe_load_all(done.stdout) if each]
+    assert containers(rendered, "nodedevice-scheduler")["kube-scheduler"]["image"] == (
+        f"registry.k8s.io/kube-scheduler:{tag}"
+    )
+
+
+def test_its_image_can_be_another() -> None:
+    both = containers(manifests("a second scheduler, otherwise"), "nodedevice-scheduler")
+    assert both["kube-scheduler"]["image"] == f"registry.example.com/kube-scheduler@{DIGEST}"
+    assert both["extender"]["args"] == ["extender"]
+    operator = containers(manifests("a second scheduler, otherwise"), "nodedevice-operator")["operator"]
+    assert both["extender"]["image"] == operator["image"]
+    tagged = containers(render_chart(scheduler(image={"tag": "v9.9.9"})), "nodedevice-scheduler")
+    assert tagged["kube-scheduler"]["image"] == "registry.k8s.io/kube-scheduler:v9.9.9"
+
+
+def configuration(name: str) -> Values:
+    data = found(manifests(name), "ConfigMap", "nodedevice-scheduler")["data"]
+    made: Values = yaml.safe_load(data["scheduler.yaml"])
+    return made
+
+
+def test_the_second_schedulers_configuration() -> None:
+    made = configuration(SECOND)
+    [extender] = made.pop("extenders")
+    assert made == {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"qps": 500, "burst": 1000},
+        "leaderElection": {
+            "leaderElect": True,
+            "resourceLock": "leases",
+            "resourceName": "nodedevice-scheduler",
+            "resourceNamespace": SYSTEM_NAMESPACE,
+        },
+        "percentageOfNodesToScore": 100,
+        "profiles": [{"schedulerName": "nodedevice-scheduler"}],
+    }
+    assert extender == {
+        "urlPrefix": "http://127.0.0.1:8888",
+        **VERBS,
+        "weight": 10,
+        "httpTimeout": "5s",
+        "nodeCacheCapable": True,
+        "ignorable": False,
+        "managedResources": [
+            {"name": name, "ignoredByScheduler": False} for name in ("aliyun.com/gpu-mem", "example.com/gpu")
+        ],
+    }
+
+
+def test_every_value_of_the_configuration_can_be_another() -> None:
+    made = configuration("a second scheduler, otherwise")
+    assert made["clientConnection"] == {"qps": 50, "burst": 100}
+    assert made["profiles"] == [{"schedulerName": "of-ours"}]
+    [extender] = made["extenders"]
+    assert (extender["weight"], extender["httpTimeout"]) == (3, "1500ms")
+
+
+def extender_settings(name: str, config_map: str) -> Values:
+    settings: Values = json.loads(found(manifests(name), "ConfigMap", config_map)["data"]["extender.yaml"])
+    return settings
+
+
+def test_settings_beside_a_scheduler() -> None:
+    settings = extender_settings(SECOND, "nodedevice-scheduler")
+    assert settings["address"] == "127.0.0.1:8888"
+    assert settings["followLease"] == f"{SYSTEM_NAMESPACE}/nodedevice-scheduler"
+    assert settings["policy"] == "binpack"
+    assert "clientCa" not in settings
+    assert extender_settings("a second scheduler, otherwise", "nodedevice-scheduler")["policy"] == "spread"
+
+
+def test_settings_of_the_extender_alone() -> None:
+    settings = extender_settings(ALONE, "nodedevice-extender")
+    assert settings["address"] == ":8888"
+    assert "followLease" not in settings
+    assert settings["clientNames"] == ["nodedevice-extender-client"]
+    files = {settings[key] for key in ("clientCa", "tlsCertificate", "tlsKey")}
+    [mount] = [
+        each
+        for each in containers(manifests(ALONE), "nodedevice-extender")["extender"]["volumeMounts"]
+        if each["name"] == "extender-tls"
+    ]
+    assert files == {f"{mount['mountPath']}/{name}" for name in ("ca.crt", "tls.crt", "tls.key")}
+    own = extender_settings("an extender with a certificate of one's own", "nodedevice-extender")
+    assert own["clientNames"] == ["scheduler.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("value", "replaces"),
+    [({"weight": 3}, True), ({"policy": "spread"}, True), ({"tls": {"clientNames": ["a"]}}, False)],
+)
+def test_a_change_of_what_it_reads_replaces_the_pods(value: Values, replaces: bool) -> None:
+    before, after = (
+        found(render_chart(values), "Deployment", "nodedevice-scheduler")["spec"]["template"]
+        for values in (scheduler(), scheduler(**value))
+    )
+    assert (before != after) is replaces
+
+
+def secrets(rendered: list[Values]) -> dict[str, dict[str, bytes]]:
+    return {
+        each["metadata"]["name"]: {key: base64.b64decode(value) for key, value in each["data"].items()}
+        for each in rendered
+        if each["kind"] == "Secret"
+    }
+
+
+def context(purpose: ssl.Purpose, files: dict[str, bytes], folder: Path) -> ssl.SSLContext:
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    made = ssl.create_default_context(purpose, cafile=str(folder / "ca.crt"))
+    made.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    made.verify_mode = ssl.CERT_REQUIRED
+    return made
+
+
+def test_certificates_that_are_made_trust_each_other(tmp_path: Path) -> None:
+    """A handshake in memory: each side shows its own, and verifies the other's by the same authority."""
+    made = secrets(manifests(ALONE))
+    assert made.keys() == {"nodedevice-extender", "nodedevice-extender-client"}
+    folders = {name: tmp_path / name for name in made}
+    for folder in folders.values():
+        folder.mkdir()
+    name, client_name = made
+    server_side = context(ssl.Purpose.CLIENT_AUTH, made["nodedevice-extender"], folders[name])
+    client_side = context(ssl.Purpose.SERVER_AUTH, made["nodedevice-extender-client"], folders[client_name])
+    one_way, other_way = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = server_side.wrap_bio(one_way, other_way, server_side=True)
+    host = f"nodedevice-extender.{SYSTEM_NAMESPACE}.svc"
+    client = client_side.wrap_bio(other_way, one_way, server_hostname=host)
+    for side in (client, server, client, server):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    shown: Any = server.getpeercert()
+    assert shown["subject"] == ((("commonName", "nodedevice-extender-client"),),)
+
+
+def test_the_authoritys_key_is_nowhere(tmp_path: Path) -> None:
+    """Who reads a Secret cannot make certificates of other names."""
+    for files in secrets(manifests(ALONE)).values():
+        assert files.keys() == {"ca.crt", "tls.crt", "tls.key"}
+        file = tmp_path / "both.pem"
+        file.write_bytes(files["ca.crt"] + files["tls.key"])
+        with pytest.raises(ssl.SSLError):
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file)
+
+
+def test_with_a_certificate_of_ones_own_none_is_made() -> None:
+    rendered = manifests("an extender with a certificate of one's own")
+    assert secrets(rendered) == {}
+    pod = found(rendered, "Deployment", "nodedevice-extender")["spec"]["template"]["spec"]
+    assert {"name": "extender-tls", "secret": {"secretName": "of-ours", "defaultMode": 0o444}} in pod["volumes"]
+
+
+def test_only_one_extender_is_ever_ready_and_a_new_one_does_not_wait_for_that() -> None:
+    """Standbys are not ready behind the Service: a budget or a rollout that waits for them would never end."""
+    rendered = manifests(ALONE)
+    spec = found(rendered, "Deployment", "nodedevice-extender")["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": "100%", "maxSurge": 0}
+    assert not [
+        each
+        for each in rendered
+        if (each["kind"], each["metadata"]["name"][-8:]) == ("PodDisruptionBudget", "extender")
+    ]
+    budget = found(manifests(SECOND), "PodDisruptionBudget", "nodedevice-scheduler")["spec"]
+    assert budget["selector"] == found(manifests(SECOND), "Deployment", "nodedevice-scheduler")["spec"]["selector"]
+
+
+def test_monitors_find_the_extender() -> None:
+    for name, component in ((SECOND, "scheduler"), (ALONE, "extender")):
+        rendered = render_chart({**VALUE_SETS[name], "monitoring": {"monitors": {"enabled": True}}})
+        monitor = found(rendered, "PodMonitor", f"nodedevice-{component}")["spec"]
+        deployment = found(rendered, "Deployment", f"nodedevice-{component}")["spec"]
+        assert monitor["selector"] == deployment["selector"]
+        [endpoint] = monitor["podMetricsEndpoints"]
+        assert endpoint["port"] in {port["name"] for port in deployment["template"]["spec"]["containers"][0]["ports"]}
+
+
+@pytest.mark.parametrize(("name", "component", "open_to_all"), [(SECOND, "scheduler", []), (ALONE, "extender", [8888])])
+def test_network_policies(name: str, component: str, open_to_all: list[int]) -> None:
+    """Only the extender alone has a port for everybody, who has to show a certificate there."""
+    peers = [{"namespaceSelector": {}}]
+    policies = {"networkPolicies": {"enabled": True, "from": peers}}
+    for values in (VALUE_SETS[name], {**VALUE_SETS[name], **policies}):
+        rules = found(render_chart(values), "NetworkPolicy", f"nodedevice-{component}")["spec"].get("ingress", [])
+        assert [port["port"] for rule in rules if "from" not in rule for port in rule["ports"]] == open_to_all
+        assert {port["port"] for rule in rules if "from" in rule for port in rule["ports"]} <= {8081, 10259}
+        assert all(rule["from"] == peers for rule in rules if "from" in rule)
+
+
+def notes(helm: Helm, values: Values, folder: Path) -> str:
+    file = folder / "values.json"
+    file.write_text(json.dumps(values))
+    arguments = ["install", "nodedevice", str(CHART), "--namespace", SYSTEM_NAMESPACE, "--values", str(file)]
+    done = helm(*arguments, "--dry-run=client")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.partition("NOTES:")[2]
+
+
+def printed_configuration(text: str) -> Values:
+    made: Values = yaml.safe_load(text.partition("# KubeSchedulerConfiguration\n")[2].partition("# end of")[0])
+    return made
+
+
+def test_the_notes_have_the_whole_configuration_of_the_clusters_scheduler(helm: Helm, tmp_path: Path) -> None:
+    text = notes(helm, VALUE_SETS[ALONE], tmp_path)
+    made = printed_configuration(text)
+    [extender] = made["extenders"]
+    files = "/etc/kubernetes/nodedevice-extender"
+    assert extender["tlsConfig"] == {
+        "serverName": f"nodedevice-extender.{SYSTEM_NAMESPACE}.svc",
+        "caFile": f"{files}/ca.crt",
+        "certFile": f"{files}/tls.crt",
+        "keyFile": f"{files}/tls.key",
+    }
+    assert (extender["urlPrefix"], extender["enableHTTPS"]) == ("https://10.96.0.77", True)
+    assert made["percentageOfNodesToScore"] == 100
+    assert made["clientConnection"]["qps"] == 500
+    [beside] = configuration(SECOND)["extenders"]
+    assert {**extender, **{key: beside[key] for key in ("urlPrefix", "managedResources")}} == {
+        **beside,
+        "enableHTTPS": True,
+        "tlsConfig": extender["tlsConfig"],
+    }
+    assert "kubectl get secret nodedevice-extender-client" in text
+
+
+def test_the_notes_name_what_is_not_made_here(helm: Helm, tmp_path: Path) -> None:
+    text = notes(helm, VALUE_SETS["an extender with a certificate of one's own"], tmp_path)
+    assert printed_configuration(text)["extenders"][0]["urlPrefix"] == "https://CLUSTER-IP"
+    assert "kubectl get service nodedevice-extender" in text
+    assert "nodedevice-extender-client" not in text
+
+
+def test_the_notes_name_the_second_scheduler(helm: Helm, tmp_path: Path) -> None:
+    text = notes(helm, VALUE_SETS["a second scheduler, otherwise"], tmp_path)
+    assert "  schedulerName: of-ours\n" in text
+    assert "KubeSchedulerConfiguration" not in text

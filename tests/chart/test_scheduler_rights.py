@@ -1,0 +1,203 @@
+"""What the extender and the scheduler beside it may do, tried with their tokens; and that a real scheduler needs no more."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from lightkube import ApiError, Client
+from lightkube.models.core_v1 import ObjectReference
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Event, Node, Pod
+from lightkube.types import PatchType
+from nodedevice_api.names import GROUP
+
+from hack.cluster.accounts import client_with_token
+from hack.cluster.build.binaries import find
+from hack.cluster.chart import SYSTEM_NAMESPACE, is_hook, render_chart
+from hack.cluster.cluster import a_pod
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.processes.processes import Process, reserved_ports
+from hack.cluster.waiting import wait_until
+from tests.chart.test_chart_rights import Right, each_verb, rights
+from tests.chart.values import VALUE_SETS
+
+pytestmark = pytest.mark.cluster
+
+ZONE = "topology.kubernetes.io/zone"
+CHOICE = "nodedevice.io/assigned-parts"
+MANAGED = "example.com/gpu"
+VALUES = {
+    "scheduler": VALUE_SETS["a second scheduler"],
+    "extender": VALUE_SETS["an extender for the cluster's scheduler"],
+}
+EXTENDER: set[Right] = {
+    *each_verb("", "pods", "get", "list", "watch"),
+    *each_verb("", "pods/binding", "create"),
+    *each_verb(GROUP, "nodedevices", "list", "watch"),
+}
+LEASE = each_verb("coordination.k8s.io", "leases ['nodedevice-extender']", "get", "create", "update")
+
+
+def parts(component: str) -> list[dict[str, Any]]:
+    """The chart's objects of that component, but for its pods."""
+    return [
+        each
+        for each in render_chart(VALUES[component])
+        if not is_hook(each)
+        and each["metadata"].get("labels", {}).get("app.kubernetes.io/component") == component
+        and each["kind"] not in {"Deployment", "PodDisruptionBudget"}
+    ]
+
+
+@pytest.fixture(scope="module", params=list(VALUES))
+def component(request: pytest.FixtureRequest, installed: ControlPlane) -> Iterator[str]:
+    """Account, roles and policy of one of the two, in place while its tests run."""
+    name: str = request.param
+    manifests = yaml.safe_dump_all(parts(name))
+    installed.apply(manifests)
+    yield name
+    installed.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=manifests)
+
+
+@pytest.fixture(scope="module")
+def account(installed: ControlPlane, component: str) -> Iterator[Client]:
+    with client_with_token(installed, SYSTEM_NAMESPACE, f"nodedevice-{component}") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def node(installed: ControlPlane) -> Iterator[str]:
+    """A node of a zone, which the API server copies into each Binding."""
+    installed.add_node("bound-node")
+    labels = {"metadata": {"labels": {ZONE: "a"}}}
+    installed.client.patch(Node, "bound-node", labels, patch_type=PatchType.MERGE)
+    yield "bound-node"
+    installed.remove_node("bound-node")
+
+
+def bind(client: Client, namespace: str, kind: str = "Node", dry_run: bool = False, **metadata: Any) -> None:
+    target = ObjectReference(kind=kind, name="bound-node")
+    meta = ObjectMeta(name="pod-a", namespace=namespace, **metadata)
+    # the answer is a Status, which the library takes for a Binding
+    with suppress(msgspec.ValidationError):
+        client.create(Pod.Binding(metadata=meta, target=target), "pod-a", namespace=namespace, dry_run=dry_run)
+
+
+@pytest.fixture
+def waiting(installed: ControlPlane, node: str, namespace: str) -> str:
+    """A pod that no scheduler takes; its namespace."""
+    pod = a_pod("pod-a", namespace, {})
+    pod["spec"]["schedulerName"] = "nobody"
+    installed.apply(json.dumps(pod))
+    return namespace
+
+
+@pytest.mark.parametrize("component", ["extender"], indirect=True)
+def test_rights_of_the_extender_alone(installed: ControlPlane, account: Client) -> None:
+    with client_with_token(installed, SYSTEM_NAMESPACE, "default") as nobody:
+        for namespace in (SYSTEM_NAMESPACE, "kube-system", "default"):
+            own = LEASE if namespace == SYSTEM_NAMESPACE else set()
+            assert rights(account, namespace) - rights(nobody, namespace) == EXTENDER | own
+
+
+@pytest.mark.parametrize("component", ["scheduler"], indirect=True)
+def test_rights_beside_a_scheduler_are_those_of_both(account: Client) -> None:
+    found = rights(account, SYSTEM_NAMESPACE)
+    assert found >= EXTENDER | LEASE
+    assert ("coordination.k8s.io", "leases ['nodedevice-scheduler']", "update") in found
+    secrets = {right for right in found if right[1].startswith("secrets")}
+    assert not secrets
+
+
+def test_the_choice_is_all_it_may_write_into_a_pod(installed: ControlPlane, account: Client, waiting: str) -> None:
+    """Each refusal names what; then the proper one passes, with what the API server itself adds."""
+    refused = {
+        "no annotation of a pod but nodedevice.io/assigned-parts": {
+            "annotations": {"example.com/a": "b", CHOICE: "{}"}
+        },
+        "sets no labels of a pod": {"labels": {"team": "a"}},
+        "target.kind: Unsupported value": {"kind": "Other"},  # by the API server itself
+    }
+    for sentence, more in refused.items():
+
+        def is_refused(sentence: str = sentence, more: dict[str, Any] = more) -> bool:
+            try:
+                bind(account, waiting, dry_run=True, **more)
+            except ApiError as refusal:
+                return sentence in str(refusal)
+            return False
+
+        # a policy is in force some moments after it was made
+        wait_until(is_refused, sentence, 20)
+    made = installed.client.get(Pod, "pod-a", namespace=waiting)
+    assert made.metadata is not None
+    bind(account, waiting, annotations={CHOICE: "{}"}, uid=made.metadata.uid)
+    bound = installed.client.get(Pod, "pod-a", namespace=waiting)
+    assert bound.spec is not None
+    assert bound.metadata is not None
+    assert bound.spec.nodeName == "bound-node"
+    assert (bound.metadata.annotations or {})[CHOICE] == "{}"
+    assert (bound.metadata.labels or {}) == {ZONE: "a"}
+
+
+def test_others_bind_as_before(installed: ControlPlane, component: str, waiting: str) -> None:
+    bind(installed.client, waiting, annotations={"example.com/a": "b"}, labels={"team": "a"})
+
+
+@pytest.fixture
+def second_scheduler(installed: ControlPlane, component: str, node: str, tmp_path: Path) -> Iterator[Process]:
+    """A real kube-scheduler with the chart's configuration and account; no extender beside it."""
+    [rendered] = [each for each in parts(component) if each["kind"] == "ConfigMap"]
+    kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-scheduler", tmp_path / "account")
+    configuration = yaml.safe_load(rendered["data"]["scheduler.yaml"])
+    # a pod finds API server and token by itself
+    configuration["clientConnection"]["kubeconfig"] = str(kubeconfig)
+    file = tmp_path / "scheduler.yaml"
+    with reserved_ports(2) as (port, extender):
+        configuration["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{extender}"
+        file.write_text(yaml.safe_dump(configuration))
+        command = [str(find(["kube-scheduler"])["kube-scheduler"]), f"--config={file}", f"--secure-port={port}"]
+        command += [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
+        process = Process("second-scheduler", [*command, "--bind-address=127.0.0.1"], tmp_path / "log")
+        process.start()
+        yield process
+        process.kill()
+        installed.kubectl("delete", "lease", "nodedevice-scheduler", "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
+
+
+def of_the_second(name: str, namespace: str, limits: dict[str, int]) -> str:
+    pod = a_pod(name, namespace, limits)
+    pod["spec"] |= {"schedulerName": "nodedevice-scheduler", "nodeSelector": {"kubernetes.io/hostname": "bound-node"}}
+    return json.dumps(pod)
+
+
+@pytest.mark.parametrize("component", ["scheduler"], indirect=True)
+def test_while_the_extender_is_away_its_pods_wait_and_others_never_notice(
+    installed: ControlPlane, second_scheduler: Process, namespace: str
+) -> None:
+    capacity = {"status": {"capacity": {MANAGED: "8"}, "allocatable": {MANAGED: "8"}}}
+    installed.client.patch(Node.Status, "bound-node", capacity, patch_type=PatchType.MERGE)
+    installed.apply(of_the_second("with-parts", namespace, {MANAGED: 2}))
+    installed.apply(of_the_second("without", namespace, {}))
+
+    def node_of(name: str) -> str | None:
+        spec = installed.client.get(Pod, name, namespace=namespace).spec
+        assert spec is not None
+        return spec.nodeName
+
+    def words() -> str:
+        second_scheduler.verify_alive()
+        found = installed.client.list(Event, namespace=namespace, fields={"involvedObject.name": "with-parts"})
+        return " ".join(event.message or "" for event in found if event.reason == "FailedScheduling")
+
+    wait_until(lambda: node_of("without") == "bound-node", "the other pod is bound", 40)
+    wait_until(lambda: "/filter" in words(), "the scheduler says what it waits for", 40)
+    assert node_of("with-parts") is None
+    assert "orbidden" not in second_scheduler.log.read_text()
+    leases = installed.kubectl("get", "leases", "-n", SYSTEM_NAMESPACE, "-o", "name")
+    assert "lease.coordination.k8s.io/nodedevice-scheduler" in leases

@@ -168,6 +168,51 @@ def test_marks_switched_off_go_before_the_right(cluster: ControlPlane, run: Helm
     assert found == [(False, False), (True, True), (True, False), (False, False)]
 
 
+def of_the_extender(cluster: ControlPlane) -> dict[str, dict[str, str]]:
+    """The data of its Secrets, by name."""
+    items = json.loads(cluster.kubectl("get", "secrets", "-n", SYSTEM_NAMESPACE, "-o", "json"))["items"]
+    return {
+        each["metadata"]["name"]: each["data"]
+        for each in items
+        if each["metadata"]["name"].startswith("nodedevice-extender")
+    }
+
+
+def test_the_extenders_certificates_stay_at_an_upgrade(cluster: ControlPlane, run: Helm, installed_here: None) -> None:
+    def upgrade(more: str = "") -> str:
+        values = f"scheduler.service=true,scheduler.managedResources={{example.com/gpu}}{more}"
+        return run("upgrade", "nodedevice", str(CHART), "--set", values)
+
+    upgrade()
+    made = of_the_extender(cluster)
+    assert made.keys() == {"nodedevice-extender", "nodedevice-extender-client"}
+    printed = upgrade(",scheduler.policy=spread")
+    assert of_the_extender(cluster) == made
+    service = ("get", "service", "nodedevice-extender", "-n", SYSTEM_NAMESPACE, "-o", "jsonpath={.spec.clusterIP}")
+    assert f"urlPrefix: https://{cluster.kubectl(*service)}\n" in printed
+    # one of the two alone would fit to nothing
+    cluster.kubectl("delete", "secret", "nodedevice-extender-client", "-n", SYSTEM_NAMESPACE)
+    upgrade()
+    renewed = of_the_extender(cluster)
+    assert renewed.keys() == made.keys()
+    assert all(renewed[name] != made[name] for name in made)
+    run("upgrade", "nodedevice", str(CHART), "--reset-values")
+    assert of_the_extender(cluster) == {}
+
+
+@pytest.mark.parametrize("mode", ["enabled", "service"])
+def test_nothing_is_left_of_a_scheduler(cluster: ControlPlane, attempt: Attempt, run: Helm, mode: str) -> None:
+    attempt("uninstall", "nodedevice", "--no-hooks", "--wait")
+    values = ("--set", f"scheduler.{mode}=true,scheduler.managedResources={{example.com/gpu}}")
+    run("install", "nodedevice", str(CHART), "--create-namespace", "--wait", "--timeout", "90s", *values)
+    component = {"enabled": "scheduler", "service": "extender"}[mode]
+    assert f"Deployment/nodedevice-{component}" in listed(cluster, REST)
+    run("uninstall", "nodedevice", "--wait", "--timeout", "90s")
+    assert listed(cluster, RIGHTS) == set()
+    assert listed(cluster, f"{REST},services") == set()
+    assert of_the_extender(cluster) == {}
+
+
 def test_only_skip_crds_keeps_newer_kinds_at_an_install(
     cluster: ControlPlane, attempt: Attempt, run: Helm, installed_here: None
 ) -> None:

@@ -274,7 +274,7 @@ def test_monitors_find_the_extender() -> None:
 @pytest.mark.parametrize(("name", "component", "open_to_all"), [(SECOND, "scheduler", []), (ALONE, "extender", [8888])])
 def test_network_policies(name: str, component: str, open_to_all: list[int]) -> None:
     """Only the extender alone has a port for everybody, who has to show a certificate there."""
-    peers = [{"namespaceSelector": {}}]
+    peers: list[Values] = [{"namespaceSelector": {}}]
     policies = {"networkPolicies": {"enabled": True, "from": peers}}
     for values in (VALUE_SETS[name], {**VALUE_SETS[name], **policies}):
         rules = found(render_chart(values), "NetworkPolicy", f"nodedevice-{component}")["spec"].get("ingress", [])

@@ -116,7 +116,7 @@ def test_rights_beside_a_scheduler_are_those_of_both(account: Client) -> None:
 
 def test_the_choice_is_all_it_may_write_into_a_pod(installed: ControlPlane, account: Client, waiting: str) -> None:
     """Each refusal names what; then the proper one passes, with what the API server itself adds."""
-    refused = {
+    refused: dict[str, dict[str, Any]] = {
         "no annotation of a pod but nodedevice.io/assigned-parts": {
             "annotations": {"example.com/a": "b", CHOICE: "{}"}
         },

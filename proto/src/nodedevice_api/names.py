@@ -48,6 +48,8 @@ NRI_PLUGIN: Final = "nodedevice"
 REQUIRED_PLUGINS_ANNOTATION: Final = "required-plugins.noderesource.dev"
 # On a pod that requests parts of GPUs: percent of a GPU's multiprocessors for each of its containers.
 SM_PERCENT_ANNOTATION: Final = f"{GROUP}/sm-percent"
+# On a bound pod: the parts that the scheduler extender has assigned to it, see assigned_parts.
+ASSIGNED_PARTS_ANNOTATION: Final = f"{GROUP}/assigned-parts"
 # On a container in the runtime: the devices it was created with, as fingerprints.
 CONTAINER_DEVICES_ANNOTATION: Final = f"{GROUP}/devices"
 

@@ -16,10 +16,11 @@ from itertools import chain
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import Placement
 from nodedevice_common.pacing import exponential_seconds
+from nodedevice_common.part_plan import Misfit, Need
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, by_numa
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
-from nodedevice_agent.devicemanager.allocation.parts import Misfit, Need, Parents, misfit_message
+from nodedevice_agent.devicemanager.allocation.parts import Parents, misfit_message
 from nodedevice_agent.devicemanager.allocation.selection import Selection, select
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest, Pod
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
@@ -157,8 +158,8 @@ class PodAllocation:
             return select(resource.devices, request.count, reusable, free, affinity)
         has_nodes = any(device.numa_nodes for device in resource.devices.values())
         needs = self._needs(resource.name, self._met)
-        needs[0] = replace(needs[0], affinity=affinity if has_nodes else None, is_strict=is_strict)
-        plan = parents.plan(needs)
+        needs[0] = replace(needs[0], near=affinity if has_nodes else None, is_strict=is_strict)
+        plan = parents.planner.plan(needs)
         return None if isinstance(plan, Misfit) else Selection(request.count, parents.device_ids(plan[0]), ())
 
     def misfit(self, resource: Resource, reusable: Iterable[str], start: int) -> PendingAllocation | None:
@@ -166,7 +167,7 @@ class PodAllocation:
         rules = resource.listed.part_rules
         if rules is None or rules.placement is Placement.ANY or not resource.is_ready:
             return None
-        plan = self._parents(resource, reusable, resource.free()).plan(self._needs(resource.name, start))
+        plan = self._parents(resource, reusable, resource.free()).planner.plan(self._needs(resource.name, start))
         if not isinstance(plan, Misfit):
             return None
         request = self._unmet(resource.name, start)[plan.index]
@@ -184,7 +185,9 @@ class PodAllocation:
         return [request for request in later if self.book.of(self.pod.uid, request.container, resource_name) is None]
 
     def _needs(self, resource_name: str, start: int) -> list[Need]:
-        return [Need(request.count, request.kind) for request in self._unmet(resource_name, start)]
+        return [
+            Need(request.count, request.kind is ContainerKind.INIT) for request in self._unmet(resource_name, start)
+        ]
 
     def skip_met(self) -> Allocation | None:
         """Advance past requests that are met already. Returns the first allocation of another count than requested, if any."""

@@ -1,12 +1,13 @@
 """Parts of physical devices: which of these the containers of a pod get parts of, by each rule, and what fits nowhere."""
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.parts import Misfit, Need, Parents, Parts
+from nodedevice_agent.devicemanager.allocation.parts import Parents
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement, parent_and_number
+from nodedevice_common.part_plan import Misfit, Need, Parts, Planner
 
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
@@ -33,10 +34,10 @@ ANY = PartRules()
 ANY_SPREAD = PartRules(choice=Choice.SPREAD)
 
 
-def parents(rules: PartRules, free: dict[str, int]) -> Parents:
+def parents(rules: PartRules, free: dict[str, int]) -> Planner:
     """Of ten parts each, so many are free."""
     listed = parts(rules, **dict.fromkeys(free, 10))
-    return Parents(listed, [f"{parent}-{number}" for parent, count in free.items() for number in range(count)])
+    return Parents(listed, [f"{parent}-{number}" for parent, count in free.items() for number in range(count)]).planner
 
 
 def needs(*counts: int) -> list[Need]:
@@ -90,7 +91,7 @@ def test_a_search_is_bounded() -> None:
     """Sixty devices of different sizes, and a last container that fits nowhere, whatever the others take."""
     sizes = {f"g{number:02}": number + 10 for number in range(60)}
     found = Parents(parts(SAME, **sizes), [f"{p}-{n}" for p, size in sizes.items() for n in range(size)])
-    assert isinstance(found.plan(needs(*[12] * 31, 70)), Misfit)
+    assert isinstance(found.planner.plan(needs(*[12] * 31, 70)), Misfit)
 
 
 def taken(scenario: Scenario) -> dict[str, dict[str, int]]:

@@ -1,0 +1,229 @@
+"""Chooses the physical devices whose parts the containers of a pod get, by the rules that their device plugin has given. Pure.
+
+The agent and the scheduler extender plan with it: what one promises the other can keep.
+A plan is for all containers of the pod that lack parts of the resource, so that what one takes leaves enough for the others. First
+each container in turn takes what is preferred; if that leaves one of them without, other ways are tried, up to a bound.
+Equal inputs give equal plans. Where parts of init containers can be reused, the kubelet's rule holds: they come first.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
+
+# Of a search for a plan: physical devices examined, and containers. It ends within a few milliseconds.
+_MAX_EXAMINED = 2000
+_MAX_SEARCHED = 32
+
+_ALL_PERCENT = 100
+
+# By ID of a physical device: how many of its parts.
+Parts = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one container requests. near: NUMA nodes to take from first, None for any; is_strict: from these alone.
+
+    percent: of the multiprocessors of each physical device that it takes parts of; 0 for no limit.
+    """
+
+    count: int
+    is_init: bool = False
+    near: frozenset[int] | None = None
+    is_strict: bool = False
+    percent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """index: of the need that cannot be met. most: free on one physical device; with DISTINCT_PARENTS, the number of these."""
+
+    index: int
+    most: int
+
+
+# What a physical device had before a need was met: its ID, free parts, reusable parts, and percent left.
+_Before = tuple[str, int, int, int]
+
+
+class Planner:
+    """The physical devices of one resource, and what one pod could have of each.
+
+    free: how many of its parts may be allocated. reusable: how many its init containers have besides. used: physical devices of
+    which containers of the pod have parts. numa_nodes: without those that have none. percent_left: of the multiprocessors, where
+    containers are limited to some; none for a physical device that it lacks.
+    """
+
+    def __init__(
+        self,
+        rules: PartRules,
+        free: Mapping[str, int],
+        reusable: Mapping[str, int] | None = None,
+        used: Iterable[str] = (),
+        numa_nodes: Mapping[str, tuple[int, ...]] | None = None,
+        percent_left: Mapping[str, int] | None = None,
+    ) -> None:
+        self.rules = rules
+        self._free = dict(free)
+        self._reusable = dict(reusable or {})
+        self._used = Counter(used)
+        self._numa_nodes = numa_nodes or {}
+        self._percent_left = None if percent_left is None else dict(percent_left)
+        self._ids = sorted(self._free.keys() | self._reusable.keys())
+
+    # -- a plan -------------------------------------------------------------------------------------------------------
+
+    def plan(self, needs: Sequence[Need]) -> list[Parts] | Misfit:
+        """The physical devices of each need, for a placement other than ANY."""
+        found = self._preferred(needs)
+        if isinstance(found, list) or not 1 < len(needs) <= _MAX_SEARCHED:
+            return found
+        return self._search(needs, 0, [_MAX_EXAMINED]) or found
+
+    def can_take(self, needs: Sequence[Need], wanted: Sequence[Parts]) -> bool:
+        """Whether these physical devices, one entry for each need, meet all needs by the rules."""
+        taken: list[_Before] = []
+        done: list[Parts] = []
+        try:
+            for need, parts in zip(needs, wanted, strict=True):
+                if not self._meets(need, parts):
+                    return False
+                taken += self._take(need, parts)
+                done.append(parts)
+            return True
+        finally:
+            self._put_back(done, taken)
+
+    def _meets(self, need: Need, parts: Parts) -> bool:
+        if sum(parts.values()) != need.count or not all(self._has(p, count, need) for p, count in parts.items()):
+            return False
+        if self.rules.placement is Placement.SAME_PARENT:
+            return len(parts) == 1
+        return self.rules.placement is Placement.ANY or len(parts) == need.count
+
+    def _preferred(self, needs: Sequence[Need]) -> list[Parts] | Misfit:
+        """Each need in turn takes what is preferred."""
+        found: list[Parts] = []
+        undo: list[_Before] = []
+        try:
+            for index, need in enumerate(needs):
+                parts = next(self._choices(needs, index), None)
+                if parts is None:
+                    return Misfit(index, self._most())
+                undo += self._take(need, parts)
+                found.append(parts)
+            return found
+        finally:
+            self._put_back(found, undo)
+
+    def _search(self, needs: Sequence[Need], index: int, budget: list[int]) -> list[Parts] | None:
+        if index == len(needs):
+            return []
+        for parts in self._choices(needs, index):
+            budget[0] -= len(self._ids)
+            if budget[0] < 0:
+                return None
+            undo = self._take(needs[index], parts)
+            later = self._search(needs, index + 1, budget)
+            self._put_back([parts], undo)
+            if later is not None:
+                return [parts, *later]
+        return None
+
+    def _choices(self, needs: Sequence[Need], index: int) -> Iterator[Parts]:
+        """What could be taken for a need now, preferred first. Of physical devices that are alike only one is tried."""
+        need, whole = needs[index], _most_at_once(needs[index:])
+        least = need.count if self.rules.placement is Placement.SAME_PARENT else 1
+        able = [parent for parent in self._ids if self._has(parent, least, need)]
+        able.sort(key=lambda parent: self.preference(need, parent, whole))
+        if self.rules.placement is Placement.SAME_PARENT:
+            alike = {self._state(parent): parent for parent in reversed(able)}
+            yield from ({parent: need.count} for parent in able if alike[self._state(parent)] == parent)
+        elif len(able) >= need.count:
+            yield dict.fromkeys(able[: need.count], 1)
+            # what leaves the most to the others
+            yield dict.fromkeys(sorted(able, key=self.room, reverse=True)[: need.count], 1)
+
+    def preference(self, need: Need, parent: str, whole: int) -> tuple[bool, int, int, int, str]:
+        """For sorting: near ones, those with reusable parts, then by the rules. whole: what the pod lacks, all in all.
+
+        An init container takes its parts where the others can reuse them.
+        """
+        reused, free = min(self._reusable.get(parent, 0), need.count), self._free.get(parent, 0)
+        company = 0
+        if self.rules.containers is PodPlacement.APART:
+            company = int(self._used[parent] > 0)
+        elif self.rules.containers is PodPlacement.TOGETHER:
+            company = 0 if self._used[parent] else 1 if self.room(parent) >= whole else 2
+        elif need.is_init:
+            company = int(self.room(parent) < whole)
+        return (
+            not self._is_near(parent, need),
+            -reused,
+            company,
+            free if self.rules.choice is Choice.BINPACK else -free,
+            parent,
+        )
+
+    def _take(self, need: Need, parts: Parts) -> list[_Before]:
+        """Returns what there was before."""
+        before = [
+            (parent, self._free.get(parent, 0), self._reusable.get(parent, 0), self._percent(parent))
+            for parent in parts
+        ]
+        for parent, free, reusable, percent in before:
+            reused = min(parts[parent], reusable)
+            fresh = parts[parent] - reused
+            self._free[parent] = free - fresh
+            self._reusable[parent] = reusable + (fresh if need.is_init else -reused)
+            if self._percent_left is not None:
+                self._percent_left[parent] = percent - need.percent
+        self._used.update(dict.fromkeys(parts, 1))
+        return before
+
+    def _put_back(self, taken: list[Parts], before: list[_Before]) -> None:
+        for parent, free, reusable, percent in reversed(before):
+            self._free[parent], self._reusable[parent] = free, reusable
+            if self._percent_left is not None:
+                self._percent_left[parent] = percent
+        for parts in taken:
+            self._used.subtract(dict.fromkeys(parts, 1))
+
+    # -- reads --------------------------------------------------------------------------------------------------------
+
+    def room(self, parent: str) -> int:
+        """How many of its parts a container could have."""
+        return self._free.get(parent, 0) + self._reusable.get(parent, 0)
+
+    def _has(self, parent: str, count: int, need: Need) -> bool:
+        """Whether it has so many parts for that need."""
+        if self.room(parent) < count or (need.percent and need.percent > self._percent(parent)):
+            return False
+        return not need.is_strict or self._is_near(parent, need)
+
+    def _most(self) -> int:
+        rooms = [self.room(parent) for parent in self._ids]
+        if self.rules.placement is Placement.SAME_PARENT:
+            return max(rooms, default=0)
+        return sum(room > 0 for room in rooms)
+
+    def _state(self, parent: str) -> tuple[int, int, int, bool, tuple[int, ...]]:
+        free, reusable = self._free.get(parent, 0), self._reusable.get(parent, 0)
+        return free, reusable, self._percent(parent), self._used[parent] > 0, self._numa_nodes.get(parent, ())
+
+    def _is_near(self, parent: str, need: Need) -> bool:
+        return need.near is None or not need.near.isdisjoint(self._numa_nodes.get(parent, ()))
+
+    def _percent(self, parent: str) -> int:
+        return _ALL_PERCENT if self._percent_left is None else self._percent_left.get(parent, 0)
+
+
+def _most_at_once(needs: Iterable[Need]) -> int:
+    """How many parts these containers have at one time, at the most."""
+    stays = most = 0
+    for need in needs:
+        most = max(most, stays + need.count)
+        stays += 0 if need.is_init else need.count
+    return most

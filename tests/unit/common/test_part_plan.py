@@ -1,0 +1,71 @@
+"""What an assignment may be, and percent of multiprocessors; plans by each rule are in the agent's tests of parts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
+from nodedevice_common.part_plan import Misfit, Need, Parts, Planner
+
+SAME = PartRules(Placement.SAME_PARENT)
+DISTINCT = PartRules(Placement.DISTINCT_PARENTS)
+
+
+@pytest.mark.parametrize(
+    ("rules", "wanted", "is_met"),
+    [
+        pytest.param(SAME, [{"a": 4}, {"b": 2}], True, id="each on one"),
+        pytest.param(SAME, [{"a": 4}, {"a": 2}], True, id="both on the same"),
+        pytest.param(SAME, [{"b": 4}, {"b": 2}], False, id="more than there are"),
+        pytest.param(SAME, [{"a": 2, "b": 2}, {"a": 2}], False, id="over two"),
+        pytest.param(SAME, [{"a": 3}, {"a": 2}], False, id="another number"),
+        pytest.param(SAME, [{"x": 4}, {"a": 2}], False, id="unknown"),
+        pytest.param(PartRules(), [{"a": 2, "b": 2}, {"a": 2}], True, id="any"),
+        pytest.param(DISTINCT, [{"a": 4}, {"a": 1, "b": 1}], False, id="not distinct"),
+    ],
+)
+def test_an_assignment_is_met_or_not(rules: PartRules, wanted: list[Parts], is_met: bool) -> None:
+    planner = Planner(rules, {"a": 6, "b": 5})
+    assert planner.can_take([Need(4), Need(2)], wanted) is is_met
+    # and takes nothing
+    assert planner.can_take([Need(4), Need(2)], [{"a": 4}, {"a": 2}]) is (rules is not DISTINCT)
+
+
+def test_an_init_containers_parts_are_used_again() -> None:
+    needs = [Need(6, is_init=True), Need(4), Need(2)]
+    planner = Planner(SAME, {"a": 6})
+    assert planner.can_take(needs, [{"a": 6}, {"a": 4}, {"a": 2}])
+    assert not planner.can_take([Need(6), Need(4)], [{"a": 6}, {"a": 4}])
+
+
+class TestPercent:
+    def test_it_is_taken_where_there_is_enough(self) -> None:
+        planner = Planner(SAME, {"a": 8, "b": 20}, percent_left={"a": 40, "b": 100})
+        assert planner.plan([Need(4, percent=50)]) == [{"b": 4}]
+        assert planner.plan([Need(4, percent=40)]) == [{"a": 4}]
+        assert planner.plan([Need(4)]) == [{"a": 4}]
+
+    def test_containers_share_it(self) -> None:
+        planner = Planner(SAME, {"a": 8, "b": 8}, percent_left={"a": 60, "b": 50})
+        needs = [Need(1, percent=50), Need(1, percent=60)]
+        assert planner.plan(needs) == [{"b": 1}, {"a": 1}]
+        assert isinstance(planner.plan([*needs, Need(1, percent=20)]), Misfit)
+        assert planner.plan(needs) == [{"b": 1}, {"a": 1}]
+        assert not planner.can_take(needs, [{"a": 1}, {"a": 1}])
+
+    def test_none_is_left_of_what_is_not_known(self) -> None:
+        assert Planner(SAME, {"a": 8}, percent_left={}).plan([Need(4, percent=1)]) == Misfit(0, 8)
+
+
+_RULES = st.builds(PartRules, st.sampled_from([*Placement][1:]), st.sampled_from(Choice), st.sampled_from(PodPlacement))
+
+
+@given(
+    _RULES,
+    st.dictionaries(st.sampled_from("abcd"), st.integers(0, 8), min_size=1),
+    st.lists(st.builds(Need, st.integers(1, 8), st.booleans(), percent=st.integers(0, 100)), min_size=1, max_size=4),
+    st.dictionaries(st.sampled_from("abcd"), st.integers(0, 100)),
+)
+def test_a_plan_can_be_taken(rules: PartRules, free: dict[str, int], needs: list[Need], left: dict[str, int]) -> None:
+    planner = Planner(rules, free, percent_left=left)
+    plan = planner.plan(needs)
+    assert isinstance(plan, Misfit) or planner.can_take(needs, plan)

@@ -31,6 +31,7 @@ REFUSALS_ANNOTATION: Final = f"{GROUP}/refused-registrations"
 # Where the chart is meant to be installed, and the Lease there by which operators agree on who leads.
 SYSTEM_NAMESPACE: Final = "nodedevice-system"
 OPERATOR_LEASE: Final = "nodedevice-operator"
+EXTENDER_LEASE: Final = "nodedevice-extender"
 
 # status.agent.runtime; where it is the kubelet's, the kubelet allocates, and so counts capacity itself
 RUNTIME_KUBELET: Final = "kubelet"

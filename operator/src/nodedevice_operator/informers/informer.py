@@ -18,7 +18,7 @@ from nodedevice_common.pacing import Backoff, jittered
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable
-from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.informers.store import Stores
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import DECODE_ERRORS, VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
 from nodedevice_operator.kube.lists import NODES, Cluster, Kind
@@ -41,7 +41,7 @@ _SPREAD: Final = 0.2
 class Informer:
     """Lists one kind into its store, follows it, and notifies the handlers of the store."""
 
-    def __init__(self, kind: Kind[Any], cache: Cache, cluster: Cluster, client: Client) -> None:
+    def __init__(self, kind: Kind[Any], cache: Stores, cluster: Cluster, client: Client) -> None:
         self._kind = kind
         self._cache = cache
         self._cluster = cluster
@@ -68,6 +68,14 @@ class Informer:
             retry=retry_if_exception_type(ApiError), wait=_list_delay_seconds, before_sleep=self._log_failed_list
         )
         return await retrying(self._list)
+
+    async def refresh(self) -> None:
+        """List all beside the watch that is open, so that everything is known that was written before the call."""
+        restores = self._cache.restores
+        await self.list_all()
+        if restores != self._cache.restores:
+            # the watch would go on from a version that is not reached yet
+            self._version = None
 
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
@@ -122,7 +130,7 @@ class Informer:
                 self._version = None
                 return 0.0
             self._is_doubtful = False
-            query = {"resourceVersion": str(self._version)}
+            query = {**self._kind.query, "resourceVersion": str(self._version)}
             async with aclosing(self._client.watch(self._kind.name, self._kind.path, query)) as lines:
                 async for line in lines:
                     self._version = self._take(line)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nodedevice_operator.errors import ApiError, StaleWatch
-from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.informers.store import Stores
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import KINDS, Cluster, Kind
 
@@ -38,11 +38,12 @@ class _Undelivered:
 class Watchdog:
     """Compares the stores with the API server from time to time. interval_seconds: 0 for never."""
 
-    cache: Cache
+    cache: Stores
     cluster: Cluster
     health: ApiHealth
     interval_seconds: float
     patience_seconds: float = PATIENCE_SECONDS
+    kinds: tuple[Kind[Any], ...] = KINDS
 
     async def work(self) -> None:
         """Check, for ever. Raises StaleWatch."""
@@ -59,7 +60,7 @@ class Watchdog:
     async def _check(self) -> None:
         """List all, wait, and check that all of it was delivered. Raises StaleWatch, or ApiError where it cannot be listed."""
         began = time.monotonic()
-        undelivered = [found for kind in KINDS for found in await self._undelivered(kind)]
+        undelivered = [found for kind in self.kinds for found in await self._undelivered(kind)]
         if not undelivered:
             return
         await asyncio.sleep(self.patience_seconds)

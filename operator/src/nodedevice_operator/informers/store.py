@@ -194,18 +194,12 @@ class Store(Generic[K, R]):
             self._by_node.pop(held.node, None)
 
 
-class Cache:
-    """The three kinds that the operator watches."""
+class Stores:
+    """The stores of the kinds that a program watches, by plural, and how new what they hold is. labels: the kinds in words."""
 
-    def __init__(self) -> None:
-        self.nodes: Store[str, NodeRecord] = Store()
-        self.node_devices: Store[str, NodeDeviceRecord] = Store(within_bounds)
-        self.pod_devices: Store[tuple[str, str], PodDeviceRecord] = Store()
-        self.stores: Mapping[str, Store[Any, Any]] = {
-            "nodes": self.nodes,
-            names.NODE_DEVICES: self.node_devices,
-            names.POD_DEVICES: self.pod_devices,
-        }
+    def __init__(self, stores: Mapping[str, Store[Any, Any]], labels: Sequence[str]) -> None:
+        self.stores = stores
+        self._labels = labels
         # called with the name of each node about which a list changes something, once every list is complete
         self.on_list: Callable[[str], None] = lambda _: None
         # the highest version that any list or watch has shown: the API server has one count for all kinds
@@ -224,7 +218,7 @@ class Cache:
 
     def waits_for(self) -> tuple[str, ...]:
         """Which lists are not complete yet, in words."""
-        kinds = zip(("Nodes", "NodeDevices", "PodDevices"), self.stores.values(), strict=True)
+        kinds = zip(self._labels, self.stores.values(), strict=True)
         return tuple(f"the list of {kind} is not complete" for kind, store in kinds if not store.is_complete)
 
     @property
@@ -239,3 +233,18 @@ class Cache:
     def names_of_nodes(self) -> frozenset[str]:
         """Every node that anything is known about."""
         return frozenset().union(*(store.nodes() for store in self.stores.values()))
+
+
+class Cache(Stores):
+    """The three kinds that the operator watches."""
+
+    def __init__(self) -> None:
+        self.nodes: Store[str, NodeRecord] = Store()
+        self.node_devices: Store[str, NodeDeviceRecord] = Store(within_bounds)
+        self.pod_devices: Store[tuple[str, str], PodDeviceRecord] = Store()
+        stores: Mapping[str, Store[Any, Any]] = {
+            "nodes": self.nodes,
+            names.NODE_DEVICES: self.node_devices,
+            names.POD_DEVICES: self.pod_devices,
+        }
+        super().__init__(stores, ("Nodes", "NodeDevices", "PodDevices"))

@@ -43,7 +43,7 @@ class Kind(Generic[R]):
     """A kind that is watched. `name` is its plural, `base` the path of its group and version.
 
     needs_status: an object whose status cannot be decoded is not taken in without it. A Node without its status would look like one
-    that has lost all its capacity; what is known of it stays instead.
+    that has lost all its capacity; what is known of it stays instead. selector: of fields, for those objects that are watched.
     """
 
     name: str
@@ -53,6 +53,12 @@ class Kind(Generic[R]):
     events: msgspec.json.Decoder[WatchEvent[Any]]
     record: Callable[[Any], R]
     needs_status: bool = False
+    selector: str = ""
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Of each list and watch."""
+        return {"fieldSelector": self.selector} if self.selector else {}
 
     @property
     def path(self) -> str:
@@ -60,14 +66,17 @@ class Kind(Generic[R]):
         return f"{self.base}/{self.name}"
 
 
-def _kind(name: str, base: str, schema: Any, record: Callable[[Any], R], *, needs_status: bool = False) -> Kind[R]:
+def kind_of(
+    name: str, base: str, schema: Any, record: Callable[[Any], R], *, needs_status: bool = False, selector: str = ""
+) -> Kind[R]:
+    """A kind whose objects decode as `schema`, which `record` makes a record of."""
     page, event = ListSchema[schema], WatchEvent[schema]
-    return Kind(name, base, schema, page, msgspec.json.Decoder(event), record, needs_status)
+    return Kind(name, base, schema, page, msgspec.json.Decoder(event), record, needs_status, selector)
 
 
-NODES: Final[Kind[NodeRecord]] = _kind("nodes", CORE, NodeSchema, node_record, needs_status=True)
-NODE_DEVICES: Final[Kind[NodeDeviceRecord]] = _kind(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_device_record)
-POD_DEVICES: Final[Kind[PodDeviceRecord]] = _kind(names.POD_DEVICES, OWN, PodDeviceSchema, pod_device_record)
+NODES: Final[Kind[NodeRecord]] = kind_of("nodes", CORE, NodeSchema, node_record, needs_status=True)
+NODE_DEVICES: Final[Kind[NodeDeviceRecord]] = kind_of(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_device_record)
+POD_DEVICES: Final[Kind[PodDeviceRecord]] = kind_of(names.POD_DEVICES, OWN, PodDeviceSchema, pod_device_record)
 KINDS: Final[tuple[Kind[Any], ...]] = (NODES, NODE_DEVICES, POD_DEVICES)
 
 
@@ -104,7 +113,8 @@ class Cluster(Requests):
 
     async def store_version(self, kind: Kind[Any]) -> int:
         """The version of the API server's store now, by a consistent read of one object."""
-        data = await self._client.request("GET", kind.name, kind.path, query={"limit": 1}, accept=_METADATA_ONLY)
+        query = {"limit": 1, **kind.query}
+        data = await self._client.request("GET", kind.name, kind.path, query=query, accept=_METADATA_ONLY)
         return _checked(kind, decode("GET", kind.name, data, PartialObjectList).metadata.resource_version)
 
     async def list_versions(self, kind: Kind[Any]) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
@@ -118,7 +128,8 @@ class Cluster(Requests):
     async def find(self, kind: Kind[Any], namespace: str, name: str) -> frozenset[str]:
         """Uid of that object, if it exists and can be decoded as a watch must decode it; none otherwise."""
         path = f"{kind.base}/namespaces/{path_segment(namespace)}/{kind.name}" if namespace else kind.path
-        data = await self._client.request("GET", kind.name, path, query={"fieldSelector": f"metadata.name={name}"})
+        selector = ",".join(filter(None, (kind.selector, f"metadata.name={name}")))
+        data = await self._client.request("GET", kind.name, path, query={"fieldSelector": selector})
         try:
             return frozenset(kind.record(item).uid for item in msgspec.json.decode(data, type=kind.page).items)
         except (*DECODE_ERRORS, *VALUE_ERRORS):
@@ -126,7 +137,7 @@ class Cluster(Requests):
 
     async def _kind_pages(self, kind: Kind[Any], accept: str = JSON) -> AsyncIterator[tuple[Any, frozenset[Key]]]:
         """A list page by page, all as of one moment: that of the first; with the keys of each that cannot be decoded."""
-        query: dict[str, str | int] = {}
+        query: dict[str, str | int] = {**kind.query}
         limit = PAGE
         while True:
             most = _MOST_PAGE_BYTES if limit > 1 else math.inf
@@ -139,7 +150,7 @@ class Cluster(Requests):
                 continue
             page = decode_page(kind.name, data, kind.page, kind.schema, needs_status=kind.needs_status)
             limit = min(max(limit * _PAGE_BYTES // len(data), 1), PAGE)
-            query = {"continue": page[0].metadata.continue_}
+            query = {**kind.query, "continue": page[0].metadata.continue_}
             yield page
             del data, page
             if not query["continue"]:

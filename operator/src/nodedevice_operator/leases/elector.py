@@ -38,16 +38,17 @@ def identity() -> str:
 
 
 class LeaderLeases:
-    """The one Lease that names the leading operator: read, and written under the resource version that was read.
+    """The one Lease that names the leader of several processes: read, and written under the resource version that was read.
 
     It is created by PUT too: a role can allow that for this one name, which it cannot for POST. Its client has no fence: these
     requests are what opens it.
     """
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str, name: str = names.OPERATOR_LEASE) -> None:
         self._client = client
         self._namespace = namespace
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}/leases/{names.OPERATOR_LEASE}"
+        self._name = name
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}/leases/{path_segment(name)}"
 
     async def read(self) -> LeaderLease:
         """The Lease as it is; one without a version if it does not exist. Raises ApiError."""
@@ -66,7 +67,7 @@ class LeaderLeases:
         return _from_wire("PUT", data)
 
     def _to_wire(self, lease: LeaderLease) -> dict[str, Any]:
-        metadata = {"name": names.OPERATOR_LEASE, "namespace": self._namespace}
+        metadata = {"name": self._name, "namespace": self._namespace}
         if lease.version:
             metadata["resourceVersion"] = lease.version
         spec = LeaseSpec(lease.renewed, lease.duration_seconds, lease.holder or None, lease.acquired, lease.transitions)
@@ -91,7 +92,7 @@ class Election:
     """One candidate of the election.
 
     `on_lead` is called whenever this process begins to write, with whether another may have written before, and since when probably
-    nobody has (by the clock).
+    nobody has (by the clock). It is a candidate from the start, unless it `stand_aside`s.
     """
 
     leases: LeaderLeases
@@ -105,17 +106,29 @@ class Election:
     _led: bool = field(default=False, init=False)
     _deadline: float = field(default=0.0, init=False)
     _has_ended: bool = field(default=False, init=False)
+    _is_candidate: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _round_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
         self._candidate = Candidate(self.name, self.timing)
+        self._is_candidate.set()
 
     async def work(self) -> None:
         """Take part until cancelled, or until `end`."""
         while not self._has_ended:
+            await self._is_candidate.wait()
             async with self._round_lock:
-                pause = await self._round()
+                pause = await self._round() if self._is_candidate.is_set() else 0.0
             await asyncio.sleep(pause)
+
+    def take_part(self) -> None:
+        """Be a candidate from now on."""
+        self._is_candidate.set()
+
+    async def stand_aside(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
+        """Be no candidate until `take_part`, and release the Lease as `end` does."""
+        self._is_candidate.clear()
+        await self._release(until_quiet)
 
     async def end(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
         """Stop writing, and release the Lease when no write is pending; if one still is, the Lease expires by itself.
@@ -123,12 +136,17 @@ class Election:
         until_quiet: waits a moment for pending writes; whether there are none.
         """
         self._has_ended = True
+        await self._release(until_quiet)
+
+    async def _release(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
         self.fence.close()
         is_quiet = await until_quiet()
         async with self._round_lock:
             self.fence.close()
             if not is_quiet or not self._candidate.holds:
                 return
+            # the next round, if there is one, reads first
+            self._is_current = self._led = False
             try:
                 await self.leases.write(self._candidate.release(now_text(_FINE)))
             except ApiError as error:
@@ -162,7 +180,7 @@ class Election:
         written = await self.leases.write(self._candidate.claim(now_text(_FINE)))
         self._candidate = self._candidate.saw(written, self.clock())
         self._is_current = True
-        if self._has_ended:
+        if self._has_ended or not self._is_candidate.is_set():
             return 0.0
         begins = not self.fence.is_open
         nobody_since = self._deadline if goes_on else before.last_sign_of_life

@@ -234,3 +234,35 @@ async def test_a_claim_that_is_answered_after_the_end_began_opens_nothing(run: R
 
 def test_two_processes_are_never_the_same_candidate() -> None:
     assert identity() != identity()
+
+
+async def quiet() -> bool:
+    return True
+
+
+async def test_whoever_stands_aside_releases_the_lease_and_takes_it_again_when_it_may(run: Run) -> None:
+    await run.election._round()
+    await run.election.stand_aside(quiet)
+    assert not run.fence.is_open
+    assert run.leases.lease.holder == ""
+    work = asyncio.create_task(run.election.work())
+    await asyncio.sleep(0.01)
+    assert not run.fence.is_open
+    other(run)
+    run.election.take_part()
+    await asyncio.sleep(0.01)
+    # another was quicker
+    assert not run.fence.is_open
+    work.cancel()
+    run.leases.lease = replace(run.leases.lease, holder="")
+    await run.election._round()
+    assert run.fence.is_open
+    assert run.led == [True, True]
+
+
+async def test_a_claim_that_was_sent_before_standing_aside_opens_nothing(run: Run) -> None:
+    run.election._is_candidate.clear()
+    await run.election._round()
+    assert not run.fence.is_open
+    await run.election.stand_aside(quiet)
+    assert run.leases.lease.holder == ""

@@ -1,0 +1,88 @@
+"""The extender's Prometheus metrics. Labels are bounded: verbs, outcomes, kinds, resource names of promised parts."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
+
+import prometheus_client
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from nodedevice_operator import __version__
+from nodedevice_operator.informers.store import Stores
+
+# A fleet has a handful of resources with parts; whoever may write NodeDevices could make up others.
+_MOST_RESOURCES: Final = 100
+
+
+class ExtenderMetrics:
+    """Counters and histograms of the extender; gauges are computed at every scrape."""
+
+    def __init__(self) -> None:
+        self.registry = prometheus_client.CollectorRegistry()
+        counter = partial(prometheus_client.Counter, registry=self.registry)
+        gauge = partial(prometheus_client.Gauge, registry=self.registry)
+        # memory and CPU of this process, which have budgets
+        prometheus_client.ProcessCollector(registry=self.registry)
+        gauge("nodedevice_extender_info", "1; the release of this extender.", ["version"]).labels(
+            version=__version__
+        ).set(1)
+        self.requests = counter(
+            "nodedevice_extender_requests_total",
+            "Requests of kube-scheduler by outcome: ok, no_fit (no node fits, or a bind was refused), bad (not a valid request), "
+            "standby (not active), failed.",
+            ["verb", "outcome"],
+        )
+        self.seconds = prometheus_client.Histogram(
+            "nodedevice_extender_request_seconds",
+            "Time from a whole request to its answer; of bind with the API server's part.",
+            ["verb"],
+            buckets=(0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.125, 0.25, 0.5, 1.0, 5.0),
+            registry=self.registry,
+        )
+        self.bind_conflicts = counter(
+            "nodedevice_extender_bind_conflicts_total",
+            "Binds that were refused because the parts that filter saw were promised to another pod since, or are gone.",
+        )
+        self.writes = counter(
+            "nodedevice_extender_api_writes_total",
+            "Write requests sent to the API server, by kind and outcome: ok, or the kind of error.",
+            ["kind", "verb", "outcome"],
+        )
+        self.active = gauge(
+            "nodedevice_extender_active", "1 while this process answers kube-scheduler; 0 on a standby."
+        )
+        self.unresolved = gauge(
+            "nodedevice_extender_unresolved_binds",
+            "Binds of which it is not known yet whether the API server has done them.",
+        )
+
+    def watch(self, stores: Stores, promised: Callable[[], Mapping[str, int]]) -> None:
+        """Count what is stored at every scrape. promised: units by resource name."""
+        self.registry.register(_FleetCollector(stores, promised))
+
+
+class _FleetCollector(Collector):
+    def __init__(self, stores: Stores, promised: Callable[[], Mapping[str, int]]) -> None:
+        self._stores = stores
+        self._promised = promised
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        objects = GaugeMetricFamily(
+            "nodedevice_extender_objects", "Objects that are known: NodeDevices and bound pods.", labels=["kind"]
+        )
+        for kind, store in self._stores.stores.items():
+            objects.add_metric([kind], len(store.by_key))
+        yield objects
+        parts = GaugeMetricFamily(
+            "nodedevice_extender_promised_parts",
+            "Units of parts that are promised to pods and not yet in a NodeDevice's allocations.",
+            labels=["resource"],
+        )
+        # another thread serves /metrics
+        for resource, units in sorted(dict(self._promised()).items())[:_MOST_RESOURCES]:
+            parts.add_metric([resource], units)
+        yield parts
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        yield from ()

@@ -1,0 +1,225 @@
+"""The port that kube-scheduler calls: one POST per verb, over plain HTTP on loopback or mutual TLS.
+
+Bounded are the bytes of a request and what a client may take of time. Certificates are read again when their files change: a new
+TLS context takes over the listening socket, and no connection is refused meanwhile. Decides nothing.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+
+from nodedevice_operator.errors import OperatorSettingsError
+from nodedevice_operator.extender.metrics import ExtenderMetrics
+from nodedevice_operator.extender.wire import BadRequest
+
+log = logging.getLogger(__name__)
+
+# 5,000 nodes by name are 0.2 MB; 5,000 whole Nodes, for a scheduler that is not nodeCacheCapable, some 40 times as much
+MOST_REQUEST_BYTES: Final = 16 * 1024 * 1024
+_CERTIFICATES_SECONDS: Final = 1.0
+# of a bind that is under way when the process ends
+_SHUTDOWN_SECONDS: Final = 1.0
+_BACKLOG: Final = 128
+_JSON: Final = "application/json"
+_HELP: Final = (
+    "nodedevice extender: kube-scheduler sends POST /{verbs}; /healthz and /metrics are at the address httpAddress"
+)
+
+
+class _TooLong(BadRequest):
+    """More bytes than a request may have."""
+
+
+class NotActive(Exception):
+    """This process does not answer for the fleet now; the text says why."""
+
+
+# The answer to the bytes of a request, and its outcome for the metrics. Raises BadRequest or NotActive.
+Verb = Callable[[bytes], Awaitable[tuple[bytes, str]]]
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files in PEM, all of them or none. names: of which a client's certificate must have one; none: any of that authority."""
+
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+    names: frozenset[str] = frozenset()
+
+    def context(self) -> ssl.SSLContext:
+        """A new context of what is in the files now. Raises OSError, of which ssl.SSLError is one."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.certificate, self.key)
+        context.load_verify_locations(cafile=self.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def versions(self) -> tuple[tuple[int, int], ...]:
+        """Which files these are. Raises OSError."""
+        files = (self.certificate, self.key, self.client_ca)
+        return tuple((status.st_mtime_ns, status.st_ino) for status in map(os.stat, files))
+
+
+class Server:
+    """Answers from `start` until `close`."""
+
+    def __init__(
+        self, address: tuple[str, int], tls: Tls | None, verbs: Mapping[str, Verb], metrics: ExtenderMetrics
+    ) -> None:
+        self._address = address
+        self._tls = tls
+        self._verbs = verbs
+        self._metrics = metrics
+        self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=_SHUTDOWN_SECONDS)
+        self._socket: socket.socket | None = None
+        self._site: web.SockSite | None = None
+        self._loaded: tuple[tuple[int, int], ...] = ()
+
+    async def start(self) -> tuple[str, int]:
+        """Begin to answer; the address in use. Raises OperatorSettingsError when the address or a certificate cannot be used."""
+        host, port = self._address
+        try:
+            self._socket = _listening(host, port)
+        except OSError as exc:
+            raise OperatorSettingsError("address", f"{host}:{port} cannot be used ({_problem(exc)})") from exc
+        await self._runner.setup()
+        try:
+            await self._serve()
+        except OSError as exc:
+            await self.close()
+            assert self._tls is not None
+            tls = self._tls
+            raise OperatorSettingsError(
+                "tlsCertificate", f"{tls.certificate}, {tls.key} and {tls.client_ca} cannot be used: {exc}"
+            ) from exc
+        found, port = self._socket.getsockname()[:2]
+        return str(found), int(port)
+
+    async def work(self) -> None:
+        """Serve with the certificates as they are in the files, for ever."""
+        while self._tls is not None:
+            await asyncio.sleep(_CERTIFICATES_SECONDS)
+            try:
+                if self._tls.versions() != self._loaded:
+                    await self._serve()
+            except OSError as exc:
+                extra = {"certificate": self._tls.certificate, "error": str(exc)}
+                log.warning("the new TLS certificates cannot be used; serving with the ones before", extra=extra)
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """End, with a moment for what is under way."""
+        await self._runner.cleanup()
+        if self._socket is not None:
+            self._socket.close()
+
+    async def _serve(self) -> None:
+        """Take connections with the certificates as they are now. Raises OSError."""
+        assert self._socket is not None
+        context = None
+        if self._tls is not None:
+            # once for each version of the files
+            self._loaded = self._tls.versions()
+            context = self._tls.context()
+        before, site = self._site, web.SockSite(self._runner, self._socket.dup(), ssl_context=context)
+        await site.start()
+        self._site = site
+        if before is not None:
+            await before.stop()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        verb = request.path.removeprefix("/")
+        refusal = self._refusal(request, verb)
+        if refusal is not None:
+            return refusal
+        began = time.monotonic()
+        status, body, outcome = await self._answer(request, verb)
+        self._metrics.requests.labels(verb=verb, outcome=outcome).inc()
+        self._metrics.seconds.labels(verb=verb).observe(time.monotonic() - began)
+        response = web.Response(status=status, body=body, content_type=_JSON if status == 200 else "text/plain")
+        if status == web.HTTPRequestEntityTooLarge.status_code:
+            # what is still to come is not read
+            response.force_close()
+        return response
+
+    def _refusal(self, request: web.BaseRequest, verb: str) -> web.Response | None:
+        """Why it is not answered, whatever it holds."""
+        if self._tls is not None and not self._is_allowed(request):
+            names = ", ".join(sorted(self._tls.names))
+            return _text(403, f"the client certificate has none of the names that are allowed (clientNames): {names}")
+        if not verb:
+            return _text(200, _HELP.format(verbs=", /".join(self._verbs)))
+        if verb not in self._verbs:
+            return _text(404, f"no such verb; known are {', '.join(f'/{known}' for known in self._verbs)}")
+        if request.method != "POST":
+            return _text(405, f"/{verb} takes a POST of kube-scheduler's extender request")
+        return None
+
+    async def _answer(self, request: web.BaseRequest, verb: str) -> tuple[int, bytes, str]:
+        """Status, body and outcome."""
+        try:
+            body = await _body(request)
+            answer, outcome = await self._verbs[verb](body)
+        except _TooLong as bad:
+            return 413, f"{bad}\n".encode(), "bad"
+        except BadRequest as bad:
+            return 400, f"{bad}\n".encode(), "bad"
+        except NotActive as why:
+            return 503, f"{why}\n".encode(), "standby"
+        except Exception:
+            log.exception("request failed, which is a bug", extra={"verb": verb})
+            return 500, b"the extender failed, which is a bug: report it with its log\n", "failed"
+        return 200, answer, outcome
+
+    def _is_allowed(self, request: web.BaseRequest) -> bool:
+        assert self._tls is not None
+        certificate = request.get_extra_info("peercert") or {}
+        return not self._tls.names or bool(self._tls.names & certificate_names(certificate))
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    """All of it. Raises _TooLong as soon as it is longer than it may be."""
+    data = bytearray()
+    if (request.content_length or 0) <= MOST_REQUEST_BYTES:
+        async for chunk in request.content.iter_any():
+            data += chunk
+            if len(data) > MOST_REQUEST_BYTES:
+                break
+        else:
+            return bytes(data)
+    raise _TooLong(
+        f"the request is longer than {MOST_REQUEST_BYTES} bytes; set nodeCacheCapable: true for this extender"
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there; without a host at all addresses of IPv4 and, where the machine has it, of IPv6."""
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+def certificate_names(certificate: Mapping[str, Any]) -> frozenset[str]:
+    """Common name and alternative names of a certificate, as the ssl module gives it."""
+    common = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
+    return frozenset(common | {value for _, value in certificate.get("subjectAltName", ())})
+
+
+def _problem(exc: OSError) -> str:
+    """In the system's words, without the address that Python adds."""
+    return os.strerror(exc.errno) if exc.errno and exc.errno > 0 else str(exc)
+
+
+def _text(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n")

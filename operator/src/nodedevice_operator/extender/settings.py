@@ -1,0 +1,140 @@
+"""Settings of the extender: flag, then environment variable, then configuration file, then default, as those of the operator."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+from nodedevice_common import settings_loader
+from nodedevice_common.http_server import Authentication, parse_address
+from nodedevice_common.logs import LogFormat, LogLevel
+
+from nodedevice_operator.errors import OperatorSettingsError
+from nodedevice_operator.extender.server import Tls
+from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
+from nodedevice_operator.settings import NAMESPACE
+
+Policy = Literal["binpack", "spread"]
+
+
+class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Everything that can be set.
+
+    kubeconfig: file with the API server and credentials; None: the pod's service account, or ~/.kube/config outside of one.
+    address: where kube-scheduler's requests are answered; only this machine's by default, as they need no certificate there.
+    http_address: where /healthz, /readyz and /metrics are served; port 0 lets the system choose one.
+    policy: what prioritize prefers: binpack, the fullest GPU on which the pod fits, so that whole ones stay free; or spread.
+    tls_certificate, tls_key, client_ca: files in PEM: the certificate chain of `address`, its key, and the authority that has
+        signed the certificate of kube-scheduler; all or none. Read again when they change. Empty: plain HTTP.
+    client_names: names of which a client's certificate must have one, as common or alternative name; empty: any of that authority.
+    metrics_authentication: token: /metrics needs a bearer token whose account may get that path; probes stay open.
+    metrics_tls_certificate, metrics_tls_key: the same for http_address; read again when they change. Empty: plain HTTP.
+    leader_elect: only the extender that holds the Lease nodedevice-extender answers; False if there is certainly no other one.
+    namespace: where that Lease is; None: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
+    leader_lease_seconds: how long that Lease lasts. After a crash another extender takes over when it has expired; the holder binds
+        nothing after three quarters of it without a renewal, and a bind has the last quarter to arrive: twice the operator's.
+    follow_lease: NAMESPACE/NAME of the Lease by which kube-schedulers elect their leader: take part in the election only while the
+        kube-scheduler of this pod holds it. Empty: always, for an extender that kube-scheduler reaches by a Service.
+    watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never.
+    """
+
+    kubeconfig: str | None = None
+    address: str = "127.0.0.1:8888"
+    http_address: str = ":8081"
+    policy: Policy = "binpack"
+    tls_certificate: str = ""
+    tls_key: str = ""
+    client_ca: str = ""
+    client_names: tuple[str, ...] = ()
+    metrics_authentication: Authentication = "none"
+    metrics_tls_certificate: str = ""
+    metrics_tls_key: str = ""
+    leader_elect: bool = True
+    namespace: str | None = None
+    leader_lease_seconds: Annotated[int, Meta(ge=SHORTEST_LEASE_SECONDS, le=LONGEST_LEASE_SECONDS)] = 8
+    follow_lease: str = ""
+    watchdog_seconds: Annotated[float, Meta(ge=0)] = 120.0
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """Host and port of address. Raises OperatorSettingsError where it is not host:port."""
+        return _parsed("address", self.address)
+
+    @property
+    def http_endpoint(self) -> tuple[str, int]:
+        """Host and port of http_address. Raises OperatorSettingsError where it is not host:port."""
+        return _parsed("httpAddress", self.http_address)
+
+    @property
+    def tls(self) -> Tls | None:
+        """How kube-scheduler's requests are protected; None for plain HTTP."""
+        if not self.tls_certificate:
+            return None
+        return Tls(self.tls_certificate, self.tls_key, self.client_ca, frozenset(self.client_names))
+
+    @property
+    def followed(self) -> tuple[str, str] | None:
+        """Namespace and name of follow_lease; None where it is empty."""
+        namespace, _, name = self.follow_lease.partition("/")
+        return (namespace, name) if name else None
+
+
+def load(file: Path | None, given: Mapping[str, Any]) -> ExtenderSettings:
+    """Settings from the file, with `given` (flags and environment by field name; None: not given) on top.
+
+    Raises OperatorSettingsError where the file cannot be read, has an unknown key or a value of the wrong kind.
+    """
+    try:
+        settings = settings_loader.load(ExtenderSettings, file, given)
+    except settings_loader.SettingProblem as exc:
+        raise OperatorSettingsError(exc.source, exc.problem) from exc
+    _check(settings)
+    return settings
+
+
+def _parsed(key: str, address: str) -> tuple[str, int]:
+    try:
+        return parse_address(address)
+    except ValueError as exc:
+        raise OperatorSettingsError(key, f"{address!r} is not host:port, such as :8080 or 127.0.0.1:8080") from exc
+
+
+def _check(settings: ExtenderSettings) -> None:
+    """Refuse now what would be refused, or be no protection, when it is used. Raises OperatorSettingsError."""
+    host, _ = settings.endpoint
+    _ = settings.http_endpoint
+    files = (settings.tls_certificate, settings.tls_key, settings.client_ca)
+    if any(files) and not all(files):
+        raise OperatorSettingsError(
+            "tlsCertificate", "tlsCertificate, tlsKey and clientCa belong together: set all or none"
+        )
+    if settings.client_names and not settings.client_ca:
+        raise OperatorSettingsError("clientNames", "needs clientCa, the authority that vouches for these names")
+    if not any(files) and not _is_loopback(host):
+        raise OperatorSettingsError(
+            "address",
+            f"{settings.address!r} can be reached from other machines, and whoever reaches it can bind pods: "
+            "set tlsCertificate, tlsKey and clientCa, or use 127.0.0.1",
+        )
+    if settings.namespace is not None and not NAMESPACE.fullmatch(settings.namespace):
+        problem = f"{settings.namespace!r} is no namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
+        raise OperatorSettingsError("namespace", problem)
+    _check_followed(settings)
+
+
+def _check_followed(settings: ExtenderSettings) -> None:
+    if not settings.follow_lease:
+        return
+    followed = settings.followed
+    if followed is None or not NAMESPACE.fullmatch(followed[0]) or "/" in followed[1]:
+        problem = f"{settings.follow_lease!r} is not NAMESPACE/NAME, such as nodedevice-system/nodedevice-scheduler"
+        raise OperatorSettingsError("followLease", problem)
+    if not settings.leader_elect:
+        raise OperatorSettingsError("followLease", "means nothing without leaderElect: set one of them")
+
+
+def _is_loopback(host: str) -> bool:
+    return host in {"localhost", "::1"} or host.startswith("127.")

@@ -1,0 +1,106 @@
+"""What kube-scheduler sends to an extender and reads from it. Go's field names, decoded once.
+
+Source: k8s.io/kube-scheduler/extender/v1 types.go @ v1.37.1. Fields that are not needed are skipped; an answer holds no other ones.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+T = TypeVar("T")
+
+
+class BadRequest(ValueError):
+    """A request that cannot be answered; the text says what is wrong with it."""
+
+
+class _Metadata(Struct, gc=False):
+    name: str
+
+
+class _Named(Struct, gc=False):
+    metadata: _Metadata
+
+
+class _NodeList(Struct, gc=False):
+    items: list[Raw] | None = None
+
+
+class FilterRequest(Struct, rename="pascal", gc=False):
+    """Of filter and prioritize. Nodes come by name from a scheduler whose extender is nodeCacheCapable, whole from others.
+
+    pod: as the API has it, decoded by whoever needs it.
+    """
+
+    pod: Raw
+    nodes: _NodeList | None = None
+    node_names: list[str] | None = None
+
+    def named(self) -> dict[str, Raw | None]:
+        """The nodes by name, in their order; with the objects where they came. Raises BadRequest."""
+        if self.node_names is not None:
+            return dict.fromkeys(self.node_names)
+        if self.nodes is None:
+            raise BadRequest("the request has neither NodeNames nor Nodes")
+        return {decode(item, _Named).metadata.name: item for item in self.nodes.items or ()}
+
+
+class BindRequest(Struct, rename="pascal", gc=False):
+    """Of bind: which pod is to be bound to which node."""
+
+    pod_name: str
+    pod_namespace: str
+    pod_uid: str = msgspec.field(name="PodUID")
+    node: str
+
+
+class FilterAnswer(Struct, rename="pascal", omit_defaults=True, gc=False):
+    """Either Nodes or NodeNames, as the request had it; reasons by node."""
+
+    failed_nodes: Mapping[str, str] = {}
+    failed_and_unresolvable_nodes: Mapping[str, str] = {}
+    nodes: dict[str, list[Raw]] | UnsetType = UNSET
+    node_names: list[str] | UnsetType = UNSET
+    error: str = ""
+
+
+class HostPriority(Struct, rename="pascal", gc=False):
+    """score: 0 to 10, more is better."""
+
+    host: str
+    score: int
+
+
+class BindAnswer(Struct, rename="pascal", gc=False):
+    """error: "" where the pod is bound; kube-scheduler shows it in the pod's event FailedScheduling."""
+
+    error: str = ""
+
+
+MOST_SCORE: Final = 10
+
+
+def decode(data: bytes | Raw, form: type[T]) -> T:
+    """A request, or a part of one. Raises BadRequest."""
+    try:
+        return msgspec.json.decode(data, type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise BadRequest(f"the request is not what kube-scheduler sends: {exc}") from exc
+
+
+def filter_answer(
+    named: Mapping[str, Raw | None], fitting: Iterable[str], failed: Mapping[str, str], unresolvable: Mapping[str, str]
+) -> FilterAnswer:
+    """The nodes that fit, in the form in which the request had them, and why others do not."""
+    fits = list(fitting)
+    objects = [item for name in fits if (item := named[name]) is not None]
+    # none fits: a scheduler reads an absent list and an empty one alike
+    if objects:
+        return FilterAnswer(failed, unresolvable, nodes={"items": objects})
+    return FilterAnswer(failed, unresolvable, node_names=fits)
+
+
+def encode(answer: Any) -> bytes:
+    return msgspec.json.encode(answer)

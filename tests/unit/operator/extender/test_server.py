@@ -1,0 +1,216 @@
+"""The extender's port with requests that are none, and with clients that are not allowed: clear answers, and the next is served."""
+
+import asyncio
+import io
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import trustme
+from nodedevice_operator.errors import OperatorSettingsError
+from nodedevice_operator.extender import server as server_module
+from nodedevice_operator.extender.metrics import ExtenderMetrics
+from nodedevice_operator.extender.server import MOST_REQUEST_BYTES, NotActive, Server, Tls
+from nodedevice_operator.extender.wire import BindRequest, decode
+
+from tests.fakes.operator.collaborators import running
+
+Json = dict[str, Any]
+BIND = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
+
+
+async def echo(body: bytes) -> tuple[bytes, str]:
+    """Answers with the node of a bind request; `standby` and `broken` are no nodes."""
+    node = decode(body, BindRequest).node
+    if node == "standby":
+        raise NotActive("another one answers")
+    if node == "broken":
+        raise KeyError("secret")
+    return json.dumps({"node": node}).encode(), "ok"
+
+
+@asynccontextmanager
+async def served(tls: Tls | None = None) -> AsyncIterator[str]:
+    """Its address, HOST:PORT."""
+    made = Server(("127.0.0.1", 0), tls, {"bind": echo}, ExtenderMetrics())
+    host, port = await made.start()
+    async with running(made.work()):
+        yield f"{host}:{port}"
+    await made.close()
+
+
+async def asked(url: str, body: bytes, method: str = "POST", context: ssl.SSLContext | None = None) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, url, data=io.BytesIO(body), ssl=context or True) as got,
+    ):
+        return got.status, (await got.text()).strip()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "text"),
+    [
+        pytest.param("POST", "bind", json.dumps(BIND).encode(), 200, '{"node": "n"}', id="whole"),
+        pytest.param(
+            "POST", "bind", json.dumps(BIND).encode()[:-9], 400, "is not what kube-scheduler sends", id="cut off"
+        ),
+        pytest.param("POST", "bind", b"", 400, "is not what kube-scheduler sends", id="empty"),
+        pytest.param("POST", "bind", b"[" * 100_000, 400, "is not what kube-scheduler sends", id="deep"),
+        pytest.param("POST", "bind", b'{"PodName": "\xff"}', 400, "is not what kube-scheduler sends", id="no UTF-8"),
+        pytest.param(
+            "POST", "bind", json.dumps({**BIND, "Node": 7}).encode(), 400, "Expected `str`, got `int`", id="type"
+        ),
+        pytest.param("POST", "bind", b'{"PodName": "p"}', 400, "missing required field `PodNamespace`", id="missing"),
+        pytest.param("POST", "bind", b" " * 10_000_000, 400, "is not what kube-scheduler sends", id="10 MB"),
+        pytest.param("POST", "bind", b" " * (MOST_REQUEST_BYTES + 1), 413, "set nodeCacheCapable: true", id="too long"),
+        pytest.param("POST", "score", b"{}", 404, "known are /bind", id="unknown verb"),
+        pytest.param("GET", "bind", b"", 405, "takes a POST", id="GET"),
+        pytest.param("GET", "", b"", 200, "kube-scheduler sends POST /bind", id="help"),
+        pytest.param(
+            "POST", "bind", json.dumps({**BIND, "Node": "standby"}).encode(), 503, "another one answers", id="standby"
+        ),
+        pytest.param(
+            "POST", "bind", json.dumps({**BIND, "Node": "broken"}).encode(), 500, "which is a bug", id="a bug"
+        ),
+    ],
+)
+async def test_each_request_gets_a_clear_answer(method: str, path: str, body: bytes, status: int, text: str) -> None:
+    async with served() as address:
+        got, answer = await asked(f"http://{address}/{path}", body, method)
+        assert got == status
+        assert text in answer
+        assert "secret" not in answer
+        assert (await asked(f"http://{address}/bind", json.dumps(BIND).encode()))[0] == 200
+
+
+async def test_a_long_request_in_chunks_ends_where_it_is_too_long() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(MOST_REQUEST_BYTES // 2**20 + 1):
+            yield b" " * 2**20
+
+    async with (
+        served() as address,
+        aiohttp.ClientSession() as session,
+        session.post(f"http://{address}/bind", data=chunks()) as got,
+    ):
+        assert got.status == 413
+
+
+async def test_a_port_in_use_is_an_error_that_names_it() -> None:
+    async with served() as address:
+        host, port = address.split(":")
+        again = Server((host, int(port)), None, {}, ExtenderMetrics())
+        with pytest.raises(
+            OperatorSettingsError, match=rf"address: {address} cannot be used \(Address already in use\)"
+        ):
+            await again.start()
+
+
+class Authority:
+    """A certificate authority and what it has signed, as files."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.ca = trustme.CA()
+        self.file = str(folder / f"{name}-ca.pem")
+        self.ca.cert_pem.write_to_path(self.file)
+
+    def issue(self, folder: Path, name: str, common_name: str = "") -> tuple[str, str]:
+        """Certificate and key of that name, in files."""
+        issued = self.ca.issue_cert(name, common_name=common_name or name)
+        certificate, key = str(folder / f"{name}.pem"), str(folder / f"{name}.key")
+        issued.private_key_pem.write_to_path(key)
+        issued.cert_chain_pems[0].write_to_path(certificate)
+        return certificate, key
+
+    def client(self, certificate: tuple[str, str] | None) -> ssl.SSLContext:
+        """TLS of a client that trusts this authority."""
+        context = ssl.create_default_context(cafile=self.file)
+        context.check_hostname = False
+        if certificate is not None:
+            context.load_cert_chain(*certificate)
+        return context
+
+
+async def bind(address: str, context: ssl.SSLContext) -> tuple[int, str]:
+    return await asked(f"https://{address}/bind", json.dumps(BIND).encode(), context=context)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ours")
+
+
+def tls(folder: Path, authority: Authority, *names: str) -> Tls:
+    return Tls(*authority.issue(folder, "server"), authority.file, frozenset(names))
+
+
+async def test_only_clients_of_that_authority_are_answered(tmp_path: Path, authority: Authority) -> None:
+    other = Authority(tmp_path, "other")
+    async with served(tls(tmp_path, authority)) as address:
+        assert await bind(address, authority.client(authority.issue(tmp_path, "scheduler"))) == (200, '{"node": "n"}')
+        for refused in (None, other.issue(tmp_path, "stranger")):
+            with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+                await bind(address, authority.client(refused))
+        with pytest.raises(aiohttp.ClientError):
+            await asked(f"http://{address}/bind", b"{}")
+
+
+async def test_only_clients_of_that_name_are_answered(tmp_path: Path, authority: Authority) -> None:
+    async with served(tls(tmp_path, authority, "system:kube-scheduler", "by-san")) as address:
+        by_common_name = authority.issue(tmp_path, "a", common_name="system:kube-scheduler")
+        for allowed in (by_common_name, authority.issue(tmp_path, "by-san", common_name="other")):
+            assert (await bind(address, authority.client(allowed)))[0] == 200
+        status, text = await bind(address, authority.client(authority.issue(tmp_path, "stranger")))
+        assert (status, "clientNames" in text) == (403, True)
+
+
+async def test_renewed_certificates_are_taken_and_invalid_ones_are_not(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_module, "_CERTIFICATES_SECONDS", 0.01)
+    files = tls(tmp_path, authority)
+    client = authority.client(authority.issue(tmp_path, "scheduler"))
+
+    async def serial() -> str:
+        _, writer = await asyncio.open_connection(*address.split(":"), ssl=client)
+        found = str(writer.get_extra_info("peercert")["serialNumber"])
+        writer.close()
+        return found
+
+    async with served(files) as address:
+        before = await serial()
+        authority.issue(tmp_path, "server")
+        while await serial() == before:
+            await asyncio.sleep(0.01)
+        renewed = await serial()
+        Path(files.certificate).write_text("no certificate")
+        while not caplog.records:
+            await asyncio.sleep(0.01)
+        assert caplog.records[0].message == "the new TLS certificates cannot be used; serving with the ones before"
+        assert await serial() == renewed
+        # another authority replaces the one before: who had its certificate is no client any more
+        other = Authority(tmp_path, "other")
+        Path(files.client_ca).write_bytes(Path(other.file).read_bytes())
+        authority.issue(tmp_path, "server")
+        refused = False
+        while not refused:
+            try:
+                await bind(address, client)
+            except (aiohttp.ClientError, ssl.SSLError):
+                refused = True
+        old = ssl.create_default_context(cadata=authority.ca.cert_pem.bytes().decode())
+        old.check_hostname = False
+        old.load_cert_chain(*other.issue(tmp_path, "scheduler"))
+        assert (await bind(address, old))[0] == 200
+
+
+async def test_a_certificate_that_is_none_is_an_error_at_the_start(tmp_path: Path, authority: Authority) -> None:
+    files = tls(tmp_path, authority)
+    Path(files.client_ca).write_text("nothing")
+    with pytest.raises(OperatorSettingsError, match=r"tlsCertificate: .* cannot be used"):
+        await Server(("127.0.0.1", 0), files, {}, ExtenderMetrics()).start()

@@ -1,0 +1,49 @@
+"""What the extender refuses to start with, and says why."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodedevice_operator.errors import OperatorSettingsError
+from nodedevice_operator.extender.settings import load
+
+_TLS = {"tls_certificate": "a", "tls_key": "b", "client_ca": "c"}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"address": "8888"}, "address: '8888' is not host:port"),
+        ({"http_address": "x"}, "httpAddress: 'x' is not host:port"),
+        ({"address": ":8888"}, "whoever reaches it can bind pods"),
+        ({"tls_certificate": "a", "tls_key": "b"}, "tlsKey and clientCa belong together"),
+        ({"client_names": ["a"]}, "clientNames: needs clientCa"),
+        ({"namespace": "../x"}, "namespace: '../x' is no namespace"),
+        ({"follow_lease": "x"}, "'x' is not NAMESPACE/NAME"),
+        ({"follow_lease": "a/b/c"}, "'a/b/c' is not NAMESPACE/NAME"),
+        ({"follow_lease": "a/b", "leader_elect": False}, "followLease: means nothing without leaderElect"),
+        ({"policy": "first"}, "--policy"),
+        ({"leader_lease_seconds": 1}, "--leader-lease-seconds"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_name(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(OperatorSettingsError, match=problem.replace("(", r"\(")):
+        load(None, given)
+
+
+def test_a_file_has_the_same_names_and_a_typo_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "extender.yaml"
+    file.write_text("followLease: kube-system/kube-scheduler\npolicy: spread\n")
+    made = load(file, {})
+    assert (made.followed, made.policy, made.tls, made.endpoint) == (
+        ("kube-system", "kube-scheduler"), "spread", None, ("127.0.0.1", 8888),
+    )  # fmt: skip
+    file.write_text("polcy: spread\n")
+    with pytest.raises(OperatorSettingsError, match="polcy"):
+        load(file, {})
+
+
+def test_with_certificates_every_address_may_be_used() -> None:
+    made = load(None, {"address": ":8888", **_TLS, "client_names": ["system:kube-scheduler"]})
+    assert made.tls is not None
+    assert made.tls.names == {"system:kube-scheduler"}

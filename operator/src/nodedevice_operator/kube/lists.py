@@ -113,7 +113,7 @@ class Cluster(Requests):
 
     async def store_version(self, kind: Kind[Any]) -> int:
         """The version of the API server's store now, by a consistent read of one object."""
-        query = {"limit": 1, **kind.query}
+        query: dict[str, str | int] = {"limit": 1, **kind.query}
         data = await self._client.request("GET", kind.name, kind.path, query=query, accept=_METADATA_ONLY)
         return _checked(kind, decode("GET", kind.name, data, PartialObjectList).metadata.resource_version)
 

@@ -397,3 +397,14 @@ async def test_the_next_list_waits_for_as_long_as_the_api_server_asks() -> None:
     state = RetryCallState(AsyncRetrying(), None, (), {})
     state.set_exception((Unavailable, Unavailable("GET", "nodes", "too busy", 429, 60.0), None))
     assert _list_delay_seconds(state) == 60.0
+
+
+async def test_a_refresh_lists_beside_the_watch_which_goes_on(watched: Watched) -> None:
+    watched.server.answers = [[event(150, 3)]]
+    watched.start()
+    await watched.until(1)
+    watched.cluster.node_devices["n"] = node_device(node="node-n", available=7, resource_version=160)
+    watched.cluster.version = 170
+    await watched.informer.refresh()
+    assert {record.node for record in watched.cache.node_devices.values()} >= {"node-n"}
+    assert len(watched.server.asked) == 2

@@ -1,4 +1,4 @@
-"""Makes charts/nodedevice/values.schema.json: the chart's own values by hand, the settings of both programs from their code.
+"""Makes charts/nodedevice/values.schema.json: the chart's own values by hand, the settings of the programs from their code.
 
 So a setting that a program does not know, or would refuse, is refused by `helm install` already, by its name. What a schema cannot
 reject with a helpful message is in templates/_checks.tpl; the rest (two groups of the same path) is left to the program, which
@@ -20,6 +20,7 @@ from nodedevice_agent.plugins.nvml.settings import CDI_KIND, LIBRARY_DIR, QUANTI
 from nodedevice_agent.plugins.settings import ENV_NAME, ID_PREFIX
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api import extended_resources
+from nodedevice_operator.extender.settings import ExtenderSettings
 from nodedevice_operator.remediation.eviction_policy import ANY_RESOURCE, Policy
 from nodedevice_operator.settings import OperatorSettings
 
@@ -27,7 +28,11 @@ _HERE = Path(__file__).parent
 SOURCE = _HERE / "values.schema.yaml"
 SCHEMA = _HERE / "nodedevice" / "values.schema.json"
 
-PROGRAMS: dict[str, type[msgspec.Struct]] = {"agent": AgentSettings, "operator": OperatorSettings}
+PROGRAMS: dict[str, type[msgspec.Struct]] = {
+    "agent": AgentSettings,
+    "operator": OperatorSettings,
+    "extender": ExtenderSettings,
+}
 _HTTP = ("metricsAuthentication", "tlsCertificate", "tlsKey")
 # The chart sets these itself: where the pod runs, where its ports are, and what must agree with the rights it hands out.
 DECIDED = {
@@ -45,6 +50,24 @@ DECIDED = {
             "markWaitingPods",
             "nodeTaint",
             "nodeLabels",
+        }
+    ),
+    "extender": frozenset(
+        {
+            "kubeconfig",
+            "address",
+            "httpAddress",
+            "policy",
+            "tlsCertificate",
+            "tlsKey",
+            "clientCa",
+            "clientNames",
+            "metricsAuthentication",
+            "metricsTlsCertificate",
+            "metricsTlsKey",
+            "leaderElect",
+            "namespace",
+            "followLease",
         }
     ),
 }

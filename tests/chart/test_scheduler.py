@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from nodedevice_operator.extender import settings as extender_settings
+from nodedevice_operator.extender.settings import ExtenderSettings
 
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, render_chart
 from tests.chart.values import DIGEST, VALUE_SETS, manifests, refusal
@@ -60,6 +62,14 @@ def containers(rendered: list[Values], name: str) -> dict[str, Values]:
         (scheduler(tls={"clientNames": []}), "at '/scheduler/tls/clientNames': minItems"),
         (scheduler(clusterIP="extender.local"), "at '/scheduler/clusterIP': 'extender.local' does not match"),
         (scheduler(server=True), "at '/scheduler': additional properties 'server' not allowed"),
+        (
+            scheduler(extender={"config": {"logLevel": "loud"}}),
+            "at '/scheduler/extender/config/logLevel': value must be one of",
+        ),
+        (
+            scheduler(extender={"config": {"address": ":8888"}}),
+            "at '/scheduler/extender/config': additional properties 'address' not allowed",
+        ),
         (
             scheduler(env=[{"name": "NODEDEVICE_LOG_LEVEL", "value": "debug"}]),
             "NODEDEVICE_LOG_LEVEL is a setting of the program: set scheduler.extender.config.logLevel instead",
@@ -148,34 +158,52 @@ def test_every_value_of_the_configuration_can_be_another() -> None:
     assert (extender["weight"], extender["httpTimeout"]) == (3, "1500ms")
 
 
-def extender_settings(name: str, config_map: str) -> Values:
-    settings: Values = json.loads(found(manifests(name), "ConfigMap", config_map)["data"]["extender.yaml"])
-    return settings
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[[Values], ExtenderSettings]:
+    """What the extender reads of the file that the chart makes of these values."""
+
+    def load(values: Values) -> ExtenderSettings:
+        rendered = render_chart(values)
+        name = "nodedevice-scheduler" if values["scheduler"].get("enabled") else "nodedevice-extender"
+        file = tmp_path / "extender.yaml"
+        file.write_text(found(rendered, "ConfigMap", name)["data"]["extender.yaml"])
+        return extender_settings.load(file, {})
+
+    return load
 
 
-def test_settings_beside_a_scheduler() -> None:
-    settings = extender_settings(SECOND, "nodedevice-scheduler")
-    assert settings["address"] == "127.0.0.1:8888"
-    assert settings["followLease"] == f"{SYSTEM_NAMESPACE}/nodedevice-scheduler"
-    assert settings["policy"] == "binpack"
-    assert "clientCa" not in settings
-    assert extender_settings("a second scheduler, otherwise", "nodedevice-scheduler")["policy"] == "spread"
+Read = Callable[[Values], ExtenderSettings]
 
 
-def test_settings_of_the_extender_alone() -> None:
-    settings = extender_settings(ALONE, "nodedevice-extender")
-    assert settings["address"] == ":8888"
-    assert "followLease" not in settings
-    assert settings["clientNames"] == ["nodedevice-extender-client"]
-    files = {settings[key] for key in ("clientCa", "tlsCertificate", "tlsKey")}
-    [mount] = [
-        each
-        for each in containers(manifests(ALONE), "nodedevice-extender")["extender"]["volumeMounts"]
-        if each["name"] == "extender-tls"
-    ]
-    assert files == {f"{mount['mountPath']}/{name}" for name in ("ca.crt", "tls.crt", "tls.key")}
-    own = extender_settings("an extender with a certificate of one's own", "nodedevice-extender")
-    assert own["clientNames"] == ["scheduler.example.com"]
+def test_settings_beside_a_scheduler(read: Read) -> None:
+    settings = read(VALUE_SETS[SECOND])
+    assert settings.address == "127.0.0.1:8888"
+    assert settings.tls is None
+    assert settings.followed == (SYSTEM_NAMESPACE, configuration(SECOND)["leaderElection"]["resourceName"])
+    assert (settings.policy, settings.http_address, settings.namespace) == ("binpack", ":8081", SYSTEM_NAMESPACE)
+    assert (settings.metrics_authentication, settings.metrics_tls_key) == ("token", "/etc/nodedevice-tls/tls.key")
+    other = read(VALUE_SETS["a second scheduler, otherwise"])
+    assert (other.policy, other.http_address, other.metrics_tls_certificate) == ("spread", ":10002", "")
+
+
+def test_settings_of_the_extender_alone(read: Read) -> None:
+    settings = read(VALUE_SETS[ALONE])
+    assert settings.address == ":8888"
+    assert settings.followed is None
+    assert settings.client_names == ("nodedevice-extender-client",)
+    mounts = containers(manifests(ALONE), "nodedevice-extender")["extender"]["volumeMounts"]
+    [folder] = [each["mountPath"] for each in mounts if each["name"] == "extender-tls"]
+    files = (settings.client_ca, settings.tls_certificate, settings.tls_key)
+    assert files == tuple(f"{folder}/{name}" for name in ("ca.crt", "tls.crt", "tls.key"))
+    own = read(VALUE_SETS["an extender with a certificate of one's own"])
+    assert own.client_names == ("scheduler.example.com",)
+    assert own.metrics_tls_certificate == "/etc/nodedevice-tls/tls.crt"
+
+
+def test_what_the_user_sets_stands_beside_what_the_chart_decides(read: Read) -> None:
+    settings = read(scheduler(extender={"config": {"logFormat": "json", "leaderLeaseSeconds": 20}}))
+    assert (settings.log_format, settings.leader_lease_seconds) == ("json", 20)
+    assert settings.address == "127.0.0.1:8888"
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def test_what_is_checked_in_is_what_is_generated() -> None:
     assert generate_schema.SCHEMA.read_text(encoding="utf-8") == generate_schema.text()
 
 
-@pytest.mark.parametrize("program", ["agent", "operator"])
+@pytest.mark.parametrize("program", generate_schema.PROGRAMS)
 def test_every_setting_can_be_set_but_for_what_the_chart_decides(program: str) -> None:
     known = set(generate_schema.schema()["$defs"][f"{program.capitalize()}Settings"]["properties"])
     every = {field.encode_name for field in msgspec.structs.fields(generate_schema.PROGRAMS[program])}

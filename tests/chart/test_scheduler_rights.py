@@ -1,10 +1,12 @@
 """What the extender and the scheduler beside it may do, tried with their tokens; and that a real scheduler needs no more."""
 
 import json
+import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -165,9 +167,34 @@ def second_scheduler(installed: ControlPlane, component: str, node: str, tmp_pat
         command += [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
         process = Process("second-scheduler", [*command, "--bind-address=127.0.0.1"], tmp_path / "log")
         process.start()
+        process.wait_ready(lambda: all(answers(port, path) for path in probes(component)), 60)
         yield process
         process.kill()
         installed.kubectl("delete", "lease", "nodedevice-scheduler", "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
+
+
+def probes(component: str) -> set[str]:
+    """What the kubelet would ask the scheduler for."""
+    [deployment] = [
+        each
+        for each in render_chart(VALUES[component])
+        if each["metadata"]["name"] == "nodedevice-scheduler" and each["kind"] == "Deployment"
+    ]
+    [container] = [
+        each for each in deployment["spec"]["template"]["spec"]["containers"] if each["name"] == "kube-scheduler"
+    ]
+    return {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+
+
+def answers(port: int, path: str) -> bool:
+    """As a kubelet asks: without a token, and whatever the certificate is."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=5) as answer:
+            return int(answer.status) == 200
+    except OSError:
+        return False
 
 
 def of_the_second(name: str, namespace: str, limits: dict[str, int]) -> str:

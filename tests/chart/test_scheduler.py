@@ -360,4 +360,5 @@ def test_the_notes_name_what_is_not_made_here(helm: Helm, tmp_path: Path) -> Non
 def test_the_notes_name_the_second_scheduler(helm: Helm, tmp_path: Path) -> None:
     text = notes(helm, VALUE_SETS["a second scheduler, otherwise"], tmp_path)
     assert "  schedulerName: of-ours\n" in text
+    assert f"kubectl rollout status --namespace {SYSTEM_NAMESPACE} deployment/nodedevice-scheduler\n" in text
     assert "KubeSchedulerConfiguration" not in text

@@ -57,6 +57,10 @@ class HeldParts(Value, frozen=True):
 
 
 class PartRulesStatus(Schema):
+    placement: str = ""
+    choice: str = ""
+    containers: str = ""
+    sm_percent: int | None = None
     advertise: str = ""
     largest_available: int = 0
 

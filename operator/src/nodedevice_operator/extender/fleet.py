@@ -1,0 +1,331 @@
+"""Decides where pods with parts of devices go: which nodes have a device for them, which is best, and which parts they get.
+
+The state is what the API has, NodeDevices and bound pods, and what this process has promised since. A status is atomic: a pod that
+it lists is counted by it, and by nothing else from then on. Nothing is stored: a new process has it all from two consistent lists.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from nodedevice_api import names
+from nodedevice_api.assigned_parts import Assigned
+
+from nodedevice_operator.extender.needs import PodNeeds
+from nodedevice_operator.extender.node_state import Claim, View, no_device, view_of
+from nodedevice_operator.extender.promises import TENTATIVE_SECONDS, Promise, Promises, Tentative
+from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed
+from nodedevice_operator.objects.node_parts import NodeParts
+
+_MOST_SCORE: Final = 10
+# a rank after all others
+_WORST: Final = (1 << 62, 0)
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """Of a filter: nodes that fit, and by node why others do not. unresolvable: a preemption there would not help."""
+
+    fitting: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    unresolvable: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NotFitting:
+    reason: str
+
+
+class Fleet:
+    """Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._promises = Promises()
+        self._views: dict[str, dict[str, View]] = {}
+        self._with_parts: Counter[str] = Counter()
+        # by name of the NodeDevice: resource and node
+        self._names: dict[str, tuple[str, str]] = {}
+        # resources of a node
+        self._resources: dict[str, tuple[str, ...]] = {}
+        self._tentative: dict[str, Tentative] = {}
+        self._tentative_on: dict[str, dict[str, None]] = {}
+        self._due: deque[tuple[float, str]] = deque()
+
+    # -- the API --------------------------------------------------------------------------------------------------------
+
+    def node_changed(self, record: NodeParts, now: float) -> None:
+        """A NodeDevice, new or changed. One under a name that is not its own is ignored."""
+        node, resource = record.node, record.resource
+        if record.name != names.node_device_name(node, resource):
+            return
+        views = self._views.setdefault(resource, {})
+        before = views.get(node)
+        if before is None:
+            self._names[record.name] = resource, node
+            self._resources[node] = (*self._resources.get(node, ()), resource)
+        self._with_parts[resource] += _has_parts(record) - (before is not None and _has_parts(before.record))
+        for uid in record.holders:
+            self._promises.listed(uid, node, resource)
+        for promise in list(self._promises.open_on(node)):
+            if promise.pod is not None and promise.pod.static_uid in record.holders:
+                self._promises.listed(promise.uid, node, resource)
+        views[node] = self._view(record)
+
+    def node_gone(self, key: str, now: float) -> None:
+        """The NodeDevice of that name is gone."""
+        resource, node = self._names.pop(key, ("", ""))
+        if not node:
+            return
+        record = self._views[resource].pop(node).record
+        self._with_parts[resource] -= _has_parts(record)
+        self._resources[node] = tuple(name for name in self._resources[node] if name != resource)
+        if not self._resources[node]:
+            del self._resources[node]
+
+    def pod_changed(self, pod: BoundPod, now: float) -> None:
+        """A bound pod that has not ended, new or changed."""
+        if not pod.needs.of:
+            return
+        before = self._promises.by_uid.get(pod.uid)
+        if before is not None and before.pod is not None and before.pod.assigned == pod.assigned and not before.is_gone:
+            before.pod = pod
+            return
+        listed = before.listed if before is not None and before.node == pod.node else ()
+        self._drop(pod.uid)
+        self._promises.remove(pod.uid)
+        self._promises.put(Promise(pod.uid, pod.node, pod.needs, pod.assigned, pod, is_confirmed=True, listed=listed))
+        for resource in self._resources.get(pod.node, ()):
+            holders = self._views[resource][pod.node].record.holders
+            if pod.uid in holders or (pod.static_uid and pod.static_uid in holders):
+                self._promises.listed(pod.uid, pod.node, resource)
+        self._refresh(pod.node)
+        if before is not None and before.node != pod.node:
+            self._refresh(before.node)
+
+    def pod_gone(self, uid: str, now: float) -> None:
+        """A pod is deleted, or has ended."""
+        self._drop(uid)
+        found = self._promises.gone(uid, now)
+        if found is not None:
+            self._refresh(found.node)
+
+    # -- what kube-scheduler asks --------------------------------------------------------------------------------------
+
+    def filter(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Verdicts:
+        """Which of the nodes have parts for the pod. It keeps those of the only one until its bind, for a while."""
+        self._expire(now)
+        self._drop(uid)
+        promise = self._promises.by_uid.get(uid)
+        if promise is not None and not promise.is_gone:
+            return _only(promise, nodes)
+        found = Verdicts(list(nodes))
+        for resource, containers in needs.of:
+            if self._with_parts[resource] > 0:
+                found.fitting = self._fitting(resource, containers, needs, found)
+        if len(found.fitting) == 1:
+            self._hold(uid, needs, found.fitting[0], now)
+        return found
+
+    def score(
+        self, uid: str, needs: PodNeeds, nodes: Sequence[str], policy: Literal["binpack", "spread"], now: float
+    ) -> list[tuple[str, int]]:
+        """How good each node is, 0 to 10: the best one alone has 10. The pod keeps its parts until its bind, for a while."""
+        self._expire(now)
+        self._drop(uid)
+        sign = 1 if policy == "binpack" else -1
+        ranks = {node: self._rank(node, needs, sign) for node in nodes}
+        if not ranks:
+            return []
+        best = min(ranks, key=lambda node: (ranks[node], node))
+        places = {rank: place for place, rank in enumerate(sorted(set(ranks.values())))}
+        step = (_MOST_SCORE - 1) / len(places)
+        scores = [(node, _MOST_SCORE - 1 - int(places[ranks[node]] * step)) for node in nodes]
+        self._hold(uid, needs, best, now)
+        return [(node, _MOST_SCORE if node == best else score) for node, score in scores]
+
+    def assign(self, uid: str, needs: PodNeeds, node: str, now: float) -> Assigned | NotFitting:
+        """Which parts the pod gets on that node, promised to nobody else. The same again while an earlier bind is not decided."""
+        self._expire(now)
+        promise = self._promises.by_uid.get(uid)
+        if promise is not None and not promise.is_gone:
+            return promise.assigned if promise.node == node else NotFitting(_bound_elsewhere(promise))
+        if needs.problem and self._limits_percent(node, needs):
+            return NotFitting(needs.problem)
+        return self._plan(needs, node, with_tentative=False)
+
+    # -- promises -------------------------------------------------------------------------------------------------------
+
+    def promise(self, uid: str, needs: PodNeeds, node: str, assigned: Assigned, now: float) -> None:
+        """The pod gets these parts, unless its bind fails."""
+        self._drop(uid)
+        if (before := self._promises.by_uid.get(uid)) is None or before.is_gone:
+            self._promises.remove(uid)
+            self._promises.put(Promise(uid, node, needs, assigned))
+            for resource in self._resources.get(node, ()):
+                if uid in self._views[resource][node].record.holders:
+                    self._promises.listed(uid, node, resource)
+            self._refresh(node)
+
+    def confirm(self, uid: str) -> None:
+        """The API has the binding."""
+        if (promise := self._promises.by_uid.get(uid)) is not None:
+            promise.is_confirmed = True
+
+    def withdraw(self, uid: str) -> None:
+        """The API does not have the binding, and will not. A pod that the API has shown on a node stays."""
+        promise = self._promises.by_uid.get(uid)
+        if promise is not None and promise.pod is None and not promise.is_gone:
+            self._promises.remove(uid)
+            self._refresh(promise.node)
+
+    def promise_of(self, uid: str) -> Promise | None:
+        return self._promises.by_uid.get(uid)
+
+    def promised_units(self) -> dict[str, int]:
+        """By resource name: the parts that pods are promised and no status lists yet. Safe to call in another thread."""
+        return {name: units for name, units in self._promises.units().items() if self._with_parts[name] > 0}
+
+    # -- reads for preemption -------------------------------------------------------------------------------------------
+
+    def record(self, resource: str, node: str) -> NodeParts | None:
+        """The NodeDevice of a resource on a node."""
+        view = self._views.get(resource, {}).get(node)
+        return view.record if view is not None else None
+
+    def view(self, resource: str, node: str) -> View | None:
+        """What a pod could get of a resource on a node."""
+        return self._views.get(resource, {}).get(node)
+
+    def claims(self, record: NodeParts, without: Iterable[str] = ()) -> list[Claim]:
+        """What pods are to get there that the status does not list, except these pods (UIDs)."""
+        return [*self._claims(record, frozenset(without))]
+
+    # -- inside ---------------------------------------------------------------------------------------------------------
+
+    def _fitting(
+        self, resource: str, containers: tuple[ContainerNeed, ...], needs: PodNeeds, found: Verdicts
+    ) -> list[str]:
+        views, fitting, failed = self._views[resource], [], found.failed
+        largest = containers[0].count if len(containers) == 1 else 0
+        for node in found.fitting:
+            view = views.get(node)
+            if view is None:
+                found.unresolvable[node] = f"the node has no NodeDevice of {resource}"
+            elif largest and view.plain >= 0:
+                if largest <= view.plain:
+                    fitting.append(node)
+                else:
+                    failed[node] = no_device(resource, largest, view.plain)
+            elif problem := view.problem or (needs.problem if view.percent is not None else ""):
+                found.unresolvable[node] = problem
+            elif reason := view.verdict(containers, needs.sm_percent):
+                failed[node] = reason
+            else:
+                fitting.append(node)
+        return fitting
+
+    def _rank(self, node: str, needs: PodNeeds, sign: int) -> tuple[int, int]:
+        left = free = 0
+        for resource, containers in needs.of:
+            view = self._views.get(resource, {}).get(node)
+            if view is not None and view.sizes:
+                one_left, one_free = view.rank(containers)
+                if one_left < 0:
+                    # it fits no more
+                    return _WORST
+                left, free = left + one_left, free + one_free
+        return sign * left, sign * free
+
+    def _plan(self, needs: PodNeeds, node: str, *, with_tentative: bool) -> Assigned | NotFitting:
+        assigned: dict[str, dict[str, dict[str, int]]] = {}
+        for resource, containers in needs.of:
+            if self._with_parts[resource] <= 0:
+                continue
+            view = self._views[resource].get(node)
+            if view is None:
+                return NotFitting(f"the node has no NodeDevice of {resource}")
+            if not with_tentative and node in self._tentative_on:
+                view = self._view(view.record, with_tentative=False)
+            parts = view.plan(containers, needs.sm_percent)
+            if isinstance(parts, str):
+                return NotFitting(parts)
+            if parts:
+                assigned[resource] = parts
+        return assigned
+
+    def _limits_percent(self, node: str, needs: PodNeeds) -> bool:
+        found = (self._views.get(resource, {}).get(node) for resource, _ in needs.of)
+        return any(view is not None and view.percent is not None for view in found)
+
+    def _refresh(self, node: str) -> None:
+        for resource in self._resources.get(node, ()):
+            views = self._views[resource]
+            views[node] = self._view(views[node].record)
+
+    def _view(self, record: NodeParts, *, with_tentative: bool = True) -> View:
+        claims = self._claims(record, frozenset(), with_tentative=with_tentative)
+        annotated: dict[str, int | None] = {}
+        if record.sm_percent is not None:
+            known = ((uid, self._promises.by_uid.get(uid)) for uid in record.holders)
+            annotated = {uid: promise.needs.sm_percent for uid, promise in known if promise is not None}
+        return view_of(record, claims, annotated)
+
+    def _claims(self, record: NodeParts, without: frozenset[str], *, with_tentative: bool = True) -> Iterator[Claim]:
+        for promise in self._promises.open_on(record.node):
+            is_counted = record.resource in promise.listed or promise.uid in record.refused
+            if not is_counted and promise.uid not in without:
+                yield from _claim(promise.needs, promise.assigned, record.resource)
+        for uid in self._tentative_on.get(record.node, ()) if with_tentative else ():
+            if uid not in without:
+                yield from _claim(self._tentative[uid].needs, self._tentative[uid].assigned, record.resource)
+
+    def _hold(self, uid: str, needs: PodNeeds, node: str, now: float) -> None:
+        assigned = self._plan(needs, node, with_tentative=True)
+        if isinstance(assigned, NotFitting) or not assigned:
+            return
+        self._tentative[uid] = Tentative(uid, node, needs, assigned, now + TENTATIVE_SECONDS)
+        self._tentative_on.setdefault(node, {})[uid] = None
+        self._due.append((now + TENTATIVE_SECONDS, uid))
+        self._refresh(node)
+
+    def _drop(self, uid: str) -> None:
+        """End what the pod holds tentatively."""
+        found = self._tentative.pop(uid, None)
+        if found is None:
+            return
+        on_node = self._tentative_on[found.node]
+        del on_node[uid]
+        if not on_node:
+            del self._tentative_on[found.node]
+        self._refresh(found.node)
+
+    def _expire(self, now: float) -> None:
+        while self._due and self._due[0][0] <= now:
+            uid = self._due.popleft()[1]
+            if uid in self._tentative and self._tentative[uid].due <= now:
+                self._drop(uid)
+        for promise in self._promises.expired(now):
+            self._refresh(promise.node)
+
+
+def _has_parts(record: NodeParts) -> bool:
+    return record.rules is not None
+
+
+def _claim(needs: PodNeeds, assigned: Assigned, resource: str) -> Iterator[Claim]:
+    containers = needs.containers(resource)
+    if containers:
+        yield Claim(containers, needs.sm_percent, assigned.get(resource))
+
+
+def _only(promise: Promise, nodes: Sequence[str]) -> Verdicts:
+    reason = _bound_elsewhere(promise)
+    others = {node: reason for node in nodes if node != promise.node}
+    return Verdicts([node for node in nodes if node == promise.node], unresolvable=others)
+
+
+def _bound_elsewhere(promise: Promise) -> str:
+    if promise.is_unresolved:
+        return f"it is not known yet whether the API server has bound the pod to node {promise.node}"
+    return f"the pod is bound to node {promise.node}"

@@ -1,0 +1,230 @@
+"""What a pod could get of one resource on one node, and in words why it could not.
+
+Free is what the node's status shows as available, without what pods are promised that this status does not list. A pod of which it
+is not known which parts it gets is taken off every physical device that has room for it.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from nodedevice_api.parts import Choice, PartRules, Placement
+from nodedevice_common.part_plan import Misfit, Need, Parts, Planner
+
+from nodedevice_operator.extender.needs import ALL_PERCENT, at_once, container_percent, obeys, planned, taken
+from nodedevice_operator.objects.bound_pod import ContainerNeed
+from nodedevice_operator.objects.node_parts import NodeParts
+
+_KUBELET: Final = "kubelet"
+_MOST_REMEMBERED: Final = 4096
+_NO_RULES: Final = PartRules()
+_PLENTY: Final = 1 << 62
+# verdicts of one state of a node
+_MOST_VERDICTS: Final = 64
+_CHOSEN_THERE: Final = (
+    "the kubelet of the node allocates devices itself (runtime kubelet): parts cannot be assigned there"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a pod is to get that the status does not list. assigned: None where its node chooses."""
+
+    containers: tuple[ContainerNeed, ...]
+    sm_percent: int | None = None
+    assigned: Mapping[str, Mapping[str, int]] | None = None
+
+
+@dataclass(slots=True)
+class View:
+    """free: by parent; one entry for all where any parts will do. percent: what is left of each parent's multiprocessors, None
+    where they are not limited. plain: the most parts of one parent, where a container needs nothing else; -1 where that is not all.
+    problem: why no pod gets parts there.
+    """
+
+    record: NodeParts
+    free: dict[str, int] = field(default_factory=dict)
+    percent: dict[str, int] | None = None
+    problem: str = ""
+    sizes: tuple[int, ...] = ()
+    plain: int = -1
+    _verdicts: dict[tuple[tuple[ContainerNeed, ...], int | None], str] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> PartRules:
+        return self.record.rules or _NO_RULES
+
+    @property
+    def is_pool(self) -> bool:
+        """Whether any parts will do."""
+        return self.rules.placement is Placement.ANY
+
+    def verdict(self, containers: tuple[ContainerNeed, ...], sm_percent: int | None) -> str:
+        """Why these containers do not fit, as a sentence; empty if they do."""
+        key = containers, sm_percent
+        found = self._verdicts.get(key)
+        if found is None:
+            if len(self._verdicts) >= _MOST_VERDICTS:
+                self._verdicts.clear()
+            found = self._verdicts[key] = self._verdict(containers, sm_percent)
+        return found
+
+    def plan(self, containers: Sequence[ContainerNeed], sm_percent: int | None) -> dict[str, Parts] | str:
+        """By container: what it would get, nothing where any parts will do; or why not."""
+        problem = self.problem or self._shortage(containers)
+        if problem or self.record.rules is None or self.is_pool:
+            return problem or {}
+        needs = self._needs(containers, sm_percent)
+        found = Planner(self.rules, self.free, percent_left=self.percent).plan(needs)
+        if isinstance(found, Misfit):
+            return self._misfit(containers, needs, found)
+        return {each.container: parts for each, parts in zip(containers, found, strict=True)}
+
+    def rank(self, containers: tuple[ContainerNeed, ...]) -> tuple[int, int]:
+        """For sorting by fullness: what stays free on the physical device that is chosen, and on all of the node."""
+        whole = at_once(containers)
+        if self.is_pool or not self.sizes:
+            return sum(self.sizes) - whole, sum(self.sizes)
+        if self.rules.choice is Choice.SPREAD and whole <= self.sizes[-1]:
+            return self.sizes[-1] - whole, sum(self.sizes)
+        place = bisect_left(self.sizes, whole)
+        # containers on several physical devices
+        left = self.sizes[place] - whole if place < len(self.sizes) else sum(self.sizes) - whole
+        return left, sum(self.sizes)
+
+    def _verdict(self, containers: tuple[ContainerNeed, ...], sm_percent: int | None) -> str:
+        is_easy = self.percent is None and self.rules.placement is Placement.SAME_PARENT and not self.problem
+        if is_easy and self.sizes and at_once(containers) <= self.sizes[-1]:
+            return ""
+        found = self.plan(containers, sm_percent)
+        return found if isinstance(found, str) else ""
+
+    def _needs(self, containers: Sequence[ContainerNeed], sm_percent: int | None) -> tuple[Need, ...]:
+        return planned(containers, self.rules, sm_percent, self.record.sm_percent)
+
+    def _shortage(self, containers: Sequence[ContainerNeed]) -> str:
+        """Before any plan: a container that no physical device has enough for, or all of them together."""
+        if self.record.rules is None:
+            return ""
+        name, most = self.record.resource, self.sizes[-1] if self.sizes else 0
+        if self.rules.placement is Placement.SAME_PARENT:
+            largest = max(each.count for each in containers)
+            if largest > most:
+                return no_device(name, largest, most)
+        whole, free = at_once(containers), sum(self.sizes)
+        return f"{whole} of {name} needed, and {free} are free" if whole > free else ""
+
+    def _misfit(self, containers: Sequence[ContainerNeed], needs: Sequence[Need], misfit: Misfit) -> str:
+        name, need = self.record.resource, needs[misfit.index]
+        if self.rules.placement is Placement.DISTINCT_PARENTS:
+            return f"{need.count} of {name} needed, each of another device, and {misfit.most} devices have one free"
+        if misfit.most >= need.count:
+            return f"no device has {need.count} of {name} free and {need.percent} percent of its multiprocessors left"
+        container = containers[misfit.index].container
+        return (
+            f"no device has {need.count} of {name} free for container {container} beside the others of its pod; "
+            f"the most is {misfit.most}"
+        )
+
+
+@lru_cache(_MOST_REMEMBERED)
+def no_device(resource: str, count: int, most: int) -> str:
+    """Why a container does not fit whose parts are all of one physical device."""
+    return f"no device has {count} of {resource} free; the most is {most}"
+
+
+def view_of(record: NodeParts, claims: Iterable[Claim], annotated: Mapping[str, int | None]) -> View:
+    """What a pod could get. annotated: by pod UID, the percent of its annotation, of all holders that are known."""
+    if record.rules is None:
+        return View(record, plain=_PLENTY)
+    if record.runtime == _KUBELET:
+        return View(record, problem=_CHOSEN_THERE)
+    free = {each.parent: each.available for each in record.parents}
+    if record.rules.placement is Placement.ANY:
+        free = {"": max(0, sum(free.values()) - sum(at_once(claim.containers) for claim in claims))}
+        return View(record, free, sizes=tuple(free.values()))
+    percent = _percent_left(record, annotated)
+    loose = _take_assigned(record, free, percent, list(claims))
+    for claim in loose:
+        _take_anywhere(record, free, percent, claim)
+    sizes = tuple(sorted(free.values()))
+    is_plain = percent is None and record.rules.placement is Placement.SAME_PARENT and sizes
+    return View(record, free, percent, sizes=sizes, plain=sizes[-1] if is_plain else -1)
+
+
+def _percent_left(record: NodeParts, annotated: Mapping[str, int | None]) -> dict[str, int] | None:
+    if record.sm_percent is None:
+        return None
+    left = {each.parent: ALL_PERCENT for each in record.parents}
+    for uid, holdings in record.holders.items():
+        for held in holdings:
+            used = ALL_PERCENT
+            if uid in annotated:
+                share = annotated[uid]
+                used = (
+                    min(ALL_PERCENT * held.containers, record.sm_percent * held.parts)
+                    if share is None
+                    else share * held.containers
+                )
+            parent = record.parents[held.index].parent
+            left[parent] = max(0, left[parent] - used)
+    return left
+
+
+def _take_assigned(
+    record: NodeParts, free: dict[str, int], percent: dict[str, int] | None, claims: Sequence[Claim]
+) -> list[Claim]:
+    """Take off what pods are assigned. Returns those whose node may choose other parts, as the assigned ones are not to be had."""
+    rules = record.rules or _NO_RULES
+    wanted: list[tuple[Claim, dict[str, int], dict[str, int]]] = []
+    loose: list[Claim] = []
+    units, percents = Counter[str](), Counter[str]()
+    for claim in claims:
+        assigned = claim.assigned
+        if assigned is None or not obeys(rules, claim.containers, assigned):
+            loose.append(claim)
+            continue
+        parts, share = taken(claim.containers, assigned), _percent_taken(claim, assigned, record.sm_percent)
+        wanted.append((claim, parts, share))
+        units.update(parts)
+        percents.update(share)
+    over = {parent for parent, count in units.items() if count > free.get(parent, 0)}
+    if percent is not None:
+        over |= {parent for parent, share in percents.items() if share > percent.get(parent, 0)}
+    for claim, parts, share in wanted:
+        if not over.isdisjoint(parts):
+            loose.append(claim)
+            continue
+        for parent, count in parts.items():
+            free[parent] -= count
+            if percent is not None:
+                percent[parent] -= share[parent]
+    return loose
+
+
+def _percent_taken(claim: Claim, assigned: Mapping[str, Mapping[str, int]], sm_percent: int | None) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in claim.containers:
+        for parent, parts in assigned[each.container].items():
+            share = 0 if sm_percent is None else container_percent(parts, claim.sm_percent, sm_percent)
+            found[parent] = found.get(parent, 0) + share
+    return found
+
+
+def _take_anywhere(record: NodeParts, free: dict[str, int], percent: dict[str, int] | None, claim: Claim) -> None:
+    """Take a pod off each physical device that has room for one of its containers."""
+    is_single = (record.rules or _NO_RULES).placement is Placement.SAME_PARENT
+    least = min(each.count for each in claim.containers) if is_single else 1
+    whole = at_once(claim.containers) if is_single else len(claim.containers)
+    share = sum(
+        container_percent(each.count if is_single else 1, claim.sm_percent, record.sm_percent or 0)
+        for each in claim.containers
+    )
+    for parent, room in free.items():
+        if room >= least:
+            free[parent] = room - min(room, whole)
+            if percent is not None:
+                percent[parent] = max(0, percent[parent] - share)

@@ -1,0 +1,128 @@
+"""Parts that pods are promised: by a bind that is under way, or by one that the API has."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from nodedevice_api.assigned_parts import Assigned
+
+from nodedevice_operator.extender.needs import PodNeeds, at_once
+from nodedevice_operator.objects.bound_pod import BoundPod
+
+# The agent may have given parts to a pod that is gone; its next status shows it.
+GONE_SECONDS: Final = 10.0
+# From a pod's filter to its bind.
+TENTATIVE_SECONDS: Final = 3.0
+
+
+@dataclass(slots=True)
+class Promise:
+    """pod: as the API has it, None while no watch has shown it. listed: resources of which a status has listed the pod.
+
+    is_gone: its pod is gone from the API.
+    """
+
+    uid: str
+    node: str
+    needs: PodNeeds
+    assigned: Assigned
+    pod: BoundPod | None = None
+    is_confirmed: bool = False
+    is_gone: bool = False
+    listed: tuple[str, ...] = ()
+
+    @property
+    def is_unresolved(self) -> bool:
+        """Whether it is not known if the API has the binding."""
+        return self.pod is None and not self.is_confirmed and not self.is_gone
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether statuses count all of it."""
+        return len(self.listed) >= len(self.needs.of)
+
+
+class Promises:
+    """By pod UID. A promise that no status counts yet, or not for each resource, is open on its node."""
+
+    def __init__(self) -> None:
+        self.by_uid: dict[str, Promise] = {}
+        self._open: dict[str, dict[str, None]] = {}
+        self._gone: deque[tuple[float, str]] = deque()
+
+    def open_on(self, node: str) -> Iterator[Promise]:
+        """Those that statuses do not count, or not yet for each resource."""
+        return (self.by_uid[uid] for uid in self._open.get(node, ()))
+
+    def put(self, promise: Promise) -> None:
+        self.by_uid[promise.uid] = promise
+        if not promise.is_counted:
+            self._open.setdefault(promise.node, {})[promise.uid] = None
+
+    def remove(self, uid: str) -> Promise | None:
+        found = self.by_uid.pop(uid, None)
+        if found is not None:
+            self._close(found)
+        return found
+
+    def listed(self, uid: str, node: str, resource: str) -> None:
+        """A status of that node lists the pod: the status counts it from now on."""
+        found = self.by_uid.get(uid)
+        if found is None or found.node != node or resource in found.listed:
+            return
+        found.listed = (*found.listed, resource)
+        if found.is_counted:
+            self._close(found)
+            if found.is_gone:
+                del self.by_uid[uid]
+
+    def gone(self, uid: str, now: float) -> Promise | None:
+        """Its pod is gone from the API. Kept for a while where no status has listed it."""
+        found = self.by_uid.get(uid)
+        if found is None or found.is_gone:
+            return None
+        if found.is_counted:
+            return self.remove(uid)
+        found.is_gone = True
+        self._gone.append((now + GONE_SECONDS, uid))
+        return found
+
+    def expired(self, now: float) -> list[Promise]:
+        """Remove those of pods that have been gone for long enough."""
+        found = []
+        while self._gone and self._gone[0][0] <= now:
+            uid = self._gone.popleft()[1]
+            promise = self.by_uid.get(uid)
+            if promise is not None and promise.is_gone:
+                found.append(promise)
+                self.remove(uid)
+        return found
+
+    def units(self) -> dict[str, int]:
+        """By resource name: the parts of all promises that no status counts."""
+        found: dict[str, int] = {}
+        for node in list(self._open):
+            for uid in list(self._open.get(node, ())):
+                promise = self.by_uid.get(uid)
+                for resource, containers in promise.needs.of if promise is not None else ():
+                    if promise is not None and resource not in promise.listed:
+                        found[resource] = found.get(resource, 0) + at_once(containers)
+        return found
+
+    def _close(self, promise: Promise) -> None:
+        on_node = self._open.get(promise.node, {})
+        on_node.pop(promise.uid, None)
+        if not on_node:
+            self._open.pop(promise.node, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Tentative:
+    """What a pod will probably get, from its filter to its bind. due: when that is over."""
+
+    uid: str
+    node: str
+    needs: PodNeeds
+    assigned: Assigned
+    due: float

@@ -1,0 +1,192 @@
+"""A pod that is bound to a node and has not ended: what it needs there, and the parts that it was assigned.
+
+What a pod needs is decoded from its spec, in the order in which its containers get it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from sys import intern
+from typing import Final
+
+import msgspec
+from nodedevice_api import assigned_parts, names
+from nodedevice_api.assigned_parts import Assigned
+from nodedevice_api.extended_resources import count, is_extended_resource
+
+from nodedevice_operator.objects.meta import MOST_SHARED, ObjectMetadata, Schema
+
+# Source: pkg/kubelet/types/pod_update.go, ConfigHashAnnotationKey and ConfigMirrorAnnotationKey
+_CONFIG_HASH: Final = "kubernetes.io/config.hash"
+_CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_NOTHING: Final[Assigned] = {}
+_SIDECAR: Final = "Always"
+_ALL_PERCENT: Final = 100
+_LONGEST_QUOTE: Final = 40
+
+
+class _Limits(Schema):
+    limits: dict[str, str | int] | None = None
+
+
+class _PodContainer(Schema):
+    name: str = ""
+    resources: _Limits = msgspec.field(default_factory=_Limits)
+    restart_policy: str | None = None
+
+
+class _BoundPodSpec(Schema):
+    node_name: str = ""
+    priority: int | None = None
+    containers: list[_PodContainer] | None = None
+    init_containers: list[_PodContainer] | None = None
+
+
+class _Annotated(ObjectMetadata):
+    annotations: dict[str, str] | None = None
+
+
+class _BoundPodPhase(Schema):
+    phase: str = ""
+
+
+class BoundPodSchema(Schema):
+    """A pod, bound or not: whatever its needs and its assignment depend on."""
+
+    metadata: _Annotated
+    spec: _BoundPodSpec = msgspec.field(default_factory=_BoundPodSpec)
+    status: _BoundPodPhase = msgspec.field(default_factory=_BoundPodPhase)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerNeed:
+    """How much of one resource a container requests. is_init: it ends before the others start, and they reuse what it had."""
+
+    container: str
+    count: int
+    is_init: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodNeeds:
+    """By resource name: the containers that request it, in the kubelet's order.
+
+    sm_percent: what the pod's annotation sets, None without one. problem: why that annotation is invalid, as a sentence.
+    """
+
+    of: tuple[tuple[str, tuple[ContainerNeed, ...]], ...] = ()
+    sm_percent: int | None = None
+    problem: str = ""
+
+    def containers(self, resource: str) -> tuple[ContainerNeed, ...]:
+        """Those that request the resource; none where the pod does not."""
+        return next((containers for name, containers in self.of if name == resource), ())
+
+
+NO_NEEDS: Final = PodNeeds()
+# Pods of one template have one object.
+_pod_needs = lru_cache(MOST_SHARED)(PodNeeds)
+_container_need = lru_cache(MOST_SHARED)(ContainerNeed)
+
+
+def pod_needs(obj: BoundPodSchema) -> PodNeeds:
+    """What the pod needs of extended resources. A limit that is no whole number counts as none, as the agent has it."""
+    found: dict[str, list[ContainerNeed]] = {}
+    for container in obj.spec.init_containers or ():
+        _add(found, container, is_init=container.restart_policy != _SIDECAR)
+    for container in obj.spec.containers or ():
+        _add(found, container, is_init=False)
+    if not found:
+        return NO_NEEDS
+    percent, problem = _sm_percent((obj.metadata.annotations or {}).get(names.SM_PERCENT_ANNOTATION))
+    return _pod_needs(tuple((resource, tuple(found[resource])) for resource in sorted(found)), percent, problem)
+
+
+def _add(found: dict[str, list[ContainerNeed]], container: _PodContainer, *, is_init: bool) -> None:
+    for resource, quantity in (container.resources.limits or {}).items():
+        if is_extended_resource(resource) and (number := count(str(quantity)) or 0) > 0:
+            found.setdefault(intern(resource), []).append(_container_need(intern(container.name), number, is_init))
+
+
+def _sm_percent(text: str | None) -> tuple[int | None, str]:
+    if text is None:
+        return None, ""
+    if text.isascii() and text.isdigit() and len(text) <= len("100") and 1 <= int(text) <= _ALL_PERCENT:
+        return int(text), ""
+    return None, (
+        f"annotation {names.SM_PERCENT_ANNOTATION}: {text[:_LONGEST_QUOTE]!a} must be a whole number from 1 to 100, the percent of "
+        "a GPU's multiprocessors for each container of the pod; delete the pod, and create it with another value"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """assigned: by resource, container and parent; without resources for which the annotation contradicts the pod's limits.
+
+    static_uid: of the static pod that it mirrors, under which an agent may list it; "" for others.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: int = field(compare=False)
+    node: str
+    priority: int = 0
+    needs: PodNeeds = PodNeeds()
+    assigned: Assigned = field(default_factory=dict, hash=False)
+    static_uid: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+
+def is_bound(obj: BoundPodSchema) -> bool:
+    """Whether a node may hold parts for it."""
+    return bool(obj.spec.node_name) and obj.status.phase not in _ENDED
+
+
+def bound_pod(obj: BoundPodSchema) -> BoundPod:
+    """Its record. An assignment that does not decode counts as none: anybody who may write the pod can write it."""
+    meta, needs = obj.metadata, pod_needs(obj)
+    annotations = meta.annotations or {}
+    is_mirror = _CONFIG_MIRROR in annotations
+    return BoundPod(
+        intern(meta.namespace),
+        meta.name,
+        intern(meta.uid),
+        int(meta.resource_version),
+        intern(obj.spec.node_name),
+        obj.spec.priority or 0,
+        needs,
+        _assigned(annotations.get(names.ASSIGNED_PARTS_ANNOTATION), meta.uid, needs),
+        annotations.get(_CONFIG_HASH, "") if is_mirror else "",
+    )
+
+
+def _assigned(text: str | None, uid: str, needs: PodNeeds) -> Assigned:
+    if text is None or not needs.of:
+        return _NOTHING
+    try:
+        found = assigned_parts.decode(text, uid)
+    except ValueError:
+        return _NOTHING
+    return {
+        resource: _shared(found[resource])
+        for resource, containers in needs.of
+        if resource in found and _sums(found[resource]) == {each.container: each.count for each in containers}
+    }
+
+
+def _sums(parts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    return {container: sum(of.values()) for container, of in parts.items()}
+
+
+def _shared(parts: Mapping[str, Mapping[str, int]]) -> Mapping[str, Mapping[str, int]]:
+    """With names that many pods have kept once."""
+    return {intern(container): dict(_interned(of.items())) for container, of in parts.items()}
+
+
+def _interned(items: Iterable[tuple[str, int]]) -> Iterable[tuple[str, int]]:
+    return ((intern(parent), count) for parent, count in items)

@@ -1,0 +1,129 @@
+"""A NodeDevice as the scheduler extender needs it: free parts of each physical device, and which pods hold some."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from sys import intern
+from typing import Final, TypeVar
+
+from nodedevice_api.parts import MAX_PART_DIGITS, Choice, PartRules, Placement, PodPlacement, numbers_of
+
+from nodedevice_operator.objects.meta import MOST_SHARED
+from nodedevice_operator.objects.nodedevice_schema import AllocationStatus, HeldParts, NodeDeviceSchema, PartRulesStatus
+
+_MOST_NUMBERS: Final = 10**MAX_PART_DIGITS
+E = TypeVar("E", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class ParentParts:
+    """One physical device: how many parts there are, and how many a pod could get by this status."""
+
+    parent: str
+    total: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodHolding:
+    """What a pod holds of one parent. index: of the parent. containers: how many hold parts side by side."""
+
+    index: int
+    parts: int
+    containers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """rules: None where the devices of the resource have no parts. sm_percent: percent of a parent's multiprocessors for each part
+    without an annotation; None where they are not limited. holders: by pod UID, those of ended pods too. refused: UIDs of pods that
+    never get theirs.
+    """
+
+    name: str
+    uid: str
+    resource_version: int = field(compare=False)
+    node: str
+    resource: str
+    runtime: str = ""
+    rules: PartRules | None = None
+    sm_percent: int | None = None
+    parents: tuple[ParentParts, ...] = ()
+    holders: Mapping[str, tuple[PodHolding, ...]] = field(default_factory=dict, hash=False)
+    refused: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+_holding = lru_cache(MOST_SHARED)(PodHolding)
+_holdings = lru_cache(MOST_SHARED)(lambda *found: found)
+_part_rules = lru_cache(MOST_SHARED)(PartRules)
+
+
+def node_parts(obj: NodeDeviceSchema) -> NodeParts:
+    """The record of a NodeDevice, with parts or without."""
+    meta, status = obj.metadata, obj.status
+    parents = tuple(
+        ParentParts(intern(d.id), d.parts.total, d.parts.available) for d in status.devices if d.parts is not None
+    )
+    has_parts = status.parts is not None
+    return NodeParts(
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=int(meta.resource_version),
+        node=intern(obj.spec.node_name),
+        resource=intern(obj.spec.resource_name),
+        runtime=intern(status.agent.runtime) if status.agent else "",
+        rules=_rules(status.parts) if status.parts is not None else None,
+        sm_percent=status.parts.sm_percent if status.parts is not None else None,
+        parents=parents if has_parts else (),
+        holders=_holders(status.allocations, {each.parent: i for i, each in enumerate(parents)}) if has_parts else {},
+        refused=frozenset(intern(each.pod_uid) for each in status.waiting if each.final),
+    )
+
+
+def _rules(status: PartRulesStatus) -> PartRules:
+    """Words of a later release count as none."""
+    return _part_rules(
+        _word(Placement, status.placement, Placement.ANY),
+        _word(Choice, status.choice, Choice.BINPACK),
+        _word(PodPlacement, status.containers, PodPlacement.ANY),
+    )
+
+
+def _word(words: type[E], text: str, default: E) -> E:
+    return words(text) if text in words.__members__.values() else default
+
+
+def _holders(allocations: Iterable[AllocationStatus], index: Mapping[str, int]) -> dict[str, tuple[PodHolding, ...]]:
+    by_pod: dict[str, list[HeldParts]] = {}
+    for allocation in allocations:
+        by_pod.setdefault(intern(allocation.pod_uid), []).extend(allocation.parts)
+    return {uid: _holdings(*_of_pod(held, index)) for uid, held in by_pod.items()}
+
+
+def _of_pod(held: Iterable[HeldParts], index: Mapping[str, int]) -> list[PodHolding]:
+    by_parent: dict[int, list[HeldParts]] = {}
+    for each in held:
+        if each.parent in index:
+            by_parent.setdefault(index[each.parent], []).append(each)
+    return [_holding(i, *_together(parts)) for i, parts in sorted(by_parent.items())]
+
+
+def _together(held: list[HeldParts]) -> tuple[int, int]:
+    """Parts, and containers side by side. Containers that reuse parts of an init container have them one after the other."""
+    if len(held) == 1:
+        return held[0].parts, 1
+    try:
+        numbers = [set(numbers_of(each.numbers, _MOST_NUMBERS)) for each in held]
+    except ValueError:
+        return sum(each.parts for each in held), len(held)
+    seen: set[int] = set()
+    containers = 0
+    for each in numbers:
+        containers += seen.isdisjoint(each)
+        seen |= each
+    return len(seen), containers

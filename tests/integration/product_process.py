@@ -19,10 +19,16 @@ class ProductProcess:
     """Its log is JSON, in `log`. May be started again after its end; each start has a log of its own."""
 
     def __init__(
-        self, program: str, folder: Path, name: str, flags: Mapping[str, str], switches: tuple[str, ...] = ()
+        self,
+        program: str,
+        folder: Path,
+        name: str,
+        flags: Mapping[str, str],
+        switches: tuple[str, ...] = (),
+        command: str = "run",
     ) -> None:
         self._folder, self._name = folder, name
-        self._command = [str(Path(sys.executable).with_name(program)), "run", "--log-format", "json"]
+        self._command = [str(Path(sys.executable).with_name(program)), command, "--log-format", "json"]
         self._command += [part for flag in flags.items() for part in flag]
         self._command += switches
         self._starts = 0

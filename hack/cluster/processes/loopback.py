@@ -20,10 +20,10 @@ def reach_loopback_directly() -> None:
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(hosts)
 
 
-def fetch(url: str, timeout_seconds: float = 60.0) -> tuple[int, str]:
-    """Status and body of a page. Raises OSError where nothing answers."""
+def fetch(url: str, timeout_seconds: float = 60.0, body: bytes | None = None) -> tuple[int, str]:
+    """Status and body of a page; body: what is posted to it. Raises OSError where nothing answers."""
     try:
-        with urllib.request.urlopen(url, timeout=timeout_seconds) as answer:
+        with urllib.request.urlopen(url, body, timeout=timeout_seconds) as answer:
             return int(answer.status), answer.read().decode()
     except urllib.error.HTTPError as refused:
         with refused:

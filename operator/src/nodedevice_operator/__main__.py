@@ -14,6 +14,7 @@ from nodedevice_operator import __version__, settings
 from nodedevice_operator.cli.check import check
 from nodedevice_operator.cli.cleanup import cleanup
 from nodedevice_operator.cli.crds import crds
+from nodedevice_operator.cli.extender import extender
 from nodedevice_operator.errors import CredentialsError, OperatorSettingsError, StaleWatch, TaskEnded
 from nodedevice_operator.operator import Operator
 
@@ -30,6 +31,7 @@ def main() -> None:
 main.add_command(crds)
 main.add_command(cleanup)
 main.add_command(check)
+main.add_command(extender)
 
 
 @main.command(context_settings={"auto_envvar_prefix": "NODEDEVICE", "show_default": True})

@@ -52,10 +52,7 @@ class ExtenderMetrics:
         self.active = gauge(
             "nodedevice_extender_active", "1 while this process answers kube-scheduler; 0 on a standby."
         )
-        self.unresolved = gauge(
-            "nodedevice_extender_unresolved_binds",
-            "Binds of which it is not known yet whether the API server has done them.",
-        )
+        self.unseen = gauge("nodedevice_extender_unseen_binds", "Binds that were sent and that no watch has shown yet.")
 
     def watch(self, stores: Stores, promised: Callable[[], Mapping[str, int]]) -> None:
         """Count what is stored at every scrape. promised: units by resource name."""

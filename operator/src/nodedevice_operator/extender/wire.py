@@ -50,10 +50,15 @@ class FilterRequest(Struct, rename="pascal", gc=False):
 class BindRequest(Struct, rename="pascal", gc=False):
     """Of bind: which pod is to be bound to which node."""
 
-    pod_name: str
-    pod_namespace: str
-    pod_uid: str = msgspec.field(name="PodUID")
+    name: str = msgspec.field(name="PodName")
+    namespace: str = msgspec.field(name="PodNamespace")
+    uid: str = msgspec.field(name="PodUID")
     node: str
+
+    @property
+    def key(self) -> str:
+        """NAMESPACE/NAME, for logs."""
+        return f"{self.namespace}/{self.name}"
 
 
 class FilterAnswer(Struct, rename="pascal", omit_defaults=True, gc=False):

@@ -41,12 +41,13 @@ _Request = tuple[str, str]
 class ApiHealth:
     """Whether the API server is reachable and grants access. Thread-safe enough: single assignments only.
 
-    on_recovery: called each time that an outage ends.
+    on_recovery: called each time that an outage ends. role: of the chart, which has the rights that this program needs.
     """
 
     server: str
     clock: Callable[[], float] = time.monotonic
     on_recovery: Callable[[], None] = lambda: None
+    role: str = "nodedevice-operator"
     _outage: str | None = field(default=None, init=False)
     _outage_seen_at: float = field(default=-math.inf, init=False)
     # when it last rejected the credentials; None once it accepts them again
@@ -94,8 +95,8 @@ class ApiHealth:
         request = (error.verb, error.what)
         if request not in self._forbidden:
             log.error(
-                "API server denies access; grant the rights of the chart's role nodedevice-operator",
-                extra={"verb": error.verb, "what": error.what, "error": error.problem},
+                "API server denies access; grant the rights of the chart's role",
+                extra={"role": self.role, "verb": error.verb, "what": error.what, "error": error.problem},
             )
         self._forbidden = {**self._forbidden, request: self.clock()}
 

@@ -92,7 +92,7 @@ class Election:
     """One candidate of the election.
 
     `on_lead` is called whenever this process begins to write, with whether another may have written before, and since when probably
-    nobody has (by the clock). It is a candidate from the start, unless it `stand_aside`s.
+    nobody has (by the clock). is_candidate: whether it takes part from the start.
     """
 
     leases: LeaderLeases
@@ -101,33 +101,35 @@ class Election:
     name: str
     on_lead: Callable[[bool, float], None]
     clock: Callable[[], float] = boot_seconds
+    is_candidate: bool = True
     _is_current: bool = field(default=False, init=False)
     _logged: str | None = field(default=None, init=False)
     _led: bool = field(default=False, init=False)
     _deadline: float = field(default=0.0, init=False)
     _has_ended: bool = field(default=False, init=False)
-    _is_candidate: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _may_lead: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _round_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
         self._candidate = Candidate(self.name, self.timing)
-        self._is_candidate.set()
+        if self.is_candidate:
+            self._may_lead.set()
 
     async def work(self) -> None:
         """Take part until cancelled, or until `end`."""
         while not self._has_ended:
-            await self._is_candidate.wait()
+            await self._may_lead.wait()
             async with self._round_lock:
-                pause = await self._round() if self._is_candidate.is_set() else 0.0
+                pause = await self._round() if self._may_lead.is_set() else 0.0
             await asyncio.sleep(pause)
 
     def take_part(self) -> None:
         """Be a candidate from now on."""
-        self._is_candidate.set()
+        self._may_lead.set()
 
     async def stand_aside(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
         """Be no candidate until `take_part`, and release the Lease as `end` does."""
-        self._is_candidate.clear()
+        self._may_lead.clear()
         await self._release(until_quiet)
 
     async def end(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
@@ -180,7 +182,7 @@ class Election:
         written = await self.leases.write(self._candidate.claim(now_text(_FINE)))
         self._candidate = self._candidate.saw(written, self.clock())
         self._is_current = True
-        if self._has_ended or not self._is_candidate.is_set():
+        if self._has_ended or not self._may_lead.is_set():
             return 0.0
         begins = not self.fence.is_open
         nobody_since = self._deadline if goes_on else before.last_sign_of_life

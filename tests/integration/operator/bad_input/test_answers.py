@@ -75,7 +75,7 @@ class TestAnswers:
         assert rule.given == count
         if message is not None:
             assert len(logged.lines(message)) == 1
-        assert logged.lines("API server denies access; grant the rights of the chart's role nodedevice-operator") == []
+        assert logged.lines("API server denies access; grant the rights of the chart's role") == []
 
 
 class TestWatches:

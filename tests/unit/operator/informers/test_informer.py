@@ -208,7 +208,7 @@ async def test_what_a_restored_server_has_replaces_what_is_newer(
 @pytest.mark.parametrize(
     ("status", "logged"),
     [
-        (403, "API server denies access; grant the rights of the chart's role nodedevice-operator"),
+        (403, "API server denies access; grant the rights of the chart's role"),
         (401, "API server rejects the credentials; renew the token or the client certificate"),
         (503, "API server is unreachable; retrying"),
     ],
@@ -400,11 +400,12 @@ async def test_the_next_list_waits_for_as_long_as_the_api_server_asks() -> None:
 
 
 async def test_a_refresh_lists_beside_the_watch_which_goes_on(watched: Watched) -> None:
-    watched.server.answers = [[event(150, 3)]]
+    watched.server.answers = [[event(150, 3)], [LAST]]
     watched.start()
     await watched.until(1)
     watched.cluster.node_devices["n"] = node_device(node="node-n", available=7, resource_version=160)
     watched.cluster.version = 170
     await watched.informer.refresh()
-    assert {record.node for record in watched.cache.node_devices.values()} >= {"node-n"}
-    assert len(watched.server.asked) == 2
+    assert "node-n" in watched.cache.node_devices.nodes()
+    await watched.until(2)
+    assert watched.server.asked[1]["resourceVersion"] == "150"

@@ -261,7 +261,7 @@ async def test_whoever_stands_aside_releases_the_lease_and_takes_it_again_when_i
 
 
 async def test_a_claim_that_was_sent_before_standing_aside_opens_nothing(run: Run) -> None:
-    run.election._is_candidate.clear()
+    run.election._may_lead.clear()
     await run.election._round()
     assert not run.fence.is_open
     await run.election.stand_aside(quiet)

@@ -1,0 +1,140 @@
+"""Binds a pod to a node with its parts: chooses them, promises them, and writes node and choice in one request.
+
+What the API server refuses is withdrawn. Where it is not known whether a bind was done, the promise stays until a watch shows the
+pod or, when no request can be on its way any more, a consistent read decides it: nothing is promised twice meanwhile.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from nodedevice_operator.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading
+from nodedevice_operator.extender.fleet import Fleet, NotFitting
+from nodedevice_operator.extender.metrics import ExtenderMetrics
+from nodedevice_operator.extender.pods_api import PodsApi
+from nodedevice_operator.extender.wire import BindRequest
+from nodedevice_operator.objects.bound_pod import PodNeeds
+
+log = logging.getLogger(__name__)
+
+# An API server ends every request after a minute; one that it got from us is decided then.
+UNSEEN_SECONDS: Final = 60.0
+_RESOLVE_SECONDS: Final = 1.0
+_BUSY: Final = 429
+# needs of pods between filter and bind; of a pod beyond these they are read from the API
+_MOST_REMEMBERED: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Unseen:
+    """A bind that was sent and that no watch has shown yet. due: when the pod is read (by the clock)."""
+
+    pod: BindRequest
+    due: float
+
+
+class Binder:
+    """Binds several pods side by side, and each of them by one request at a time."""
+
+    def __init__(
+        self, fleet: Fleet, pods: PodsApi, metrics: ExtenderMetrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._fleet = fleet
+        self._pods = pods
+        self._metrics = metrics
+        self._clock = clock
+        self._needs: dict[str, PodNeeds] = {}
+        self._under_way: set[str] = set()
+        self._unseen: dict[str, _Unseen] = {}
+        metrics.unseen.set_function(lambda: len(self._unseen))
+
+    def remember(self, uid: str, needs: PodNeeds) -> None:
+        """What the pod of a filter needs: the bind that follows does not say."""
+        self._needs[uid] = needs
+        if len(self._needs) > _MOST_REMEMBERED:
+            del self._needs[next(iter(self._needs))]
+
+    def seen(self, uid: str) -> None:
+        """A watch or a list shows that pod on a node, or that it is gone from there."""
+        self._unseen.pop(uid, None)
+        self._needs.pop(uid, None)
+
+    async def bind(self, pod: BindRequest) -> str:
+        """Bind it; empty when that is done, otherwise why not, for the pod's event."""
+        if pod.uid in self._under_way:
+            return "an earlier bind of this pod is still under way"
+        self._under_way.add(pod.uid)
+        try:
+            return await self._bind(pod)
+        finally:
+            self._under_way.discard(pod.uid)
+
+    async def work(self) -> None:
+        """Decide, for ever, the binds that no watch has shown in time."""
+        while True:
+            await asyncio.sleep(_RESOLVE_SECONDS)
+            now = self._clock()
+            for unseen in [each for each in self._unseen.values() if each.due <= now]:
+                if unseen.pod.uid not in self._under_way:
+                    await self._resolve(unseen.pod, is_decided=True)
+
+    async def _bind(self, pod: BindRequest) -> str:
+        try:
+            needs = self._needs.get(pod.uid)
+            if needs is None:
+                needs = await self._pods.needs(pod)
+        except ApiError as error:
+            return f"cannot read the pod: {error}"
+        now = self._clock()
+        assigned = self._fleet.assign(pod.uid, needs, pod.node, now)
+        if isinstance(assigned, NotFitting):
+            self._metrics.bind_conflicts.inc()
+            return assigned.reason
+        self._fleet.promise(pod.uid, needs, pod.node, assigned, now)
+        # the watch may show it before its answer is here
+        is_repeated = pod.uid in self._unseen
+        self._unseen[pod.uid] = _Unseen(pod, now + UNSEEN_SECONDS)
+        try:
+            await self._pods.bind(pod, assigned)
+        except ApiError as error:
+            return await self._after_failure(pod, error, is_repeated)
+        self._fleet.confirm(pod.uid)
+        return ""
+
+    async def _after_failure(self, pod: BindRequest, error: ApiError, is_repeated: bool) -> str:
+        """What to answer. is_repeated: an earlier bind of the pod may have been done although this one was not."""
+        log.warning("bind failed", extra={"pod": pod.key, "pod_uid": pod.uid, "node": pod.node, "error": str(error)})
+        if isinstance(error, Conflict | NotFound):
+            return await self._resolve(pod, is_decided=not is_repeated)
+        is_refused = isinstance(error, Invalid | Forbidden | NotLeading) or error.status == _BUSY
+        if is_refused and not is_repeated:
+            self._withdraw(pod)
+            return f"cannot bind: {error}"
+        return f"cannot bind: {error}; the pod keeps its parts until it is known whether the API server has bound it"
+
+    async def _resolve(self, pod: BindRequest, *, is_decided: bool) -> str:
+        """Read what became of a bind: empty if it was done. is_decided: no request can be on its way any more."""
+        try:
+            uid, node = await self._pods.read(pod)
+        except NotFound:
+            uid, node = "", ""
+        except ApiError as error:
+            return f"cannot bind, and cannot read the pod: {error}"
+        if uid == pod.uid and node == pod.node:
+            self._fleet.confirm(pod.uid)
+            if pod.uid in self._unseen:
+                self._unseen[pod.uid] = replace(self._unseen[pod.uid], due=self._clock() + UNSEEN_SECONDS)
+            return ""
+        if uid == pod.uid and not node and not is_decided:
+            return "it is not known yet whether the API server has bound this pod"
+        self._withdraw(pod)
+        if uid != pod.uid:
+            return "the pod was deleted" + (", and another one has its name" if uid else "")
+        return f"the pod is bound to node {node} already" if node else "the API server has not bound the pod"
+
+    def _withdraw(self, pod: BindRequest) -> None:
+        self._unseen.pop(pod.uid, None)
+        self._fleet.withdraw(pod.uid)

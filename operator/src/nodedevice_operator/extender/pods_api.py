@@ -1,0 +1,49 @@
+"""The extender's requests about one pod: its binding, with the parts that were chosen, and a consistent read of it."""
+
+from typing import Final
+
+from nodedevice_api import assigned_parts, names
+
+from nodedevice_operator.errors import NotFound
+from nodedevice_operator.extender.wire import BindRequest
+from nodedevice_operator.kube.client import CORE, Client, path_segment
+from nodedevice_operator.kube.decode import decode
+from nodedevice_operator.objects.bound_pod import BoundPodSchema, PodNeeds, pod_needs
+
+_BINDING: Final = "pods/binding"
+
+
+class PodsApi:
+    """timeout_seconds: after which the API server gives up a bind: what it has not done by then it does not do later."""
+
+    def __init__(self, client: Client, timeout_seconds: int) -> None:
+        self._client = client
+        self._query = {"timeout": f"{timeout_seconds}s"}
+
+    async def bind(self, pod: BindRequest, assigned: assigned_parts.Assigned) -> None:
+        """Set the node of exactly that pod, and its parts beside it, in one write. Raises ApiError."""
+        metadata: dict[str, object] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        if assigned:
+            metadata["annotations"] = {names.ASSIGNED_PARTS_ANNOTATION: assigned_parts.encode(pod.uid, assigned)}
+        target = {"apiVersion": "v1", "kind": "Node", "name": pod.node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        await self._client.request("POST", _BINDING, f"{_path(pod)}/binding", query=self._query, body=body)
+
+    async def read(self, pod: BindRequest) -> tuple[str, str]:
+        """Uid and node ("" for none) of the pod that has that name now. Raises NotFound, or another ApiError."""
+        found = await self._get(pod)
+        return found.metadata.uid, found.spec.node_name
+
+    async def needs(self, pod: BindRequest) -> PodNeeds:
+        """What it needs. Raises NotFound where another pod has its name, or another ApiError."""
+        found = await self._get(pod)
+        if found.metadata.uid != pod.uid:
+            raise NotFound("GET", "pods", "the pod was deleted, and another one has its name", 404)
+        return pod_needs(found)
+
+    async def _get(self, pod: BindRequest) -> BoundPodSchema:
+        return decode("GET", "pods", await self._client.request("GET", "pods", _path(pod)), BoundPodSchema)
+
+
+def _path(pod: BindRequest) -> str:
+    return f"{CORE}/namespaces/{path_segment(pod.namespace)}/pods/{path_segment(pod.name)}"

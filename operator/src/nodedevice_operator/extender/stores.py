@@ -1,0 +1,78 @@
+"""What the extender knows of the cluster: NodeDevices and bound pods. Every change goes to the fleet, by a watch or a list."""
+
+import time
+from collections.abc import Callable, Hashable
+from typing import Final, TypeVar
+
+from nodedevice_api import names
+
+from nodedevice_operator.extender.binder import Binder
+from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.informers.store import Record, Store, Stores
+from nodedevice_operator.kube.client import CORE, OWN
+from nodedevice_operator.kube.lists import Kind, kind_of
+from nodedevice_operator.objects.bound_pod import BoundPod, BoundPodSchema, bound_pod
+from nodedevice_operator.objects.node_parts import NodeParts, node_parts
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R", bound=Record)
+
+_BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+BOUND_PODS: Final[Kind[BoundPod]] = kind_of("pods", CORE, BoundPodSchema, bound_pod, selector=_BOUND)
+NODE_PARTS: Final[Kind[NodeParts]] = kind_of(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_parts)
+KINDS: Final = (BOUND_PODS, NODE_PARTS)
+
+
+class _Observed(Store[K, R]):
+    """A store that shows what is stored and removed, whether a watch or a list brought it."""
+
+    def __init__(self, stored: Callable[[R], None], removed: Callable[[R], None]) -> None:
+        super().__init__()
+        self._stored = stored
+        self._removed = removed
+
+    def put(self, record: R) -> bool:
+        before = self.by_key.get(record.key)
+        is_new = super().put(record)
+        if before is not None and before.uid != record.uid and self.by_key[record.key] is record:
+            self._removed(before)
+        if is_new:
+            self._stored(record)
+        return is_new
+
+    def remove(self, key: K, uid: str) -> bool:
+        before = self.by_key.get(key)
+        was_known = super().remove(key, uid)
+        if before is not None and before.uid == uid:
+            self._removed(before)
+        return was_known
+
+
+class FleetStores(Stores):
+    """The two kinds that the extender watches."""
+
+    def __init__(self, fleet: Fleet, binder: Binder) -> None:
+        self._fleet = fleet
+        self._binder = binder
+        super().__init__(
+            {
+                BOUND_PODS.name: _Observed(self._pod_stored, self._pod_removed),
+                NODE_PARTS.name: _Observed(self._node_stored, self._node_removed),
+            },
+            ("bound pods", "NodeDevices"),
+        )
+
+    def _pod_stored(self, pod: BoundPod) -> None:
+        self._binder.seen(pod.uid)
+        self._fleet.pod_changed(pod, time.monotonic())
+
+    def _pod_removed(self, pod: BoundPod) -> None:
+        self._binder.seen(pod.uid)
+        self._fleet.pod_gone(pod.uid, time.monotonic())
+
+    def _node_stored(self, parts: NodeParts) -> None:
+        self._fleet.node_changed(parts, time.monotonic())
+
+    def _node_removed(self, parts: NodeParts) -> None:
+        self._fleet.node_gone(parts.key, time.monotonic())

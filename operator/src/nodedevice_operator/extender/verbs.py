@@ -1,0 +1,79 @@
+"""What kube-scheduler asks: filter, prioritize and bind, from a request's bytes to those of its answer. The fleet decides."""
+
+import time
+from typing import Final
+
+from nodedevice_operator.extender.activity import Activity
+from nodedevice_operator.extender.binder import Binder
+from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.server import NotActive, Verb
+from nodedevice_operator.extender.settings import Policy
+from nodedevice_operator.extender.wire import (
+    BadRequest,
+    BindAnswer,
+    BindRequest,
+    FilterRequest,
+    HostPriority,
+    decode,
+    encode,
+    filter_answer,
+)
+from nodedevice_operator.objects.bound_pod import BoundPodSchema, PodNeeds, pod_needs
+
+OK: Final = "ok"
+NO_FIT: Final = "no_fit"
+
+
+class Verbs:
+    """Each raises BadRequest for a request that is none, and NotActive on a standby."""
+
+    def __init__(self, fleet: Fleet, binder: Binder, activity: Activity, policy: Policy) -> None:
+        self._fleet = fleet
+        self._binder = binder
+        self._activity = activity
+        self._policy: Policy = policy
+
+    def by_name(self) -> dict[str, Verb]:
+        """The verbs by the path that kube-scheduler is configured with."""
+        return {"filter": self.filter, "prioritize": self.prioritize, "bind": self.bind}
+
+    async def filter(self, body: bytes) -> tuple[bytes, str]:
+        """On which of the nodes there are parts for the pod, and why not on the others."""
+        self._check()
+        request = decode(body, FilterRequest)
+        uid, needs = _pod(request)
+        named = request.named()
+        self._binder.remember(uid, needs)
+        found = self._fleet.filter(uid, needs, list(named), time.monotonic())
+        answer = filter_answer(named, found.fitting, found.failed, found.unresolvable)
+        return encode(answer), OK if found.fitting else NO_FIT
+
+    async def prioritize(self, body: bytes) -> tuple[bytes, str]:
+        """How well the pod fits on each of the nodes, all of which filter has let through."""
+        self._check()
+        request = decode(body, FilterRequest)
+        uid, needs = _pod(request)
+        scores = self._fleet.score(uid, needs, list(request.named()), self._policy, time.monotonic())
+        return encode([HostPriority(node, score) for node, score in scores]), OK
+
+    async def bind(self, body: bytes) -> tuple[bytes, str]:
+        """Bind the pod with its parts, or say why not."""
+        self._check()
+        request = decode(body, BindRequest)
+        if not (request.name and request.namespace and request.uid and request.node):
+            raise BadRequest("PodName, PodNamespace, PodUID and Node must not be empty")
+        problem = await self._binder.bind(request)
+        return encode(BindAnswer(problem)), NO_FIT if problem else OK
+
+    def _check(self) -> None:
+        problem = self._activity.problem()
+        if problem:
+            raise NotActive(problem)
+
+
+def _pod(request: FilterRequest) -> tuple[str, PodNeeds]:
+    """Uid and needs of the pod. Raises BadRequest."""
+    pod = decode(request.pod, BoundPodSchema)
+    if not pod.metadata.uid:
+        raise BadRequest("Pod has no metadata.uid")
+    return pod.metadata.uid, pod_needs(pod)

@@ -1,0 +1,131 @@
+"""Two extenders: one answers, the other takes over however the first one ends, and no parts are promised twice."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+import pytest
+from lightkube.models.coordination_v1 import LeaseSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.coordination_v1 import Lease
+from nodedevice_api import names
+
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod, placed
+
+Pair = tuple[ExtenderProcess, ExtenderProcess]
+
+
+@pytest.fixture
+def pair(installed: ControlPlane, tmp_path: Path) -> Iterator[Pair]:
+    """Two extenders, the first of which is active."""
+    namespace = ("--namespace", SYSTEM_NAMESPACE)
+    first, second = (ExtenderProcess(installed, tmp_path / name, *namespace) for name in ("first", "second"))
+    try:
+        first.launch()
+        first.wait_active()
+        second.launch()
+        yield first, second
+    finally:
+        second.close()
+        first.close()
+
+
+@pytest.fixture
+def gpu(installed: ControlPlane) -> Iterator[GpuNode]:
+    """A node with one GPU of 8 parts."""
+    with GpuNode(installed) as node:
+        node.settle_parts(8)
+        yield node
+        node.remove_parts()
+
+
+def bound(extender: ExtenderProcess, pod: Any, node: GpuNode) -> None:
+    wait_until(lambda: extender.filter(pod, node.name).get("NodeNames") == [node.name], "the pod fits")
+    assert extender.bind(pod, node.name) == (200, {"Error": ""})
+
+
+def test_a_standby_refuses_and_is_not_ready(installed: ControlPlane, pair: Pair, gpu: GpuNode, namespace: str) -> None:
+    first, second = pair
+    pod = make_pod(installed, namespace, "pod", 4)
+    wait_until(lambda: first.get("/readyz")[0] == 200, "the first is ready")
+    wait_until(lambda: bool(second.lines("list is complete")), "the second has listed")
+    status, text = second.get("/readyz")
+    assert (status, "stands by" in text) == (503, True)
+    for verb in ("filter", "bind"):
+        status, text = second.call(verb, {"Pod": pod.to_dict(), "NodeNames": [gpu.name]})
+        assert (status, "stands by" in text) == (503, True)
+
+
+def test_after_a_crash_the_other_knows_what_was_bound(
+    installed: ControlPlane, pair: Pair, gpu: GpuNode, namespace: str
+) -> None:
+    first, second = pair
+    pods = [make_pod(installed, namespace, f"pod-{i}", 5) for i in range(2)]
+    bound(first, pods[0], gpu)
+    first.kill()
+    second.wait_active()
+    assert not second.filter(pods[1], gpu.name).get("NodeNames")
+    assert second.bind(pods[1], gpu.name)[1]["Error"]
+    assert placed(installed, pods[1]) == (None, None)
+
+
+def test_one_that_was_stopped_binds_nothing_when_it_goes_on(
+    installed: ControlPlane, pair: Pair, gpu: GpuNode, namespace: str
+) -> None:
+    first, second = pair
+    pods = [make_pod(installed, namespace, f"pod-{i}", 5) for i in range(2)]
+    wait_until(lambda: first.filter(pods[0], gpu.name).get("NodeNames") == [gpu.name], "the pod fits")
+    first.signal(signal.SIGSTOP)
+    second.wait_active()
+    bound(second, pods[1], gpu)
+    first.signal(signal.SIGCONT)
+    status, text = first.bind(pods[0], gpu.name)
+    assert (status, "stands by" in text) == (503, True)
+    assert placed(installed, pods[0]) == (None, None)
+
+
+def test_after_a_clean_end_the_other_is_active_at_once(installed: ControlPlane, pair: Pair) -> None:
+    first, second = pair
+    first.signal(signal.SIGTERM)
+    assert first.wait_ended() == 0
+    second.wait_active()
+    assert [line["event"] for line in first.lines() if line["level"] in {"warning", "error"}] == []
+
+
+def test_the_one_beside_the_leading_scheduler_is_active(
+    installed: ControlPlane, tmp_path: Path, namespace: str
+) -> None:
+    extender = ExtenderProcess(
+        installed, tmp_path, "--follow-lease", f"{namespace}/scheduler", "--namespace", namespace
+    )
+    client = installed.client
+
+    def scheduler_leads(host: str) -> None:
+        lease = Lease(
+            metadata=ObjectMeta(name="scheduler", namespace=namespace), spec=LeaseSpec(holderIdentity=f"{host}_1")
+        )
+        client.apply(lease, field_manager="scheduler", force=True)
+
+    def holder() -> str | None:
+        found = client.get(Lease, names.EXTENDER_LEASE, namespace=namespace)
+        return found.spec.holderIdentity if found.spec else None
+
+    try:
+        extender.launch()
+        wait_until(lambda: extender.get("/readyz")[0] == 200, "it is ready, for it has seen everything")
+        assert not extender.is_active
+        scheduler_leads(gethostname())
+        extender.wait_active()
+        scheduler_leads("elsewhere")
+        wait_until(lambda: not extender.is_active, "it stands aside")
+        wait_until(lambda: holder() is None, "it has released its Lease")
+        scheduler_leads(gethostname())
+        extender.wait_active()
+    finally:
+        extender.close()
+    extender.verify_no_traceback()

@@ -1,0 +1,221 @@
+"""Binds against an API that refuses, is away, or does not say what it did: nothing is promised twice, nothing stays for ever."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from nodedevice_operator.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    NotLeading,
+    Unavailable,
+    Unreachable,
+)
+from nodedevice_operator.extender import binder as binder_module
+from nodedevice_operator.extender.binder import UNSEEN_SECONDS, Binder
+from nodedevice_operator.extender.fleet import Fleet, NotFitting
+from nodedevice_operator.extender.metrics import ExtenderMetrics
+from nodedevice_operator.extender.pods_api import PodsApi
+from nodedevice_operator.extender.wire import BindRequest
+
+from tests.fakes.operator.collaborators import Clock, running
+
+POD = BindRequest("pod", "default", "uid", "node")
+ASSIGNED = {"example.com/gpu": {"main": {"GPU-1": 4}}}
+# what a pod needs is the fleet's matter
+NEEDS: Any = "needs"
+
+
+class FleetModel(Fleet):
+    """Promises what it is asked for; `state` is unconfirmed, confirmed or empty."""
+
+    def __init__(self) -> None:
+        self.answer: Any = ASSIGNED
+        self.states: dict[str, str] = {}
+
+    def assign(self, uid: str, needs: Any, node: str, now: float) -> Any:
+        return self.answer
+
+    def promise(self, uid: str, needs: Any, node: str, assigned: Any, now: float) -> None:
+        self.states[uid] = "promised"
+
+    def confirm(self, uid: str) -> None:
+        self.states[uid] = "confirmed"
+
+    def withdraw(self, uid: str) -> None:
+        self.states.pop(uid, None)
+
+
+class Api(PodsApi):
+    """Answers `results` to binds, in that order, and shows `pod` (uid and node) to reads; None: no pod has that name."""
+
+    def __init__(self) -> None:
+        self.results: list[ApiError | None] = []
+        self.pod: tuple[str, str] | ApiError | None = ("uid", "")
+        self.bound: list[Any] = []
+        self.let = asyncio.Event()
+        self.let.set()
+
+    async def bind(self, pod: BindRequest, assigned: Any) -> None:
+        await self.let.wait()
+        result = self.results.pop(0) if self.results else None
+        if result is not None:
+            raise result
+        self.bound.append((pod.name, assigned))
+
+    async def read(self, pod: BindRequest) -> tuple[str, str]:
+        if self.pod is None:
+            raise NotFound("GET", "pods", "not found", 404)
+        if isinstance(self.pod, ApiError):
+            raise self.pod
+        return self.pod
+
+    async def needs(self, pod: BindRequest) -> Any:
+        await self.read(pod)
+        return NEEDS
+
+
+@dataclass
+class Bench:
+    fleet: FleetModel = field(default_factory=FleetModel)
+    api: Api = field(default_factory=Api)
+    clock: Clock = field(default_factory=Clock)
+    metrics: ExtenderMetrics = field(default_factory=ExtenderMetrics)
+
+    def __post_init__(self) -> None:
+        self.binder = Binder(self.fleet, self.api, self.metrics, self.clock)
+        self.binder.remember("uid", NEEDS)
+
+    @property
+    def state(self) -> Any:
+        return self.fleet.states.get("uid")
+
+    @property
+    def unseen(self) -> float | None:
+        return self.metrics.registry.get_sample_value("nodedevice_extender_unseen_binds")
+
+    async def resolve(self) -> None:
+        """Let its work look at what is due."""
+        async with running(self.binder.work()):
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(binder_module, "_RESOLVE_SECONDS", 0.001)
+    return Bench()
+
+
+def unreachable() -> ApiError:
+    return Unreachable("POST", "pods/binding", "cut")
+
+
+async def test_a_bind_is_one_write_with_the_parts_and_confirms_the_promise(bench: Bench) -> None:
+    assert await bench.binder.bind(POD) == ""
+    assert bench.api.bound == [("pod", ASSIGNED)]
+    assert (bench.state, bench.unseen) == ("confirmed", 1)
+    bench.binder.seen("uid")
+    assert bench.unseen == 0
+
+
+async def test_what_no_longer_fits_is_an_error_and_a_conflict(bench: Bench) -> None:
+    bench.fleet.answer = NotFitting("no GPU of node has 4 parts")
+    assert await bench.binder.bind(POD) == "no GPU of node has 4 parts"
+    assert (bench.api.bound, bench.state) == ([], None)
+    assert bench.metrics.registry.get_sample_value("nodedevice_extender_bind_conflicts_total") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Forbidden("POST", "pods/binding", "no role", 403),
+        Invalid("POST", "pods/binding", "no", 422),
+        NotLeading("POST", "pods/binding", "time is over"),
+        Unavailable("POST", "pods/binding", "busy", 429),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_what_was_certainly_not_done_is_withdrawn(bench: Bench, error: ApiError) -> None:
+    bench.api.results = [error]
+    assert (await bench.binder.bind(POD)).startswith("cannot bind: POST pods/binding")
+    assert (bench.state, bench.unseen) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("pod", "problem", "state"),
+    [
+        pytest.param(None, "the pod was deleted", None, id="gone"),
+        pytest.param(("other", ""), "the pod was deleted, and another one has its name", None, id="made again"),
+        pytest.param(("uid", "elsewhere"), "the pod is bound to node elsewhere already", None, id="elsewhere"),
+        pytest.param(("uid", "node"), "", "confirmed", id="bound by an earlier request"),
+    ],
+)
+async def test_a_conflict_is_decided_by_a_read(
+    bench: Bench, pod: tuple[str, str] | None, problem: str, state: str | None
+) -> None:
+    bench.api.results = [Conflict("POST", "pods/binding", "conflict", 409)]
+    bench.api.pod = pod
+    assert await bench.binder.bind(POD) == problem
+    assert bench.state == state
+
+
+@pytest.mark.parametrize("error", [unreachable(), Unavailable("POST", "pods/binding", "timeout", 504)])
+async def test_of_an_unknown_outcome_the_promise_stays_until_a_read_decides_it(bench: Bench, error: ApiError) -> None:
+    bench.api.results = [error]
+    assert "until it is known" in await bench.binder.bind(POD)
+    bench.clock.now += UNSEEN_SECONDS - 1
+    await bench.resolve()
+    assert bench.state == "promised"
+    bench.clock.now += 1
+    bench.api.pod = unreachable()
+    await bench.resolve()
+    assert bench.state == "promised"
+    bench.api.pod = ("uid", "")
+    await bench.resolve()
+    assert (bench.state, bench.unseen) == (None, 0)
+
+
+async def test_a_refusal_after_an_unknown_outcome_withdraws_nothing(bench: Bench) -> None:
+    bench.api.results = [unreachable(), Forbidden("POST", "pods/binding", "no", 403), Conflict("POST", "p", "c", 409)]
+    await bench.binder.bind(POD)
+    assert "until it is known" in await bench.binder.bind(POD)
+    assert bench.state == "promised"
+    assert await bench.binder.bind(POD) == "it is not known yet whether the API server has bound this pod"
+    assert bench.state == "promised"
+
+
+async def test_what_no_watch_has_shown_is_read(bench: Bench) -> None:
+    assert await bench.binder.bind(POD) == ""
+    bench.clock.now += UNSEEN_SECONDS
+    bench.api.pod = ("uid", "node")
+    await bench.resolve()
+    assert (bench.state, bench.unseen) == ("confirmed", 1)
+    # deleted before any watch has shown it
+    bench.clock.now += UNSEEN_SECONDS
+    bench.api.pod = None
+    await bench.resolve()
+    assert (bench.state, bench.unseen) == (None, 0)
+
+
+async def test_a_pod_is_bound_by_one_request_at_a_time(bench: Bench) -> None:
+    bench.api.let.clear()
+    first = asyncio.create_task(bench.binder.bind(POD))
+    await asyncio.sleep(0)
+    assert await bench.binder.bind(POD) == "an earlier bind of this pod is still under way"
+    bench.clock.now += UNSEEN_SECONDS
+    await bench.resolve()
+    assert bench.state == "promised"
+    bench.api.let.set()
+    assert await first == ""
+
+
+async def test_the_needs_of_a_pod_that_filter_has_not_seen_are_read(bench: Bench) -> None:
+    bench.binder.seen("uid")
+    assert await bench.binder.bind(POD) == ""
+    bench.api.pod = unreachable()
+    bench.binder.seen("uid")
+    assert await bench.binder.bind(POD) == "cannot read the pod: POST pods/binding: cut"

@@ -99,6 +99,11 @@ PRE_START_SECONDS = Histogram(
 PRE_START_FAILED = Counter(
     "nodedevice_agent_pre_start_failures_total", "PreStartContainer calls that failed.", ["resource_name"]
 )
+ASSIGNED_PARTS = Counter(
+    "nodedevice_agent_assigned_parts_total",
+    "Pods with parts that a scheduler had assigned, by what became of the assignment: used, not_fitting or invalid.",
+    ["outcome"],
+)
 API_WRITES = Counter(
     "nodedevice_agent_api_writes_total",
     "Writes to the API server, by kind and outcome: ok, or the kind of error.",

@@ -10,7 +10,7 @@ from typing import Any, Final
 # By resource name, container and ID of the physical device: how many of its parts.
 Assigned = Mapping[str, Mapping[str, Mapping[str, int]]]
 
-MAX_CHARACTERS: Final = 64 * 1024
+MAX_CHARACTERS: Final = 16 * 1024
 _POD_UID: Final = "podUID"
 _PARTS: Final = "parts"
 

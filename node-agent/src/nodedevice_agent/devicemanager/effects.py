@@ -71,4 +71,17 @@ class UnknownResource:
     resource_name: str
 
 
-Effect = CallPreferred | CallAllocate | CallPreStart | SaveCheckpoint | Publish | UnknownResource
+@dataclass(frozen=True, slots=True)
+class AssignedParts:
+    """A pod has its devices of a resource of which a scheduler has assigned parts. pod: namespace/name. outcome: a metric's label.
+
+    problem: why the assignment is not valid; empty where it is.
+    """
+
+    pod: str
+    resource_name: str
+    outcome: str
+    problem: str
+
+
+Effect = CallPreferred | CallAllocate | CallPreStart | SaveCheckpoint | Publish | UnknownResource | AssignedParts

@@ -51,6 +51,7 @@ class Pod:
 
     uid: the object's in the API; of a proven static pod as the runtime knows it. api_uid: the UID in the API where that differs.
     annotations: those of a pod that requests devices that a device plugin may read, cut to a bounded size.
+    assigned_parts: the annotation by which a scheduler has assigned parts, not checked; see assignments.
     config_hash: by its annotations, the UID of the static pod that it mirrors, which anybody may claim; see static_pods.
     """
 
@@ -63,6 +64,7 @@ class Pod:
     api_uid: str = ""
     config_hash: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    assigned_parts: str = ""
     # what to allocate, in the kubelet's order; within a container by resource name
     device_requests: "tuple[DeviceRequest, ...]" = field(init=False, repr=False, compare=False)
 

@@ -16,7 +16,9 @@ from typing import assert_never
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, PluginSocket
+from nodedevice_agent.devicemanager.allocation.assignments import USED
 from nodedevice_agent.devicemanager.effects import (
+    AssignedParts,
     CallAllocate,
     CallPreferred,
     CallPreStart,
@@ -154,6 +156,8 @@ class PluginHost:
                 case UnknownResource():
                     extra = {"pod": effect.pod, "container": effect.container, "resource_name": effect.resource_name}
                     log.info("pod requests a resource that no device plugin has registered yet", extra=extra)
+                case AssignedParts():
+                    _report(effect)
                 case _:
                     assert_never(effect)
         self._set_timer()
@@ -365,3 +369,11 @@ class PluginHost:
 
     def _tick(self) -> None:
         self.do(self.manager.tick(self.now()))
+
+
+def _report(effect: AssignedParts) -> None:
+    metrics.ASSIGNED_PARTS.labels(effect.outcome).inc()
+    if effect.outcome != USED:
+        extra = {"pod": effect.pod, "resource_name": effect.resource_name, "outcome": effect.outcome}
+        problem = {"error": effect.problem} if effect.problem else {}
+        log.warning("the scheduler's assignment of parts was not taken; the agent chose", extra={**extra, **problem})

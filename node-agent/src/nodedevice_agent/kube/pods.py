@@ -9,7 +9,8 @@ import logging
 import msgspec
 from lightkube.core import resource as res
 from nodedevice_api import extended_resources
-from nodedevice_api.names import GROUP
+from nodedevice_api.assigned_parts import MAX_CHARACTERS
+from nodedevice_api.names import ASSIGNED_PARTS_ANNOTATION, GROUP
 from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, by_numa, each_device_once
@@ -140,6 +141,7 @@ def from_api(pod: PodObject) -> Pod:
         *(_container(c, by_claim, is_init=True) for c in pod.spec.initContainers or ()),
         *(_container(c, by_claim, is_init=False) for c in pod.spec.containers),
     )
+    annotations, has_requests = pod.metadata.annotations or {}, any(c.limits for c in containers)
     return Pod(
         uid=pod.metadata.uid or "",
         namespace=pod.metadata.namespace or "",
@@ -148,15 +150,21 @@ def from_api(pod: PodObject) -> Pod:
         has_ended=pod.status.phase in _IS_OVER,
         is_terminating=pod.metadata.deletionTimestamp is not None,
         config_hash=_config_hash(pod),
-        annotations=_own_annotations(pod) if any(c.limits for c in containers) else {},
+        annotations=_own_annotations(pod) if has_requests else {},
+        # one character more is enough to see that it is too long
+        assigned_parts=annotations.get(ASSIGNED_PARTS_ANNOTATION, "")[: MAX_CHARACTERS + 1] if has_requests else "",
     )
 
 
 def _own_annotations(pod: PodObject) -> dict[str, str]:
     """Those in nodedevice.io/, which are for device plugins."""
     found = sorted((pod.metadata.annotations or {}).items())
-    ours = [(name, value[:_MAX_ANNOTATION]) for name, value in found if name.startswith(f"{GROUP}/")]
+    ours = [(name, value[:_MAX_ANNOTATION]) for name, value in found if _is_for_plugins(name)]
     return dict(ours[:_MAX_ANNOTATIONS])
+
+
+def _is_for_plugins(annotation: str) -> bool:
+    return annotation.startswith(f"{GROUP}/") and annotation != ASSIGNED_PARTS_ANNOTATION
 
 
 def _config_hash(pod: PodObject) -> str:

@@ -84,6 +84,16 @@ def test_a_plugin_with_a_long_list_registers_again() -> None:
     assert (totals(scenario), is_refused(scenario, GPU)) == ({GPU: 70}, True)
 
 
+def test_a_late_list_of_a_connection_that_has_ended_changes_nothing() -> None:
+    scenario = Scenario.with_plugin(MOST)
+    scenario.connect(GPU, 2)
+    scenario.disconnect(GPU, 2)
+    scenario.lists(device_ids(SMALL + 1), GPU, 2)
+    assert (totals(scenario), is_refused(scenario, GPU)) == ({GPU: MOST}, False)
+    scenario.plugin(SMALL + 1, NIC, 3)
+    assert totals(scenario) == {GPU: MOST, NIC: 0}
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from([GPU, NIC]), st.integers(1, 4), st.sampled_from(["list", "connect", "end"]), st.integers(0, 120)

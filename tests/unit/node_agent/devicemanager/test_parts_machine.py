@@ -12,14 +12,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.devicemanager.allocation.assignments import NOT_FITTING, USED
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
-from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, Effect
+from nodedevice_agent.devicemanager.effects import AssignedParts, CallAllocate, CallPreferred, Effect
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kube.status import node_device_status
+from nodedevice_api.assigned_parts import encode as encode_assigned
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement, parent_and_number
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, response, with_edits
@@ -30,6 +32,10 @@ SIZES = st.tuples(*(st.integers(0, 4) for _ in PARENTS))
 RULES = st.builds(PartRules, st.sampled_from(Placement), st.sampled_from(Choice), st.sampled_from(PodPlacement))
 KINDS = st.sampled_from([ContainerKind.APP, ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR])
 CONTAINERS = st.lists(st.tuples(KINDS, st.integers(1, 4)), min_size=1, max_size=3)
+# right and wrong ones, of any containers; some for another pod
+ASSIGNMENTS = st.lists(
+    st.dictionaries(st.sampled_from([*PARENTS, "x"]), st.integers(1, 4), min_size=1, max_size=2), max_size=3
+)
 CORDONS = st.sets(st.sampled_from([*PARENTS, "a-0", "b-1", "*"]), max_size=2)
 TOPOLOGY = st.builds(
     Topology,
@@ -55,6 +61,8 @@ class PartsMachine(RuleBasedStateMachine):
         self.pods: dict[str, Pod] = {}
         self.made = 0
         self.calls: list[CallAllocate | CallPreferred] = []
+        # by UID of a pod, those of valid annotations
+        self.assigned: dict[str, dict[str, dict[str, int]]] = {}
 
     @initialize(rules=RULES, sizes=SIZES, topology=TOPOLOGY, prefers=st.booleans(), waits_for_runtime=st.booleans())
     def begins(self, rules: PartRules, sizes: Sequence[int], prefers: bool, **options: Any) -> None:
@@ -67,6 +75,21 @@ class PartsMachine(RuleBasedStateMachine):
         effects: list[Effect] = getattr(self.manager, event)(*args, self.now)
         assert effects == getattr(self.twin, event)(*args, self.now), "equal inputs, unequal effects"
         self.calls += [effect for effect in effects if isinstance(effect, CallAllocate | CallPreferred)]
+        for effect in effects:
+            if isinstance(effect, AssignedParts):
+                self.is_reported(effect)
+
+    def is_reported(self, effect: AssignedParts) -> None:
+        pod = self.pods[effect.pod.removeprefix("default/")]
+        held = {a.container: Counter(map(parent_of, a.device_ids)) for a in self.manager.book.of_pod(pod.uid)}
+        assigned = self.assigned[pod.uid]
+        is_as_assigned = all(assigned.get(container) == parts for container, parts in held.items())
+        if effect.outcome == USED:
+            assert is_as_assigned
+        elif effect.outcome == NOT_FITTING:
+            assert not is_as_assigned
+        else:
+            assert "another pod" in effect.problem
 
     # -- the plugin -----------------------------------------------------------------------------------------------------
 
@@ -88,14 +111,58 @@ class PartsMachine(RuleBasedStateMachine):
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 
-    @rule(uid=st.sampled_from(UIDS), containers=CONTAINERS)
-    def a_pod_comes(self, uid: str, containers: Sequence[tuple[ContainerKind, int]]) -> None:
+    @rule(
+        uid=st.sampled_from(UIDS),
+        containers=CONTAINERS,
+        parents=st.lists(st.sampled_from(PARENTS), min_size=3, max_size=3),
+        others=st.one_of(st.none(), ASSIGNMENTS),
+        is_copied=st.sampled_from([False, False, True]),
+    )
+    def a_pod_comes(
+        self,
+        uid: str,
+        containers: Sequence[tuple[ContainerKind, int]],
+        parents: Sequence[str],
+        others: Sequence[dict[str, int]] | None,
+        is_copied: bool,
+    ) -> None:
         if uid not in self.pods:
             self.made += 1
             in_order = sorted(containers, key=lambda found: found[0] is ContainerKind.APP)
             made = [Container(f"c{index}", kind, {GPU: count}) for index, (kind, count) in enumerate(in_order)]
-            self.pods[uid] = Pod(f"{uid}-{self.made}", "default", uid, tuple(made))
+            pod_uid = f"{uid}-{self.made}"
+            wanted = (
+                [{parent: c.limits[GPU]} for parent, c in zip(parents, made, strict=False)]
+                if others is None
+                else others
+            )
+            of_container = {f"c{index}": parts for index, parts in enumerate(wanted)}
+            text = encode_assigned("another" if is_copied else pod_uid, {GPU: of_container}) if of_container else ""
+            self.assigned[pod_uid] = {} if is_copied else of_container
+            self.pods[uid] = Pod(pod_uid, "default", uid, tuple(made), assigned_parts=text)
+            if others is None and not is_copied and self.meets(made, parents):
+                self.happens("pod_seen", self.pods[uid])
+                self.gets_what_is_assigned(pod_uid)
+                return
         self.happens("pod_seen", self.pods[uid])
+
+    def meets(self, containers: Sequence[Container], parents: Sequence[str]) -> bool:
+        """Whether each container can have all its parts of the one device that is assigned, whoever else waits."""
+        resource = self.manager.resources[GPU]
+        free, spare = Counter(map(parent_of, resource.free())), Counter[str]()
+        for container, parent in zip(containers, parents, strict=False):
+            count = container.limits[GPU]
+            reused = min(count, spare[parent])
+            free[parent] -= count - reused
+            spare[parent] += count - reused if container.kind is ContainerKind.INIT else -reused
+        is_plain = self.part_rules.placement is Placement.SAME_PARENT and not self.options["topology"].is_aligning
+        return is_plain and resource.is_ready and min(free.values(), default=0) >= 0
+
+    def gets_what_is_assigned(self, pod_uid: str) -> None:
+        """The first call for it, if nothing holds it back, is for parts of the assigned device."""
+        for call in self.calls:
+            if isinstance(call, CallAllocate) and call.pod_uid == pod_uid:
+                assert Counter(map(parent_of, call.device_ids)) == self.assigned[pod_uid][call.container]
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data())

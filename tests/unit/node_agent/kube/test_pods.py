@@ -8,6 +8,8 @@ from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, Containe
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject
 from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
+from nodedevice_api.assigned_parts import MAX_CHARACTERS
+from nodedevice_api.names import ASSIGNED_PARTS_ANNOTATION
 
 GPU = "example.com/gpu"
 # what a quantity of the API can be at most
@@ -134,6 +136,13 @@ def test_annotations_for_device_plugins_are_bounded(annotations: dict[str, str],
     metadata = {"name": "p", "namespace": "n", "uid": "u", "annotations": annotations}
     assert from_api(pod({"containers": [container("main", {GPU: "1"})]}, metadata=metadata)).annotations == seen
     assert from_api(pod({"containers": [container("main")]}, metadata=metadata)).annotations == {}
+
+
+def test_assigned_parts_are_not_for_plugins_and_bounded() -> None:
+    metadata = {"name": "p", "namespace": "n", "uid": "u", "annotations": {ASSIGNED_PARTS_ANNOTATION: "x" * 20_000}}
+    seen = from_api(pod({"containers": [container("main", {GPU: "1"})]}, metadata=metadata))
+    assert (seen.annotations, seen.assigned_parts) == ({}, "x" * (MAX_CHARACTERS + 1))
+    assert from_api(pod({"containers": [container("main")]}, metadata=metadata)).assigned_parts == ""
 
 
 OWN = {

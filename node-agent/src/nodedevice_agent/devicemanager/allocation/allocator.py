@@ -248,6 +248,7 @@ class Allocator:
             touched.add(was_pending.resource_name)
         effects: list[Effect] = [SaveCheckpoint(durable=True, pod_uid=pod.uid)] if allocated else []
         effects += [Publish(name) for name in sorted(touched)]
+        effects += current.assignments.report(allocated, self._book.resources)
         calls = [a.key for a in allocated if self._book.resources[a.resource_name].options.pre_start_required]
         if calls:
             self._pre_starts.require(calls)

@@ -19,6 +19,7 @@ from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.part_plan import Misfit, Need
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, by_numa
+from nodedevice_agent.devicemanager.allocation.assignments import Assignments
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.parts import Parents, misfit_message
 from nodedevice_agent.devicemanager.allocation.selection import Selection, select
@@ -78,6 +79,10 @@ class PodAllocation:
     _met: int = 0
     _reserved: dict[str, set[str]] = field(default_factory=dict)
     _reusable: dict[str, set[str]] = field(default_factory=dict)
+    assignments: Assignments = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.assignments = Assignments(self.pod)
 
     @property
     def request(self) -> DeviceRequest | None:
@@ -157,9 +162,10 @@ class PodAllocation:
             free = parents.in_order(max(request.count - len(reusable), 0))
             return select(resource.devices, request.count, reusable, free, affinity)
         has_nodes = any(device.numa_nodes for device in resource.devices.values())
-        needs = self._needs(resource.name, self._met)
+        unmet = self._unmet(resource.name, self._met)
+        needs = _needs(unmet)
         needs[0] = replace(needs[0], near=affinity if has_nodes else None, is_strict=is_strict)
-        plan = parents.planner.plan(needs)
+        plan = self.assignments.plan(parents.planner, needs, unmet)
         return None if isinstance(plan, Misfit) else Selection(request.count, parents.device_ids(plan[0]), ())
 
     def misfit(self, resource: Resource, reusable: Iterable[str], start: int) -> PendingAllocation | None:
@@ -167,10 +173,11 @@ class PodAllocation:
         rules = resource.listed.part_rules
         if rules is None or rules.placement is Placement.ANY or not resource.is_ready:
             return None
-        plan = self._parents(resource, reusable, resource.free()).planner.plan(self._needs(resource.name, start))
+        planner, unmet = self._parents(resource, reusable, resource.free()).planner, self._unmet(resource.name, start)
+        plan = self.assignments.plan(planner, _needs(unmet), unmet)
         if not isinstance(plan, Misfit):
             return None
-        request = self._unmet(resource.name, start)[plan.index]
+        request = unmet[plan.index]
         message = misfit_message(resource.listed, resource.name, request.count, plan.most)
         return self.pending(request, Reason.NO_DEVICE_FITS, message)
 
@@ -183,11 +190,6 @@ class PodAllocation:
         """Requests for this resource that lack devices, from that one on."""
         later = (request for request in self.requests[start:] if request.resource_name == resource_name)
         return [request for request in later if self.book.of(self.pod.uid, request.container, resource_name) is None]
-
-    def _needs(self, resource_name: str, start: int) -> list[Need]:
-        return [
-            Need(request.count, request.kind is ContainerKind.INIT) for request in self._unmet(resource_name, start)
-        ]
 
     def skip_met(self) -> Allocation | None:
         """Advance past requests that are met already. Returns the first allocation of another count than requested, if any."""
@@ -236,6 +238,10 @@ class PodAllocation:
             for device_id in device_ids:
                 self.book.resources[name].reserved.pop(device_id, None)
         return frozenset([name for name, device_ids in self._reserved.items() if device_ids])
+
+
+def _needs(requests: Iterable[DeviceRequest]) -> list[Need]:
+    return [Need(request.count, request.kind is ContainerKind.INIT) for request in requests]
 
 
 def _update_reusable(reusable: set[str], request: DeviceRequest, device_ids: Iterable[str]) -> None:

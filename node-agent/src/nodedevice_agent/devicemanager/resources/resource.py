@@ -7,6 +7,7 @@ plugin's connection never affects a newer one (the kubelet before 1.37 looked th
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import takewhile
 
 from nodedevice_api.names import ALL_DEVICES
 from nodedevice_api.parts import parent_and_number
@@ -128,9 +129,10 @@ class Resource:
 
     def forget_older_lists(self, endpoint: int) -> None:
         """Of connections older than that one, which is about to list. Their plugins list again if they are needed again."""
-        for connection in self._connections:
-            if connection.endpoint == endpoint:
-                return
+        if self._find(endpoint) is None:
+            # a list that came late, of a connection that has ended
+            return
+        for connection in takewhile(lambda one: one.endpoint != endpoint, self._connections):
             connection.listed = None
 
     def end_damping(self, now: float) -> bool:

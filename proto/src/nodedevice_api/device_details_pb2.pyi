@@ -120,6 +120,7 @@ class PartRules(google.protobuf.message.Message):
     CHOICE_FIELD_NUMBER: builtins.int
     CONTAINERS_FIELD_NUMBER: builtins.int
     ADVERTISE_FIELD_NUMBER: builtins.int
+    SM_PERCENT_FIELD_NUMBER: builtins.int
     placement: builtins.str
     """Any (the default), SameParent or DistinctParents."""
     choice: builtins.str
@@ -128,6 +129,10 @@ class PartRules(google.protobuf.message.Message):
     """Any (the default), Together or Apart."""
     advertise: builtins.str
     """Sum (the default) or Largest."""
+    sm_percent: builtins.int
+    """Set where containers are limited to some of the parent's multiprocessors: percent for each part, 0 to 100, where the pod has no
+    annotation nodedevice.io/sm-percent; 0: no limit. Unset, the annotation has no effect on this resource.
+    """
     def __init__(
         self,
         *,
@@ -135,8 +140,11 @@ class PartRules(google.protobuf.message.Message):
         choice: builtins.str = ...,
         containers: builtins.str = ...,
         advertise: builtins.str = ...,
+        sm_percent: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["advertise", b"advertise", "choice", b"choice", "containers", b"containers", "placement", b"placement"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_sm_percent", b"_sm_percent", "sm_percent", b"sm_percent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_sm_percent", b"_sm_percent", "advertise", b"advertise", "choice", b"choice", "containers", b"containers", "placement", b"placement", "sm_percent", b"sm_percent"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_sm_percent", b"_sm_percent"]) -> typing.Literal["sm_percent"] | None: ...
 
 global___PartRules = PartRules
 

@@ -49,10 +49,16 @@ class Advertise(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartRules:
+    """sm_percent: of a parent's multiprocessors, for each part of a container whose pod has no annotation for it; 0: no limit.
+
+    None where containers are not limited, and the annotation has no effect.
+    """
+
     placement: Placement = Placement.ANY
     choice: Choice = Choice.BINPACK
     containers: PodPlacement = PodPlacement.ANY
     advertise: Advertise = Advertise.SUM
+    sm_percent: int | None = None
 
 
 def part_id(parent: str, number: int) -> str:

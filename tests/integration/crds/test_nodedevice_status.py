@@ -75,6 +75,7 @@ PARTS: Body = {
         "choice": "BinPack",
         "containers": "Any",
         "advertise": "Largest",
+        "smPercent": 0,
         "largestAvailable": 64,
     },
     "devices": [
@@ -219,6 +220,11 @@ SORTED_ALLOCATIONS = (
             {**PARTS, "allocations": PARTS["allocations"][:1]},
             "allocated cannot exceed the device IDs and parts",
             id="held",
+        ),
+        pytest.param(
+            {**PARTS, "parts": {**PARTS["parts"], "smPercent": 101}},
+            "status.parts.smPercent in body should be less than or equal to 100",
+            id="more percent than there are",
         ),
         pytest.param(
             {"devices": [device("a", parts={"total": 2, "healthy": 2, "allocated": 1, "available": 2})]},

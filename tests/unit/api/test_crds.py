@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 CRDS = sorted((ROOT / "crds").glob("*.yaml"))
 SCHEMA_KEYS = {
     *("type", "format", "description", "properties", "additionalProperties", "items", "required", "enum", "pattern"),
-    *("minLength", "maxLength", "minimum", "minItems", "maxItems", "maxProperties"),
+    *("minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "maxProperties"),
     *("x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"),
 }
 # every object of every kind has these, and Kubernetes explains them

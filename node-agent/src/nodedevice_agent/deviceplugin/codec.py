@@ -53,6 +53,7 @@ _MAX_DETAILED_BYTES = 8 * 1024 * 1024
 _MAX_READ = 1024
 # physical devices of parts
 _MAX_PARENTS = 4096
+_ALL_PERCENT = 100
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
@@ -98,12 +99,13 @@ def _details(octets: bytes) -> DeviceListDetails:
 
 
 def _part_rules(rules: device_details_pb2.PartRules) -> PartRules:
-    """Raises ValueError for a word that is unknown here."""
+    """Raises ValueError for a word that is unknown here, and for a number that is no percentage."""
     return PartRules(
         _word("placement", Placement.ANY, rules.placement),
         _word("choice", Choice.BINPACK, rules.choice),
         _word("containers", PodPlacement.ANY, rules.containers),
         _word("advertise", Advertise.SUM, rules.advertise),
+        _percent("sm_percent", rules.sm_percent) if rules.HasField("sm_percent") else None,
     )
 
 
@@ -115,6 +117,12 @@ def _word(rule: str, default: _Word, word: str) -> _Word:
     except ValueError:
         known = ", ".join(type(default))
         raise ValueError(f"its rule {rule} for parts is {_plain(word, 40)!a}, and must be one of {known}") from None
+
+
+def _percent(rule: str, number: int) -> int:
+    if not 0 <= number <= _ALL_PERCENT:
+        raise ValueError(f"its rule {rule} for parts is {number}, and must be a percentage from 0 to {_ALL_PERCENT}")
+    return number
 
 
 def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:

@@ -101,8 +101,11 @@ def node_device_status(
 def _part_rules(now: Snapshot, rules: PartRules) -> Json:
     # another pod may hold what is unknown here, so one parent has no more than all of them
     largest = max((device.parts.available for device in now.devices if device.parts is not None), default=0)
-    words = {name: str(word) for name, word in asdict(rules).items()}
-    return {**words, "largestAvailable": min(largest, now.available)}
+    shown = asdict(rules)
+    percent = shown.pop("sm_percent")
+    words = {name: str(word) for name, word in shown.items()}
+    limit = {} if percent is None else {"smPercent": percent}
+    return {**words, **limit, "largestAvailable": min(largest, now.available)}
 
 
 def _endpoint(now: Snapshot, before: Json, wall_time: str) -> Json:

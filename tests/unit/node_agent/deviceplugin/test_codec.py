@@ -11,6 +11,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevic
 from nodedevice_agent.deviceplugin.codec import allocate_details, device_list, truncated, with_edits
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
+from nodedevice_api import parts
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails, PartRules
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
@@ -175,6 +176,21 @@ def test_attributes_are_bounded_over_all_devices() -> None:
     listed = device_list(DeviceListDetails(devices=details).SerializeToString())
     shown = [len(device.attributes) for device in listed.devices.values()]
     assert shown == [32] * 4096 + [0] * 104
+
+
+@pytest.mark.parametrize("percent", [None, 0, 7, 100])
+def test_rules_for_parts_encoded_and_decoded(percent: int | None) -> None:
+    rules = parts.PartRules(parts.Placement.SAME_PARENT, advertise=parts.Advertise.LARGEST, sm_percent=percent)
+    listed = list_to_wire([PluginDevice("a-0", parent="a")], part_rules=rules).SerializeToString()
+    assert device_list(listed).part_rules == rules
+
+
+@pytest.mark.parametrize("percent", [-1, 101, 2**31 - 1])
+def test_a_list_whose_percent_for_parts_is_none_is_refused(percent: int) -> None:
+    rules = DeviceListDetails(parts=PartRules(sm_percent=percent)).SerializeToString()
+    found = device_list(sent(PluginDevice("a-0", parent="a")) + rules)
+    assert found.devices == {}
+    assert f"sm_percent for parts is {percent}, and must be a percentage from 0 to 100" in found.id_error
 
 
 def test_a_list_with_an_unknown_rule_for_parts_is_refused() -> None:

@@ -97,5 +97,5 @@ def _of_schema(value: Any, schema: Json, where: str) -> Iterator[str]:
             yield f"{where}: {len(value)} characters"
         if "enum" in schema and value not in schema["enum"]:
             yield f"{where}: {value!r} is none of {schema['enum']}"
-    elif isinstance(value, int) and not schema.get("minimum", value) <= value < 2**31:
+    elif isinstance(value, int) and not schema.get("minimum", value) <= value <= schema.get("maximum", 2**31 - 1):
         yield f"{where}: {value} is out of range"

@@ -64,6 +64,14 @@ def test_parents_are_shown_with_the_numbers_of_their_parts() -> None:
     assert [entry["parts"] for entry in held["parts"]] == [3]
 
 
+@pytest.mark.parametrize(("percent", "shown"), [(None, None), (0, 0), (10, 10)])
+def test_the_percent_of_multiprocessors_is_shown_where_parts_have_limits(
+    percent: int | None, shown: int | None
+) -> None:
+    scenario = node(*parts("a", 2), rules=PartRules(Placement.SAME_PARENT, sm_percent=percent))
+    assert status(scenario)["parts"].get("smPercent") == shown
+
+
 def test_a_parent_without_a_healthy_part_has_its_own_reason() -> None:
     lost = Device("a", reason="GpuLost", message="the GPU is off the bus: reboot the node")
     shown = status(node(*parts("a", 2, healthy=0), *parts("b", 2), parents=(lost,)))

@@ -305,6 +305,7 @@ def list_to_wire(
                 choice=part_rules.choice,
                 containers=part_rules.containers,
                 advertise=part_rules.advertise,
+                sm_percent=part_rules.sm_percent,
             )
         )
     wire.MergeFromString(details.SerializeToString(deterministic=True))

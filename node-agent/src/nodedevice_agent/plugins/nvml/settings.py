@@ -5,6 +5,7 @@ An error names the key, the value and the remedy.
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import combinations
 from typing import Annotated, Final, Literal
@@ -102,7 +103,7 @@ class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
         return extended_resources.count(self.reserve) or 0
 
     def rules(self) -> PartRules:
-        return self.part_rules(Placement.DISTINCT_PARENTS)
+        return _with_limits(self.part_rules(Placement.DISTINCT_PARENTS), self.limits)
 
     def names(self, whole_names: tuple[str, ...]) -> tuple[str, ...]:
         """The resource names of shares of GPUs with these names."""
@@ -142,7 +143,7 @@ class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
         return extended_resources.count(self.reserve) or 0
 
     def rules(self) -> PartRules:
-        return self.part_rules(Placement.SAME_PARENT)
+        return _with_limits(self.part_rules(Placement.SAME_PARENT), self.limits)
 
     def names(self, whole_names: tuple[str, ...]) -> tuple[str, ...]:
         return (self.resource_name,)
@@ -150,6 +151,10 @@ class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     def alike(self) -> "MemorySettings":
         """Equal for settings that one resource can have at the same time."""
         return structs.replace(self, reserve="0Gi")
+
+
+def _with_limits(rules: PartRules, limits: LimitSettings | None) -> PartRules:
+    return rules if limits is None else replace(rules, sm_percent=limits.sm_percent)
 
 
 def _check_quantity(key: str, text: str) -> None:

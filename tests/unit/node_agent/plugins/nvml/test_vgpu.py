@@ -157,6 +157,24 @@ async def test_each_is_a_setting_and_without_a_library_nothing_is_mounted(
     assert given.mounts == ()
 
 
+@pytest.mark.parametrize(
+    ("rule", "percent"),
+    [
+        ({"memory": {}}, 0),
+        ({"memory": {"limits": {"smPercent": 10}}}, 10),
+        ({"memory": {"limits": None}}, None),
+        ({"shares": {"replicas": 2}}, None),
+        ({"shares": {"replicas": 2, "limits": {"smPercent": 50}}}, 50),
+    ],
+)
+async def test_the_list_has_the_percent_of_multiprocessors_where_there_are_limits(
+    tmp_path: Path, rule: dict[str, Any], percent: int | None
+) -> None:
+    rules = make(tmp_path, rule).devices.part_rules
+    assert rules is not None
+    assert rules.sm_percent == percent
+
+
 async def test_time_slices_are_not_limited_unless_set(tmp_path: Path) -> None:
     given = make(tmp_path, {"shares": {"replicas": 4}}).allocate(parts(V100, 1), who())
     assert given == ContainerAllocation(env={"NVIDIA_VISIBLE_DEVICES": V100.uuid})

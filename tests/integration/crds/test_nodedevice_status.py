@@ -223,7 +223,7 @@ SORTED_ALLOCATIONS = (
         ),
         pytest.param(
             {**PARTS, "parts": {**PARTS["parts"], "smPercent": 101}},
-            "status.parts.smPercent in body should be less than or equal to 100",
+            "status.parts.smPercent: Invalid value: 101: parts.smPercent in body should be less than or equal to 100",
             id="more percent than there are",
         ),
         pytest.param(

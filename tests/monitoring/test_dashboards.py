@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 from nodedevice_agent import metrics as agent
+from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.metrics import ExtenderMetrics
+from nodedevice_operator.extender.stores import FleetStores
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.observability.metrics import Metrics
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -20,11 +23,14 @@ _VARIABLES = ["datasource", "cluster", "resource", "node"]
 
 
 def exported() -> set[str]:
-    """Names of all metric families of both programs."""
+    """Names of all metric families of all programs."""
     operator = Metrics()
     operator.watch(Cache())
     agent.begin("example.com/gpu", pre_start_required=True)
-    return _families(operator.registry) | _families(REGISTRY)
+    fleet = Fleet()
+    extender = ExtenderMetrics()
+    extender.watch(FleetStores(fleet, lambda _uid: None), fleet.promised_units)
+    return _families(operator.registry) | _families(extender.registry) | _families(REGISTRY)
 
 
 def test_checked_in_is_what_the_code_makes() -> None:

@@ -55,7 +55,7 @@ class Extender:
         timing = Timing(settings.leader_lease_seconds)
         fleet = Fleet()
         binder = Binder(fleet, PodsApi(client, int(timing.lease_seconds - timing.deadline_seconds) or 1), metrics)
-        stores = FleetStores(fleet, binder)
+        stores = FleetStores(fleet, binder.seen)
         metrics.watch(stores, fleet.promised_units)
         cluster = Cluster(client)
         informers = {kind.name: Informer(kind, stores, cluster, client) for kind in KINDS}

@@ -6,7 +6,6 @@ from typing import Final, TypeVar
 
 from nodedevice_api import names
 
-from nodedevice_operator.extender.binder import Binder
 from nodedevice_operator.extender.fleet import Fleet
 from nodedevice_operator.informers.store import Record, Store, Stores
 from nodedevice_operator.kube.client import CORE, OWN
@@ -52,9 +51,10 @@ class _Observed(Store[K, R]):
 class FleetStores(Stores):
     """The two kinds that the extender watches."""
 
-    def __init__(self, fleet: Fleet, binder: Binder) -> None:
+    def __init__(self, fleet: Fleet, seen: Callable[[str], None]) -> None:
+        """seen: called with the UID of each pod that is shown on a node, or gone from there."""
         self._fleet = fleet
-        self._binder = binder
+        self._seen = seen
         super().__init__(
             {
                 BOUND_PODS.name: _Observed(self._pod_stored, self._pod_removed),
@@ -64,11 +64,11 @@ class FleetStores(Stores):
         )
 
     def _pod_stored(self, pod: BoundPod) -> None:
-        self._binder.seen(pod.uid)
+        self._seen(pod.uid)
         self._fleet.pod_changed(pod, time.monotonic())
 
     def _pod_removed(self, pod: BoundPod) -> None:
-        self._binder.seen(pod.uid)
+        self._seen(pod.uid)
         self._fleet.pod_gone(pod.uid, time.monotonic())
 
     def _node_stored(self, parts: NodeParts) -> None:

@@ -1,0 +1,113 @@
+"""Requests of kube-scheduler, as bytes, answered from a small fleet: the forms of Go's types, and what is no request."""
+
+import json
+from typing import Any
+
+import pytest
+from nodedevice_api.names import node_device_name
+from nodedevice_api.parts import PartRules
+from nodedevice_operator.extender.activity import Activity
+from nodedevice_operator.extender.binder import Binder
+from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.metrics import ExtenderMetrics
+from nodedevice_operator.extender.pods_api import PodsApi
+from nodedevice_operator.extender.server import NotActive
+from nodedevice_operator.extender.stores import FleetStores
+from nodedevice_operator.extender.verbs import NO_FIT, OK, Verbs
+from nodedevice_operator.extender.wire import BadRequest
+from nodedevice_operator.kube.write_fence import WriteFence
+from nodedevice_operator.objects.node_parts import NodeParts, ParentParts
+
+from tests.fakes.operator.collaborators import open_fence
+
+MEMORY = "example.com/gpu-mem"
+
+
+class NoApi(PodsApi):
+    """None of these requests gets there."""
+
+    def __init__(self) -> None:
+        pass
+
+
+def pod(units: int = 4, **metadata: Any) -> dict[str, Any]:
+    container = {"name": "main", "resources": {"limits": {MEMORY: str(units)}}}
+    return {"metadata": {"name": "p", "namespace": "d", "uid": "u", **metadata}, "spec": {"containers": [container]}}
+
+
+def verbs(fence: WriteFence | None = None, nodes: int = 2) -> Verbs:
+    """Of nodes n0, n1 … with one GPU of 8 parts each, of which n0 has 2 left."""
+    fleet = Fleet()
+    stores = FleetStores(fleet, lambda _: None).stores["nodedevices"]
+    for i in range(nodes):
+        gpu = ParentParts("GPU", 8, 8 if i else 2)
+        name = node_device_name(f"n{i}", MEMORY)
+        stores.put(NodeParts(name, f"uid-{i}", 1, f"n{i}", MEMORY, "nri", PartRules(), parents=(gpu,)))
+    binder = Binder(fleet, NoApi(), ExtenderMetrics())
+    return Verbs(fleet, binder, Activity(fence or open_fence(), ()), "binpack")
+
+
+def activated(made: Verbs) -> Verbs:
+    made._activity._read_term = made._activity._term
+    return made
+
+
+async def test_nodes_by_name_are_answered_by_name_and_one_that_is_unknown_with_its_reason() -> None:
+    names = [f"n{i}" for i in range(4999)]
+    made = activated(verbs(nodes=4999))
+    body, outcome = await made.filter(json.dumps({"Pod": pod(), "NodeNames": [*names, "unknown"]}).encode())
+    answer = json.loads(body)
+    assert outcome == OK
+    assert answer["NodeNames"] == names[1:]
+    assert set(answer["FailedNodes"]) == {"n0"}
+    assert set(answer["FailedAndUnresolvableNodes"]) == {"unknown"}
+    assert "Nodes" not in answer
+
+
+async def test_whole_nodes_are_answered_whole() -> None:
+    nodes = [{"metadata": {"name": name, "labels": {"a": "b"}}, "status": {}} for name in ("n0", "n1")]
+    made = activated(verbs())
+    body, _ = await made.filter(json.dumps({"Pod": pod(), "Nodes": {"items": nodes}}).encode())
+    assert json.loads(body)["Nodes"] == {"items": [nodes[1]]}
+    body, outcome = await made.filter(json.dumps({"Pod": pod(9), "Nodes": {"items": nodes}}).encode())
+    assert (json.loads(body)["NodeNames"], outcome) == ([], NO_FIT)
+
+
+async def test_priorities_have_go_names() -> None:
+    body, outcome = await activated(verbs(nodes=3)).prioritize(
+        json.dumps({"Pod": pod(), "NodeNames": ["n1", "n2"]}).encode()
+    )
+    found = {entry["Host"]: entry["Score"] for entry in json.loads(body)}
+    assert (set(found), max(found.values()), outcome) == ({"n1", "n2"}, 10, OK)
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        ({"NodeNames": []}, "missing required field `Pod`"),
+        ({"Pod": pod()}, "neither NodeNames nor Nodes"),
+        ({"Pod": pod(uid=""), "NodeNames": []}, "no metadata.uid"),
+        ({"Pod": pod(uid=7), "NodeNames": []}, "Expected `str`, got `int`"),
+        ({"Pod": {"spec": {}}, "NodeNames": []}, "metadata"),
+        ({"Pod": pod(), "NodeNames": [1]}, "Expected `str`, got `int`"),
+        ({"Pod": pod(), "Nodes": {"items": [{"metadata": {}}]}}, "missing required field `name`"),
+    ],
+)
+async def test_what_is_no_request_is_explained(request_: Any, problem: str) -> None:
+    made = activated(verbs())
+    for verb in (made.filter, made.prioritize):
+        with pytest.raises(BadRequest, match=problem.replace(".", r"\.")):
+            await verb(json.dumps(request_).encode())
+
+
+async def test_a_bind_names_everything() -> None:
+    bind = {"PodName": "p", "PodNamespace": "d", "PodUID": "", "Node": "n"}
+    with pytest.raises(BadRequest, match="must not be empty"):
+        await activated(verbs()).bind(json.dumps(bind).encode())
+
+
+async def test_a_standby_answers_no_verb() -> None:
+    made = verbs(WriteFence())
+    for verb in made.by_name().values():
+        with pytest.raises(NotActive, match="stands by"):
+            await verb(b"{}")

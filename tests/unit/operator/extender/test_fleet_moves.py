@@ -1,0 +1,317 @@
+"""The fleet in a model of all that surrounds it: an API server, agents, one scheduler, and extenders that come and go.
+
+Agents see pods late, publish late and release late; each status is one moment of the agent. The extender sees pods and statuses
+each in their order, out of step with each other. What it promised has to be free when the agent comes to it, unless a GPU broke.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from nodedevice_api import names
+from nodedevice_api.assigned_parts import Assigned
+from nodedevice_api.parts import PartRules, Placement
+from nodedevice_common.part_plan import Misfit, Need, Planner
+from nodedevice_operator.extender.fleet import Fleet, NotFitting
+from nodedevice_operator.extender.needs import obeys, taken
+from nodedevice_operator.extender.promises import GONE_SECONDS
+from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
+from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
+
+MEM = "aliyun.com/gpu-mem"
+UNITS = 8
+GPUS = ("g0", "g1")
+NODES = ("a", "b")
+RULES = PartRules(Placement.SAME_PARENT)
+
+
+def needs_of(counts: tuple[int, ...], inits: int) -> PodNeeds:
+    return PodNeeds(((MEM, tuple(ContainerNeed(f"c{i}", n, i < inits) for i, n in enumerate(counts))),))
+
+
+@dataclass
+class Agent:
+    """What one agent does. events: pods that it has not seen yet. late: pods that did not fit although they were promised."""
+
+    name: str
+    events: deque[tuple[str, BoundPod]] = field(default_factory=deque)
+    held: dict[str, dict[str, int]] = field(default_factory=dict)
+    releasing: set[str] = field(default_factory=set)
+    waiting: dict[str, BoundPod] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+    has_strangers: bool = False
+    late: list[str] = field(default_factory=list)
+
+    def free(self) -> dict[str, int]:
+        found = dict.fromkeys(GPUS, UNITS)
+        for parts in self.held.values():
+            for parent, count in parts.items():
+                found[parent] -= count
+        assert min(found.values()) >= 0, "a unit has two pods"
+        return {parent: 0 if parent in self.broken else count for parent, count in found.items()}
+
+    def step(self) -> None:
+        """See the next change of a pod."""
+        kind, pod = self.events.popleft()
+        if kind == "bound":
+            self._allocate(pod)
+            if pod.uid not in self.held:
+                self.waiting[pod.uid] = pod
+                if not (self.broken or self.has_strangers):
+                    self.late.append(pod.uid)
+        elif pod.uid in self.held:
+            self.releasing.add(pod.uid)
+        else:
+            self.waiting.pop(pod.uid, None)
+
+    def release(self) -> None:
+        """The containers of one pod have ended; those that wait are tried again."""
+        uid = min(self.releasing)
+        self.releasing.discard(uid)
+        del self.held[uid]
+        for pod in list(self.waiting.values()):
+            self._allocate(pod)
+            if pod.uid in self.held:
+                del self.waiting[pod.uid]
+
+    def _allocate(self, pod: BoundPod) -> None:
+        containers = pod.needs.containers(MEM)
+        assigned = pod.assigned.get(MEM)
+        needs = [Need(each.count, each.is_init) for each in containers]
+        planner = Planner(RULES, self.free())
+        if assigned is not None and planner.can_take(needs, [dict(assigned[each.container]) for each in containers]):
+            self.held[pod.uid] = taken(containers, assigned)
+            return
+        if assigned is not None and not (self.broken or self.has_strangers):
+            self.late.append(pod.uid)
+        found = planner.plan(needs)
+        if not isinstance(found, Misfit):
+            chosen = {each.container: parts for each, parts in zip(containers, found, strict=True)}
+            self.held[pod.uid] = taken(containers, chosen)
+
+    def status(self) -> NodeParts:
+        parents = tuple(ParentParts(parent, UNITS, count) for parent, count in self.free().items())
+        holders = {
+            uid: tuple(PodHolding(GPUS.index(parent), count) for parent, count in parts.items())
+            for uid, parts in self.held.items()
+        }
+        key = names.node_device_name(self.name, MEM)
+        return NodeParts(key, "u", 1, self.name, MEM, "nri", RULES, None, parents, holders)
+
+
+class FleetMoves(RuleBasedStateMachine):
+    """pods: pending ones. bound: those of the API with a node. sent: binds of which the extender does not know the outcome."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.made = 0
+        self.pending: dict[str, PodNeeds] = {}
+        self.bound: dict[str, BoundPod] = {}
+        self.sent: dict[str, BoundPod] = {}
+        self.filtered: dict[str, str] = {}
+        self.agents = {name: Agent(name) for name in NODES}
+        self.published = {name: agent.status() for name, agent in self.agents.items()}
+        self.pod_events: deque[tuple[str, BoundPod]] = deque()
+        self.statuses: deque[NodeParts] = deque()
+        self.fleet = Fleet()
+        self._fill()
+
+    def _fill(self) -> None:
+        for pod in self.bound.values():
+            self.fleet.pod_changed(pod, self.now)
+        for record in self.published.values():
+            self.fleet.node_changed(record, self.now)
+
+    # -- pods -----------------------------------------------------------------------------------------------------------
+
+    @rule(counts=st.lists(st.integers(1, UNITS), min_size=1, max_size=2), inits=st.integers(0, 1))
+    def create(self, counts: list[int], inits: int) -> None:
+        self.made += 1
+        self.pending[f"p{self.made:03}"] = needs_of(tuple(counts), inits if len(counts) > 1 else 0)
+
+    @precondition(lambda self: self.pending.keys() - self.sent.keys())
+    @rule(data=st.data())
+    def filter(self, data: Any) -> None:
+        """The scheduler looks for a node, and takes the best, or the one that other scores make it take."""
+        uid = data.draw(st.sampled_from(sorted(self.pending.keys() - self.sent.keys())))
+        found = self.fleet.filter(uid, self.pending[uid], NODES, self.now)
+        assert not found.unresolvable
+        assert set(found.fitting) | found.failed.keys() == set(NODES)
+        self.filtered.pop(uid, None)
+        if len(found.fitting) > 1:
+            scores = self.fleet.score(uid, self.pending[uid], found.fitting, "binpack", self.now)
+            assert [score for _, score in scores].count(10) == 1
+        if found.fitting:
+            self.filtered[uid] = data.draw(st.sampled_from(found.fitting))
+
+    @precondition(lambda self: self.filtered)
+    @rule(data=st.data(), outcome=st.sampled_from(["done", "done", "refused", "unknown"]))
+    def bind(self, data: Any, outcome: str) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.filtered)))
+        node = self.filtered.pop(uid)
+        if uid not in self.pending or uid in self.sent:
+            return
+        needs = self.pending[uid]
+        assigned = self.fleet.assign(uid, needs, node, self.now)
+        if isinstance(assigned, NotFitting):
+            assert assigned.reason
+            return
+        assert obeys(RULES, needs.containers(MEM), assigned[MEM])
+        self.fleet.promise(uid, needs, node, assigned, self.now)
+        assert self.fleet.assign(uid, needs, node, self.now) == assigned
+        pod = self._record(uid, node, needs, assigned)
+        if outcome == "done":
+            self._bind(pod)
+            self.fleet.confirm(uid)
+        elif outcome == "refused":
+            self.fleet.withdraw(uid)
+        else:
+            self.sent[uid] = pod
+
+    @precondition(lambda self: self.sent)
+    @rule(is_done=st.booleans())
+    def settle(self, is_done: bool) -> None:
+        """A request arrives at last, or never does; without a watch the extender reads the pod."""
+        uid, pod = min(self.sent.items())
+        found = self.fleet.filter(uid, pod.needs, NODES, self.now)
+        assert found.fitting == [pod.node]
+        del self.sent[uid]
+        if is_done and uid in self.pending:
+            self._bind(pod)
+        else:
+            self.fleet.withdraw(uid)
+
+    @precondition(lambda self: self.bound and not self.sent)
+    @rule(data=st.data(), counts=st.integers(1, UNITS))
+    def stranger(self, data: Any, counts: int) -> None:
+        """Another scheduler binds a pod: its node chooses, and may be short of parts from then on."""
+        self.made += 1
+        node = data.draw(st.sampled_from(NODES))
+        pod = self._record(f"s{self.made:03}", node, needs_of((counts,), 0), {})
+        self.agents[node].has_strangers = True
+        self.pending[pod.uid] = pod.needs
+        self._bind(pod)
+
+    @precondition(lambda self: self.bound)
+    @rule(data=st.data())
+    def delete(self, data: Any) -> None:
+        self._delete(data.draw(st.sampled_from(sorted(self.bound))))
+
+    @precondition(lambda self: self.pending.keys() - self.sent.keys())
+    @rule(data=st.data())
+    def delete_pending(self, data: Any) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.pending.keys() - self.sent.keys())))
+        del self.pending[uid]
+
+    def _record(self, uid: str, node: str, needs: PodNeeds, assigned: Assigned) -> BoundPod:
+        return BoundPod("ns", uid, uid, 1, node, needs=needs, assigned=assigned)
+
+    def _bind(self, pod: BoundPod) -> None:
+        del self.pending[pod.uid]
+        self.bound[pod.uid] = pod
+        self.pod_events.append(("bound", pod))
+        self.agents[pod.node].events.append(("bound", pod))
+
+    def _delete(self, uid: str) -> None:
+        pod = self.bound.pop(uid)
+        self.pod_events.append(("gone", pod))
+        self.agents[pod.node].events.append(("gone", pod))
+
+    # -- agents ---------------------------------------------------------------------------------------------------------
+
+    @rule(node=st.sampled_from(NODES))
+    def agent_sees_a_pod(self, node: str) -> None:
+        if self.agents[node].events:
+            self.agents[node].step()
+
+    @rule(node=st.sampled_from(NODES))
+    def agent_releases(self, node: str) -> None:
+        if self.agents[node].releasing:
+            self.agents[node].release()
+
+    @rule(node=st.sampled_from(NODES))
+    def agent_publishes(self, node: str) -> None:
+        self.published[node] = self.agents[node].status()
+        self.statuses.append(self.published[node])
+
+    @rule(node=st.sampled_from(NODES), parent=st.sampled_from(GPUS), dice=st.integers(0, 9))
+    def gpu_breaks(self, node: str, parent: str, dice: int) -> None:
+        if dice == 0:
+            self.agents[node].broken.add(parent)
+
+    # -- the extender ---------------------------------------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 4))
+    def pods_arrive(self, count: int) -> None:
+        for _ in range(min(count, len(self.pod_events))):
+            kind, pod = self.pod_events.popleft()
+            if kind == "bound":
+                self.fleet.pod_changed(pod, self.now)
+            else:
+                self.fleet.pod_gone(pod.uid, self.now)
+
+    @rule(count=st.integers(1, 4))
+    def statuses_arrive(self, count: int) -> None:
+        for _ in range(min(count, len(self.statuses))):
+            self.fleet.node_changed(self.statuses.popleft(), self.now)
+
+    @rule()
+    def another_extender(self) -> None:
+        """The last one's requests have arrived or never will; agents have shown what pods hold that the API has no more."""
+        while self.sent:
+            self.settle(is_done=True)
+        self._agents_catch_up()
+        self.pod_events.clear()
+        self.statuses.clear()
+        self.filtered.clear()
+        self.fleet = Fleet()
+        self._fill()
+
+    @rule()
+    def time_passes(self) -> None:
+        """Longer than an agent takes for what it sees."""
+        self._agents_catch_up()
+        self.pods_arrive(len(self.pod_events))
+        self.statuses_arrive(len(self.statuses))
+        self.now += GONE_SECONDS + 1
+
+    def _agents_catch_up(self) -> None:
+        for node, agent in self.agents.items():
+            while agent.events:
+                agent.step()
+            self.agent_publishes(node)
+
+    # -- what holds -----------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def what_was_promised_is_there(self) -> None:
+        for agent in self.agents.values():
+            assert not agent.late, f"{agent.late} did not get what they were promised"
+
+    def teardown(self) -> None:
+        """With all pods gone nothing stays promised."""
+        while self.sent:
+            self.settle(is_done=False)
+        for uid in list(self.bound):
+            self._delete(uid)
+        self.time_passes()
+        for agent in self.agents.values():
+            while agent.releasing:
+                agent.release()
+        self.time_passes()
+        for node in NODES:
+            view = self.fleet.view(MEM, node)
+            if view is not None:
+                self.fleet.filter("probe", needs_of((1,), 0), [], self.now)
+                view = self.fleet.view(MEM, node)
+            assert view is not None
+            assert view.free == self.agents[node].free()
+        assert self.fleet.promised_units() == {}
+
+
+TestFleetMoves = FleetMoves.TestCase
+TestFleetMoves.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)

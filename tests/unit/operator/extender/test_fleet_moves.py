@@ -278,6 +278,12 @@ class FleetMoves(RuleBasedStateMachine):
         self.pods_arrive(len(self.pod_events))
         self.statuses_arrive(len(self.statuses))
         self.now += GONE_SECONDS + 1
+        self.fleet.filter("probe", needs_of((1,), 0), [], self.now)
+        for node, agent in self.agents.items():
+            if not agent.waiting and all(pod.node != node for pod in self.sent.values()):
+                view = self.fleet.view(MEM, node)
+                assert view is not None
+                assert view.free == agent.free(), "nothing is counted twice, and nothing for ever"
 
     def _agents_catch_up(self) -> None:
         for node, agent in self.agents.items():
@@ -303,13 +309,6 @@ class FleetMoves(RuleBasedStateMachine):
             while agent.releasing:
                 agent.release()
         self.time_passes()
-        for node in NODES:
-            view = self.fleet.view(MEM, node)
-            if view is not None:
-                self.fleet.filter("probe", needs_of((1,), 0), [], self.now)
-                view = self.fleet.view(MEM, node)
-            assert view is not None
-            assert view.free == self.agents[node].free()
         assert self.fleet.promised_units() == {}
 
 

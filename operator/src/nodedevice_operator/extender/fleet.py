@@ -12,13 +12,14 @@ from typing import Final, Literal
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 
-from nodedevice_operator.extender.needs import PodNeeds
+from nodedevice_operator.extender.needs import PodNeeds, at_once
 from nodedevice_operator.extender.node_state import Claim, View, no_device, view_of
 from nodedevice_operator.extender.promises import TENTATIVE_SECONDS, Promise, Promises, Tentative
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed
 from nodedevice_operator.objects.node_parts import NodeParts
 
 _MOST_SCORE: Final = 10
+_NOTHING: Final[Assigned] = {}
 # a rank after all others
 _WORST: Final = (1 << 62, 0)
 
@@ -88,13 +89,13 @@ class Fleet:
         if not pod.needs.of:
             return
         before = self._promises.by_uid.get(pod.uid)
-        if before is not None and before.pod is not None and before.pod.assigned == pod.assigned and not before.is_gone:
+        if before is not None and before.pod is not None and before.pod.parts == pod.parts and not before.is_gone:
             before.pod = pod
             return
         listed = before.listed if before is not None and before.node == pod.node else ()
         self._drop(pod.uid)
         self._promises.remove(pod.uid)
-        self._promises.put(Promise(pod.uid, pod.node, pod.needs, pod.assigned, pod, is_confirmed=True, listed=listed))
+        self._promises.put(Promise(pod.uid, pod.node, pod.needs, _NOTHING, pod, is_confirmed=True, listed=listed))
         for resource in self._resources.get(pod.node, ()):
             holders = self._views[resource][pod.node].record.holders
             if pod.uid in holders or (pod.static_uid and pod.static_uid in holders):
@@ -133,16 +134,17 @@ class Fleet:
         """How good each node is, 0 to 10: the best one alone has 10. The pod keeps its parts until its bind, for a while."""
         self._expire(now)
         self._drop(uid)
-        sign = 1 if policy == "binpack" else -1
-        ranks = {node: self._rank(node, needs, sign) for node in nodes}
+        ranks = self._ranks(needs, nodes, 1 if policy == "binpack" else -1)
         if not ranks:
             return []
-        best = min(ranks, key=lambda node: (ranks[node], node))
-        places = {rank: place for place, rank in enumerate(sorted(set(ranks.values())))}
-        step = (_MOST_SCORE - 1) / len(places)
-        scores = [(node, _MOST_SCORE - 1 - int(places[ranks[node]] * step)) for node in nodes]
+        least = min(ranks.values())
+        best = min(node for node, rank in ranks.items() if rank == least)
+        in_order = sorted(set(ranks.values()))
+        scores = {
+            rank: _MOST_SCORE - 1 - place * (_MOST_SCORE - 1) // len(in_order) for place, rank in enumerate(in_order)
+        }
         self._hold(uid, needs, best, now)
-        return [(node, _MOST_SCORE if node == best else score) for node, score in scores]
+        return [(node, _MOST_SCORE if node == best else scores[ranks[node]]) for node in nodes]
 
     def assign(self, uid: str, needs: PodNeeds, node: str, now: float) -> Assigned | NotFitting:
         """Which parts the pod gets on that node, promised to nobody else. The same again while an earlier bind is not decided."""
@@ -225,17 +227,18 @@ class Fleet:
                 fitting.append(node)
         return fitting
 
-    def _rank(self, node: str, needs: PodNeeds, sign: int) -> tuple[int, int]:
-        left = free = 0
+    def _ranks(self, needs: PodNeeds, nodes: Sequence[str], sign: int) -> dict[str, tuple[int, int]]:
+        """For sorting, the best node first."""
+        ranks = dict.fromkeys(nodes, (0, 0))
         for resource, containers in needs.of:
-            view = self._views.get(resource, {}).get(node)
-            if view is not None and view.sizes:
-                one_left, one_free = view.rank(containers)
-                if one_left < 0:
-                    # it fits no more
-                    return _WORST
-                left, free = left + one_left, free + one_free
-        return sign * left, sign * free
+            views, whole = self._views.get(resource, {}), at_once(containers)
+            for node, (left, free) in ranks.items():
+                view = views.get(node)
+                if view is not None and view.sizes:
+                    one_left, one_free = view.rank(whole)
+                    # one where it fits no more comes last
+                    ranks[node] = (left + sign * one_left, free + sign * one_free) if one_left >= 0 else _WORST
+        return ranks
 
     def _plan(self, needs: PodNeeds, node: str, *, with_tentative: bool) -> Assigned | NotFitting:
         assigned: dict[str, dict[str, dict[str, int]]] = {}

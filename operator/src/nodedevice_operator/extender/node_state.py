@@ -51,7 +51,11 @@ class View:
     problem: str = ""
     sizes: tuple[int, ...] = ()
     plain: int = -1
+    total: int = field(init=False)
     _verdicts: dict[tuple[tuple[ContainerNeed, ...], int | None], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.total = sum(self.sizes)
 
     @property
     def rules(self) -> PartRules:
@@ -83,17 +87,16 @@ class View:
             return self._misfit(containers, needs, found)
         return {each.container: parts for each, parts in zip(containers, found, strict=True)}
 
-    def rank(self, containers: tuple[ContainerNeed, ...]) -> tuple[int, int]:
-        """For sorting by fullness: what stays free on the physical device that is chosen, and on all of the node."""
-        whole = at_once(containers)
-        if self.is_pool or not self.sizes:
-            return sum(self.sizes) - whole, sum(self.sizes)
-        if self.rules.choice is Choice.SPREAD and whole <= self.sizes[-1]:
-            return self.sizes[-1] - whole, sum(self.sizes)
-        place = bisect_left(self.sizes, whole)
-        # containers on several physical devices
-        left = self.sizes[place] - whole if place < len(self.sizes) else sum(self.sizes) - whole
-        return left, sum(self.sizes)
+    def rank(self, whole: int) -> tuple[int, int]:
+        """For sorting by fullness, of a pod with so many parts: what stays free on the physical device that is chosen, and what
+        is free on all of the node. Negative where it does not fit.
+        """
+        sizes, total = self.sizes, self.total
+        place = len(sizes)
+        if not self.is_pool and sizes and whole <= sizes[-1]:
+            place = place - 1 if self.rules.choice is Choice.SPREAD else bisect_left(sizes, whole)
+        # more than one physical device has: containers on several
+        return (sizes[place] if place < len(sizes) else total) - whole, total
 
     def _verdict(self, containers: tuple[ContainerNeed, ...], sm_percent: int | None) -> str:
         is_easy = self.percent is None and self.rules.placement is Placement.SAME_PARENT and not self.problem
@@ -114,7 +117,7 @@ class View:
             largest = max(each.count for each in containers)
             if largest > most:
                 return no_device(name, largest, most)
-        whole, free = at_once(containers), sum(self.sizes)
+        whole, free = at_once(containers), self.total
         return f"{whole} of {name} needed, and {free} are free" if whole > free else ""
 
     def _misfit(self, containers: Sequence[ContainerNeed], needs: Sequence[Need], misfit: Misfit) -> str:

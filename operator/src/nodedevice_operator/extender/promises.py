@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from nodedevice_api.assigned_parts import Assigned
@@ -18,19 +19,25 @@ TENTATIVE_SECONDS: Final = 3.0
 
 @dataclass(slots=True)
 class Promise:
-    """pod: as the API has it, None while no watch has shown it. listed: resources of which a status has listed the pod.
+    """made: the parts it was made with. pod: as the API has it, None while no watch has shown it.
 
+    listed: resources of which a status has listed the pod.
     is_gone: its pod is gone from the API.
     """
 
     uid: str
     node: str
     needs: PodNeeds
-    assigned: Assigned
+    made: Assigned
     pod: BoundPod | None = None
     is_confirmed: bool = False
     is_gone: bool = False
     listed: tuple[str, ...] = ()
+
+    @property
+    def assigned(self) -> Assigned:
+        """By resource, container and parent; what the API has counts."""
+        return self.made if self.pod is None else self.pod.assigned
 
     @property
     def is_unresolved(self) -> bool:
@@ -41,6 +48,12 @@ class Promise:
     def is_counted(self) -> bool:
         """Whether statuses count all of it."""
         return len(self.listed) >= len(self.needs.of)
+
+
+@lru_cache
+def _shared(resources: tuple[str, ...]) -> tuple[str, ...]:
+    """One object for all pods."""
+    return resources
 
 
 class Promises:
@@ -71,7 +84,7 @@ class Promises:
         found = self.by_uid.get(uid)
         if found is None or found.node != node or resource in found.listed:
             return
-        found.listed = (*found.listed, resource)
+        found.listed = _shared((*found.listed, resource))
         if found.is_counted:
             self._close(found)
             if found.is_gone:

@@ -3,7 +3,7 @@
 What a pod needs is decoded from its spec, in the order in which its containers get it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
@@ -122,7 +122,8 @@ def _sm_percent(text: str | None) -> tuple[int | None, str]:
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """assigned: by resource, container and parent; without resources for which the annotation contradicts the pod's limits.
+    """parts: its assignment, without resources for which the annotation contradicts the pod's limits. Where each container has
+    parts of one parent, just these, in the order of the needs: there are a hundred thousand pods.
 
     static_uid: of the static pod that it mirrors, under which an agent may list it; "" for others.
     """
@@ -134,12 +135,25 @@ class BoundPod:
     node: str
     priority: int = 0
     needs: PodNeeds = PodNeeds()
-    assigned: Assigned = field(default_factory=dict, hash=False)
+    parts: Assigned | tuple[str, ...] = ()
     static_uid: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
         return self.namespace, self.name
+
+    @property
+    def assigned(self) -> Assigned:
+        """By resource, container and parent; empty without an assignment."""
+        if not isinstance(self.parts, tuple):
+            return self.parts
+        if not self.parts:
+            return _NOTHING
+        parents = iter(self.parts)
+        return {
+            resource: {each.container: {next(parents): each.count} for each in containers}
+            for resource, containers in self.needs.of
+        }
 
 
 def is_bound(obj: BoundPodSchema) -> bool:
@@ -160,33 +174,28 @@ def bound_pod(obj: BoundPodSchema) -> BoundPod:
         intern(obj.spec.node_name),
         obj.spec.priority or 0,
         needs,
-        _assigned(annotations.get(names.ASSIGNED_PARTS_ANNOTATION), meta.uid, needs),
+        _parts(annotations.get(names.ASSIGNED_PARTS_ANNOTATION), meta.uid, needs),
         annotations.get(_CONFIG_HASH, "") if is_mirror else "",
     )
 
 
-def _assigned(text: str | None, uid: str, needs: PodNeeds) -> Assigned:
+def _parts(text: str | None, uid: str, needs: PodNeeds) -> Assigned | tuple[str, ...]:
     if text is None or not needs.of:
-        return _NOTHING
+        return ()
     try:
         found = assigned_parts.decode(text, uid)
     except ValueError:
-        return _NOTHING
-    return {
-        resource: _shared(found[resource])
+        return ()
+    kept = {
+        resource: found[resource]
         for resource, containers in needs.of
         if resource in found and _sums(found[resource]) == {each.container: each.count for each in containers}
     }
+    ordered = [kept[resource][each.container] for resource, of in needs.of if resource in kept for each in of]
+    if len(kept) == len(needs.of) and all(len(parents) == 1 for parents in ordered):
+        return tuple(intern(next(iter(parents))) for parents in ordered)
+    return kept
 
 
 def _sums(parts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     return {container: sum(of.values()) for container, of in parts.items()}
-
-
-def _shared(parts: Mapping[str, Mapping[str, int]]) -> Mapping[str, Mapping[str, int]]:
-    """With names that many pods have kept once."""
-    return {intern(container): dict(_interned(of.items())) for container, of in parts.items()}
-
-
-def _interned(items: Iterable[tuple[str, int]]) -> Iterable[tuple[str, int]]:
-    return ((intern(parent), count) for parent, count in items)

@@ -55,7 +55,7 @@ def fleet(*nodes: NodeParts) -> Fleet:
 
 
 def pod(uid: str, of: PodNeeds, on: str = "a", assigned: Assigned | None = None, **more: Any) -> BoundPod:
-    return BoundPod("ns", uid, uid, 1, on, needs=of, assigned=assigned or {}, **more)
+    return BoundPod("ns", uid, uid, 1, on, needs=of, parts=assigned or (), **more)
 
 
 def given(parent: str, count: int, container: str = "c0") -> Assigned:

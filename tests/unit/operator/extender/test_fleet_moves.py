@@ -208,7 +208,7 @@ class FleetMoves(RuleBasedStateMachine):
         del self.pending[uid]
 
     def _record(self, uid: str, node: str, needs: PodNeeds, assigned: Assigned) -> BoundPod:
-        return BoundPod("ns", uid, uid, 1, node, needs=needs, assigned=assigned)
+        return BoundPod("ns", uid, uid, 1, node, needs=needs, parts=assigned)
 
     def _bind(self, pod: BoundPod) -> None:
         del self.pending[pod.uid]

@@ -1,0 +1,58 @@
+"""What the fleet is shown of lists and watches: each pod that is stored, and each that is gone, also under a name used again."""
+
+from typing import Any
+
+from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.stores import BOUND_PODS, NODE_PARTS, FleetStores
+from nodedevice_operator.objects.bound_pod import BoundPod
+from nodedevice_operator.objects.node_parts import NodeParts
+
+
+class Shown(Fleet):
+    """Keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, str]] = []
+
+    def pod_changed(self, pod: BoundPod, now: float) -> None:
+        self.changes.append(("changed", pod.uid))
+
+    def pod_gone(self, uid: str, now: float) -> None:
+        self.changes.append(("gone", uid))
+
+    def node_changed(self, record: NodeParts, now: float) -> None:
+        self.changes.append(("changed", record.name))
+
+    def node_gone(self, key: str, now: float) -> None:
+        self.changes.append(("gone", key))
+
+
+def pod(uid: str, version: int, **more: Any) -> BoundPod:
+    return BoundPod("default", "pod", uid, version, "node", **more)
+
+
+def test_each_change_is_shown_once_whichever_way_it_comes() -> None:
+    fleet, seen = Shown(), list[str]()
+    store = FleetStores(fleet, seen.append).stores[BOUND_PODS.name]
+    store.update(pod("a", 1))
+    # nothing that matters has changed
+    store.update(pod("a", 2))
+    store.replace([pod("a", 2)], 3)
+    assert fleet.changes == [("changed", "a")]
+    # a list shows another pod of that name
+    store.replace([pod("b", 5)], 6)
+    store.replace([], 7)
+    assert fleet.changes == [("changed", "a"), ("gone", "a"), ("changed", "b"), ("gone", "b")]
+    # an event that was overtaken
+    store.update(pod("b", 6))
+    store.delete(("default", "pod"), "b", "node")
+    assert len(fleet.changes) == 4
+    assert seen == ["a", "a", "b", "b"]
+
+
+def test_nodes_are_shown_by_name() -> None:
+    fleet = Shown()
+    store = FleetStores(fleet, lambda _: None).stores[NODE_PARTS.name]
+    store.update(NodeParts("n.gpu", "uid", 1, "n", "example.com/gpu"))
+    store.delete("n.gpu", "uid", "n")
+    assert fleet.changes == [("changed", "n.gpu"), ("gone", "n.gpu")]

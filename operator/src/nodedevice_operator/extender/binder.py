@@ -130,9 +130,12 @@ class Binder:
             return ""
         if uid == pod.uid and not node and not is_decided:
             return "it is not known yet whether the API server has bound this pod"
-        self._withdraw(pod)
         if uid != pod.uid:
+            self._unseen.pop(pod.uid, None)
+            # it may have been bound before, and its agent may have given it parts
+            self._fleet.pod_gone(pod.uid, self._clock())
             return "the pod was deleted" + (", and another one has its name" if uid else "")
+        self._withdraw(pod)
         return f"the pod is bound to node {node} already" if node else "the API server has not bound the pod"
 
     def _withdraw(self, pod: BindRequest) -> None:

@@ -31,7 +31,7 @@ NEEDS: Any = "needs"
 
 
 class FleetModel(Fleet):
-    """Promises what it is asked for; `state` is unconfirmed, confirmed or empty."""
+    """Promises what it is asked for; `state` is promised, confirmed, gone or empty."""
 
     def __init__(self) -> None:
         self.answer: Any = ASSIGNED
@@ -48,6 +48,9 @@ class FleetModel(Fleet):
 
     def withdraw(self, uid: str) -> None:
         self.states.pop(uid, None)
+
+    def pod_gone(self, uid: str, now: float) -> None:
+        self.states[uid] = "gone"
 
 
 class Api(PodsApi):
@@ -148,8 +151,8 @@ async def test_what_was_certainly_not_done_is_withdrawn(bench: Bench, error: Api
 @pytest.mark.parametrize(
     ("pod", "problem", "state"),
     [
-        pytest.param(None, "the pod was deleted", None, id="gone"),
-        pytest.param(("other", ""), "the pod was deleted, and another one has its name", None, id="made again"),
+        pytest.param(None, "the pod was deleted", "gone", id="gone"),
+        pytest.param(("other", ""), "the pod was deleted, and another one has its name", "gone", id="made again"),
         pytest.param(("uid", "elsewhere"), "the pod is bound to node elsewhere already", None, id="elsewhere"),
         pytest.param(("uid", "node"), "", "confirmed", id="bound by an earlier request"),
     ],
@@ -198,7 +201,7 @@ async def test_what_no_watch_has_shown_is_read(bench: Bench) -> None:
     bench.clock.now += UNSEEN_SECONDS
     bench.api.pod = None
     await bench.resolve()
-    assert (bench.state, bench.unseen) == (None, 0)
+    assert (bench.state, bench.unseen) == ("gone", 0)
 
 
 async def test_a_pod_is_bound_by_one_request_at_a_time(bench: Bench) -> None:

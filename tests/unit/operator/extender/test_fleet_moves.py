@@ -173,17 +173,22 @@ class FleetMoves(RuleBasedStateMachine):
             self.sent[uid] = pod
 
     @precondition(lambda self: self.sent)
-    @rule(is_done=st.booleans())
-    def settle(self, is_done: bool) -> None:
-        """A request arrives at last, or never does; without a watch the extender reads the pod."""
+    @rule(is_done=st.booleans(), is_deleted=st.booleans())
+    def settle(self, is_done: bool, is_deleted: bool = False) -> None:
+        """A request arrives at last, or never does. The extender reads the pod, which may be gone before a watch shows it."""
         uid, pod = min(self.sent.items())
         found = self.fleet.filter(uid, pod.needs, NODES, self.now)
         assert found.fitting == [pod.node]
         del self.sent[uid]
         if is_done and uid in self.pending:
             self._bind(pod)
-        else:
+        elif not is_deleted:
             self.fleet.withdraw(uid)
+        if is_deleted:
+            self.pending.pop(uid, None)
+            if uid in self.bound:
+                self._delete(uid)
+            self.fleet.pod_gone(uid, self.now)
 
     @precondition(lambda self: self.bound and not self.sent)
     @rule(data=st.data(), counts=st.integers(1, UNITS))

@@ -44,8 +44,8 @@ class Misfit:
     most: int
 
 
-# What a physical device had before a need was met: its ID, free parts, reusable parts, and percent left.
-_Before = tuple[str, int, int, int]
+# What a physical device had before a need was met: its ID, free parts, reusable parts, percent left, percent of init containers.
+_Before = tuple[str, int, int, int, int]
 
 
 class Planner:
@@ -71,6 +71,8 @@ class Planner:
         self._used = Counter(used)
         self._numa_nodes = numa_nodes or {}
         self._percent_left = None if percent_left is None else dict(percent_left)
+        # what init containers have of it, which have ended when others take over their parts
+        self._percent_of_init: Counter[str] = Counter()
         self._ids = sorted(self._free.keys() | self._reusable.keys())
 
     # -- a plan -------------------------------------------------------------------------------------------------------
@@ -170,24 +172,25 @@ class Planner:
     def _take(self, need: Need, parts: Parts) -> list[_Before]:
         """Returns what there was before."""
         before = [
-            (parent, self._free.get(parent, 0), self._reusable.get(parent, 0), self._percent(parent))
+            (parent, self._free.get(parent, 0), self._reusable.get(parent, 0), *self._percents(parent))
             for parent in parts
         ]
-        for parent, free, reusable, percent in before:
+        for parent, free, reusable, percent, of_init in before:
             reused = min(parts[parent], reusable)
             fresh = parts[parent] - reused
             self._free[parent] = free - fresh
             self._reusable[parent] = reusable + (fresh if need.is_init else -reused)
             if self._percent_left is not None:
                 self._percent_left[parent] = percent - need.percent
+                self._percent_of_init[parent] = of_init + (need.percent if need.is_init else 0)
         self._used.update(dict.fromkeys(parts, 1))
         return before
 
     def _put_back(self, taken: list[Parts], before: list[_Before]) -> None:
-        for parent, free, reusable, percent in reversed(before):
+        for parent, free, reusable, percent, of_init in reversed(before):
             self._free[parent], self._reusable[parent] = free, reusable
             if self._percent_left is not None:
-                self._percent_left[parent] = percent
+                self._percent_left[parent], self._percent_of_init[parent] = percent, of_init
         for parts in taken:
             self._used.subtract(dict.fromkeys(parts, 1))
 
@@ -199,7 +202,9 @@ class Planner:
 
     def _has(self, parent: str, count: int, need: Need) -> bool:
         """Whether it has so many parts for that need."""
-        if self.room(parent) < count or (need.percent and need.percent > self._percent(parent)):
+        left, of_init = self._percents(parent)
+        left += of_init if self._reusable.get(parent, 0) else 0
+        if self.room(parent) < count or (need.percent and need.percent > left):
             return False
         return not need.is_strict or self._is_near(parent, need)
 
@@ -209,15 +214,18 @@ class Planner:
             return max(rooms, default=0)
         return sum(room > 0 for room in rooms)
 
-    def _state(self, parent: str) -> tuple[int, int, int, bool, tuple[int, ...]]:
+    def _state(self, parent: str) -> tuple[int, int, int, int, bool, tuple[int, ...]]:
         free, reusable = self._free.get(parent, 0), self._reusable.get(parent, 0)
-        return free, reusable, self._percent(parent), self._used[parent] > 0, self._numa_nodes.get(parent, ())
+        return free, reusable, *self._percents(parent), self._used[parent] > 0, self._numa_nodes.get(parent, ())
 
     def _is_near(self, parent: str, need: Need) -> bool:
         return need.near is None or not need.near.isdisjoint(self._numa_nodes.get(parent, ()))
 
-    def _percent(self, parent: str) -> int:
-        return _ALL_PERCENT if self._percent_left is None else self._percent_left.get(parent, 0)
+    def _percents(self, parent: str) -> tuple[int, int]:
+        """What is left of its multiprocessors, and what init containers of the pod have of them."""
+        if self._percent_left is None:
+            return _ALL_PERCENT, 0
+        return self._percent_left.get(parent, 0), self._percent_of_init[parent]
 
 
 def _most_at_once(needs: Iterable[Need]) -> int:

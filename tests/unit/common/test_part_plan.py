@@ -38,6 +38,14 @@ def test_an_init_containers_parts_are_used_again() -> None:
 
 
 class TestPercent:
+    def test_what_an_init_container_had_is_free_for_those_that_take_over_its_parts(self) -> None:
+        planner = Planner(SAME, {"a": 8}, percent_left={"a": 60})
+        init = Need(4, is_init=True, percent=60)
+        assert planner.plan([init, Need(4, percent=60)]) == [{"a": 4}, {"a": 4}]
+        assert isinstance(planner.plan([init, Need(4, percent=60), Need(1, percent=1)]), Misfit)
+        assert isinstance(planner.plan([Need(4, percent=60), Need(4, percent=60)]), Misfit)
+        assert planner.plan([init, Need(4, percent=60)]) == [{"a": 4}, {"a": 4}], "a plan takes nothing"
+
     def test_it_is_taken_where_there_is_enough(self) -> None:
         planner = Planner(SAME, {"a": 8, "b": 20}, percent_left={"a": 40, "b": 100})
         assert planner.plan([Need(4, percent=50)]) == [{"b": 4}]

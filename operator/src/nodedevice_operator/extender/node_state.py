@@ -6,8 +6,8 @@ is not known which parts it gets is taken off every physical device that has roo
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -22,6 +22,8 @@ _KUBELET: Final = "kubelet"
 _MOST_REMEMBERED: Final = 4096
 _NO_RULES: Final = PartRules()
 _PLENTY: Final = 1 << 62
+# Of one resource, by container and parent: how many parts.
+Assigned = Mapping[str, Mapping[str, int]]
 # verdicts of one state of a node
 _MOST_VERDICTS: Final = 64
 _CHOSEN_THERE: Final = (
@@ -35,7 +37,7 @@ class Claim:
 
     containers: tuple[ContainerNeed, ...]
     sm_percent: int | None = None
-    assigned: Mapping[str, Mapping[str, int]] | None = None
+    assigned: Assigned | None = None
 
 
 @dataclass(slots=True)
@@ -166,12 +168,7 @@ def _percent_left(record: NodeParts, annotated: Mapping[str, int | None]) -> dic
         for held in holdings:
             used = ALL_PERCENT
             if uid in annotated:
-                share = annotated[uid]
-                used = (
-                    min(ALL_PERCENT * held.containers, record.sm_percent * held.parts)
-                    if share is None
-                    else share * held.containers
-                )
+                used = sum(container_percent(parts, annotated[uid], record.sm_percent) for parts in held.by_container)
             parent = record.parents[held.index].parent
             left[parent] = max(0, left[parent] - used)
     return left
@@ -182,39 +179,48 @@ def _take_assigned(
 ) -> list[Claim]:
     """Take off what pods are assigned. Returns those whose node may choose other parts, as the assigned ones are not to be had."""
     rules = record.rules or _NO_RULES
-    wanted: list[tuple[Claim, dict[str, int], dict[str, int]]] = []
+    wanted: list[tuple[Claim, Assigned]] = []
     loose: list[Claim] = []
     units, percents = Counter[str](), Counter[str]()
     for claim in claims:
-        assigned = claim.assigned
-        if assigned is None or not obeys(rules, claim.containers, assigned):
+        if claim.assigned is None or not obeys(rules, claim.containers, claim.assigned):
             loose.append(claim)
             continue
-        parts, share = taken(claim.containers, assigned), _percent_taken(claim, assigned, record.sm_percent)
-        wanted.append((claim, parts, share))
-        units.update(parts)
-        percents.update(share)
+        wanted.append((claim, claim.assigned))
+        units.update(taken(claim.containers, claim.assigned))
+        percents.update(_percent_at_once(claim, claim.assigned, record.sm_percent))
     over = {parent for parent, count in units.items() if count > free.get(parent, 0)}
     if percent is not None:
         over |= {parent for parent, share in percents.items() if share > percent.get(parent, 0)}
-    for claim, parts, share in wanted:
+    for claim, assigned in wanted:
+        parts = taken(claim.containers, assigned)
         if not over.isdisjoint(parts):
             loose.append(claim)
             continue
         for parent, count in parts.items():
             free[parent] -= count
-            if percent is not None:
-                percent[parent] -= share[parent]
+        if percent is not None:
+            for parent, share in _percent_taken(claim, assigned, record.sm_percent):
+                percent[parent] = max(0, percent[parent] - share)
     return loose
 
 
-def _percent_taken(claim: Claim, assigned: Mapping[str, Mapping[str, int]], sm_percent: int | None) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _percent_taken(claim: Claim, assigned: Assigned, sm_percent: int | None) -> Iterator[tuple[str, int]]:
+    """By container: parent and percent. The containers of other pods have to do without all of it."""
     for each in claim.containers:
         for parent, parts in assigned[each.container].items():
-            share = 0 if sm_percent is None else container_percent(parts, claim.sm_percent, sm_percent)
-            found[parent] = found.get(parent, 0) + share
-    return found
+            yield parent, 0 if sm_percent is None else container_percent(parts, claim.sm_percent, sm_percent)
+
+
+def _percent_at_once(claim: Claim, assigned: Assigned, sm_percent: int | None) -> dict[str, int]:
+    """By parent: the most that the pod itself has to have; what an init container had is free for the next."""
+    stays, most = Counter[str](), dict[str, int]()
+    for each in claim.containers:
+        own = replace(claim, containers=(each,))
+        for parent, share in _percent_taken(own, assigned, sm_percent):
+            most[parent] = max(most.get(parent, 0), stays[parent] + share)
+            stays[parent] += 0 if each.is_init else share
+    return most
 
 
 def _take_anywhere(record: NodeParts, free: dict[str, int], percent: dict[str, int] | None, claim: Claim) -> None:

@@ -27,11 +27,18 @@ class ParentParts:
 
 @dataclass(frozen=True, slots=True)
 class PodHolding:
-    """What a pod holds of one parent. index: of the parent. containers: how many hold parts side by side."""
+    """What a pod holds of one parent. index: of the parent. shared: parts of each of several containers, which may overlap, as
+    containers reuse those of init containers; empty for a single one.
+    """
 
     index: int
     parts: int
-    containers: int = 1
+    shared: tuple[int, ...] = ()
+
+    @property
+    def by_container(self) -> tuple[int, ...]:
+        """The parts of each container."""
+        return self.shared or (self.parts,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +120,13 @@ def _of_pod(held: Iterable[HeldParts], index: Mapping[str, int]) -> list[PodHold
     return [_holding(i, *_together(parts)) for i, parts in sorted(by_parent.items())]
 
 
-def _together(held: list[HeldParts]) -> tuple[int, int]:
-    """Parts, and containers side by side. Containers that reuse parts of an init container have them one after the other."""
+def _together(held: list[HeldParts]) -> tuple[int, tuple[int, ...]]:
+    """Parts, each counted once; and those of each container."""
     if len(held) == 1:
-        return held[0].parts, 1
+        return held[0].parts, ()
+    by_container = tuple(each.parts for each in held)
     try:
-        numbers = [set(numbers_of(each.numbers, _MOST_NUMBERS)) for each in held]
+        numbers = {number for each in held for number in numbers_of(each.numbers, _MOST_NUMBERS)}
     except ValueError:
-        return sum(each.parts for each in held), len(held)
-    seen: set[int] = set()
-    containers = 0
-    for each in numbers:
-        containers += seen.isdisjoint(each)
-        seen |= each
-    return len(seen), containers
+        return sum(by_container), by_container
+    return len(numbers), by_container

@@ -284,6 +284,20 @@ def test_percent_of_multiprocessors_limits_what_a_gpu_takes() -> None:
     assert reason(known, needs(10, sm_percent=41))
 
 
+def test_a_container_has_the_percent_that_its_init_container_had_and_other_pods_have_not() -> None:
+    wanted = needs(10, 10, inits=1, sm_percent=60)
+    known = fleet(node("a", 80, sm_percent=1))
+    assert bind(known, "p", wanted) == {MEM: {"c0": {"g0": 10}, "c1": {"g0": 10}}}
+    assert reason(known, needs(1))
+    known.node_changed(node("a", 70, sm_percent=1, holders={"p": (PodHolding(0, 10, (10, 10)),)}), 0)
+    assert reason(known, needs(1)), "the device plugin counts both"
+    known.withdraw("p")
+    known.node_changed(node("a", 80, sm_percent=1), 0)
+    assert reason(known, needs(10, 10, inits=1, sm_percent=60)) == ""
+    assert "60 percent" not in reason(known, needs(10, 10, inits=0, sm_percent=50))
+    assert reason(known, needs(10, 10, inits=0, sm_percent=60))
+
+
 def test_a_node_that_is_gone_and_comes_back() -> None:
     known = fleet(node("a", 80), node("b", 80))
     known.node_gone(names.node_device_name("a", MEM), 0)
@@ -377,5 +391,5 @@ def test_the_record_of_a_nodedevice() -> None:
     assert record.rules == PartRules(Placement.SAME_PARENT, Choice.SPREAD, PodPlacement.ANY)
     assert (record.runtime, record.sm_percent, record.refused) == ("nri", 2, frozenset({"w"}))
     assert record.parents == (ParentParts("g0", 80, 60), ParentParts("g1", 80, 80))
-    assert record.holders == {"p": (PodHolding(0, 20, 1),), "q": ()}
+    assert record.holders == {"p": (PodHolding(0, 20, (20, 10)),), "q": ()}
     assert node_parts(msgspec.convert(obj, NodeDeviceSchema)).rules is None

@@ -5,6 +5,7 @@ each in their order, out of step with each other. What it promised has to be fre
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.parts import PartRules, Placement
-from nodedevice_common.part_plan import Misfit, Need, Planner
+from nodedevice_common.part_plan import Misfit, Planner
 from nodedevice_operator.extender.fleet import Fleet, NotFitting
-from nodedevice_operator.extender.needs import obeys, taken
+from nodedevice_operator.extender.needs import container_percent, obeys, planned, taken
 from nodedevice_operator.extender.promises import GONE_SECONDS
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
@@ -28,8 +29,8 @@ NODES = ("a", "b")
 RULES = PartRules(Placement.SAME_PARENT)
 
 
-def needs_of(counts: tuple[int, ...], inits: int) -> PodNeeds:
-    return PodNeeds(((MEM, tuple(ContainerNeed(f"c{i}", n, i < inits) for i, n in enumerate(counts))),))
+def needs_of(counts: tuple[int, ...], inits: int, sm_percent: int | None = None) -> PodNeeds:
+    return PodNeeds(((MEM, tuple(ContainerNeed(f"c{i}", n, i < inits) for i, n in enumerate(counts))),), sm_percent)
 
 
 @dataclass
@@ -37,8 +38,11 @@ class Agent:
     """What one agent does. events: pods that it has not seen yet. late: pods that did not fit although they were promised."""
 
     name: str
+    sm_percent: int | None = None
     events: deque[tuple[str, BoundPod]] = field(default_factory=deque)
     held: dict[str, dict[str, int]] = field(default_factory=dict)
+    # by pod: parent and parts of each container, and the percent of its multiprocessors
+    chosen: dict[str, list[tuple[str, int, int]]] = field(default_factory=dict)
     releasing: set[str] = field(default_factory=set)
     waiting: dict[str, BoundPod] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
@@ -52,6 +56,14 @@ class Agent:
                 found[parent] -= count
         assert min(found.values()) >= 0, "a unit has two pods"
         return {parent: 0 if parent in self.broken else count for parent, count in found.items()}
+
+    def percent_left(self) -> dict[str, int] | None:
+        """As the device plugin counts: every container of other pods, those of ended ones too."""
+        found = dict.fromkeys(GPUS, 100)
+        for chosen in self.chosen.values():
+            for parent, _, percent in chosen:
+                found[parent] -= percent
+        return None if self.sm_percent is None else found
 
     def step(self) -> None:
         """See the next change of a pod."""
@@ -71,7 +83,7 @@ class Agent:
         """The containers of one pod have ended; those that wait are tried again."""
         uid = min(self.releasing)
         self.releasing.discard(uid)
-        del self.held[uid]
+        del self.held[uid], self.chosen[uid]
         for pod in list(self.waiting.values()):
             self._allocate(pod)
             if pod.uid in self.held:
@@ -80,30 +92,44 @@ class Agent:
     def _allocate(self, pod: BoundPod) -> None:
         containers = pod.needs.containers(MEM)
         assigned = pod.assigned.get(MEM)
-        needs = [Need(each.count, each.is_init) for each in containers]
-        planner = Planner(RULES, self.free())
+        needs = planned(containers, RULES, pod.needs.sm_percent, self.sm_percent)
+        planner = Planner(RULES, self.free(), percent_left=self.percent_left())
         if assigned is not None and planner.can_take(needs, [dict(assigned[each.container]) for each in containers]):
-            self.held[pod.uid] = taken(containers, assigned)
+            self._take(pod, assigned)
             return
         if assigned is not None and not (self.broken or self.has_strangers):
             self.late.append(pod.uid)
         found = planner.plan(needs)
         if not isinstance(found, Misfit):
-            chosen = {each.container: parts for each, parts in zip(containers, found, strict=True)}
-            self.held[pod.uid] = taken(containers, chosen)
+            self._take(pod, {each.container: parts for each, parts in zip(containers, found, strict=True)})
+
+    def _take(self, pod: BoundPod, parts: Mapping[str, Mapping[str, int]]) -> None:
+        containers = pod.needs.containers(MEM)
+        self.held[pod.uid] = taken(containers, parts)
+        self.chosen[pod.uid] = [
+            (parent, count, container_percent(count, pod.needs.sm_percent, self.sm_percent or 0))
+            for each in containers
+            for parent, count in parts[each.container].items()
+        ]
 
     def status(self) -> NodeParts:
         parents = tuple(ParentParts(parent, UNITS, count) for parent, count in self.free().items())
         holders = {
-            uid: tuple(PodHolding(GPUS.index(parent), count) for parent, count in parts.items())
+            uid: tuple(PodHolding(GPUS.index(p), count, self._shared(uid, p)) for p, count in parts.items())
             for uid, parts in self.held.items()
         }
         key = names.node_device_name(self.name, MEM)
-        return NodeParts(key, "u", 1, self.name, MEM, "nri", RULES, None, parents, holders)
+        return NodeParts(key, "u", 1, self.name, MEM, "nri", RULES, self.sm_percent, parents, holders)
+
+    def _shared(self, uid: str, parent: str) -> tuple[int, ...]:
+        return tuple(count for one, count, _ in self.chosen[uid] if one == parent)
 
 
 class FleetMoves(RuleBasedStateMachine):
     """pods: pending ones. bound: those of the API with a node. sent: binds of which the extender does not know the outcome."""
+
+    # percent of a GPU's multiprocessors for each part; None: they are not limited
+    sm_percent: int | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +139,7 @@ class FleetMoves(RuleBasedStateMachine):
         self.bound: dict[str, BoundPod] = {}
         self.sent: dict[str, BoundPod] = {}
         self.filtered: dict[str, str] = {}
-        self.agents = {name: Agent(name) for name in NODES}
+        self.agents = {name: Agent(name, self.sm_percent) for name in NODES}
         self.published = {name: agent.status() for name, agent in self.agents.items()}
         self.pod_events: deque[tuple[str, BoundPod]] = deque()
         self.statuses: deque[NodeParts] = deque()
@@ -128,10 +154,14 @@ class FleetMoves(RuleBasedStateMachine):
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 
-    @rule(counts=st.lists(st.integers(1, UNITS), min_size=1, max_size=2), inits=st.integers(0, 1))
-    def create(self, counts: list[int], inits: int) -> None:
+    @rule(
+        counts=st.lists(st.integers(1, UNITS), min_size=1, max_size=2),
+        inits=st.integers(0, 1),
+        percent=st.sampled_from([None, None, 10, 40, 70]),
+    )
+    def create(self, counts: list[int], inits: int, percent: int | None) -> None:
         self.made += 1
-        self.pending[f"p{self.made:03}"] = needs_of(tuple(counts), inits if len(counts) > 1 else 0)
+        self.pending[f"p{self.made:03}"] = needs_of(tuple(counts), inits if len(counts) > 1 else 0, percent)
 
     @precondition(lambda self: self.pending.keys() - self.sent.keys())
     @rule(data=st.data())
@@ -317,5 +347,13 @@ class FleetMoves(RuleBasedStateMachine):
         assert self.fleet.promised_units() == {}
 
 
+class PercentMoves(FleetMoves):
+    """With limits of multiprocessors: 12 percent for each part, or what a pod's annotation sets."""
+
+    sm_percent = 12
+
+
 TestFleetMoves = FleetMoves.TestCase
 TestFleetMoves.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestPercentMoves = PercentMoves.TestCase
+TestPercentMoves.settings = TestFleetMoves.settings

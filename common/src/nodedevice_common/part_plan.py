@@ -53,7 +53,8 @@ class Planner:
 
     free: how many of its parts may be allocated. reusable: how many its init containers have besides. used: physical devices of
     which containers of the pod have parts. numa_nodes: without those that have none. percent_left: of the multiprocessors, where
-    containers are limited to some; none for a physical device that it lacks.
+    containers are limited to some; none for a physical device that it lacks. promised: of which other pods are to have percent that
+    they do not have yet, so that an init container's counts to the end.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Planner:
         used: Iterable[str] = (),
         numa_nodes: Mapping[str, tuple[int, ...]] | None = None,
         percent_left: Mapping[str, int] | None = None,
+        promised: Iterable[str] = (),
     ) -> None:
         self.rules = rules
         self._free = dict(free)
@@ -71,6 +73,7 @@ class Planner:
         self._used = Counter(used)
         self._numa_nodes = numa_nodes or {}
         self._percent_left = None if percent_left is None else dict(percent_left)
+        self._promised = frozenset(promised)
         # what init containers have of it, which have ended when others take over their parts
         self._percent_of_init: Counter[str] = Counter()
         self._ids = sorted(self._free.keys() | self._reusable.keys())
@@ -203,7 +206,7 @@ class Planner:
     def _has(self, parent: str, count: int, need: Need) -> bool:
         """Whether it has so many parts for that need."""
         left, of_init = self._percents(parent)
-        left += of_init if self._reusable.get(parent, 0) else 0
+        left += of_init if self._reusable.get(parent, 0) and parent not in self._promised else 0
         if self.room(parent) < count or (need.percent and need.percent > left):
             return False
         return not need.is_strict or self._is_near(parent, need)

@@ -45,6 +45,8 @@ class TestPercent:
         assert isinstance(planner.plan([init, Need(4, percent=60), Need(1, percent=1)]), Misfit)
         assert isinstance(planner.plan([Need(4, percent=60), Need(4, percent=60)]), Misfit)
         assert planner.plan([init, Need(4, percent=60)]) == [{"a": 4}, {"a": 4}], "a plan takes nothing"
+        others = Planner(SAME, {"a": 8}, percent_left={"a": 60}, promised=["a"])
+        assert isinstance(others.plan([init, Need(4, percent=60)]), Misfit), "another pod could lack it"
 
     def test_it_is_taken_where_there_is_enough(self) -> None:
         planner = Planner(SAME, {"a": 8, "b": 20}, percent_left={"a": 40, "b": 100})

@@ -43,13 +43,15 @@ class Claim:
 @dataclass(slots=True)
 class View:
     """free: by parent; one entry for all where any parts will do. percent: what is left of each parent's multiprocessors, None
-    where they are not limited. plain: the most parts of one parent, where a container needs nothing else; -1 where that is not all.
+    where they are not limited. promised: parents of which pods are to have percent that they do not have yet. plain: the most parts
+    of one parent, where a container needs nothing else; -1 where that is not all.
     problem: why no pod gets parts there.
     """
 
     record: NodeParts
     free: dict[str, int] = field(default_factory=dict)
     percent: dict[str, int] | None = None
+    promised: frozenset[str] = frozenset()
     problem: str = ""
     sizes: tuple[int, ...] = ()
     plain: int = -1
@@ -84,7 +86,7 @@ class View:
         if problem or self.record.rules is None or self.is_pool:
             return problem or {}
         needs = self._needs(containers, sm_percent)
-        found = Planner(self.rules, self.free, percent_left=self.percent).plan(needs)
+        found = Planner(self.rules, self.free, percent_left=self.percent, promised=self.promised).plan(needs)
         if isinstance(found, Misfit):
             return self._misfit(containers, needs, found)
         return {each.container: parts for each, parts in zip(containers, found, strict=True)}
@@ -152,12 +154,14 @@ def view_of(record: NodeParts, claims: Iterable[Claim], annotated: Mapping[str, 
         free = {"": max(0, sum(free.values()) - sum(at_once(claim.containers) for claim in claims))}
         return View(record, free, sizes=tuple(free.values()))
     percent = _percent_left(record, annotated)
+    before = dict(percent or {})
     loose = _take_assigned(record, free, percent, list(claims))
     for claim in loose:
         _take_anywhere(record, free, percent, claim)
     sizes = tuple(sorted(free.values()))
     is_plain = percent is None and record.rules.placement is Placement.SAME_PARENT and sizes
-    return View(record, free, percent, sizes=sizes, plain=sizes[-1] if is_plain else -1)
+    promised = frozenset(parent for parent, left in (percent or {}).items() if left < before[parent])
+    return View(record, free, percent, promised, sizes=sizes, plain=sizes[-1] if is_plain else -1)
 
 
 def _percent_left(record: NodeParts, annotated: Mapping[str, int | None]) -> dict[str, int] | None:

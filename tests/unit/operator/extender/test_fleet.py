@@ -294,6 +294,9 @@ def test_a_container_has_the_percent_that_its_init_container_had_and_other_pods_
     known.withdraw("p")
     known.node_changed(node("a", 80, sm_percent=1), 0)
     assert reason(known, needs(10, 10, inits=1, sm_percent=60)) == ""
+    bind(known, "q", needs(10, sm_percent=20))
+    assert reason(known, wanted), "q could come to the node when init container and container are counted"
+    known.withdraw("q")
     assert "60 percent" not in reason(known, needs(10, 10, inits=0, sm_percent=50))
     assert reason(known, needs(10, 10, inits=0, sm_percent=60))
 

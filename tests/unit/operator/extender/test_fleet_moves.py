@@ -33,9 +33,23 @@ def needs_of(counts: tuple[int, ...], inits: int, sm_percent: int | None = None)
     return PodNeeds(((MEM, tuple(ContainerNeed(f"c{i}", n, i < inits) for i, n in enumerate(counts))),), sm_percent)
 
 
+NEEDS = st.builds(
+    lambda counts, inits, percent: needs_of(tuple(counts), min(inits, len(counts) - 1), percent),
+    st.lists(st.integers(1, UNITS // 2), min_size=1, max_size=2),
+    st.integers(0, 1),
+    st.sampled_from([None, None, 10, 40, 70]),
+)
+OUTCOMES = st.sampled_from(["done", "done", "done", "refused", "unknown"])
+# of what would otherwise excuse each agent most of the time
+SELDOM = st.sampled_from([False] * 9 + [True])
+
+
 @dataclass
 class Agent:
-    """What one agent does. events: pods that it has not seen yet. late: pods that did not fit although they were promised."""
+    """What one agent does. events: pods that it has not seen yet. late: pods that did not get what they were promised.
+
+    is_excused: a GPU has broken, or another scheduler's pod has come, and the extender did not know of it in time.
+    """
 
     name: str
     sm_percent: int | None = None
@@ -46,7 +60,7 @@ class Agent:
     releasing: set[str] = field(default_factory=set)
     waiting: dict[str, BoundPod] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
-    has_strangers: bool = False
+    is_excused: bool = False
     late: list[str] = field(default_factory=list)
 
     def free(self) -> dict[str, int]:
@@ -72,7 +86,7 @@ class Agent:
             self._allocate(pod)
             if pod.uid not in self.held:
                 self.waiting[pod.uid] = pod
-                if not (self.broken or self.has_strangers):
+                if not self.is_excused:
                     self.late.append(pod.uid)
         elif pod.uid in self.held:
             self.releasing.add(pod.uid)
@@ -97,7 +111,7 @@ class Agent:
         if assigned is not None and planner.can_take(needs, [dict(assigned[each.container]) for each in containers]):
             self._take(pod, assigned)
             return
-        if assigned is not None and not (self.broken or self.has_strangers):
+        if assigned is not None and not self.is_excused:
             self.late.append(pod.uid)
         found = planner.plan(needs)
         if not isinstance(found, Misfit):
@@ -154,20 +168,31 @@ class FleetMoves(RuleBasedStateMachine):
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 
-    @rule(
-        counts=st.lists(st.integers(1, UNITS), min_size=1, max_size=2),
-        inits=st.integers(0, 1),
-        percent=st.sampled_from([None, None, 10, 40, 70]),
-    )
-    def create(self, counts: list[int], inits: int, percent: int | None) -> None:
+    @rule(needs=NEEDS)
+    def create(self, needs: PodNeeds) -> None:
+        self._create(needs)
+
+    def _create(self, needs: PodNeeds) -> str:
         self.made += 1
-        self.pending[f"p{self.made:03}"] = needs_of(tuple(counts), inits if len(counts) > 1 else 0, percent)
+        uid = f"p{self.made:03}"
+        self.pending[uid] = needs
+        return uid
+
+    @rule(needs=NEEDS, data=st.data(), outcome=OUTCOMES)
+    def create_and_bind(self, needs: PodNeeds, data: Any, outcome: str) -> None:
+        """As fast as it goes."""
+        uid = self._create(needs)
+        self._filter(uid, data)
+        if uid in self.filtered:
+            self._bind_filtered(uid, outcome)
 
     @precondition(lambda self: self.pending.keys() - self.sent.keys())
     @rule(data=st.data())
     def filter(self, data: Any) -> None:
+        self._filter(data.draw(st.sampled_from(sorted(self.pending.keys() - self.sent.keys()))), data)
+
+    def _filter(self, uid: str, data: Any) -> None:
         """The scheduler looks for a node, and takes the best, or the one that other scores make it take."""
-        uid = data.draw(st.sampled_from(sorted(self.pending.keys() - self.sent.keys())))
         found = self.fleet.filter(uid, self.pending[uid], NODES, self.now)
         assert not found.unresolvable
         assert set(found.fitting) | found.failed.keys() == set(NODES)
@@ -179,9 +204,11 @@ class FleetMoves(RuleBasedStateMachine):
             self.filtered[uid] = data.draw(st.sampled_from(found.fitting))
 
     @precondition(lambda self: self.filtered)
-    @rule(data=st.data(), outcome=st.sampled_from(["done", "done", "refused", "unknown"]))
+    @rule(data=st.data(), outcome=OUTCOMES)
     def bind(self, data: Any, outcome: str) -> None:
-        uid = data.draw(st.sampled_from(sorted(self.filtered)))
+        self._bind_filtered(data.draw(st.sampled_from(sorted(self.filtered))), outcome)
+
+    def _bind_filtered(self, uid: str, outcome: str) -> None:
         node = self.filtered.pop(uid)
         if uid not in self.pending or uid in self.sent:
             return
@@ -221,13 +248,15 @@ class FleetMoves(RuleBasedStateMachine):
             self.fleet.pod_gone(uid, self.now)
 
     @precondition(lambda self: self.bound and not self.sent)
-    @rule(data=st.data(), counts=st.integers(1, UNITS))
-    def stranger(self, data: Any, counts: int) -> None:
+    @rule(data=st.data(), counts=st.integers(1, UNITS), happens=SELDOM)
+    def stranger(self, data: Any, counts: int, *, happens: bool) -> None:
         """Another scheduler binds a pod: its node chooses, and may be short of parts from then on."""
+        if not happens:
+            return
         self.made += 1
         node = data.draw(st.sampled_from(NODES))
         pod = self._record(f"s{self.made:03}", node, needs_of((counts,), 0), {})
-        self.agents[node].has_strangers = True
+        self.agents[node].is_excused = True
         self.pending[pod.uid] = pod.needs
         self._bind(pod)
 
@@ -258,9 +287,9 @@ class FleetMoves(RuleBasedStateMachine):
 
     # -- agents ---------------------------------------------------------------------------------------------------------
 
-    @rule(node=st.sampled_from(NODES))
-    def agent_sees_a_pod(self, node: str) -> None:
-        if self.agents[node].events:
+    @rule(node=st.sampled_from(NODES), count=st.integers(1, 4))
+    def agent_sees_pods(self, node: str, count: int) -> None:
+        for _ in range(min(count, len(self.agents[node].events))):
             self.agents[node].step()
 
     @rule(node=st.sampled_from(NODES))
@@ -273,10 +302,11 @@ class FleetMoves(RuleBasedStateMachine):
         self.published[node] = self.agents[node].status()
         self.statuses.append(self.published[node])
 
-    @rule(node=st.sampled_from(NODES), parent=st.sampled_from(GPUS), dice=st.integers(0, 9))
-    def gpu_breaks(self, node: str, parent: str, dice: int) -> None:
-        if dice == 0:
+    @rule(node=st.sampled_from(NODES), parent=st.sampled_from(GPUS), happens=SELDOM)
+    def gpu_breaks(self, node: str, parent: str, *, happens: bool) -> None:
+        if happens:
             self.agents[node].broken.add(parent)
+            self.agents[node].is_excused = True
 
     # -- the extender ---------------------------------------------------------------------------------------------------
 
@@ -305,6 +335,7 @@ class FleetMoves(RuleBasedStateMachine):
         self.filtered.clear()
         self.fleet = Fleet()
         self._fill()
+        self._excuse_ends()
 
     @rule()
     def time_passes(self) -> None:
@@ -319,6 +350,13 @@ class FleetMoves(RuleBasedStateMachine):
                 view = self.fleet.view(MEM, node)
                 assert view is not None
                 assert view.free == agent.free(), "nothing is counted twice, and nothing for ever"
+        self._excuse_ends()
+
+    def _excuse_ends(self) -> None:
+        """The extender knows all, and no pod waits that could come before one of its own."""
+        for node, agent in self.agents.items():
+            if not agent.waiting and all(pod.node != node for pod in self.sent.values()):
+                agent.is_excused = False
 
     def _agents_catch_up(self) -> None:
         for node, agent in self.agents.items():

@@ -5,14 +5,14 @@ it lists is counted by it, and by nothing else from then on. Nothing is stored: 
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 
-from nodedevice_operator.extender.needs import PodNeeds, at_once
+from nodedevice_operator.extender.needs import PodNeeds, at_once, taken
 from nodedevice_operator.extender.node_state import Claim, View, no_device, view_of
 from nodedevice_operator.extender.promises import TENTATIVE_SECONDS, Promise, Promises, Tentative
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed
@@ -188,20 +188,42 @@ class Fleet:
         """By resource name: the parts that pods are promised and no status lists yet. Safe to call in another thread."""
         return {name: units for name, units in self._promises.units().items() if self._with_parts[name] > 0}
 
-    # -- reads for preemption -------------------------------------------------------------------------------------------
+    # -- preemption -----------------------------------------------------------------------------------------------------
 
-    def record(self, resource: str, node: str) -> NodeParts | None:
-        """The NodeDevice of a resource on a node."""
-        view = self._views.get(resource, {}).get(node)
-        return view.record if view is not None else None
+    def fits_without(self, needs: PodNeeds, node: str, gone: frozenset[str]) -> bool:
+        """Whether the node would have parts for the pod once these pods (UIDs) are gone; all parts that they hold are free then."""
+        for resource, containers in needs.of:
+            if self._with_parts[resource] <= 0:
+                continue
+            view = self._views[resource].get(node)
+            if view is None:
+                return False
+            freed = self._view(view.record.without(gone), without=gone)
+            if freed.percent is not None and needs.problem:
+                return False
+            if freed.verdict(containers, needs.sm_percent):
+                return False
+        return True
 
-    def view(self, resource: str, node: str) -> View | None:
-        """What a pod could get of a resource on a node."""
-        return self._views.get(resource, {}).get(node)
+    def pods_on(self, node: str) -> list[BoundPod]:
+        """Pods that the API shows on the node and that hold parts there, or are to get some. Static pods are none of them."""
+        held = {uid for name in self._resources.get(node, ()) for uid in self._views[name][node].record.holders}
+        known = {promise.uid: promise for promise in self._promises.open_on(node)}
+        known |= {uid: promise for uid in held if (promise := self._promises.by_uid.get(uid)) is not None}
+        pods = (promise.pod for promise in known.values() if promise.node == node and not promise.is_gone)
+        return [pod for pod in pods if pod is not None and not pod.static_uid]
 
-    def claims(self, record: NodeParts, without: Iterable[str] = ()) -> list[Claim]:
-        """What pods are to get there that the status does not list, except these pods (UIDs)."""
-        return [*self._claims(record, frozenset(without))]
+    def parts_of(self, pod: BoundPod) -> dict[tuple[str, str], int]:
+        """By resource and parent: what the pod holds, or is assigned where no status lists it."""
+        found: dict[tuple[str, str], int] = {}
+        for resource, containers in pod.needs.of:
+            view = self._views.get(resource, {}).get(pod.node)
+            if view is not None and pod.uid in view.record.holders:
+                for held in view.record.holders[pod.uid]:
+                    found[resource, view.record.parents[held.index].parent] = held.parts
+            elif resource in pod.assigned:
+                found |= {(resource, of): count for of, count in taken(containers, pod.assigned[resource]).items()}
+        return found
 
     # -- inside ---------------------------------------------------------------------------------------------------------
 
@@ -266,8 +288,8 @@ class Fleet:
             views = self._views[resource]
             views[node] = self._view(views[node].record)
 
-    def _view(self, record: NodeParts, *, with_tentative: bool = True) -> View:
-        claims = self._claims(record, frozenset(), with_tentative=with_tentative)
+    def _view(self, record: NodeParts, *, with_tentative: bool = True, without: frozenset[str] = frozenset()) -> View:
+        claims = self._claims(record, without, with_tentative=with_tentative)
         annotated: dict[str, int | None] = {}
         if record.sm_percent is not None:
             known = ((uid, self._promises.by_uid.get(uid)) for uid in record.holders)

@@ -1,4 +1,4 @@
-"""What kube-scheduler asks: filter, prioritize and bind, from a request's bytes to those of its answer. The fleet decides."""
+"""What kube-scheduler asks, from a request's bytes to those of its answer: filter, prioritize, bind, preempt. The fleet decides."""
 
 import time
 from typing import Final
@@ -6,6 +6,7 @@ from typing import Final
 from nodedevice_operator.extender.activity import Activity
 from nodedevice_operator.extender.binder import Binder
 from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.preemption import choose
 from nodedevice_operator.extender.server import NotActive, Verb
 from nodedevice_operator.extender.settings import Policy
 from nodedevice_operator.extender.wire import (
@@ -14,6 +15,10 @@ from nodedevice_operator.extender.wire import (
     BindRequest,
     FilterRequest,
     HostPriority,
+    MetaPod,
+    MetaVictims,
+    PreemptAnswer,
+    PreemptRequest,
     decode,
     encode,
     filter_answer,
@@ -35,7 +40,7 @@ class Verbs:
 
     def by_name(self) -> dict[str, Verb]:
         """The verbs by the path that kube-scheduler is configured with."""
-        return {"filter": self.filter, "prioritize": self.prioritize, "bind": self.bind}
+        return {"filter": self.filter, "prioritize": self.prioritize, "bind": self.bind, "preempt": self.preempt}
 
     async def filter(self, body: bytes) -> tuple[bytes, str]:
         """On which of the nodes there are parts for the pod, and why not on the others."""
@@ -64,6 +69,19 @@ class Verbs:
             raise BadRequest("PodName, PodNamespace, PodUID and Node must not be empty")
         problem = await self._binder.bind(request)
         return encode(BindAnswer(problem)), NO_FIT if problem else OK
+
+    async def preempt(self, body: bytes) -> tuple[bytes, str]:
+        """On which of the nodes a preemption gives the pod its parts, and which pods have to end there."""
+        self._check()
+        request = decode(body, PreemptRequest)
+        pod, given = decode(request.pod, BoundPodSchema), request.victims()
+        uids = {node: [each.uid for each in of.pods or ()] for node, of in given.items()}
+        found = choose(self._fleet, pod.metadata.uid, pod_needs(pod), pod.spec.priority or 0, uids)
+        answer = {
+            node: MetaVictims([MetaPod(uid) for uid in victims], given[node].violations)
+            for node, victims in found.items()
+        }
+        return encode(PreemptAnswer(answer)), OK if answer else NO_FIT
 
     def _check(self) -> None:
         problem = self._activity.problem()

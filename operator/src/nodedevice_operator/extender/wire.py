@@ -61,6 +61,55 @@ class BindRequest(Struct, rename="pascal", gc=False):
         return f"{self.namespace}/{self.name}"
 
 
+class _VictimMetadata(Struct, gc=False):
+    uid: str
+
+
+class _Victim(Struct, gc=False):
+    metadata: _VictimMetadata
+
+
+class _Victims(Struct, rename="pascal", gc=False):
+    pods: list[_Victim] | None = None
+    violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class MetaPod(Struct, gc=False):
+    uid: str = msgspec.field(name="UID")
+
+
+class MetaVictims(Struct, rename="pascal", gc=False):
+    """Pods that are to end on one node, the most important first. violations: of disruption budgets."""
+
+    pods: list[MetaPod] | None = None
+    violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class PreemptRequest(Struct, rename="pascal", gc=False):
+    """Of preempt: which pods would end on which node, by UID from a nodeCacheCapable extender's scheduler, whole from others."""
+
+    pod: Raw
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+    node_name_to_victims: dict[str, _Victims] | None = None
+
+    def victims(self) -> dict[str, MetaVictims]:
+        """By node. Raises BadRequest."""
+        if self.node_name_to_meta_victims is not None:
+            return self.node_name_to_meta_victims
+        if self.node_name_to_victims is None:
+            raise BadRequest("the request has neither NodeNameToMetaVictims nor NodeNameToVictims")
+        return {
+            node: MetaVictims([MetaPod(pod.metadata.uid) for pod in of.pods or ()], of.violations)
+            for node, of in self.node_name_to_victims.items()
+        }
+
+
+class PreemptAnswer(Struct, rename="pascal", gc=False):
+    """Always by UID. A node that is left out is no candidate."""
+
+    node_name_to_meta_victims: dict[str, MetaVictims]
+
+
 class FilterAnswer(Struct, rename="pascal", omit_defaults=True, gc=False):
     """Either Nodes or NodeNames, as the request had it; reasons by node."""
 

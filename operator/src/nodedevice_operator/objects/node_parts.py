@@ -1,7 +1,8 @@
 """A NodeDevice as the scheduler extender needs it: free parts of each physical device, and which pods hold some."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from sys import intern
@@ -18,10 +19,10 @@ E = TypeVar("E", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class ParentParts:
-    """One physical device: how many parts there are, and how many a pod could get by this status."""
+    """One physical device: how many parts are healthy, and how many a pod could get by this status."""
 
     parent: str
-    total: int
+    healthy: int
     available: int
 
 
@@ -64,6 +65,18 @@ class NodeParts:
     def key(self) -> str:
         return self.name
 
+    def without(self, uids: frozenset[str]) -> "NodeParts":
+        """As it would be once these pods hold nothing. Parts that are not healthy stay unavailable."""
+        freed = Counter[int]()
+        for uid in uids & self.holders.keys():
+            freed.update({held.index: held.parts for held in self.holders[uid]})
+        if not freed:
+            return self
+        parents = tuple(
+            replace(each, available=min(each.healthy, each.available + freed[i])) for i, each in enumerate(self.parents)
+        )
+        return replace(self, parents=parents, holders={uid: of for uid, of in self.holders.items() if uid not in uids})
+
 
 _holding = lru_cache(MOST_SHARED)(PodHolding)
 _holdings = lru_cache(MOST_SHARED)(lambda *found: found)
@@ -74,7 +87,7 @@ def node_parts(obj: NodeDeviceSchema) -> NodeParts:
     """The record of a NodeDevice, with parts or without."""
     meta, status = obj.metadata, obj.status
     parents = tuple(
-        ParentParts(intern(d.id), d.parts.total, d.parts.available) for d in status.devices if d.parts is not None
+        ParentParts(intern(d.id), d.parts.healthy, d.parts.available) for d in status.devices if d.parts is not None
     )
     has_parts = status.parts is not None
     return NodeParts(

@@ -100,6 +100,25 @@ async def test_what_is_no_request_is_explained(request_: Any, problem: str) -> N
             await verb(json.dumps(request_).encode())
 
 
+@pytest.mark.parametrize(
+    "victims",
+    [
+        {"NodeNameToMetaVictims": {n: {"Pods": [{"UID": "v"}], "NumPDBViolations": 1} for n in ("n0", "n1")}},
+        {"NodeNameToVictims": {n: {"Pods": [{"metadata": {"uid": "v"}}], "NumPDBViolations": 1} for n in ("n0", "n1")}},
+    ],
+    ids=["by uid", "whole pods"],
+)
+async def test_a_preemption_is_answered_by_uid_for_the_nodes_where_it_helps(victims: Any) -> None:
+    body, outcome = await activated(verbs()).preempt(json.dumps({"Pod": pod(), **victims}).encode())
+    expected = {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 1}}
+    assert (json.loads(body), outcome) == ({"NodeNameToMetaVictims": expected}, OK)
+
+
+async def test_a_preemption_without_victims_is_no_request() -> None:
+    with pytest.raises(BadRequest, match="neither NodeNameToMetaVictims nor NodeNameToVictims"):
+        await activated(verbs()).preempt(json.dumps({"Pod": pod()}).encode())
+
+
 async def test_a_bind_names_everything() -> None:
     bind = {"PodName": "p", "PodNamespace": "d", "PodUID": "", "Node": "n"}
     with pytest.raises(BadRequest, match="must not be empty"):

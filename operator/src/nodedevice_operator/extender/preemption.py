@@ -1,0 +1,111 @@
+"""Chooses which pods end on a node so that another one gets parts there: kube-scheduler's victims, and more where these do not do.
+
+kube-scheduler counts the Node's sum: the victims that it proposes may leave room on several physical devices, and on none enough.
+It knows nothing of disruption budgets here; kube-scheduler has counted those that its own victims violate.
+Source: pkg/scheduler/framework/preemption/preemption.go, callExtenders @ v1.37.1.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
+
+# Plans for one request: a quarter of a second. Nodes that need more victims, and come after that, are no candidates.
+MOST_PLANS: Final = 5000
+
+
+@dataclass(slots=True)
+class _Search:
+    """Of one node. plans: how many may still be made."""
+
+    fleet: Fleet
+    uid: str
+    needs: PodNeeds
+    plans: int
+
+    def fits(self, node: str, gone: Iterable[str]) -> bool:
+        self.plans -= 1
+        return self.fleet.fits_without(self.needs, node, frozenset((self.uid, *gone)))
+
+    def more(self, node: str, given: Sequence[str], pods: Sequence[BoundPod]) -> list[BoundPod] | None:
+        """The fewest further victims; among as many, those of the lowest priority. None where all of them are not enough."""
+        if not pods or not self.fits(node, [*given, *_uids(pods)]):
+            return None
+        found: list[list[BoundPod]] = []
+        for order in _orders(self.fleet, pods):
+            if self.plans > 0 and (chosen := self._shortest(node, given, order)):
+                found.append(chosen)
+        return min(found, key=_cost, default=None)
+
+    def _shortest(self, node: str, given: Sequence[str], pods: Sequence[BoundPod]) -> list[BoundPod] | None:
+        """Of the first pods in that order as many as it takes, without those that it does not take; None where none will do."""
+        low, high = 1, len(pods)
+        if not self.fits(node, [*given, *_uids(pods)]):
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            if self.fits(node, [*given, *_uids(pods[:middle])]):
+                high = middle
+            else:
+                low = middle + 1
+        chosen = list(pods[:low])
+        for pod in sorted(chosen, key=lambda each: -each.priority):
+            others = [each for each in chosen if each is not pod]
+            if self.plans > 0 and self.fits(node, [*given, *_uids(others)]):
+                chosen = others
+        return chosen
+
+
+def choose(
+    fleet: Fleet, uid: str, needs: PodNeeds, priority: int, victims: dict[str, list[str]], plans: int = MOST_PLANS
+) -> dict[str, list[str]]:
+    """By node the UIDs of the pods that have to end for the pod, most important first; without nodes where that is no help.
+
+    victims: what kube-scheduler proposes by node, most important first. All of them stay: it needs them for what it counts.
+    Further ones have a lower priority than the pod. A node that fits as it is, with no victim, is no candidate.
+    """
+    search, found = _Search(fleet, uid, needs, plans), {}
+    for node, given in victims.items():
+        if search.fits(node, given):
+            if given:
+                found[node] = list(given)
+            continue
+        pods = [pod for pod in fleet.pods_on(node) if pod.priority < priority and pod.uid not in (uid, *given)]
+        more = search.more(node, given, pods) if search.plans > 0 else None
+        if more:
+            found[node] = _merged(fleet, node, given, more)
+    return found
+
+
+def _orders(fleet: Fleet, pods: Sequence[BoundPod]) -> Iterator[list[BoundPod]]:
+    """Of all pods, and of those on each physical device, as the others do not help a pod that needs one: orders in which to try."""
+    everywhere = {pod.uid: fleet.parts_of(pod) for pod in pods}
+    sizes = [{uid: sum(parts.values()) for uid, parts in everywhere.items()}]
+    for device in sorted({device for parts in everywhere.values() for device in parts}):
+        sizes.append({uid: parts[device] for uid, parts in everywhere.items() if device in parts})
+    for size in sizes:
+        group = sorted(
+            (pod for pod in pods if pod.uid in size), key=lambda pod: (pod.priority, -size[pod.uid], pod.uid)
+        )
+        yield group
+        yield sorted(group, key=lambda pod: -size[pod.uid])
+
+
+def _cost(pods: Sequence[BoundPod]) -> tuple[int, int, int, list[str]]:
+    return len(pods), max(pod.priority for pod in pods), sum(pod.priority for pod in pods), sorted(_uids(pods))
+
+
+def _merged(fleet: Fleet, node: str, given: Sequence[str], more: Sequence[BoundPod]) -> list[str]:
+    """In kube-scheduler's order: it reads the highest priority from the first. Given ones keep their order."""
+    known = {pod.uid: pod.priority for pod in fleet.pods_on(node)}
+    merged = list(given)
+    for pod in sorted(more, key=lambda each: (-each.priority, each.uid)):
+        place = next((i for i, uid in enumerate(merged) if known.get(uid, pod.priority) < pod.priority), len(merged))
+        merged.insert(place, pod.uid)
+    return merged
+
+
+def _uids(pods: Iterable[BoundPod]) -> list[str]:
+    return [pod.uid for pod in pods]

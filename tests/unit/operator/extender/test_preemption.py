@@ -1,0 +1,146 @@
+"""Which pods end for another one: those that kube-scheduler proposes, and the fewest more; no node where that is no help."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nodedevice_api import names
+from nodedevice_api.parts import PartRules, Placement
+from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.preemption import choose
+from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
+from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
+
+MEM = "aliyun.com/gpu-mem"
+TOTAL = 80
+# node -> by pod its GPU, units and priority
+Layout = dict[str, dict[str, tuple[int, int, int]]]
+
+
+def needs(count: int) -> PodNeeds:
+    return PodNeeds(((MEM, (ContainerNeed("main", count),)),))
+
+
+def fleet(layout: Layout, gpus: int = 2, healthy: int = TOTAL, listed: bool = True, static: str = "") -> Fleet:
+    """Pods hold their units by the status, or are only bound with them."""
+    made = Fleet()
+    for node, pods in layout.items():
+        used = [sum(units for gpu, units, _ in pods.values() if gpu == i) for i in range(gpus)]
+        parents = tuple(
+            ParentParts(f"g{i}", healthy, max(0, healthy - used[i]) if listed else healthy) for i in range(gpus)
+        )
+        held = {uid: (PodHolding(gpu, units),) for uid, (gpu, units, _) in pods.items()} if listed else {}
+        key, rules = names.node_device_name(node, MEM), PartRules(Placement.SAME_PARENT)
+        made.node_changed(NodeParts(key, "u", 1, node, MEM, "nri", rules, None, parents, held), 0)
+        for uid, (gpu, units, priority) in pods.items():
+            assigned = {MEM: {"main": {f"g{gpu}": units}}}
+            mirror = uid if uid == static else ""
+            made.pod_changed(BoundPod("ns", uid, uid, 1, node, priority, needs(units), assigned, mirror), 0)
+    return made
+
+
+FULL: Layout = {
+    "a": {"low": (0, 50, 1), "mid": (0, 30, 5), "small": (1, 30, 1), "tiny": (1, 30, 1), "high": (1, 20, 9)}
+}
+
+ROWS = {
+    "the proposed ones do": (FULL, 40, 9, {"a": ["low"]}, {"a": ["low"]}),
+    "one more on the same GPU": (FULL, 80, 9, {"a": ["low"]}, {"a": ["mid", "low"]}),
+    "the fewest": (FULL, 50, 9, {"a": ["other"]}, {"a": ["other", "low"]}),
+    "the lowest priority of as many": (FULL, 30, 9, {"a": ["other"]}, {"a": ["other", "low"]}),
+    "none of equal priority": (FULL, 80, 5, {"a": ["low"]}, {}),
+    "a pod of higher priority stays": (FULL, 70, 6, {"a": ["small", "tiny"]}, {"a": ["mid", "small", "tiny", "low"]}),
+    "more than a GPU has": (FULL, 90, 10, {"a": ["low"]}, {}),
+    "no victim is proposed": (FULL, 30, 9, {"a": []}, {"a": ["low"]}),
+    "no victim is needed": ({"a": {"low": (0, 10, 1)}}, 30, 9, {"a": []}, {}),
+    "a node that nobody knows": (FULL, 30, 9, {"b": ["low"]}, {}),
+    "each node for itself": (
+        FULL | {"b": {"x": (0, 80, 1), "y": (1, 80, 2)}},
+        80,
+        3,
+        {"a": ["low"], "b": ["y"]},
+        {"b": ["y"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("is_listed", [True, False], ids=["held", "promised"])
+@pytest.mark.parametrize(("layout", "count", "priority", "victims", "expected"), ROWS.values(), ids=ROWS)
+def test_who_ends(
+    layout: Layout,
+    count: int,
+    priority: int,
+    victims: dict[str, list[str]],
+    expected: dict[str, list[str]],
+    is_listed: bool,
+) -> None:
+    assert choose(fleet(layout, listed=is_listed), "new", needs(count), priority, victims) == expected
+
+
+def test_parts_of_a_broken_gpu_are_not_free_when_their_pod_is_gone() -> None:
+    assert choose(fleet(FULL, healthy=0), "new", needs(30), 9, {"a": ["low"]}) == {}
+
+
+def test_a_static_pod_is_no_further_victim() -> None:
+    known = fleet({"a": {"low": (0, 80, 1), "x": (1, 80, 2)}}, static="low")
+    assert choose(known, "new", needs(80), 9, {"a": ["other"]}) == {"a": ["other", "x"]}
+
+
+def test_work_is_bounded() -> None:
+    layout: Layout = {f"n{i}": {"low": (0, 80, 1), "x": (1, 80, 2)} for i in range(4)}
+    layout = {node: {f"{node}-{uid}": of for uid, of in pods.items()} for node, pods in layout.items()}
+    proposed = {node: ["other"] for node in layout}
+    assert len(choose(fleet(layout), "new", needs(80), 9, proposed)) == 4
+    assert len(choose(fleet(layout), "new", needs(80), 9, proposed, plans=8)) == 1
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    made: Layout = {}
+    for node in ("a", "b"):
+        room = [TOTAL, TOTAL]
+        pods = {}
+        for i in range(draw(st.integers(0, 6))):
+            gpu, units = draw(st.integers(0, 1)), draw(st.integers(1, 40))
+            if units <= room[gpu]:
+                room[gpu] -= units
+                pods[f"{node}{i}"] = (gpu, units, draw(st.integers(0, 4)))
+        made[node] = pods
+    return made
+
+
+@settings(deadline=None)
+@given(layouts(), st.integers(1, TOTAL), st.integers(0, 4), st.data())
+def test_it_fits_then_with_the_fewest_of_lower_priority_of_that_node(
+    layout: Layout, count: int, priority: int, data: st.DataObject
+) -> None:
+    known = fleet(layout)
+    victims = {}
+    for node, pods in layout.items():
+        lower = [uid for uid, (*_, of) in pods.items() if of < priority]
+        victims[node] = sorted(data.draw(st.sets(st.sampled_from(lower)) if lower else st.just(set())))
+    found = choose(known, "new", needs(count), priority, victims)
+    for node, proposed in victims.items():
+        lower = [uid for uid, (*_, of) in layout[node].items() if of < priority and uid not in proposed]
+        least = next(
+            (
+                n
+                for n in range(len(lower) + 1)
+                if any(_fits(layout[node], count, {*proposed, *of}) for of in combinations(lower, n))
+            ),
+            None,
+        )
+        if least is None or not (proposed or least):
+            assert node not in found
+            continue
+        more = set(found[node]) - set(proposed)
+        assert set(proposed) <= set(found[node])
+        assert more <= set(lower)
+        assert len(more) == least
+        assert _fits(layout[node], count, set(found[node]))
+
+
+def _fits(pods: dict[str, tuple[int, int, int]], count: int, gone: set[str]) -> bool:
+    used = [sum(units for uid, (on, units, _) in pods.items() if on == gpu and uid not in gone) for gpu in (0, 1)]
+    return TOTAL - min(used) >= count

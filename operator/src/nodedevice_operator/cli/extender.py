@@ -27,7 +27,7 @@ _RESTART = 1
     help="YAML file with the same settings in camelCase; flags and environment win over it.",
 )
 @click.option("--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config.")
-@click.option("--address", help="HOST:PORT of filter, prioritize and bind; default: 127.0.0.1:8888.")
+@click.option("--address", help="HOST:PORT of filter, prioritize, bind and preempt; default: 127.0.0.1:8888.")
 @click.option("--http-address", help="HOST:PORT of /healthz, /readyz, /metrics; default: port 8081 of all addresses.")
 @click.option(
     "--policy", type=click.Choice(get_args(Policy)), help="Prefer the fullest GPU (the default), or the emptiest."

@@ -188,6 +188,10 @@ class Fleet:
         """By resource name: the parts that pods are promised and no status lists yet. Safe to call in another thread."""
         return {name: units for name, units in self._promises.units().items() if self._with_parts[name] > 0}
 
+    def view(self, resource: str, node: str) -> View | None:
+        """What a pod could get of a resource on a node."""
+        return self._views.get(resource, {}).get(node)
+
     # -- preemption -----------------------------------------------------------------------------------------------------
 
     def fits_without(self, needs: PodNeeds, node: str, gone: frozenset[str]) -> bool:

@@ -152,6 +152,12 @@ def test_the_second_schedulers_configuration() -> None:
     }
 
 
+def test_the_second_scheduler_tries_again_without_an_event() -> None:
+    """It watches no NodeDevices. Its release's own default is 5 minutes."""
+    both = containers(manifests(SECOND), "nodedevice-scheduler")
+    assert "--pod-max-in-unschedulable-pods-duration=10s" in both["kube-scheduler"]["args"]
+
+
 def test_every_value_of_the_configuration_can_be_another() -> None:
     made = configuration("a second scheduler, otherwise")
     assert made["clientConnection"] == {"qps": 50, "burst": 100}

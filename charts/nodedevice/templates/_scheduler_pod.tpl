@@ -59,7 +59,10 @@
   image: {{ include "nodedevice.scheduler.image" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   command: [kube-scheduler]
-  args: [--config=/etc/nodedevice/scheduler.yaml]
+  args:
+    - --config=/etc/nodedevice/scheduler.yaml
+    # it watches no NodeDevices: where nothing else happens, it would find out after 5 minutes that a device has room
+    - --pod-max-in-unschedulable-pods-duration=10s
   ports:
     - name: scheduler
       containerPort: 10259

@@ -1,0 +1,171 @@
+"""Preemption by a real kube-scheduler that asks the extender: whole GPUs become free, and pods of higher priority stay."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Event, Node, Pod
+from lightkube.resources.scheduling_v1 import PriorityClass
+from nodedevice_api import assigned_parts, names
+
+from hack.cluster import agent_objects
+from hack.cluster.build.binaries import find
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.processes.processes import Process
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import apply_status
+from tests.integration.extender.extender_process import MEMORY, ExtenderProcess, GpuNode
+
+_SCHEDULER = "with-extender"
+_HIGH = "preempts"
+
+
+@pytest.fixture(scope="module")
+def scheduler(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderProcess]:
+    folder = tmp_path_factory.mktemp("scheduler")
+    extender = ExtenderProcess(installed, folder / "extender")
+    extender.launch()
+    extender.wait_active()
+    program = _kube_scheduler(installed, folder, f"http://{extender.verbs}")
+    program.start()
+    installed.client.create(PriorityClass(metadata=ObjectMeta(name=_HIGH), value=1000))
+    yield extender
+    program.kill()
+    installed.client.delete(PriorityClass, _HIGH)
+    extender.close()
+    extender.verify_no_traceback()
+
+
+def _kube_scheduler(control_plane: ControlPlane, folder: Path, url: str) -> Process:
+    verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "bind", "preempt")}
+    asked = {"managedResources": [{"name": MEMORY, "ignoredByScheduler": False}]}
+    config = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(control_plane.folder / "kube-scheduler.kubeconfig")},
+        "leaderElection": {"leaderElect": False},
+        "profiles": [{"schedulerName": _SCHEDULER}],
+        "extenders": [{"urlPrefix": url, **verbs, "weight": 1, "nodeCacheCapable": True, **asked}],
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    program = str(find(["kube-scheduler"])["kube-scheduler"])
+    # no event of the API that it watches shows that a GPU has room: as in the chart, it tries again by itself
+    flags = [f"--config={folder / 'config.yaml'}", "--secure-port=0", "--pod-max-in-unschedulable-pods-duration=10s"]
+    return Process(_SCHEDULER, [program, *flags], folder / "log")
+
+
+class Gpus(GpuNode):
+    """A node with two GPUs of 8 parts, whose agent is played: it lists the pods that hold parts there."""
+
+    def publish_pods(self) -> None:
+        """Publish what the pods there hold at this moment."""
+        bound: Any = self.client.list(Pod, namespace="*", fields={"spec.nodeName": self.name})
+        pods = list(bound)
+        held = {pod.metadata.uid: _assigned(pod) for pod in pods}
+        free = {gpu: 8 - sum(parts.get(gpu, 0) for parts in held.values()) for gpu in ("GPU-0", "GPU-1")}
+        devices = [
+            {"id": gpu, "health": "Healthy", "parts": {"total": 8, "healthy": 8, "allocated": 8 - n, "available": n}}
+            for gpu, n in free.items()
+        ]
+        allocations = [
+            {
+                "podUID": pod.metadata.uid,
+                "namespace": pod.metadata.namespace,
+                "name": pod.metadata.name,
+                "container": "main",
+                "deviceIDs": [pod.metadata.uid],
+                "parts": [
+                    {"parent": gpu, "parts": n, "numbers": f"0-{n - 1}"} for gpu, n in held[pod.metadata.uid].items()
+                ],
+            }
+            for pod in pods
+            if held[pod.metadata.uid]
+        ]
+        counts: dict[str, Any] = {"total": 16, "healthy": 16, "available": sum(free.values())}
+        rules = {"placement": "SameParent", "choice": "BinPack", "containers": "Any", "advertise": "Sum"}
+        parts = {**rules, "largestAvailable": max(free.values())}
+        status = agent_objects.status(devices, allocations, parts=parts, runtime="nri", **counts)
+        apply_status(self.client, self.nd_name(MEMORY), status)
+
+
+@pytest.fixture
+def gpus(installed: ControlPlane) -> Iterator[Gpus]:
+    with Gpus(installed) as node:
+        node.settle_parts(8, 8)
+        patch = {"status": {"capacity": {MEMORY: "16"}, "allocatable": {MEMORY: "16"}}}
+        installed.client.patch(Node.Status, node.name, patch)
+        yield node
+        node.remove_parts()
+
+
+def _start(cluster: ControlPlane, gpus: Gpus, namespace: str, units: int, *pods: str, priority: str = "") -> None:
+    for name in pods:
+        spec: dict[str, Any] = {
+            "schedulerName": _SCHEDULER,
+            "terminationGracePeriodSeconds": 0,
+            "nodeSelector": {"kubernetes.io/hostname": gpus.name},
+            "containers": [{"name": "main", "image": "none", "resources": {"limits": {MEMORY: str(units)}}}],
+        }
+        spec |= {"priorityClassName": priority} if priority else {}
+        pod: Any = Pod.from_dict({"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+        cluster.client.create(pod)
+        if not priority:
+            _wait_bound(cluster, gpus, namespace, name)
+
+
+def _wait_bound(cluster: ControlPlane, gpus: Gpus, namespace: str, name: str) -> None:
+    def is_bound() -> bool:
+        gpus.publish_pods()
+        return bool(_on(cluster, namespace, name))
+
+    wait_until(is_bound, f"{name} is bound")
+    gpus.publish_pods()
+
+
+def _assigned(pod: Any) -> dict[str, int]:
+    """By GPU, the parts that the pod is assigned."""
+    text = (pod.metadata.annotations or {}).get(names.ASSIGNED_PARTS_ANNOTATION)
+    return dict(assigned_parts.decode(text, pod.metadata.uid)[MEMORY]["main"]) if text else {}
+
+
+def _on(cluster: ControlPlane, namespace: str, name: str) -> list[str]:
+    """The GPUs that a pod is assigned."""
+    return list(_assigned(cluster.client.get(Pod, name, namespace=namespace)))
+
+
+def _messages(cluster: ControlPlane, namespace: str, name: str) -> list[str]:
+    events = cluster.client.list(Event, namespace=namespace)
+    return [e.message or "" for e in events if e.involvedObject.name == name and e.reason == "FailedScheduling"]
+
+
+def _left(cluster: ControlPlane, namespace: str, *pods: str) -> set[str]:
+    found = {each.metadata.name for each in cluster.client.list(Pod, namespace=namespace) if each.metadata}
+    return {name for name in pods if name in found}
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_pods_of_one_gpu_end_where_those_of_two_would_be_no_help(
+    installed: ControlPlane, gpus: Gpus, namespace: str
+) -> None:
+    low = ["a", "b", "c", "d"]
+    # 2 parts are free on each GPU
+    _start(installed, gpus, namespace, 3, *low)
+    on = {name: _on(installed, namespace, name) for name in low}
+    _start(installed, gpus, namespace, 7, "high", priority=_HIGH)
+    _wait_bound(installed, gpus, namespace, "high")
+    (gpu,) = _on(installed, namespace, "high")
+    assert _left(installed, namespace, *low) == {name for name in low if on[name] != [gpu]}
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_where_the_sum_suffices_nothing_is_preempted(installed: ControlPlane, gpus: Gpus, namespace: str) -> None:
+    _start(installed, gpus, namespace, 5, "a", "b")
+    _start(installed, gpus, namespace, 4, "high", priority=_HIGH)
+    wait_until(lambda: bool(_messages(installed, namespace, "high")), "why it waits is in an Event")
+    assert f"no device has 4 of {MEMORY} free; the most is 3" in _messages(installed, namespace, "high")[0]
+    assert _left(installed, namespace, "a", "b") == {"a", "b"}
+    installed.client.delete(Pod, "a", namespace=namespace, grace_period=0)
+    _wait_bound(installed, gpus, namespace, "high")

@@ -1,20 +1,17 @@
 """Preemption by a real kube-scheduler that asks the extender: whole GPUs become free, and pods of higher priority stay."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Event, Node, Pod
 from lightkube.resources.scheduling_v1 import PriorityClass
 from nodedevice_api import assigned_parts, names
 
 from hack.cluster import agent_objects
-from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.processes.processes import Process
+from hack.cluster.second_scheduler import Extender, second_scheduler
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status
 from tests.integration.extender.extender_process import MEMORY, ExtenderProcess, GpuNode
@@ -29,7 +26,8 @@ def scheduler(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     extender = ExtenderProcess(installed, folder / "extender")
     extender.launch()
     extender.wait_active()
-    program = _kube_scheduler(installed, folder, f"http://{extender.verbs}")
+    asked = Extender(f"http://{extender.verbs}", [MEMORY])
+    program = second_scheduler(installed.folder / "kube-scheduler.kubeconfig", folder, _SCHEDULER, asked)
     program.start()
     installed.client.create(PriorityClass(metadata=ObjectMeta(name=_HIGH), value=1000))
     yield extender
@@ -37,24 +35,6 @@ def scheduler(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     installed.client.delete(PriorityClass, _HIGH)
     extender.close()
     extender.verify_no_traceback()
-
-
-def _kube_scheduler(control_plane: ControlPlane, folder: Path, url: str) -> Process:
-    verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "bind", "preempt")}
-    asked = {"managedResources": [{"name": MEMORY, "ignoredByScheduler": False}]}
-    config = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"kubeconfig": str(control_plane.folder / "kube-scheduler.kubeconfig")},
-        "leaderElection": {"leaderElect": False},
-        "profiles": [{"schedulerName": _SCHEDULER}],
-        "extenders": [{"urlPrefix": url, **verbs, "weight": 1, "nodeCacheCapable": True, **asked}],
-    }
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    program = str(find(["kube-scheduler"])["kube-scheduler"])
-    # no event of the API that it watches shows that a GPU has room: as in the chart, it tries again by itself
-    flags = [f"--config={folder / 'config.yaml'}", "--secure-port=0", "--pod-max-in-unschedulable-pods-duration=10s"]
-    return Process(_SCHEDULER, [program, *flags], folder / "log")
 
 
 class Gpus(GpuNode):

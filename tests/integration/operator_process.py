@@ -23,6 +23,7 @@ from hack.bench.operator import counts
 from hack.cluster import agent_objects
 from hack.cluster.agent_objects import now_text
 from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane import audit_log
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.loopback import fetch
 from hack.cluster.waiting import wait_until
@@ -263,10 +264,7 @@ def audited(control_plane: ControlPlane, text: str) -> Iterator[dict[str, Any]]:
 
     The log is that of a whole run of tests: to decode all of it again and again would take longer than what is waited for.
     """
-    with control_plane.audit_log.open(encoding="utf-8") as log:
-        for line in log:
-            if text in line and line.endswith("\n"):
-                yield json.loads(line)
+    return audit_log.requests(control_plane.audit_log, text)
 
 
 def operator_writes(control_plane: ControlPlane, about: str = "", since: str = "") -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from lightkube.codecs import load_all_yaml
 
 from hack.cluster.build.binaries import find
 from hack.cluster.cluster import Cluster, has_default_service_account
+from hack.cluster.control_plane import audit_log
 from hack.cluster.control_plane.components import SERVICE_NETWORK, Ports
 from hack.cluster.control_plane.health import answers, get
 from hack.cluster.control_plane.layout import BINARIES, HERE, Layout, claim, lay_out
@@ -74,19 +75,14 @@ class ControlPlane(Cluster):
 
     def audit_events(self) -> Iterator[dict[str, Any]]:
         """Every request that the API server has finished so far (a watch: ended), oldest first."""
-        with self.audit_log.open("rb") as log:
-            for line in log:
-                if not line.endswith(b"\n"):
-                    # the last one, in the writing; what is read after it would be its rest
-                    return
-                yield json.loads(line)
+        return audit_log.requests(self.audit_log)
 
     def stop_apiserver(self) -> None:
         """End the API server as a crash would; the other processes stay, and try until it is back.
 
         Asked to end in order, it would first wait for its watchers, which takes longer than most outages that are tested.
         """
-        self._layout.apiserver.kill()
+        self._kill_apiserver()
 
     def start_apiserver(self) -> None:
         """Start the API server again: same port, same data, same certificates. Ready when this returns."""
@@ -105,11 +101,15 @@ class ControlPlane(Cluster):
 
     @contextmanager
     def _without_etcd(self) -> Iterator[None]:
-        for process in (self._layout.apiserver, self._layout.etcd):
-            process.kill()
+        self._kill_apiserver()
+        self._layout.etcd.kill()
         yield
         start_etcd(self._layout)
         start_apiserver(self._layout)
+
+    def _kill_apiserver(self) -> None:
+        self._layout.apiserver.kill()
+        audit_log.drop_half_line(self.audit_log)
 
     def stop_controllers(self) -> None:
         """End the scheduler, the controller manager and KWOK for good: etcd and the API server are all that is left."""

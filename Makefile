@@ -123,7 +123,7 @@ chart: setup ## The chart: lint, invalid values, every manifest on a real API se
 check: lint types imports verify-generate test ## What CI runs: everything but the benchmarks
 
 .PHONY: demo
-demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute (CLUSTER=current: on yours; GPU=dgx-h100, shares, mig-a100: with GPUs)
+demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them)
 	@$(BIN)/python -m $(if $(filter command line,$(origin GPU)),hack.demo.gpu_demo $(GPU),hack.demo.demo)
 
 .PHONY: transcripts

@@ -42,7 +42,9 @@ def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = Non
 
 def installed_manifests(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """What install_chart applies: all but workloads, and but what Helm makes only while a hook runs."""
-    return [each for each in render_chart(_merged(values or {}, _NO_WORKLOADS)) if not is_hook(each)]
+    manifests = render_chart(_merged(values or {}, _NO_WORKLOADS))
+    # no value switches the scheduler's Deployment off and leaves its account
+    return [each for each in manifests if not is_hook(each) and each["kind"] != "Deployment"]
 
 
 def is_hook(manifest: Mapping[str, Any]) -> bool:

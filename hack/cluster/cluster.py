@@ -159,12 +159,14 @@ def has_default_service_account(client: Client, namespace: str) -> bool:
     return True
 
 
-def a_pod(name: str, namespace: str, limits: Mapping[str, int], node_name: str | None = None) -> dict[str, Any]:
-    """A pod of one container. node_name: where it is bound already, past the scheduler."""
+def a_pod(
+    name: str, namespace: str, limits: Mapping[str, int], node_name: str | None = None, scheduler: str | None = None
+) -> dict[str, Any]:
+    """A pod of one container. node_name: where it is bound already, past any scheduler. scheduler: None: the cluster's own."""
     container = {"name": "main", "image": "registry.example/app", "resources": {"limits": dict(limits)}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"nodeName": node_name, "containers": [container]},
+        "spec": {"nodeName": node_name, "schedulerName": scheduler, "containers": [container]},
     }

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import yaml
-from nodedevice_api import names
+from nodedevice_api import assigned_parts, names
 
 from hack.cluster.cluster import a_pod
 from hack.cluster.local.stack import Stack
@@ -27,6 +27,10 @@ class GpuNode:
         """Make pods, by name with their limits."""
         self._cluster.apply(yaml.safe_dump_all([a_pod(name, _NAMESPACE, limit) for name, limit in limits.items()]))
 
+    def start_pod(self, name: str, limits: dict[str, int], scheduler: str | None = None) -> None:
+        """Make a pod. scheduler: which one is to place it; None: the cluster's own."""
+        self._cluster.apply(yaml.safe_dump(a_pod(name, _NAMESPACE, limits, scheduler=scheduler)))
+
     def end_pod(self, name: str) -> None:
         self._cluster.kubectl("delete", "pod", name, "-n", _NAMESPACE, "--wait=false", "--grace-period=0")
 
@@ -35,6 +39,43 @@ class GpuNode:
         name = names.node_device_name(NODE, resource_name)
         found: dict[str, Any] = json.loads(self._cluster.kubectl("get", "nodedevice", name, "-o", "json"))
         return dict(found.get("status", {}))
+
+    def is_there(self, pod: str) -> bool:
+        return bool(self._cluster.kubectl("get", "pod", pod, "-n", _NAMESPACE, "--ignore-not-found", "-o", "name"))
+
+    def assigned(self, pod: str, resource_name: str) -> tuple[str, dict[str, int]]:
+        """The node that the pod is bound to, and what the extender assigned to it there: parts by GPU. Empty: none yet."""
+        found = json.loads(self._cluster.kubectl("get", "pod", pod, "-n", _NAMESPACE, "-o", "json"))
+        meta = found["metadata"]
+        text = meta.get("annotations", {}).get(names.ASSIGNED_PARTS_ANNOTATION)
+        by_container = assigned_parts.decode(text, meta["uid"])[resource_name] if text else {}
+        return found["spec"].get("nodeName", ""), dict(by_container.get("main", {}))
+
+    def allocated(self, resource_name: str) -> dict[str, dict[str, int]]:
+        """What the agent has allocated: parts by GPU, by the pod's name."""
+        held = self.status(resource_name).get("allocations", ())
+        return {pod["name"]: {each["parent"]: each["parts"] for each in pod["parts"]} for pod in held}
+
+    def free(self, resource_name: str) -> dict[str, int]:
+        """How many parts of each GPU are free."""
+        return {gpu["id"]: gpu["parts"]["available"] for gpu in self.status(resource_name)["devices"]}
+
+    def not_scheduled(self, pod: str) -> str:
+        """What schedulers say of why the pod is Pending; empty: nothing."""
+        return self._cluster.kubectl(*self._not_scheduled(pod))
+
+    def show_not_scheduled(self, pod: str) -> None:
+        self.show(*self._not_scheduled(pod))
+
+    def show_where(self, pod: str) -> None:
+        """Which node a pod is bound to. Not its phase: played nodes call every pod Running."""
+        columns = "NAME:.metadata.name,SCHEDULER:.spec.schedulerName,NODE:.spec.nodeName"
+        self.show("get", "pod", pod, "-n", _NAMESPACE, "-o", f"custom-columns={columns}")
+
+    def _not_scheduled(self, pod: str) -> tuple[str, ...]:
+        about = f"--field-selector=involvedObject.name={pod},reason=FailedScheduling"
+        path = '{range .items[*]}{.reportingComponent}: {.message}{"\\n"}{end}'
+        return "get", "events", "-n", _NAMESPACE, about, "-o", f"jsonpath={path}"
 
     def holders(self) -> dict[str, str]:
         """What each pod that holds devices has, such as example.com/gpu=1, by its name."""

@@ -23,6 +23,7 @@ from hack.cluster.waiting import wait_until
 
 _ROOT = Path(__file__).parents[2]
 _DEMO = [sys.executable, "-u", "-m", "hack.demo.demo"]
+_SHARES = [sys.executable, "-u", "-m", "hack.demo.gpu_demo", "shares"]
 _LOCAL = [sys.executable, "-m", "hack.cluster.local.local"]
 _ELSEWHERE = Mark("0123456789ab", 1, 1)
 # about a Node that somebody had before
@@ -64,9 +65,9 @@ def _environment(kubeconfig: Path) -> dict[str, str]:
     return {**os.environ, "CLUSTER": "current", "KUBECONFIG": str(kubeconfig)}
 
 
-def _demo(kubeconfig: Path) -> "subprocess.CompletedProcess[str]":
+def _demo(kubeconfig: Path, command: Sequence[str] = _DEMO) -> "subprocess.CompletedProcess[str]":
     environment = _environment(kubeconfig)
-    return subprocess.run(_DEMO, cwd=_ROOT, capture_output=True, text=True, timeout=240, check=False, env=environment)
+    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=240, check=False, env=environment)
 
 
 def _killed_demo(kubeconfig: Path) -> int:
@@ -89,6 +90,15 @@ def test_demo_uses_it_and_leaves_it_as_it_was(own_temp: Path, theirs: ControlPla
     assert done.stdout.splitlines()[-1].startswith("OK: ")
     assert _objects(theirs) == before
     assert _events_of_node_a(theirs) == []
+
+
+def test_the_second_scheduler_is_taken_out_again(own_temp: Path, theirs: ControlPlane) -> None:
+    """Its account has rights in kube-system."""
+    before = _objects(theirs)
+    done = _demo(theirs.admin_kubeconfig, _SHARES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("OK: ")
+    assert _objects(theirs) == before
 
 
 def test_pods_of_others_stay_off_its_nodes(own_temp: Path, theirs: ControlPlane) -> None:

@@ -114,10 +114,20 @@ def test_gpus_from_the_driver_to_a_pod_and_back() -> None:
 def test_pods_share_gpus_by_memory() -> None:
     done = subprocess.run([*_GPU_DEMO, "shares"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    before, _, after = done.stdout.partition("One of the eight ends")
-    assert "large NoDeviceFits: " in before
-    assert before.count(": 15 of 79 free") == 2
-    assert "aliyun.com/gpu-mem=20" in after
+    chosen, _, rest = done.stdout.partition("One more asks for 20.")
+    in_vain, _, rest = rest.partition("The same pod by the extender")
+    pending, _, after = rest.partition("infer-7 ends")
+    assert [chosen.count(f"infer-{number} wants ") for number in range(8)] == [1] * 8
+    assert chosen.count("just as many") == 1
+    assert chosen.count("too few") == 3
+    assert chosen.count(": 15 of 79 free") == 2
+    assert "large NoDeviceFits: " in in_vain
+    assert (
+        "nodedevice-scheduler: 0/1 nodes are available: 1 no device has 20 of aliyun.com/gpu-mem free; the most is 15"
+        in pending
+    )
+    assert "large wants 20: gpu-node, " in after
+    assert ": 11 of 79 free" in after
     assert done.stdout.splitlines()[-1].startswith("OK: ")
 
 

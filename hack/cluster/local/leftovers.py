@@ -15,6 +15,8 @@ from hack.cluster.waiting import wait_until
 # Nodes first, so that nothing is started there any more; namespaces last, with all that is in them.
 _KINDS: Final = (
     *("nodes", "validatingadmissionpolicybindings", "validatingadmissionpolicies"),
+    # of the chart's in kube-system
+    "rolebindings",
     *("clusterrolebindings", "clusterroles", "crds", "namespaces"),
 )
 # The operator keeps these, and writes no mark; a cluster with an operator of somebody else's is not used at all.
@@ -27,7 +29,7 @@ _LAST_EVENT_SECONDS: Final = 8.0
 def found(cluster: Cluster) -> dict[Mark, list[str]]:
     """Everything found, as kind/name, by who brought it. Raises CommandError."""
     things: dict[Mark, list[str]] = {}
-    for item in json.loads(cluster.kubectl("get", ",".join(_KINDS), "-l", LABEL, "-o", "json"))["items"]:
+    for item in json.loads(cluster.kubectl("get", ",".join(_KINDS), "-A", "-l", LABEL, "-o", "json"))["items"]:
         mark = Mark.parse(item["metadata"]["labels"][LABEL])
         if mark is not None:
             things.setdefault(mark, []).append(f"{item['kind']}/{item['metadata']['name']}")
@@ -59,12 +61,12 @@ def commands(mark: Mark) -> list[str]:
     """How a person takes it away; pods on a Node that is gone are deleted by the cluster itself, and Events after an hour."""
     return [
         f"kubectl delete {','.join(_OPERATORS)} {required_plugins.NAME} --ignore-not-found",
-        f"kubectl delete {','.join(_KINDS)} -l {_selector(mark)}",
+        f"kubectl delete {','.join(_KINDS)} -A -l {_selector(mark)}",
     ]
 
 
 def _delete(cluster: Cluster, kind: str, mark: Mark) -> None:
-    cluster.kubectl("delete", kind, "-l", _selector(mark), "--wait", "--timeout=60s", check=False)
+    cluster.kubectl("delete", kind, "-A", "-l", _selector(mark), "--wait", "--timeout=60s", check=False)
 
 
 def _delete_pods(cluster: Cluster, nodes: Iterable[str]) -> None:

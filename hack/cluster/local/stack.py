@@ -6,7 +6,7 @@ are real gRPC plugins: simulated GPUs on both, and on the first one device files
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,13 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import ComponentError
 from hack.cluster.processes.loopback import answers, reach_loopback_directly
 from hack.cluster.processes.processes import Process, reserved_ports, tail
+from hack.cluster.second_scheduler import Extender, second_scheduler
 
 GPU = "example.com/gpu"
 FILES = "example.com/dev"
 NODE_A, NODE_B = "node-a", "node-b"
+# which pods the second scheduler places: their spec.schedulerName. Also the name of its account.
+SCHEDULER = "nodedevice-scheduler"
 _READY_SECONDS = 30.0
 _STOP_SECONDS = 5.0
 
@@ -71,6 +74,7 @@ class Stack:
         self.control_plane = control_plane
         self.operator = operator
         self.agents = agents
+        self._processes = [program.process for program in (operator, *agents.values())]
         self._undo = ExitStack()
 
     @classmethod
@@ -81,9 +85,11 @@ class Stack:
         plugins: dict[str, dict[str, Any]] | None = None,
         open_cluster: Callable[[Path, Callable[[str], None]], Cluster] = ControlPlane.start,
         resources: int | None = None,
+        scheduled: Sequence[str] = (),
     ) -> Self:
         """Bring all of it up. folder: made for it, its path short (it holds sockets). plugins: by node name. resources: how
-        many NodeDevices there will be; default, one for each setting of a plugin.
+        many NodeDevices there will be; default, one for each setting of a plugin. scheduled: resources that a second scheduler is
+        for, which asks the extender about them; none: without it.
 
         Raises ClusterError when a part does not come up, with the end of its log.
         """
@@ -91,11 +97,11 @@ class Stack:
         plugins = PLUGINS if plugins is None else plugins
         with ExitStack() as undo:
             # the chart needs it when everything is up: a build then would keep all of it waiting, and say nothing
-            find(["helm"], progress)
+            find(["helm", "kube-scheduler"] if scheduled else ["helm"], progress)
             control_plane = undo.enter_context(open_cluster(folder / "cluster", progress))
             # first the Nodes: somebody's cluster may have one of these names, and then nothing comes into it
             control_plane.add_nodes(list(plugins))
-            install_chart(control_plane)
+            install_chart(control_plane, _chart_values(scheduled))
             progress("chart and nodes are in")
             first, *others = undo.enter_context(reserved_ports(1 + len(plugins)))
             operator = operator_program(control_plane, folder, first)
@@ -115,6 +121,10 @@ class Stack:
             expected = counted if resources is None else resources
             stack.wait_for("every NodeDevice is Ready", lambda: stack.ready_count() == expected)
             progress("operator and agents are ready")
+            if scheduled:
+                extender, scheduler = _start_scheduler(control_plane, folder, scheduled, undo)
+                stack._processes += [extender.process, scheduler]
+                progress("the extender is ready, and a second kube-scheduler that asks it is started")
             stack._undo = undo.pop_all()
             return stack
 
@@ -127,8 +137,8 @@ class Stack:
         """Poll until it is so. Raises TimeoutError that names it, or ComponentError when a program has died."""
         deadline = time.monotonic() + timeout_seconds
         while not is_so():
-            for program in (self.operator, *self.agents.values()):
-                program.process.verify_alive()
+            for process in self._processes:
+                process.verify_alive()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not so within {timeout_seconds:.0f} s\n{self._state()}")
             time.sleep(0.05)
@@ -136,7 +146,7 @@ class Stack:
     def _state(self) -> str:
         """For a person who has to find out why: the NodeDevices, and what the programs logged last."""
         shown = self.control_plane.kubectl("get", "nodedevices", "-o", "wide", check=False)
-        return "\n".join([shown, *(tail(program.process.log) for program in (self.operator, *self.agents.values()))])
+        return "\n".join([shown, *(tail(process.log) for process in self._processes)])
 
     def stop(self) -> None:
         self._undo.close()
@@ -177,6 +187,35 @@ def agent_program(control_plane: Cluster, home: Path, node_name: str, port: int,
     (home / "agent.yaml").write_text(yaml.safe_dump(content))
     command = [program_path("nodedevice-agent"), "run", "--config", str(home / "agent.yaml")]
     return Program(Process(f"nodedevice-agent of {node_name}", command, home / "log"), address, home)
+
+
+def extender_program(control_plane: Cluster, folder: Path, port: int, verbs_port: int) -> Program:
+    """The extender with the account's own token that the chart gives it, not started yet. verbs_port: where a scheduler asks it."""
+    home = _home(folder, "extender")
+    kubeconfig = control_plane.service_account_kubeconfig(SYSTEM_NAMESPACE, SCHEDULER, home / "kubeconfig")
+    address = f"127.0.0.1:{port}"
+    command = [program_path("nodedevice-operator"), "extender", "--kubeconfig", str(kubeconfig)]
+    command += ["--http-address", address, "--address", f"127.0.0.1:{verbs_port}"]
+    return Program(Process("nodedevice-operator extender", command, home / "log"), address, home)
+
+
+def _chart_values(scheduled: Sequence[str]) -> dict[str, Any]:
+    return {"scheduler": {"enabled": True, "managedResources": list(scheduled)}} if scheduled else {}
+
+
+def _start_scheduler(
+    control_plane: Cluster, folder: Path, scheduled: Sequence[str], undo: ExitStack
+) -> tuple[Program, Process]:
+    """The extender, ready, and the scheduler beside it, which says nowhere that it is; both with one account, as in the chart."""
+    port, verbs_port = undo.enter_context(reserved_ports(2))
+    extender = extender_program(control_plane, folder, port, verbs_port)
+    undo.callback(_end, extender.process)
+    extender.start()
+    asked = Extender(f"http://127.0.0.1:{verbs_port}", scheduled)
+    scheduler = second_scheduler(extender.folder / "kubeconfig", extender.folder, SCHEDULER, asked)
+    undo.callback(scheduler.kill)
+    scheduler.start()
+    return extender, scheduler
 
 
 def _end(process: Process) -> None:

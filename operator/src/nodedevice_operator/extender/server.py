@@ -82,7 +82,8 @@ class Server:
         self._metrics = metrics
         self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=_SHUTDOWN_SECONDS)
         self._socket: socket.socket | None = None
-        self._site: web.SockSite | None = None
+        # what takes connections now, and its own copy of the socket
+        self._serving: tuple[web.SockSite, socket.socket] | None = None
         self._loaded: tuple[tuple[int, int], ...] = ()
 
     async def start(self) -> tuple[str, int]:
@@ -131,11 +132,12 @@ class Server:
             # once for each version of the files
             self._loaded = self._tls.versions()
             context = self._tls.context()
-        before, site = self._site, web.SockSite(self._runner, self._socket.dup(), ssl_context=context)
+        listening = self._socket.dup()
+        site = web.SockSite(self._runner, listening, ssl_context=context)
         await site.start()
-        self._site = site
+        before, self._serving = self._serving, (site, listening)
         if before is not None:
-            await before.stop()
+            await _stop(*before)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         verb = request.path.removeprefix("/")
@@ -185,6 +187,15 @@ class Server:
         assert self._tls is not None
         certificate = request.get_extra_info("peercert") or {}
         return not self._tls.names or bool(self._tls.names & certificate_names(certificate))
+
+
+async def _stop(site: web.SockSite, listening: socket.socket) -> None:
+    """Take no more connections there, and lose none that was taken."""
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(listening)
+    # asyncio accepts in one turn of the loop and makes the transport in the next: closed in between, the connection would be reset
+    await asyncio.sleep(0)
+    await site.stop()
 
 
 async def _body(request: web.BaseRequest) -> bytes:

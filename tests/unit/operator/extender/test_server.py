@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -207,6 +208,23 @@ async def test_renewed_certificates_are_taken_and_invalid_ones_are_not(
         old.check_hostname = False
         old.load_cert_chain(*other.issue(tmp_path, "scheduler"))
         assert (await bind(address, old))[0] == 200
+
+
+async def test_no_connection_is_lost_while_certificates_are_renewed(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # it looks at the files in each turn of the event loop
+    monkeypatch.setattr(server_module, "_CERTIFICATES_SECONDS", 0)
+    client = authority.client(authority.issue(tmp_path, "scheduler"))
+    async with served(tls(tmp_path, authority)) as address:
+        host, port = address.split(":")
+        for _ in range(5):
+            # the new certificate is found, and then these are accepted, in one turn
+            waiting = [socket.create_connection((host, int(port))) for _ in range(5)]
+            authority.issue(tmp_path, "server")
+            for each in waiting:
+                _, writer = await asyncio.open_connection(sock=each, ssl=client, server_hostname="server")
+                writer.close()
 
 
 async def test_a_certificate_that_is_none_is_an_error_at_the_start(tmp_path: Path, authority: Authority) -> None:

@@ -48,8 +48,9 @@ async def test_the_agent_keeps_them_until_the_new_object_has_them(node: AgentNod
 async def test_also_when_node_and_object_go_while_the_agent_is_away(node: AgentNode, installed: ControlPlane) -> None:
     await cordoned(node)
     node.agent.kill()
-    await asyncio.to_thread(node.client.delete, Node, node.name)
+    # first the object: once its Node is gone, the garbage collector may be quicker
     await delete_object(node)
+    await asyncio.to_thread(node.client.delete, Node, node.name)
     await asyncio.to_thread(installed.add_node, node.name, wait_ready=False)
     node.start_agent()
     await node.pod("one")

@@ -40,9 +40,12 @@ async def served(tls: Tls | None = None) -> AsyncIterator[str]:
     """Its address, HOST:PORT."""
     made = Server(("127.0.0.1", 0), tls, {"bind": echo}, ExtenderMetrics())
     host, port = await made.start()
-    async with running(made.work()):
-        yield f"{host}:{port}"
-    await made.close()
+    try:
+        async with running(made.work()):
+            yield f"{host}:{port}"
+    finally:
+        # also for a test that fails: sockets that are left open would fail another one, whenever they are collected
+        await made.close()
 
 
 async def asked(url: str, body: bytes, method: str = "POST", context: ssl.SSLContext | None = None) -> tuple[int, str]:

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from lightkube import ApiError
+
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 
@@ -34,7 +36,7 @@ def play(demo: Callable[[Path], str]) -> int:
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
     try:
         verdict = demo(folder)
-    except (Broken, ClusterError, TimeoutError) as exc:
+    except (Broken, ClusterError, TimeoutError, ApiError) as exc:
         print(f"\nFAILED: {exc}", flush=True)
         return 1
     except KeyboardInterrupt:

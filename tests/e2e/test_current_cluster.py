@@ -206,6 +206,21 @@ def test_its_server_is_away(own_temp: Path, tmp_path: Path, theirs: ControlPlane
     assert len(failed) == 2
 
 
+def test_who_may_only_read_is_told_what_is_denied(own_temp: Path, tmp_path: Path, theirs: ControlPlane) -> None:
+    theirs.kubectl("create", "serviceaccount", "reader", "-n", "default")
+    theirs.kubectl("create", "clusterrole", "reader", "--verb=get,list,watch", "--resource=*.*")
+    theirs.kubectl("create", "clusterrolebinding", "reader", "--clusterrole=reader", "--serviceaccount=default:reader")
+    try:
+        before = _objects(theirs)
+        done = _demo(theirs.service_account_kubeconfig("default", "reader", tmp_path / "config"), _SHARES)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert 'FAILED: nodes is forbidden: User "system:serviceaccount:default:reader" cannot create' in done.stdout
+        assert _objects(theirs) == before
+    finally:
+        theirs.kubectl("delete", "clusterrolebinding,clusterrole", "reader")
+        theirs.kubectl("delete", "serviceaccount", "reader", "-n", "default")
+
+
 def _local(command: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*_LOCAL, command], cwd=_ROOT, capture_output=True, text=True, timeout=150, check=False, env=environment

@@ -122,10 +122,8 @@ def test_pods_share_gpus_by_memory() -> None:
     assert chosen.count("too few") == 3
     assert chosen.count(": 15 of 79 free") == 2
     assert "large NoDeviceFits: " in in_vain
-    assert (
-        "nodedevice-scheduler: 0/1 nodes are available: 1 no device has 20 of aliyun.com/gpu-mem free; the most is 15"
-        in pending
-    )
+    assert "nodedevice-scheduler: " in pending
+    assert "no device has 20 of aliyun.com/gpu-mem free; the most is 15" in pending
     assert "large wants 20: gpu-node, " in after
     assert ": 11 of 79 free" in after
     assert done.stdout.splitlines()[-1].startswith("OK: ")

@@ -145,7 +145,8 @@ In place of CLUSTER-IP below, write the address of the Service:
   kubectl get service nodedevice-extender --namespace {{ $namespace }} --output jsonpath={.spec.clusterIP}
 {{- end }}
 
-Then start that scheduler with --config and this file (of kubeadm: /etc/kubernetes/manifests/kube-scheduler.yaml, which has to mount the file and the
+Then start that scheduler with --config and this file, and with --pod-max-in-unschedulable-pods-duration=10s: it does not watch NodeDevices, and tries a
+pod that found no device again by itself, after five minutes by default (of kubeadm: /etc/kubernetes/manifests/kube-scheduler.yaml, which has to mount the file and the
 directory above). What you have set there already belongs into the same file.
 
 # KubeSchedulerConfiguration

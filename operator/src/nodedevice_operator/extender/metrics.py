@@ -29,8 +29,8 @@ class ExtenderMetrics:
         ).set(1)
         self.requests = counter(
             "nodedevice_extender_requests_total",
-            "Requests of kube-scheduler by outcome: ok, no_fit (no node fits, or a bind was refused), bad (not a valid request), "
-            "standby (not active), failed.",
+            "Requests of kube-scheduler by outcome: ok, no_fit (no node fits, or a bind was refused), later (pods that end are "
+            "about to make room), bad (not a valid request), standby (not active), failed.",
             ["verb", "outcome"],
         )
         self.seconds = prometheus_client.Histogram(

@@ -17,6 +17,7 @@ from nodedevice_operator.extender.wire import (
     HostPriority,
     MetaPod,
     MetaVictims,
+    NotYet,
     PreemptAnswer,
     PreemptRequest,
     decode,
@@ -27,6 +28,8 @@ from nodedevice_operator.objects.bound_pod import BoundPodSchema, PodNeeds, pod_
 
 OK: Final = "ok"
 NO_FIT: Final = "no_fit"
+LATER: Final = "later"
+_NOT_YET: Final = "{0}; it is tried again, as pods that leave node {1} make room there"
 
 
 class Verbs:
@@ -50,6 +53,8 @@ class Verbs:
         named = request.named()
         self._binder.remember(uid, needs)
         found = self._fleet.filter(uid, needs, list(named), time.monotonic())
+        if found.soon:
+            return encode(NotYet(_NOT_YET.format(found.failed[found.soon], found.soon))), LATER
         answer = filter_answer(named, found.fitting, found.failed, found.unresolvable)
         return encode(answer), OK if found.fitting else NO_FIT
 

@@ -117,7 +117,15 @@ class FilterAnswer(Struct, rename="pascal", omit_defaults=True, gc=False):
     failed_and_unresolvable_nodes: Mapping[str, str] = {}
     nodes: dict[str, list[Raw]] | UnsetType = UNSET
     node_names: list[str] | UnsetType = UNSET
-    error: str = ""
+
+
+class NotYet(Struct, rename="pascal", gc=False):
+    """The answer to a filter that a scheduler repeats by itself, after a second and then less and less often; at most 10 s apart.
+
+    Source: pkg/scheduler/schedule_one.go: an error of an extender is no verdict on the pod, which goes to the backoff queue.
+    """
+
+    error: str
 
 
 class HostPriority(Struct, rename="pascal", gc=False):

@@ -45,6 +45,7 @@ class _BoundPodSpec(Schema):
 
 class _Annotated(ObjectMetadata):
     annotations: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
 
 
 class _BoundPodPhase(Schema):
@@ -125,7 +126,7 @@ class BoundPod:
     """parts: its assignment, without resources for which the annotation contradicts the pod's limits. Where each container has
     parts of one parent, just these, in the order of the needs: there are a hundred thousand pods.
 
-    static_uid: of the static pod that it mirrors, under which an agent may list it; "" for others.
+    static_uid: of the static pod that it mirrors, under which an agent may list it; "" for others. is_ending: it is being deleted.
     """
 
     namespace: str
@@ -137,6 +138,7 @@ class BoundPod:
     needs: PodNeeds = PodNeeds()
     parts: Assigned | tuple[str, ...] = ()
     static_uid: str = ""
+    is_ending: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -176,6 +178,7 @@ def bound_pod(obj: BoundPodSchema) -> BoundPod:
         needs,
         _parts(annotations.get(names.ASSIGNED_PARTS_ANNOTATION), meta.uid, needs),
         annotations.get(_CONFIG_HASH, "") if is_mirror else "",
+        meta.deletion_timestamp is not None,
     )
 
 

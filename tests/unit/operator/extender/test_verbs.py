@@ -1,8 +1,10 @@
 """Requests of kube-scheduler, as bytes, answered from a small fleet: the forms of Go's types, and what is no request."""
 
 import json
+import time
 from typing import Any
 
+import msgspec
 import pytest
 from nodedevice_api.names import node_device_name
 from nodedevice_api.parts import PartRules
@@ -13,9 +15,10 @@ from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.pods_api import PodsApi
 from nodedevice_operator.extender.server import NotActive
 from nodedevice_operator.extender.stores import FleetStores
-from nodedevice_operator.extender.verbs import NO_FIT, OK, Verbs
+from nodedevice_operator.extender.verbs import LATER, NO_FIT, OK, Verbs
 from nodedevice_operator.extender.wire import BadRequest
 from nodedevice_operator.kube.write_fence import WriteFence
+from nodedevice_operator.objects.bound_pod import BoundPodSchema, pod_needs
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts
 
 from tests.fakes.operator.collaborators import open_fence
@@ -71,6 +74,16 @@ async def test_whole_nodes_are_answered_whole() -> None:
     assert json.loads(body)["Nodes"] == {"items": [nodes[1]]}
     body, outcome = await made.filter(json.dumps({"Pod": pod(9), "Nodes": {"items": nodes}}).encode())
     assert (json.loads(body)["NodeNames"], outcome) == ([], NO_FIT)
+
+
+async def test_room_that_comes_soon_is_an_error_which_the_scheduler_tries_again() -> None:
+    made = activated(verbs(nodes=2))
+    now, eight = time.monotonic(), pod_needs(msgspec.convert(pod(8), BoundPodSchema))
+    made._fleet.promise("other", eight, "n1", {}, now)
+    made._fleet.pod_gone("other", now)
+    body, outcome = await made.filter(json.dumps({"Pod": pod(), "NodeNames": ["n0", "n1"]}).encode())
+    reason = f"4 of {MEMORY} needed, and 0 are free; it is tried again, as pods that leave node n1 make room there"
+    assert (json.loads(body), outcome) == ({"Error": reason}, LATER)
 
 
 async def test_priorities_have_go_names() -> None:

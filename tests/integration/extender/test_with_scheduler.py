@@ -1,4 +1,4 @@
-"""Preemption by a real kube-scheduler that asks the extender: whole GPUs become free, and pods of higher priority stay."""
+"""A real kube-scheduler that asks the extender: whom it preempts for parts, and when it tries a pod again."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -83,17 +83,21 @@ def gpus(installed: ControlPlane) -> Iterator[Gpus]:
 
 def _start(cluster: ControlPlane, gpus: Gpus, namespace: str, units: int, *pods: str, priority: str = "") -> None:
     for name in pods:
-        spec: dict[str, Any] = {
-            "schedulerName": _SCHEDULER,
-            "terminationGracePeriodSeconds": 0,
-            "nodeSelector": {"kubernetes.io/hostname": gpus.name},
-            "containers": [{"name": "main", "image": "none", "resources": {"limits": {MEMORY: str(units)}}}],
-        }
-        spec |= {"priorityClassName": priority} if priority else {}
-        pod: Any = Pod.from_dict({"metadata": {"name": name, "namespace": namespace}, "spec": spec})
-        cluster.client.create(pod)
+        _create(cluster, gpus, namespace, units, name, priority)
         if not priority:
             _wait_bound(cluster, gpus, namespace, name)
+
+
+def _create(cluster: ControlPlane, gpus: Gpus, namespace: str, units: int, name: str, priority: str = "") -> None:
+    spec: dict[str, Any] = {
+        "schedulerName": _SCHEDULER,
+        "terminationGracePeriodSeconds": 0,
+        "nodeSelector": {"kubernetes.io/hostname": gpus.name},
+        "containers": [{"name": "main", "image": "none", "resources": {"limits": {MEMORY: str(units)}}}],
+    }
+    spec |= {"priorityClassName": priority} if priority else {}
+    pod: Any = Pod.from_dict({"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+    cluster.client.create(pod)
 
 
 def _wait_bound(cluster: ControlPlane, gpus: Gpus, namespace: str, name: str) -> None:
@@ -149,3 +153,17 @@ def test_where_the_sum_suffices_nothing_is_preempted(installed: ControlPlane, gp
     assert _left(installed, namespace, "a", "b") == {"a", "b"}
     installed.client.delete(Pod, "a", namespace=namespace, grace_period=0)
     _wait_bound(installed, gpus, namespace, "high")
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_a_pod_is_tried_again_by_itself_when_one_that_ends_leaves_room(
+    installed: ControlPlane, gpus: Gpus, namespace: str
+) -> None:
+    _start(installed, gpus, namespace, 5, "a", "b")
+    installed.client.delete(Pod, "a", namespace=namespace, grace_period=0)
+    # its agent has not shown it yet
+    _create(installed, gpus, namespace, 4, "next")
+    told = f"as pods that leave node {gpus.name} make room there"
+    wait_until(lambda: any(told in each for each in _messages(installed, namespace, "next")), "it is told so", 60)
+    gpus.publish_pods()
+    wait_until(lambda: bool(_on(installed, namespace, "next")), "next is bound")

@@ -154,6 +154,10 @@ bench: setup ## Measure the budgets; prints a table, writes build/bench.json
 bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-operator.json, plots (BENCH_NODES, BENCH_SECONDS)
 	$(BIN)/python -m hack.bench.operator.bench
 
+.PHONY: scheduling
+scheduling: setup ## 10,000 pods with parts on 20 nodes, with and without the extender: nothing twice, none waits, how full; build/scheduling.json (SCHEDULING_PODS)
+	@$(BIN)/python -m hack.scheduling
+
 .PHONY: bench-plugins
 bench-plugins: setup ## 255 plugins of 1,000 devices end at once: table, build/bench-plugins.json (BENCH_PLUGINS, BENCH_DEVICES)
 	$(BIN)/python -m hack.bench.plugins_gone

@@ -48,6 +48,10 @@ class Api:
         """Server-side apply, with force."""
         return await self._request("PATCH", path, body, {"fieldManager": manager, "force": "true"}, _APPLY)
 
+    async def delete(self, path: str) -> bytes:
+        """Without a grace period."""
+        return await self._request("DELETE", path, {"gracePeriodSeconds": 0}, {})
+
     async def watch(self, path: str, form: type[T], query: Mapping[str, str]) -> AsyncIterator[T]:
         """Events until the API server ends the watch, each decoded as `form`."""
         decoder = msgspec.json.Decoder(form)

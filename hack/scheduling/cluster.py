@@ -1,0 +1,120 @@
+"""Nodes with GPUs in parts on a real control plane, extenders as processes, and schedulers that ask them or do not."""
+
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from lightkube.resources.core_v1 import Node
+from nodedevice_api import names
+
+from hack.cluster import agent_objects
+from hack.cluster.chart import install_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.local.stack import Program, extender_program
+from hack.cluster.observe import NodeDevice
+from hack.cluster.processes.processes import reserved_ports
+from hack.cluster.second_scheduler import Extender, second_scheduler
+from hack.scheduling.node_model import GPUS, RESOURCE, UNITS
+from hack.scheduling.service import Service
+
+# of a request to an extender: a paused one must not hold the scheduler up for longer
+_TIMEOUT_SECONDS = 1.0
+EXTENDED = "with-extender"
+ALONE = "without-extender"
+
+
+@contextmanager
+def gpu_cluster(folder: Path, nodes: int, progress: Callable[[str], None]) -> Iterator[tuple[ControlPlane, list[str]]]:
+    """A control plane with so many Nodes of 8 GPUs with 80 units each, and their names."""
+    with ControlPlane.start(folder / "cluster", progress) as control_plane:
+        install_chart(control_plane, {"scheduler": {"enabled": True, "managedResources": [RESOURCE]}})
+        yield control_plane, add_gpu_nodes(control_plane, nodes)
+
+
+def add_gpu_nodes(control_plane: ControlPlane, count: int) -> list[str]:
+    """So many Nodes with an empty NodeDevice each. Returns their names."""
+    found = [f"gpu-{number}" for number in range(count)]
+    control_plane.add_nodes(found)
+    units = str(GPUS * UNITS)
+    for name in found:
+        patch = {"status": {"capacity": {RESOURCE: units}, "allocatable": {RESOURCE: units}}}
+        node: Any = control_plane.client.patch(Node.Status, name, patch)
+        body = agent_objects.node_device(name, RESOURCE, node.metadata.uid)
+        control_plane.client.create(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER)
+    return found
+
+
+class Extenders:
+    """Several of them, of which one is active."""
+
+    def __init__(self, programs: Sequence[Program], verbs_ports: Sequence[int]) -> None:
+        self._programs = programs
+        self.addresses = [
+            (program.address, f"127.0.0.1:{port}") for program, port in zip(programs, verbs_ports, strict=True)
+        ]
+
+    def active(self) -> Program | None:
+        """The one that answers, while there is one."""
+        return next((program for program in self._programs if program.is_ready()), None)
+
+    def kill(self) -> bool:
+        """Kill the active one; it is started again at once. False where none is active."""
+        found = self.active()
+        if found is not None:
+            found.process.kill()
+            found.process.start()
+        return found is not None
+
+    def pause(self) -> Program | None:
+        """Stop the active one, which believes that it is active still when it goes on. None where none is."""
+        found = self.active()
+        if found is not None:
+            found.process.signal(signal.SIGSTOP)
+        return found
+
+    @staticmethod
+    def go_on(paused: Program) -> None:
+        paused.process.signal(signal.SIGCONT)
+
+
+@contextmanager
+def extenders(control_plane: ControlPlane, folder: Path, count: int) -> Iterator[Extenders]:
+    """So many extender processes, started."""
+    with ExitStack() as undo:
+        ports = undo.enter_context(reserved_ports(2 * count))
+        programs = []
+        for number in range(count):
+            program = extender_program(control_plane, folder / f"x{number}", ports[number], ports[count + number])
+            undo.callback(program.process.kill)
+            program.process.start()
+            programs.append(program)
+        yield Extenders(programs, ports[count:])
+
+
+@asynccontextmanager
+async def scheduler_with(control_plane: ControlPlane, folder: Path, found: Extenders) -> AsyncIterator[str]:
+    """A scheduler that asks these extenders, when one of them is active. Gives its name."""
+    async with Service(found.addresses) as service:
+        await service.wait_ready()
+        asked = Extender(f"http://127.0.0.1:{service.port}", [RESOURCE], _TIMEOUT_SECONDS)
+        with _running(control_plane, folder, EXTENDED, asked):
+            yield EXTENDED
+
+
+@contextmanager
+def scheduler_alone(control_plane: ControlPlane, folder: Path) -> Iterator[str]:
+    """A scheduler that asks nobody. Gives its name."""
+    with _running(control_plane, folder, ALONE, None):
+        yield ALONE
+
+
+@contextmanager
+def _running(control_plane: ControlPlane, folder: Path, name: str, asked: Extender | None) -> Iterator[None]:
+    process = second_scheduler(control_plane.folder / "kube-scheduler.kubeconfig", folder, name, asked)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()

@@ -1,0 +1,190 @@
+"""Pods that come and go on nodes whose agents are models, and what became of them."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import msgspec
+from nodedevice_api import names
+from nodedevice_operator.objects.bound_pod import BoundPodSchema
+
+from hack.bench.operator.api import Api
+from hack.scheduling.node_model import CONTAINER, GPUS, RESOURCE, UNITS, BoundPod, NodeModel
+
+NAMESPACE: Final = "default"
+_PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_DEVICES: Final = f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}"
+# pods that there are, in units, of what the nodes have
+_FILL: Final = 0.95
+_LIFE_SECONDS: Final = (0.5, 3.0)
+# what an agent takes from a pod's change to its status
+_AGENT_SECONDS: Final = 0.1
+_QUIET_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """pods: that were bound. waits: of these, on nodes where no GPU had room. twice: binds by which a GPU had more units assigned
+    than it has. refused: assignments that an agent could not follow. units: that pods held at the end.
+    """
+
+    pods: int
+    waits: int
+    twice: int
+    refused: int
+    units: int
+    seconds: float
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: BoundPodSchema
+
+
+class Load:
+    """Agents of these nodes, and pods for the scheduler of that name, from `async with` on."""
+
+    def __init__(self, api: Api, nodes: Sequence[str], scheduler: str, seed: int) -> None:
+        self._api = api
+        self._scheduler = scheduler
+        self._random = random.Random(seed)
+        self._models = {node: NodeModel(node) for node in nodes}
+        self._queues: dict[str, asyncio.Queue[BoundPod | str]] = {node: asyncio.Queue() for node in nodes}
+        self._tasks = AsyncExitStack()
+        self._run = f"{scheduler}-{seed}"
+        self._began = time.monotonic()
+        # units of each pod that is not deleted; the node of each that is bound
+        self._units: dict[str, int] = {}
+        self._on: dict[str, tuple[str, BoundPod]] = {}
+        self._assigned: Counter[str] = Counter()
+        self._bound = self._twice = self._made = 0
+        self._changed = asyncio.Condition()
+        self._lives = True
+
+    async def __aenter__(self) -> Self:
+        for work in (self._watch(), *(self._agent(node) for node in self._models)):
+            task = asyncio.create_task(work)
+            task.add_done_callback(lambda done: None if done.cancelled() else done.result())
+            self._tasks.callback(task.cancel)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._tasks.aclose()
+
+    @property
+    def bound(self) -> int:
+        """How many pods have been bound so far."""
+        return self._bound
+
+    async def come_and_go(self, count: int) -> Outcome:
+        """So many pods of 1 to 80 units; each ends some time after it is bound."""
+        room = _FILL * len(self._models) * GPUS * UNITS
+        for _ in range(count):
+            async with self._changed:
+                await self._changed.wait_for(lambda: sum(self._units.values()) < room)
+            await self._create(self._random.randint(1, UNITS))
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._units)
+        return self._outcome()
+
+    async def stay(self, sizes: Sequence[int]) -> Outcome:
+        """Pods that do not end; until none has been bound for a while. They are deleted then."""
+        self._lives = False
+        for size in sizes:
+            await self._create(size)
+        before = -1
+        while before != self._bound:
+            before = self._bound
+            await asyncio.sleep(_QUIET_SECONDS)
+        found = self._outcome()
+        await asyncio.gather(*(self._delete(name) for name in list(self._units)))
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._units)
+        return found
+
+    def _outcome(self) -> Outcome:
+        models = self._models.values()
+        waits, refused = sum(model.waits for model in models), sum(model.refused for model in models)
+        seconds = time.monotonic() - self._began
+        return Outcome(self._bound, waits, self._twice, refused, sum(model.units for model in models), seconds)
+
+    # -- pods -----------------------------------------------------------------------------------------------------------
+
+    async def _create(self, units: int) -> None:
+        name = f"{self._run}-{self._made}"
+        self._made += 1
+        self._units[name] = units
+        resources = {"limits": {RESOURCE: str(units)}}
+        container = {"name": CONTAINER, "image": "none", "resources": resources}
+        spec = {"schedulerName": self._scheduler, "containers": [container], "terminationGracePeriodSeconds": 0}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        await self._api.post(_PODS, body, "load")
+
+    async def _delete(self, name: str, after_seconds: float = 0.0) -> None:
+        await asyncio.sleep(after_seconds)
+        await self._api.delete(f"{_PODS}/{name}")
+
+    async def _watch(self) -> None:
+        """What the API shows of these pods, in its order."""
+        ends: set[asyncio.Task[None]] = set()
+        async for event in self._api.watch(_PODS, _Event, {}):
+            name, pod = event.object.metadata.name, event.object
+            if name not in self._units:
+                continue
+            if event.type == "DELETED":
+                await self._gone(name)
+            elif pod.spec.node_name and name not in self._on:
+                self._show(pod)
+                if self._lives:
+                    end = asyncio.create_task(self._delete(name, self._random.uniform(*_LIFE_SECONDS)))
+                    ends.add(end)
+                    end.add_done_callback(ends.discard)
+
+    def _show(self, pod: BoundPodSchema) -> None:
+        meta, node = pod.metadata, pod.spec.node_name
+        annotation = (meta.annotations or {}).get(names.ASSIGNED_PARTS_ANNOTATION)
+        bound = BoundPod(meta.namespace, meta.name, meta.uid, self._units[meta.name], annotation)
+        self._on[meta.name] = node, bound
+        self._bound += 1
+        if (gpu := bound.gpu()) is not None:
+            self._assigned[gpu] += bound.units
+            self._twice += self._assigned[gpu] > UNITS
+        self._queues[node].put_nowait(bound)
+
+    async def _gone(self, name: str) -> None:
+        async with self._changed:
+            del self._units[name]
+            self._changed.notify_all()
+        node, pod = self._on.pop(name, ("", None))
+        if pod is not None:
+            if (gpu := pod.gpu()) is not None:
+                self._assigned[gpu] -= pod.units
+            self._queues[node].put_nowait(pod.uid)
+
+    # -- agents ---------------------------------------------------------------------------------------------------------
+
+    async def _agent(self, node: str) -> None:
+        """Follows its pods, and publishes its status, a moment behind them."""
+        model, queue = self._models[node], self._queues[node]
+        await self._publish(model)
+        while True:
+            changes = [await queue.get()]
+            await asyncio.sleep(self._random.uniform(0, _AGENT_SECONDS))
+            while not queue.empty():
+                changes.append(queue.get_nowait())
+            for change in changes:
+                if isinstance(change, BoundPod):
+                    model.bound(change)
+                else:
+                    model.released(change)
+            await self._publish(model)
+
+    async def _publish(self, model: NodeModel) -> None:
+        body: dict[str, Any] = model.status()
+        path = f"{_DEVICES}/{body['metadata']['name']}/status"
+        await self._api.apply(path, body, names.AGENT_FIELD_MANAGER)

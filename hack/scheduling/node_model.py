@@ -1,0 +1,130 @@
+"""An agent in its model: which pod gets units of which GPU of a node, and the status that it publishes. Pure; sends nothing.
+
+It plans with the product's own code, and takes an assignment where that has room, as the device manager does.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nodedevice_api import assigned_parts, names
+from nodedevice_api.parts import PartRules, Placement
+from nodedevice_common.part_plan import Misfit, Need, Planner
+
+from hack.cluster import agent_objects
+
+RESOURCE: Final = "aliyun.com/gpu-mem"
+GPUS: Final = 8
+UNITS: Final = 80
+CONTAINER: Final = "main"
+_RULES: Final = PartRules(Placement.SAME_PARENT)
+_RULES_TEXT: Final = {"placement": "SameParent", "choice": "BinPack", "containers": "Any", "advertise": "Sum"}
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """A pod with one container that needs units of one GPU. assigned: the annotation; None without one."""
+
+    namespace: str
+    name: str
+    uid: str
+    units: int
+    assigned: str | None
+
+    def gpu(self) -> str | None:
+        """The GPU that the scheduler has assigned. Raises ValueError for an annotation that is not this pod's."""
+        if self.assigned is None:
+            return None
+        (gpu,) = assigned_parts.decode(self.assigned, self.uid)[RESOURCE][CONTAINER]
+        return gpu
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    pod: BoundPod
+    gpu: str
+
+
+class NodeModel:
+    """waits: pods that were bound here and fitted on no GPU. refused: assignments that had no room."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.waits = 0
+        self.refused = 0
+        self._held: dict[str, _Held] = {}
+        self._waiting: dict[str, BoundPod] = {}
+        self._gpus = [f"GPU-{node}-{number}" for number in range(GPUS)]
+
+    @property
+    def units(self) -> int:
+        """How many units pods hold."""
+        return sum(held.pod.units for held in self._held.values())
+
+    def bound(self, pod: BoundPod) -> None:
+        """A pod is bound here."""
+        if pod.uid not in self._held and pod.uid not in self._waiting and not self._allocate(pod):
+            self.waits += 1
+            self._waiting[pod.uid] = pod
+
+    def released(self, uid: str) -> None:
+        """The containers of a pod have ended, and it is gone; those that wait are tried again."""
+        self._waiting.pop(uid, None)
+        self._held.pop(uid, None)
+        for pod in list(self._waiting.values()):
+            if self._allocate(pod):
+                del self._waiting[pod.uid]
+
+    def free(self) -> dict[str, int]:
+        """Units by GPU."""
+        found = dict.fromkeys(self._gpus, UNITS)
+        for held in self._held.values():
+            found[held.gpu] -= held.pod.units
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """The body of an apply."""
+        free = self.free()
+        devices = [
+            {
+                "id": gpu,
+                "health": "Healthy",
+                "parts": {"total": UNITS, "healthy": UNITS, "allocated": UNITS - left, "available": left},
+            }
+            for gpu, left in free.items()
+        ]
+        allocations = [_allocation(held) for held in self._held.values()]
+        counts: dict[str, Any] = {"total": GPUS * UNITS, "healthy": GPUS * UNITS, "available": sum(free.values())}
+        parts = {**_RULES_TEXT, "largestAvailable": max(free.values())}
+        return {
+            "apiVersion": names.API_VERSION,
+            "kind": names.NODE_DEVICE,
+            "metadata": {"name": names.node_device_name(self.node, RESOURCE)},
+            "status": agent_objects.status(
+                devices, allocations, runtime=names.RUNTIME_NRI, parts=parts, allocated=self.units, **counts
+            ),
+        }
+
+    def _allocate(self, pod: BoundPod) -> bool:
+        needs, planner, wanted = [Need(pod.units)], Planner(_RULES, self.free()), pod.gpu()
+        if wanted is not None:
+            if planner.can_take(needs, [{wanted: pod.units}]):
+                self._held[pod.uid] = _Held(pod, wanted)
+                return True
+            self.refused += 1
+        found = planner.plan(needs)
+        if isinstance(found, Misfit):
+            return False
+        self._held[pod.uid] = _Held(pod, next(iter(found[0])))
+        return True
+
+
+def _allocation(held: _Held) -> dict[str, Any]:
+    pod = held.pod
+    return {
+        "podUID": pod.uid,
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "container": CONTAINER,
+        "deviceIDs": [f"{held.gpu}-{pod.uid}"],
+        "parts": [{"parent": held.gpu, "parts": pod.units, "numbers": f"0-{pod.units - 1}"}],
+    }

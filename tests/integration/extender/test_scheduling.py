@@ -1,0 +1,36 @@
+"""`make scheduling` in small: real schedulers and extenders, pods that come and go, and nothing is promised twice."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from hack.scheduling.cluster import gpu_cluster
+from hack.scheduling.runs import Site, filled, with_extenders, without
+
+_NODES = 4
+_PODS = 400
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("scheduling")
+    with gpu_cluster(folder, _NODES, print) as (control_plane, nodes):
+        yield Site(control_plane, nodes, folder)
+
+
+async def test_no_unit_twice_and_no_pod_waits_while_extenders_are_killed_and_paused(site: Site) -> None:
+    found, disturbed = await with_extenders(site, _PODS, seed=1, times=2, every_seconds=3.0)
+    assert disturbed == 2, "one was killed, and one paused"
+    assert (found.pods, found.waits, found.twice, found.refused) == (_PODS, 0, 0, 0)
+
+
+async def test_without_an_extender_pods_are_bound_where_they_have_to_wait(site: Site) -> None:
+    found = await without(site, _PODS, seed=1)
+    assert (found.pods, found.twice) == (_PODS, 0)
+    assert found.waits > 0, "the extender is good for nothing"
+
+
+async def test_pods_that_stay_fill_gpus_as_well_as_if_all_were_known(site: Site) -> None:
+    found = await filled(site, seed=2)
+    assert (found.outcome.waits, found.outcome.twice, found.outcome.refused) == (0, 0, 0)
+    assert found.outcome.units >= 0.95 * found.first_fit

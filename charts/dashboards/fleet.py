@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import dashboard
 from charts.dashboards import queries as q
 from charts.dashboards.frame import FLEET_UID, HOLDERS_UID, KEPT, frame
 from charts.dashboards.panels import PERCENT, WARN, any_is_bad, bars, listing, number, over_time, row, steps
-from charts.dashboards.programs import agents, operator
+from charts.dashboards.programs import agents, extender, operator
 
 _NODE_LINK = f"/d/{FLEET_UID}?{KEPT}&var-node=${{__value.text}}"
 _HOLDERS_LINK = f"/d/{HOLDERS_UID}?{KEPT}&var-node=${{__value.text}}"
@@ -18,9 +18,9 @@ def fleet() -> dashboard.Dashboard:
     board = frame(
         FLEET_UID,
         "nodedevice / Fleet",
-        "Devices of all nodes: how many there are, work, are held and can be had; and whether operator and agents keep up.",
+        "Devices of all nodes: how many there are, work, are held and can be had; and whether the programs keep up.",
     )
-    for add in (_now, _devices, _trouble, operator, agents):
+    for add in (_now, _devices, _trouble, operator, agents, extender):
         add(board)
     return board
 

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import dashboard
 
 from charts.dashboards import queries as q
-from charts.dashboards.panels import BYTES, PER_SECOND, SECONDS, over_time, row, steps
+from charts.dashboards.panels import BYTES, COUNT, PER_SECOND, SECONDS, over_time, row, steps
 
 
 def operator(board: dashboard.Dashboard) -> None:
@@ -157,3 +157,46 @@ def agents(board: dashboard.Dashboard) -> None:
             unit=BYTES,
         )
     )
+
+
+def extender(board: dashboard.Dashboard) -> None:
+    board.with_row(row("Extender"))
+    for title, description, queries, unit in (
+        (
+            "Active extenders",
+            "One answers the scheduler, the others stand by.",
+            {"active": f"sum(nodedevice_extender_active{{{q.CLUSTER}}})"},
+            COUNT,
+        ),
+        (
+            "Requests of the scheduler",
+            "By verb and how they ended; no_fit: no node had a device with enough parts free.",
+            {"{{verb}} {{outcome}}": q.rate("nodedevice_extender_requests_total", "verb, outcome")},
+            PER_SECOND,
+        ),
+        (
+            "Time of a request",
+            "How long the scheduler waits for an answer, 99 of 100; of bind with the API server's part.",
+            {"{{verb}}": q.quantile(0.99, "nodedevice_extender_request_seconds", "verb, ")},
+            SECONDS,
+        ),
+        (
+            "Binds that found their parts taken",
+            "By another pod since filter, or by a device that broke; the pod is tried again.",
+            {"conflicts": f"sum(increase(nodedevice_extender_bind_conflicts_total{{{q.CLUSTER}}}[$__range]))"},
+            COUNT,
+        ),
+        (
+            "Promised parts",
+            "Of pods that are bound, or about to be, and that no NodeDevice lists yet.",
+            {"{{resource}}": f"sum by (resource) (nodedevice_extender_promised_parts{{{q.CLUSTER}}})"},
+            COUNT,
+        ),
+        (
+            "Binds not seen yet",
+            "Sent, and not yet in a watch; more than a few for a minute: their outcome is not known.",
+            {"unseen": f"sum(nodedevice_extender_unseen_binds{{{q.CLUSTER}}})"},
+            COUNT,
+        ),
+    ):
+        board.with_panel(over_time(title, description, queries, unit=unit, width=8))

@@ -174,4 +174,49 @@ CASES = (
         "The agent of node-a kept its checkpoint aside",
         labels={"node": "node-a"},
     ),
+    Case(
+        "NodeDeviceExtenderNotActive",
+        # one stands by, and the other is not active either for a while
+        {
+            'nodedevice_extender_active{instance="a"}': "0x20",
+            'nodedevice_extender_active{instance="b"}': "1x2 0x10 1x8",
+        },
+        (6, 9, 15),
+        "Pods that request resources with parts stay Pending",
+        severity="critical",
+    ),
+    Case(
+        "NodeDeviceExtenderNotActive",
+        # all are gone, of one cluster
+        {
+            'nodedevice_extender_active{cluster="west"}': "1x2 _x100",
+            'nodedevice_extender_active{cluster="east"}': "1x100",
+        },
+        (8, 20, 80),
+        "Pods that request resources with parts stay Pending",
+        labels={"cluster": "west"},
+        severity="critical",
+    ),
+    Case(
+        "NodeDeviceExtenderSlow",
+        {
+            'nodedevice_extender_request_seconds_bucket{verb="filter",le="1.0"}': "0+9x20 180x40",
+            'nodedevice_extender_request_seconds_bucket{verb="filter",le="5.0"}': "0+10x20 200x40",
+            'nodedevice_extender_request_seconds_bucket{verb="filter",le="+Inf"}': "0+10x20 200x40",
+            'nodedevice_extender_request_seconds_bucket{verb="bind",le="+Inf"}': "0+10x60",
+        },
+        (8, 15, 45),
+        "One in a hundred requests filter takes longer than a second",
+        labels={"verb": "filter"},
+    ),
+    Case(
+        "NodeDeviceExtenderBindConflicts",
+        {
+            "nodedevice_extender_bind_conflicts_total": "0x3 0+5x4 20x30",
+            'nodedevice_extender_requests_total{verb="bind"}': "0x3 0+10x4 40x30",
+        },
+        (3, 8, 30),
+        "binds in a quarter of an hour, more than a fifth of all",
+        value="20",
+    ),
 )

@@ -1,4 +1,4 @@
-"""Three nodes with real agents, a real operator, and everything going wrong that an alert or a panel shows.
+"""Three nodes with real agents, a real operator, a real extender, and everything going wrong that an alert or a panel shows.
 
 busy      devices held, broken, waited for; a plugin that fails; a resource of somebody else's; a damaged checkpoint
 runtime   devices given through the container runtime; a container that runs without; one that was refused
@@ -27,6 +27,7 @@ from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.integration.agent_process import GPU, AgentNode, condition
 from tests.integration.operator_process import OperatorProcess
+from tests.monitoring.extender import PlayedScheduler, scheduled
 from tests.monitoring.prometheus import Target
 
 FAILING, TAKEN = "example.com/failing", "example.com/taken"
@@ -68,10 +69,12 @@ class Scene:
     containers: FakeRuntime
     connection: PluginConnection
     refused_pod: str
+    scheduler: PlayedScheduler
 
     async def targets(self) -> list[Target]:
         """As the chart's monitors would name them."""
         found = [Target("operator", self.operator.address, {"cluster": "test"})]
+        found.append(Target("extender", self.scheduler.process.address, {"cluster": "test"}))
         for node in (self.busy, self.runtime, self.refused):
             address = await node.agent.address()
             # the agent's own pod, as the monitors add it
@@ -127,9 +130,9 @@ async def staged(control_plane: ControlPlane, namespace: str, folder: Path) -> A
         refused.start_agent()
         elsewhere = await refused.plugin(2)
         await refused.until(lambda seen: condition(seen, "Ready").get("status") == "True")
-        scene = Scene(
-            control_plane, operator, busy, runtime, refused, devices, elsewhere, containers, connection, refused_pod
-        )
+        scheduler = undo.enter_context(scheduled(control_plane, namespace, folder / "x"))
+        nodes_of = (operator, busy, runtime, refused)
+        scene = Scene(control_plane, *nodes_of, devices, elsewhere, containers, connection, refused_pod, scheduler)
         undo.push_async_callback(scene.allow_writes)
         yield scene
 
@@ -147,6 +150,7 @@ async def act(scene: Scene) -> None:
         await scene.devices.set_health("d2", healthy)
         await asyncio.to_thread(_wait_capacity, busy, capacity)
     await _create_refused(scene.connection, scene.refused_pod)
+    await asyncio.to_thread(scene.scheduler.ask)
 
 
 async def _node(control_plane: ControlPlane, namespace: str, folder: Path) -> AgentNode:

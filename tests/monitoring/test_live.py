@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes real agents and a real operator: every panel shows something, every alert fires.
+"""A real Prometheus that scrapes real agents, a real operator and a real extender: every panel shows something, every alert fires.
 
 What is shown of devices is compared with the truth; that alerts resolve is tests/monitoring/test_rules.
 """
@@ -32,6 +32,7 @@ async def test_every_panel_shows_something_and_every_alert_fires(
         with run(tmp_path / "prometheus", await stage.targets(), rules) as prometheus:
             # an increase is counted from the first scrape on
             scraped = "count(nodedevice_agent_info) == 3 and on() count(nodedevice_operator_info) == 1"
+            scraped += " and on() count(nodedevice_extender_info) == 1"
             await asyncio.to_thread(prometheus.until, scraped, "the first scrapes")
             await scene.act(stage)
             await asyncio.to_thread(_verify_variables, prometheus)
@@ -116,6 +117,7 @@ async def _verify_alerts(stage: scene.Scene, prometheus: Prometheus) -> None:
     await _until_silent(prometheus, "NodeDeviceDevicesBroken", "NodeDeviceOperatorCannotWrite")
     await stage.silence()
     await until("NodeDeviceAgentsSilent", "NodeDeviceAgentsSilentTogether", patience_seconds=_SILENT_SECONDS)
+    await asyncio.to_thread(stage.scheduler.lose_lease)
     await asyncio.to_thread(stage.operator.stop)
     await until(*wanted)
 

@@ -111,7 +111,8 @@ class GpuNode(PlayedNode):
         """Publish GPUs with so many parts, all of them available."""
         self.make(MEMORY)
         counts_of = [{"total": n, "healthy": n, "allocated": 0, "available": n} for n in totals]
-        devices = [{"id": f"GPU-{i}", "health": "Healthy", "parts": each} for i, each in enumerate(counts_of)]
+        plain = {"health": "Healthy", "since": agent_objects.SINCE}
+        devices = [{"id": f"GPU-{i}", **plain, "parts": each} for i, each in enumerate(counts_of)]
         parts = {**_RULES, "largestAvailable": max(totals)}
         numbers: dict[str, Any] = dict.fromkeys(("total", "healthy", "available"), sum(totals))
         status = agent_objects.status(devices, parts=parts, runtime=runtime, **numbers)

@@ -35,7 +35,7 @@ class ExtenderMetrics:
         )
         self.seconds = prometheus_client.Histogram(
             "nodedevice_extender_request_seconds",
-            "Time from a whole request to its answer; of bind with the API server's part.",
+            "Time from the head of a request to its answer; of bind with the API server's part.",
             ["verb"],
             buckets=(0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.125, 0.25, 0.5, 1.0, 5.0),
             registry=self.registry,

@@ -1,0 +1,86 @@
+"""The extender in the scene, and kube-scheduler's part: a pod that is bound, binds that come too late, and slow requests."""
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lightkube.resources.coordination_v1 import Lease
+from nodedevice_api import names
+
+from hack.cluster import agent_objects
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod
+from tests.integration.operator_process import delete
+
+_UNITS = 8
+# more than the alert wants
+_CONFLICTS = 15
+_SLOW_SECONDS = 1.2
+
+
+class PlayedScheduler:
+    """What a kube-scheduler asks the extender for a node with one GPU of 8 parts."""
+
+    def __init__(self, control_plane: ControlPlane, namespace: str, process: ExtenderProcess, node: str) -> None:
+        self.process = process
+        self._control_plane = control_plane
+        self._namespace = namespace
+        self._node = node
+        self._large: Any = make_pod(control_plane, namespace, "large", _UNITS + 1)
+
+    def place(self) -> None:
+        """A pod gets its parts, and its agent never shows it."""
+        pod: Any = make_pod(self._control_plane, self._namespace, "placed", _UNITS // 2)
+        wait_until(lambda: bool(self.process.filter(pod, self._node)["NodeNames"]), "the node is known")
+        self.process.call("prioritize", {"Pod": pod.to_dict(), "NodeNames": [self._node]})
+        assert self.process.bind(pod, self._node) == (200, {"Error": ""})
+        # a first one of each, from which others are counted
+        self.process.bind(self._large, self._node)
+
+    def ask(self) -> None:
+        """What is to be counted: binds of a pod without room, and filters that are sent slowly."""
+        for _ in range(_CONFLICTS):
+            self.process.bind(self._large, self._node)
+        body = json.dumps({"Pod": self._large.to_dict(), "NodeNames": [self._node]}).encode()
+        host, _, port = self.process.verbs.partition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        connection.putrequest("POST", "/filter")
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders()
+        time.sleep(_SLOW_SECONDS)
+        connection.send(body)
+        assert connection.getresponse().status == 200
+        connection.close()
+
+    def lose_lease(self) -> None:
+        """Somebody else holds it from now on."""
+        spec = {
+            "holderIdentity": "somebody-else",
+            "leaseDurationSeconds": 3600,
+            "renewTime": agent_objects.now_text(),
+        }
+        self._control_plane.client.patch(Lease, names.EXTENDER_LEASE, {"spec": spec}, namespace=SYSTEM_NAMESPACE)
+
+
+@contextmanager
+def scheduled(control_plane: ControlPlane, namespace: str, folder: Path) -> Iterator[PlayedScheduler]:
+    """An active extender that has been asked once."""
+    process = ExtenderProcess(control_plane, folder)
+    try:
+        with GpuNode(control_plane) as node:
+            node.settle_parts(_UNITS)
+            process.launch()
+            process.wait_active()
+            scheduler = PlayedScheduler(control_plane, namespace, process, node.name)
+            scheduler.place()
+            yield scheduler
+            node.remove_parts()
+    finally:
+        process.close()
+        delete(control_plane.client, Lease, names.EXTENDER_LEASE, SYSTEM_NAMESPACE)

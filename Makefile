@@ -147,8 +147,9 @@ images: ## Build the images of agent and operator with docker, podman or buildah
 	  $$builder build --quiet $(if $(BASE),--build-arg BASE=$(BASE)) -f $$program/Dockerfile -t $$name . ; done
 
 .PHONY: bench
-bench: setup ## Measure the budgets; prints a table, writes build/bench.json
+bench: setup ## Measure the budgets, those of the extender too; prints tables, writes build/bench.json
 	$(BIN)/python -m hack.bench
+	$(BIN)/python -m hack.bench.extender.bench
 
 .PHONY: bench-operator
 bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-operator.json, plots (BENCH_NODES, BENCH_SECONDS)
@@ -157,6 +158,10 @@ bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-
 .PHONY: scheduling
 scheduling: setup ## 10,000 pods with parts on 20 nodes, with and without the extender: nothing twice, none waits, how full; build/scheduling.json (SCHEDULING_PODS)
 	@$(BIN)/python -m hack.scheduling
+
+.PHONY: bench-extender
+bench-extender: setup ## The extender at 500 and 5,000 nodes of 20 pods: table, build/bench-extender.json (BENCH_NODES)
+	$(BIN)/python -m hack.bench.extender.bench
 
 .PHONY: bench-plugins
 bench-plugins: setup ## 255 plugins of 1,000 devices end at once: table, build/bench-plugins.json (BENCH_PLUGINS, BENCH_DEVICES)

@@ -87,7 +87,8 @@ class Informer:
         async for page in self._cluster.pages(self._kind):
             version, undecoded = page.version, undecoded | page.undecoded
             for record in page.records:
-                listed.put(record)
+                # what has not changed is not held twice meanwhile
+                listed.put(self._store.shared(record))
         self._cache.listed(version, known)
         if self._restores != self._cache.restores:
             log.warning(

@@ -96,6 +96,12 @@ class Store(Generic[K, R]):
         """All records as of now."""
         return list(self.by_key.values())
 
+    def shared(self, record: R) -> R:
+        """The record that is held, where it is the same version of the same object; otherwise that one."""
+        held = self.by_key.get(record.key)
+        is_same = held is not None and held.resource_version == record.resource_version and held == record
+        return held if held is not None and is_same else record
+
     def of_node(self, node: str) -> list[R]:
         """Records about that node."""
         return [self.by_key[key] for key in self._by_node.get(node, ())]

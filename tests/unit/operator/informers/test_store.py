@@ -64,6 +64,14 @@ def test_a_list_that_brings_nothing_new_changes_no_node() -> None:
     assert store.replace([at(5)], 20) == frozenset()
 
 
+def test_what_a_list_repeats_is_the_record_that_is_held() -> None:
+    held = at(5)
+    store = store_with(held)
+    assert store.shared(at(5)) is held
+    for other in (at(6), at(5, uid="its-successor"), at(5, available=3)):
+        assert store.shared(other) is other
+
+
 def test_a_list_of_a_restored_server_replaces_what_is_newer() -> None:
     def on(node: str, version: int, available: int = 1) -> NodeDeviceRecord:
         return at(version, node=node, uid=f"uid-{node}", available=available)

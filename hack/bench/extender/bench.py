@@ -1,0 +1,45 @@
+"""`make bench-extender`: the extender beside fleets, as a table and build/bench-extender.json.
+
+BENCH_NODES: the sizes, such as 500,5000. What is measured how is in docs/performance.md.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from hack.bench.extender import throughput
+from hack.bench.extender.run import measure
+from hack.bench.results import Result, publish
+
+_OUT = Path(__file__).parents[3] / "build" / "bench-extender.json"
+_SIZES = "500,5000"
+
+
+def _progress(line: str) -> None:
+    print(f"  {line}", file=sys.stderr, flush=True)
+
+
+async def _all(sizes: list[int], folder: Path) -> dict[str, Result]:
+    results = await throughput.measure(folder, _progress)
+    for nodes in sizes:
+        results |= await measure(nodes, folder, _progress)
+    return results
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sizes = [int(size) for size in (os.environ.get("BENCH_NODES") or _SIZES).split(",")]
+    folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-extender-"))
+    try:
+        publish(asyncio.run(_all(sizes, folder)), _OUT)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

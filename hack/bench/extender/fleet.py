@@ -1,0 +1,74 @@
+"""Nodes of 8 GPUs with 80 units and 20 bound pods each that hold parts, as the API has them; no agents run."""
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+from nodedevice_api import names
+from nodedevice_operator.objects.meta import PartialObject
+
+from hack.bench.operator.api import Api
+from hack.cluster import agent_objects
+from hack.scheduling.node_model import CONTAINER, RESOURCE, UNITS, BoundPod, NodeModel
+
+NAMESPACE: Final = "default"
+PODS: Final = 20
+# nine nodes of ten have no GPU with room for BIG; one of ten has a free one
+SMALL: Final = 40
+BIG: Final = 60
+_ROOMY: Final = 10
+_UNITS: Final = 26
+_PODS_PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_DEVICES_PATH: Final = f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}"
+_MANAGER: Final = "bench"
+
+
+def node_names(count: int) -> list[str]:
+    return [f"node-{number:05d}" for number in range(count)]
+
+
+def has_room(number: int) -> bool:
+    """Whether BIG fits on the node of that number."""
+    return number % _ROOMY == 0
+
+
+def pod(name: str, units: int, *, node: str = "", scheduler: str = "nobody") -> dict[str, Any]:
+    """The body of a pod that needs so many units. node: that it is bound to."""
+    container = {"name": CONTAINER, "image": "none", "resources": {"limits": {RESOURCE: str(units)}}}
+    spec = {"schedulerName": scheduler, "containers": [container], "terminationGracePeriodSeconds": 0}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": spec | ({"nodeName": node} if node else {}),
+    }
+
+
+async def create_pod(api: Api, body: dict[str, Any]) -> str:
+    """Its uid."""
+    made = await api.post(_PODS_PATH, body, _MANAGER)
+    return msgspec.json.decode(made, type=PartialObject).metadata.uid
+
+
+async def make(api: Api, count: int) -> None:
+    """So many nodes' NodeDevices and pods. There is a Node for none: the extender reads none."""
+    await asyncio.gather(*(_make_node(api, number, name) for number, name in enumerate(node_names(count))))
+
+
+async def publish(api: Api, model: NodeModel) -> None:
+    """What the agent of that node reports."""
+    body = model.status()
+    await api.apply(f"{_DEVICES_PATH}/{body['metadata']['name']}/status", body, names.AGENT_FIELD_MANAGER)
+
+
+async def _make_node(api: Api, number: int, node: str) -> None:
+    model = NodeModel(node)
+    sizes = [_UNITS] * PODS
+    if not has_room(number):
+        sizes[0] = UNITS
+    for place, units in enumerate(sizes):
+        name = f"{node}-{place}"
+        uid = await create_pod(api, pod(name, units, node=node))
+        model.bound(BoundPod(NAMESPACE, name, uid, units, None))
+    await api.post(_DEVICES_PATH, agent_objects.node_device(node, RESOURCE, None), names.AGENT_FIELD_MANAGER)
+    await publish(api, model)

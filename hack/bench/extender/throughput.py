@@ -1,0 +1,81 @@
+"""Pods a second of the same kube-scheduler with and without the extender: pods that all wait already when it starts."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from nodedevice_operator.objects.bound_pod import BoundPodSchema
+
+from hack.bench.extender import fleet
+from hack.bench.operator.api import Api
+from hack.bench.results import PER_SECOND, Result, judged
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.scheduling.cluster import ALONE, EXTENDED, extenders, gpu_cluster, scheduler_alone, scheduler_with
+from hack.scheduling.node_model import NodeModel
+
+_NODES: Final = 200
+_PODS: Final = 2000
+_UNITS: Final = 20
+_PODS_PATH: Final = f"/api/v1/namespaces/{fleet.NAMESPACE}/pods"
+# the first and the last of them are bound while the scheduler begins and ends
+_EDGE: Final = _PODS // 20
+_MOST_SECONDS: Final = 300.0
+
+Progress = Callable[[str], None]
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: BoundPodSchema
+
+
+async def measure(folder: Path, progress: Progress) -> dict[str, Result]:
+    """Both rates, and how much of the one the other is."""
+    with gpu_cluster(folder / "throughput", _NODES, progress) as (control_plane, nodes):
+        async with Api(control_plane.admin_kubeconfig) as api:
+            for node in nodes:
+                await fleet.publish(api, NodeModel(node))
+            progress(f"{_PODS} pods without the extender")
+            alone = await _rate(api, ALONE, _alone(control_plane, folder))
+            progress(f"{_PODS} pods with the extender")
+            with extenders(control_plane, folder, 1) as found:
+                extended = await _rate(api, EXTENDED, scheduler_with(control_plane, folder, found))
+    ratio = round(alone / extended, 3)
+    return {
+        "pods_with_extender": judged(extended, extended, PER_SECOND, 100, _PODS),
+        "pods_without_extender": judged(alone, alone, PER_SECOND, 100, _PODS),
+        "without_over_with": Result(ratio, ratio, "ratio", alone / 100, ratio <= alone / 100, 1),
+    }
+
+
+@asynccontextmanager
+async def _alone(control_plane: ControlPlane, folder: Path) -> AsyncIterator[str]:
+    with scheduler_alone(control_plane, folder) as name:
+        yield name
+
+
+async def _rate(api: Api, scheduler: str, started: AbstractAsyncContextManager[str]) -> float:
+    """Pods bound a second, as a watch shows them. The pods are deleted."""
+    names = [f"{scheduler}-{number}" for number in range(_PODS)]
+    bodies = (fleet.pod(name, _UNITS, scheduler=scheduler) for name in names)
+    await asyncio.gather(*(fleet.create_pod(api, body) for body in bodies))
+    times = asyncio.create_task(_bind_times(api, frozenset(names)))
+    async with started:
+        bound = (await asyncio.wait_for(times, _MOST_SECONDS))[_EDGE:-_EDGE]
+    await asyncio.gather(*(api.delete(f"{_PODS_PATH}/{name}") for name in names))
+    return (len(bound) - 1) / (bound[-1] - bound[0])
+
+
+async def _bind_times(api: Api, wanted: frozenset[str]) -> list[float]:
+    times: dict[str, float] = {}
+    async for event in api.watch(_PODS_PATH, _Event, {}):
+        pod = event.object
+        if pod.metadata.name in wanted and pod.spec.node_name and pod.metadata.name not in times:
+            times[pod.metadata.name] = time.monotonic()
+            if len(times) == len(wanted):
+                break
+    return list(times.values())

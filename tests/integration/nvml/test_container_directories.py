@@ -17,7 +17,7 @@ from tests.integration.nvml.gpu_node import plugins
 UNITS = "aliyun.com/gpu-mem"
 PER_GPU = 15
 LIBRARY = "/usr/local/vgpu/libvgpu.so"
-RULES = [{"memory": {"limits": {"library": LIBRARY}}}]
+RULES: list[dict[str, dict[str, object]]] = [{"memory": {"limits": {"library": LIBRARY}}}]
 Serve = Callable[[], AbstractAsyncContextManager[None]]
 
 
@@ -162,3 +162,15 @@ async def test_a_pod_that_ends_while_the_plugin_is_away(
     await directories(host, one, other)
     async with serve():
         await directories(host, other)
+
+
+@pytest.mark.usefixtures("host")
+async def test_the_nodedevice_shows_the_percent_that_each_unit_is_limited_to(
+    agent_node: AgentNode, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By it the scheduler extender counts what a GPU's multiprocessors have left."""
+    monkeypatch.setitem(RULES[0]["memory"], "limits", {"library": LIBRARY, "smPercent": 7})
+    agent_node.start_agent()
+    async with serve():
+        await available(agent_node, 2 * PER_GPU)
+        assert agent_node.status(UNITS)["parts"]["smPercent"] == 7

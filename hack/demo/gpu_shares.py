@@ -115,7 +115,7 @@ class _Story:
         before[gpu] += _EIGHT[_ENDS]
         began = time.monotonic()
         self._node.end_pod(_ENDS)
-        show_progress("nothing tells it that a device has room: it may take 40 s")
+        show_progress("nothing tells it when a device has room: it tries again after some seconds")
         self._stack.wait_for("the large pod holds units", lambda: _LARGE in self._node.holders())
         print(f"  it has its units {time.monotonic() - began:.1f} s after kubectl delete began")
         self._print_choice(_LARGE, _LARGE_UNITS, before)

@@ -1,6 +1,6 @@
 """`make bench-extender`: the extender beside fleets, as a table and build/bench-extender.json.
 
-BENCH_NODES: the sizes, such as 500,5000. What is measured how is in docs/performance.md.
+BENCH_NODES: the sizes, such as 500,5000. BENCH_PODS: bound pods a node, 20. What is measured how is in docs/performance.md.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from hack.bench.extender import throughput
+from hack.bench.extender.fleet import PODS
 from hack.bench.extender.run import measure
 from hack.bench.results import Result, publish
 
@@ -23,19 +24,20 @@ def _progress(line: str) -> None:
     print(f"  {line}", file=sys.stderr, flush=True)
 
 
-async def _all(sizes: list[int], folder: Path) -> dict[str, Result]:
+async def _all(sizes: list[int], pods: int, folder: Path) -> dict[str, Result]:
     results = await throughput.measure(folder, _progress)
     for nodes in sizes:
-        results |= await measure(nodes, folder, _progress)
+        results |= await measure(nodes, folder, _progress, pods)
     return results
 
 
 def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sizes = [int(size) for size in (os.environ.get("BENCH_NODES") or _SIZES).split(",")]
+    pods = int(os.environ.get("BENCH_PODS") or PODS)
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-extender-"))
     try:
-        publish(asyncio.run(_all(sizes, folder)), _OUT)
+        publish(asyncio.run(_all(sizes, pods, folder)), _OUT)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0

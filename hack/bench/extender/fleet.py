@@ -1,6 +1,7 @@
 """Nodes of 8 GPUs with 80 units and 20 bound pods each that hold parts, as the API has them; no agents run."""
 
 import asyncio
+import uuid
 from typing import Any, Final
 
 import msgspec
@@ -50,9 +51,12 @@ async def create_pod(api: Api, body: dict[str, Any]) -> str:
     return msgspec.json.decode(made, type=PartialObject).metadata.uid
 
 
-async def make(api: Api, count: int) -> None:
-    """So many nodes' NodeDevices and pods. There is a Node for none: the extender reads none."""
-    await asyncio.gather(*(_make_node(api, number, name) for number, name in enumerate(node_names(count))))
+async def make(api: Api, count: int, pods: int = PODS) -> None:
+    """So many nodes' NodeDevices and pods. There is a Node for none: the extender reads none.
+
+    pods: of those of a node, so many are in the API too; agents report all of them.
+    """
+    await asyncio.gather(*(_make_node(api, number, name, pods) for number, name in enumerate(node_names(count))))
 
 
 async def publish(api: Api, model: NodeModel) -> None:
@@ -61,14 +65,14 @@ async def publish(api: Api, model: NodeModel) -> None:
     await api.apply(f"{_DEVICES_PATH}/{body['metadata']['name']}/status", body, names.AGENT_FIELD_MANAGER)
 
 
-async def _make_node(api: Api, number: int, node: str) -> None:
+async def _make_node(api: Api, number: int, node: str, pods: int) -> None:
     model = NodeModel(node)
     sizes = [_UNITS] * PODS
     if not has_room(number):
         sizes[0] = UNITS
     for place, units in enumerate(sizes):
         name = f"{node}-{place}"
-        uid = await create_pod(api, pod(name, units, node=node))
+        uid = await create_pod(api, pod(name, units, node=node)) if place < pods else str(uuid.uuid4())
         model.bound(BoundPod(NAMESPACE, name, uid, units, None))
     await api.post(_DEVICES_PATH, agent_objects.node_device(node, RESOURCE, None), names.AGENT_FIELD_MANAGER)
     await publish(api, model)

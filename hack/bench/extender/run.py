@@ -46,29 +46,30 @@ class _Site:
         return self.extender.process.pid
 
 
-async def measure(nodes: int, folder: Path, progress: Progress) -> dict[str, Result]:
-    """All of it with so many nodes."""
+async def measure(nodes: int, folder: Path, progress: Progress, pods: int = fleet.PODS) -> dict[str, Result]:
+    """All of it with so many nodes. pods: bound ones a node."""
     with ControlPlane.start(folder / f"cluster-{nodes}", lambda _: None) as control_plane, reserved_ports(2) as ports:
         install_chart(control_plane, {"scheduler": {"enabled": True, "managedResources": [RESOURCE]}})
         control_plane.stop_controllers()
         async with Api(control_plane.admin_kubeconfig, _IN_FLIGHT) as api:
-            progress(f"{nodes} nodes: making {nodes * fleet.PODS} pods")
-            await fleet.make(api, nodes)
+            progress(f"{nodes} nodes: making {nodes * pods} pods")
+            await fleet.make(api, nodes, pods)
             extender = extender_program(control_plane, folder / f"x{nodes}", *ports)
             try:
                 progress(f"{nodes} nodes: starting the extender")
                 extender.start()
                 port = Port(f"127.0.0.1:{ports[1]}")
                 site = _Site(fleet.node_names(nodes), api, extender, port)
-                return await _measured(site, control_plane, progress)
+                return await _measured(site, control_plane, progress, pods)
             finally:
                 extender.process.kill()
 
 
-async def _measured(site: _Site, control_plane: ControlPlane, progress: Progress) -> dict[str, Result]:
+async def _measured(site: _Site, control_plane: ControlPlane, progress: Progress, pods: int) -> dict[str, Result]:
     nodes = len(site.nodes)
+    size = f"{nodes}x{pods}"
     await asyncio.sleep(_CALM_SECONDS)
-    found = {f"extender_rss_started_{nodes}": _memory(site)}
+    found = {f"extender_rss_started_{size}": _memory(site)}
     progress(f"{nodes} nodes: filter")
     found |= await _filters(site)
     progress(f"{nodes} nodes: bind")
@@ -76,7 +77,7 @@ async def _measured(site: _Site, control_plane: ControlPlane, progress: Progress
     progress(f"{nodes} nodes: the API server ends and comes again")
     site.port.close()
     await asyncio.to_thread(_interrupt, control_plane, site)
-    return found | {f"extender_rss_listed_again_{nodes}": _memory(site)}
+    return found | {f"extender_rss_listed_again_{size}": _memory(site)}
 
 
 def _memory(site: _Site) -> Result:

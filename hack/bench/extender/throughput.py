@@ -34,7 +34,7 @@ class _Event(msgspec.Struct):
 
 
 async def measure(folder: Path, progress: Progress) -> dict[str, Result]:
-    """Both rates, and how much of the one the other is."""
+    """Both rates."""
     with gpu_cluster(folder / "throughput", _NODES, progress) as (control_plane, nodes):
         async with Api(control_plane.admin_kubeconfig) as api:
             for node in nodes:
@@ -44,11 +44,11 @@ async def measure(folder: Path, progress: Progress) -> dict[str, Result]:
             progress(f"{_PODS} pods with the extender")
             with extenders(control_plane, folder, 1) as found:
                 extended = await _rate(api, EXTENDED, scheduler_with(control_plane, folder, found))
-    ratio = round(alone / extended, 3)
+    progress(f"with the extender {extended / alone:.2f} times the rate without it")
     return {
         "pods_with_extender": judged(extended, extended, PER_SECOND, 100, _PODS),
-        "pods_without_extender": judged(alone, alone, PER_SECOND, 100, _PODS),
-        "without_over_with": Result(ratio, ratio, "ratio", alone / 100, ratio <= alone / 100, 1),
+        # no goal: what the other is compared to
+        "pods_without_extender": judged(alone, alone, PER_SECOND, 0, _PODS),
     }
 
 

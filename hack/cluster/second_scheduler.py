@@ -52,7 +52,8 @@ def _entry(extender: Extender) -> dict[str, Any]:
     return {
         "urlPrefix": extender.url,
         **{f"{verb}Verb": verb for verb in _VERBS},
-        "weight": 1,
+        # of the chart's values, too
+        "weight": 10,
         "nodeCacheCapable": True,
         "httpTimeout": f"{extender.timeout_seconds:g}s",
         "managedResources": [{"name": name, "ignoredByScheduler": False} for name in extender.resources],

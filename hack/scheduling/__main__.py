@@ -57,11 +57,11 @@ def main() -> int:
 
 def _report(outcomes: dict[str, Outcome], times: int, full: Filled) -> int:
     table = Table(title=f"{_NODES} nodes of 8 GPUs with 80 units")
-    for column in ("run", "pods bound", "waited on their node", "units twice", "choices refused", "pods/s"):
+    for column in ("run", "pods bound", "full", "waited on their node", "units twice", "choices refused", "pods/s"):
         table.add_column(column, justify="left" if column == "run" else "right")
     for name, of in outcomes.items():
-        counts = (of.pods, of.waits, of.twice, of.refused)
-        table.add_row(name, *(f"{count:,}" for count in counts), f"{of.pods / of.seconds:.0f}")
+        counts = (f"{count:,}" for count in (of.waits, of.twice, of.refused))
+        table.add_row(name, f"{of.pods:,}", f"{of.fill:.0%}", *counts, f"{of.pods / of.seconds:.0f}")
     Console(width=110).print(table)
     share = full.outcome.units / full.first_fit
     print(f"extenders were killed or paused {times} times")
@@ -71,7 +71,9 @@ def _report(outcomes: dict[str, Outcome], times: int, full: Filled) -> int:
     found = {"runs": {name: asdict(of) for name, of in outcomes.items()}, "disturbed": times, "filled": asdict(full)}
     _OUT.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
     extended = [of for name, of in outcomes.items() if not name.startswith("without")] + [full.outcome]
-    is_right = all(of.waits == of.twice == of.refused == 0 for of in extended) and share >= _ENOUGH
+    is_right = (
+        all(of.waits == of.twice == of.refused == 0 and of.chosen == of.pods for of in extended) and share >= _ENOUGH
+    )
     print("as it should be" if is_right else "NOT as it should be")
     return 0 if is_right else 1
 

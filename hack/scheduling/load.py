@@ -20,8 +20,7 @@ NAMESPACE: Final = "default"
 _PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _DEVICES: Final = f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}"
 # pods that there are, in units, of what the nodes have
-_FILL: Final = 0.95
-_LIFE_SECONDS: Final = (0.5, 3.0)
+_FILL: Final = 1.0
 # what an agent takes from a pod's change to its status
 _AGENT_SECONDS: Final = 0.1
 _QUIET_SECONDS: Final = 15.0
@@ -29,11 +28,14 @@ _QUIET_SECONDS: Final = 15.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """pods: that were bound. waits: of these, on nodes where no GPU had room. twice: binds by which a GPU had more units assigned
-    than it has. refused: assignments that an agent could not follow. units: that pods held at the end.
+    """pods: that were bound. chosen: of these, with an assignment. fill: of all units, those that pods held, on average whenever one
+    was bound. waits: pods on nodes where no GPU had room. twice: binds by which a GPU had more units assigned than it has. refused:
+    assignments that an agent could not follow. units: that pods held at the end.
     """
 
     pods: int
+    chosen: int
+    fill: float
     waits: int
     twice: int
     refused: int
@@ -58,13 +60,12 @@ class Load:
         self._tasks = AsyncExitStack()
         self._run = f"{scheduler}-{seed}"
         self._began = time.monotonic()
-        # units of each pod that is not deleted; the node of each that is bound
+        # units of each pod that no delete was sent for; the node of each that is bound
         self._units: dict[str, int] = {}
         self._on: dict[str, tuple[str, BoundPod]] = {}
         self._assigned: Counter[str] = Counter()
-        self._bound = self._twice = self._made = 0
+        self._bound = self._chosen = self._twice = self._made = self._filled = 0
         self._changed = asyncio.Condition()
-        self._lives = True
 
     async def __aenter__(self) -> Self:
         for work in (self._watch(), *(self._agent(node) for node in self._models)):
@@ -82,19 +83,19 @@ class Load:
         return self._bound
 
     async def come_and_go(self, count: int) -> Outcome:
-        """So many pods of 1 to 80 units; each ends some time after it is bound."""
+        """So many pods of 1 to 80 units. The nodes are full: for each that has no room one that is bound ends, any of them."""
         room = _FILL * len(self._models) * GPUS * UNITS
         for _ in range(count):
-            async with self._changed:
-                await self._changed.wait_for(lambda: sum(self._units.values()) < room)
-            await self._create(self._random.randint(1, UNITS))
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._units)
+            units = self._random.randint(1, UNITS)
+            while sum(self._units.values()) + units > room:
+                await self._end_one()
+            await self._create(units)
+        while self._units:
+            await self._end_one()
         return self._outcome()
 
     async def stay(self, sizes: Sequence[int]) -> Outcome:
         """Pods that do not end; until none has been bound for a while. They are deleted then."""
-        self._lives = False
         for size in sizes:
             await self._create(size)
         before = -1
@@ -102,16 +103,17 @@ class Load:
             before = self._bound
             await asyncio.sleep(_QUIET_SECONDS)
         found = self._outcome()
-        await asyncio.gather(*(self._delete(name) for name in list(self._units)))
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._units)
+        await asyncio.gather(*(self._api.delete(f"{_PODS}/{name}") for name in self._units))
         return found
 
     def _outcome(self) -> Outcome:
         models = self._models.values()
         waits, refused = sum(model.waits for model in models), sum(model.refused for model in models)
         seconds = time.monotonic() - self._began
-        return Outcome(self._bound, waits, self._twice, refused, sum(model.units for model in models), seconds)
+        fill = self._filled / max(1, self._bound) / (len(models) * GPUS * UNITS)
+        return Outcome(
+            self._bound, self._chosen, fill, waits, self._twice, refused, sum(model.units for model in models), seconds
+        )
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 
@@ -125,41 +127,41 @@ class Load:
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         await self._api.post(_PODS, body, "load")
 
-    async def _delete(self, name: str, after_seconds: float = 0.0) -> None:
-        await asyncio.sleep(after_seconds)
+    async def _end_one(self) -> None:
+        """Any that is bound, as soon as there is one."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._on.keys() & self._units.keys())
+        name = self._random.choice(sorted(self._on.keys() & self._units.keys()))
+        del self._units[name]
         await self._api.delete(f"{_PODS}/{name}")
 
     async def _watch(self) -> None:
         """What the API shows of these pods, in its order."""
-        ends: set[asyncio.Task[None]] = set()
         async for event in self._api.watch(_PODS, _Event, {}):
             name, pod = event.object.metadata.name, event.object
-            if name not in self._units:
+            if not name.startswith(f"{self._run}-"):
                 continue
             if event.type == "DELETED":
-                await self._gone(name)
+                self._gone(name)
             elif pod.spec.node_name and name not in self._on:
-                self._show(pod)
-                if self._lives:
-                    end = asyncio.create_task(self._delete(name, self._random.uniform(*_LIFE_SECONDS)))
-                    ends.add(end)
-                    end.add_done_callback(ends.discard)
+                await self._show(pod)
 
-    def _show(self, pod: BoundPodSchema) -> None:
+    async def _show(self, pod: BoundPodSchema) -> None:
         meta, node = pod.metadata, pod.spec.node_name
         annotation = (meta.annotations or {}).get(names.ASSIGNED_PARTS_ANNOTATION)
         bound = BoundPod(meta.namespace, meta.name, meta.uid, self._units[meta.name], annotation)
         self._on[meta.name] = node, bound
         self._bound += 1
+        self._filled += sum(model.units for model in self._models.values())
         if (gpu := bound.gpu()) is not None:
+            self._chosen += 1
             self._assigned[gpu] += bound.units
             self._twice += self._assigned[gpu] > UNITS
         self._queues[node].put_nowait(bound)
-
-    async def _gone(self, name: str) -> None:
         async with self._changed:
-            del self._units[name]
             self._changed.notify_all()
+
+    def _gone(self, name: str) -> None:
         node, pod = self._on.pop(name, ("", None))
         if pod is not None:
             if (gpu := pod.gpu()) is not None:

@@ -28,7 +28,7 @@ _QUIET_SECONDS: Final = 15.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """pods: that were bound. chosen: of these, with an assignment. fill: of all units, those that pods held, on average whenever one
+    """pods: that were bound. chosen: of these, with an assignment. fill: of all units, those that pods held, on average when one
     was bound. waits: pods on nodes where no GPU had room. twice: binds by which a GPU had more units assigned than it has. refused:
     assignments that an agent could not follow. units: that pods held at the end.
     """

@@ -76,10 +76,14 @@ class Binder:
         """Decide, for ever, the binds that no watch has shown in time."""
         while True:
             await asyncio.sleep(_RESOLVE_SECONDS)
-            now = self._clock()
-            for unseen in [each for each in self._unseen.values() if each.due <= now]:
-                if unseen.pod.uid not in self._under_way:
-                    await self._resolve(unseen.pod, is_decided=True)
+            await self.resolve_due()
+
+    async def resolve_due(self) -> None:
+        """Decide the binds that no watch has shown in time."""
+        now = self._clock()
+        for unseen in [each for each in self._unseen.values() if each.due <= now]:
+            if unseen.pod.uid not in self._under_way:
+                await self._resolve(unseen.pod, is_decided=True)
 
     async def _bind(self, pod: BindRequest) -> str:
         try:

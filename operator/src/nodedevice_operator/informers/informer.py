@@ -82,23 +82,30 @@ class Informer:
         known = self._cache.newest
         # with the bounds of a store, not all of it at once
         listed = self._store.empty()
+        # what has not changed is not held twice meanwhile
+        unchanged = set[str]()
         undecoded: frozenset[Any] = frozenset()
         version = 0
         async for page in self._cluster.pages(self._kind):
             version, undecoded = page.version, undecoded | page.undecoded
             for record in page.records:
-                # what has not changed is not held twice meanwhile
-                listed.put(self._store.shared(record))
+                held = self._store.same(record)
+                if held is None:
+                    listed.put(record)
+                else:
+                    unchanged.add(held.uid)
         self._cache.listed(version, known)
         if self._restores != self._cache.restores:
             log.warning(
                 "API server was restored from a backup; replacing all that was known", extra={"kind": self._kind.name}
             )
+            for record in self._store.of_uids(unchanged):
+                listed.put(record)
             self._store.expire()
             self._restores = self._cache.restores
         self._is_doubtful = False
-        changed = self._store.replace(listed.values(), version, undecoded)
-        fields = {"kind": self._kind.name, "objects": len(listed.by_key), "changed_nodes": len(changed)}
+        changed = self._store.replace(listed.by_key.values(), version, undecoded, unchanged)
+        fields = {"kind": self._kind.name, "objects": len(self._store.by_key), "changed_nodes": len(changed)}
         log.info("list is complete", extra=fields)
         if self._cache.is_complete:
             self._cache.synced.set()

@@ -6,7 +6,7 @@ may be concluded from what is absent. An object that exists and cannot be decode
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -96,11 +96,15 @@ class Store(Generic[K, R]):
         """All records as of now."""
         return list(self.by_key.values())
 
-    def shared(self, record: R) -> R:
-        """The record that is held, where it is the same version of the same object; otherwise that one."""
+    def same(self, record: R) -> R | None:
+        """The record that is held, where it is the same version of the same object."""
         held = self.by_key.get(record.key)
         is_same = held is not None and held.resource_version == record.resource_version and held == record
-        return held if held is not None and is_same else record
+        return held if is_same else None
+
+    def of_uids(self, uids: Container[str]) -> list[R]:
+        """Records of objects of these."""
+        return [record for record in self.by_key.values() if record.uid in uids]
 
     def of_node(self, node: str) -> list[R]:
         """Records about that node."""
@@ -160,12 +164,16 @@ class Store(Generic[K, R]):
         return True
 
     def replace(
-        self, listed: Iterable[R], resource_version: int, undecoded: Collection[K | None] = ()
+        self,
+        listed: Iterable[R],
+        resource_version: int,
+        undecoded: Collection[K | None] = (),
+        unchanged: Container[str] = (),
     ) -> frozenset[str]:
         """Store a whole list, as of that version; the nodes about which anything changed.
 
         What the list lacks is gone, unless it is newer than the list. undecoded: keys of objects in it that cannot be decoded; with
-        None among them it may be any, and then nothing is gone.
+        None among them it may be any, and then nothing is gone. unchanged: UIDs of objects in it that are held in that version.
         """
         named = {key for key in undecoded if key is not None}
         is_all_named = len(named) == len(undecoded)
@@ -173,15 +181,23 @@ class Store(Generic[K, R]):
         # what could not be decoded and can be now: reconciles have waited for it, whether it differs or not
         changed = {self.by_key[key].node for key in self._invalid - invalid if key in self.by_key}
         self._invalid = invalid
-        keys: set[Hashable] = {*named}
+        # not keys, which would be as many new objects: there are a hundred thousand pods
+        uids = set[str]()
         for record in listed:
-            keys.add(record.key)
+            uids.add(record.uid)
             if self.put(record):
                 changed.add(record.node)
-        for key, held in list(self.by_key.items()):
-            if is_all_named and key not in keys and held.resource_version < resource_version:
-                self.remove(key, held.uid)
-                changed.add(held.node)
+        gone = [
+            (key, held)
+            for key, held in (self.by_key.items() if is_all_named else ())
+            if key not in named
+            and held.uid not in uids
+            and held.uid not in unchanged
+            and held.resource_version < resource_version
+        ]
+        for key, held in gone:
+            self.remove(key, held.uid)
+            changed.add(held.node)
         self.is_complete = True
         return frozenset(changed)
 

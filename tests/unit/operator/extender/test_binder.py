@@ -102,15 +102,23 @@ class Bench:
         return self.metrics.registry.get_sample_value("nodedevice_extender_unseen_binds")
 
     async def resolve(self) -> None:
-        """Let its work look at what is due."""
-        async with running(self.binder.work()):
-            await asyncio.sleep(0.02)
+        await self.binder.resolve_due()
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr(binder_module, "_RESOLVE_SECONDS", 0.001)
+def bench() -> Bench:
     return Bench()
+
+
+async def test_its_work_resolves_what_is_due(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binder_module, "_RESOLVE_SECONDS", 0.001)
+    bench.api.pod = None
+    assert await bench.binder.bind(POD) == ""
+    bench.clock.now += UNSEEN_SECONDS
+    async with running(bench.binder.work()), asyncio.timeout(30):
+        while bench.unseen:
+            await asyncio.sleep(0.001)
+    assert bench.state == "gone"
 
 
 def unreachable() -> ApiError:

@@ -50,7 +50,7 @@ def test_a_list_takes_away_what_it_lacks_unless_that_is_newer() -> None:
     other = at(5, available=1)
     newer = node_device(NIC, node="node-b", resource_version=30)
     store = store_with(other, newer)
-    third = node_device(node="node-c", resource_version=8)
+    third = node_device(node="node-c", resource_version=8, uid="uid-c")
     assert not store.is_complete
     assert store.replace([third], 20) == {"node-a", "node-c"}
     assert store.is_complete
@@ -67,9 +67,18 @@ def test_a_list_that_brings_nothing_new_changes_no_node() -> None:
 def test_what_a_list_repeats_is_the_record_that_is_held() -> None:
     held = at(5)
     store = store_with(held)
-    assert store.shared(at(5)) is held
+    assert store.same(at(5)) is held
     for other in (at(6), at(5, uid="its-successor"), at(5, available=3)):
-        assert store.shared(other) is other
+        assert store.same(other) is None
+
+
+def test_what_a_list_repeats_stays_and_what_it_lacks_goes() -> None:
+    held = [at(5, node=f"node-{name}", uid=f"uid-{name}") for name in "abc"]
+    store = store_with(*held)
+    changed = store.replace([at(7, node="node-b", uid="uid-b", available=3)], 20, unchanged={"uid-a"})
+    assert changed == {"node-b", "node-c"}
+    assert {(record.node, record.resource_version) for record in store.values()} == {("node-a", 5), ("node-b", 7)}
+    assert store.of_uids({"uid-a"}) == [held[0]]
 
 
 def test_a_list_of_a_restored_server_replaces_what_is_newer() -> None:

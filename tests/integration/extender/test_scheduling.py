@@ -19,7 +19,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 async def test_no_unit_twice_and_no_pod_waits_while_extenders_are_killed_and_paused(site: Site) -> None:
-    found, disturbed = await with_extenders(site, _PODS, seed=1, times=2, every_seconds=3.0)
+    found, disturbed = await with_extenders(site, _PODS, seed=1, times=2, every_seconds=0.5)
     assert disturbed == 2, "one was killed, and one paused"
     assert (found.pods, found.chosen) == (_PODS, _PODS)
     assert (found.waits, found.twice, found.refused) == (0, 0, 0)

@@ -81,6 +81,8 @@ async def test_a_hundred_thousand_devices_are_all_counted_and_partly_listed(node
 async def test_a_list_with_which_all_plugins_list_too_many_is_refused_whole(node: AgentNode) -> None:
     nic = "example.com/nic"
     await node.plugin({f"gpu-{index:06}": FakeDevice() for index in range(100_000)})
+    # decoded in a thread, it could come after the others, and would be the one too many
+    await node.until_numbers(total=100_000, allocated=0, available=100_000)
     plugin = await node.plugin({f"nic-{index:06}": FakeDevice() for index in range(31_000)}, nic)
     await node.until_numbers(total=31_000, allocated=0, available=31_000, resource_name=nic)
     await plugin.update({f"nic-{index:06}": FakeDevice() for index in range(31_073)})

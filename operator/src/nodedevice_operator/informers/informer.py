@@ -80,32 +80,36 @@ class Informer:
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
         known = self._cache.newest
-        # with the bounds of a store, not all of it at once
+        # with the bounds of a store, not all of it at once; what is in the store in that version is not held twice meanwhile
         listed = self._store.empty()
-        # what has not changed is not held twice meanwhile
-        unchanged = set[str]()
+        stored = set[str]()
         undecoded: frozenset[Any] = frozenset()
         version = 0
         async for page in self._cluster.pages(self._kind):
             version, undecoded = page.version, undecoded | page.undecoded
+            # should this attempt fail, the next one finds out whether versions went back since
+            self._cache.newest = max(self._cache.newest, version)
             for record in page.records:
                 held = self._store.same(record)
-                if held is None:
-                    listed.put(record)
+                if held is not None:
+                    stored.add(held.uid)
+                elif not self._store.is_complete and self._store.put(record):
+                    # nobody concludes anything from a part of the first list, and held twice it would be most of the memory
+                    stored.add(record.uid)
                 else:
-                    unchanged.add(held.uid)
+                    listed.put(record)
         self._cache.listed(version, known)
         if self._restores != self._cache.restores:
             log.warning(
                 "API server was restored from a backup; replacing all that was known", extra={"kind": self._kind.name}
             )
-            for record in self._store.of_uids(unchanged):
+            for record in self._store.of_uids(stored):
                 listed.put(record)
             self._store.expire()
             self._restores = self._cache.restores
         self._is_doubtful = False
-        changed = self._store.replace(listed.by_key.values(), version, undecoded, unchanged)
-        fields = {"kind": self._kind.name, "objects": len(self._store.by_key), "changed_nodes": len(changed)}
+        changed = self._store.replace(listed.by_key.values(), version, undecoded, stored)
+        fields = {"kind": self._kind.name, "objects": len(self._store.by_key)}
         log.info("list is complete", extra=fields)
         if self._cache.is_complete:
             self._cache.synced.set()

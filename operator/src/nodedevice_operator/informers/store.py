@@ -168,12 +168,12 @@ class Store(Generic[K, R]):
         listed: Iterable[R],
         resource_version: int,
         undecoded: Collection[K | None] = (),
-        unchanged: Container[str] = (),
+        stored: Container[str] = (),
     ) -> frozenset[str]:
         """Store a whole list, as of that version; the nodes about which anything changed.
 
         What the list lacks is gone, unless it is newer than the list. undecoded: keys of objects in it that cannot be decoded; with
-        None among them it may be any, and then nothing is gone. unchanged: UIDs of objects in it that are held in that version.
+        None among them it may be any, and then nothing is gone. stored: UIDs of objects in it that are held already.
         """
         named = {key for key in undecoded if key is not None}
         is_all_named = len(named) == len(undecoded)
@@ -192,7 +192,7 @@ class Store(Generic[K, R]):
             for key, held in (self.by_key.items() if is_all_named else ())
             if key not in named
             and held.uid not in uids
-            and held.uid not in unchanged
+            and held.uid not in stored
             and held.resource_version < resource_version
         ]
         for key, held in gone:

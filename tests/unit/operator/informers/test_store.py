@@ -75,7 +75,7 @@ def test_what_a_list_repeats_is_the_record_that_is_held() -> None:
 def test_what_a_list_repeats_stays_and_what_it_lacks_goes() -> None:
     held = [at(5, node=f"node-{name}", uid=f"uid-{name}") for name in "abc"]
     store = store_with(*held)
-    changed = store.replace([at(7, node="node-b", uid="uid-b", available=3)], 20, unchanged={"uid-a"})
+    changed = store.replace([at(7, node="node-b", uid="uid-b", available=3)], 20, stored={"uid-a"})
     assert changed == {"node-b", "node-c"}
     assert {(record.node, record.resource_version) for record in store.values()} == {("node-a", 5), ("node-b", 7)}
     assert store.of_uids({"uid-a"}) == [held[0]]

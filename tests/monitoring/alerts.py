@@ -219,4 +219,16 @@ CASES = (
         "binds in a quarter of an hour, more than a fifth of all",
         value="20",
     ),
+    Case(
+        "NodeDeviceExtenderBindsRefused",
+        {
+            'nodedevice_extender_api_writes_total{kind="pods/binding",verb="post",outcome="Denied"}': "0x3 0+1x4 4x30",
+            # a pod that was bound by another scheduler, or is gone, is nothing of which anybody is told
+            'nodedevice_extender_api_writes_total{kind="pods/binding",verb="post",outcome="Conflict"}': "0+10x40",
+        },
+        (3, 8, 30),
+        "binds in a quarter of an hour were refused (Denied)",
+        value="4",
+        labels={"outcome": "Denied"},
+    ),
 )

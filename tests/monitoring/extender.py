@@ -1,4 +1,4 @@
-"""The extender in the scene, and kube-scheduler's part: a pod that is bound, binds that come too late, and slow requests."""
+"""The extender in the scene, and kube-scheduler's part: a pod that is bound, binds too late or refused, and slow requests."""
 
 import http.client
 import json
@@ -8,7 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lightkube import ApiError
+from lightkube.models.core_v1 import ObjectReference
+from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import PodBinding
 from nodedevice_api import names
 
 from hack.cluster import agent_objects
@@ -19,9 +23,27 @@ from tests.integration.extender.extender_process import ExtenderProcess, GpuNode
 from tests.integration.operator_process import delete
 
 _UNITS = 8
-# more than the alert wants
+# more than their alerts want
 _CONFLICTS = 15
+_REFUSED = 4
 _SLOW_SECONDS = 1.2
+_POLICY = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: NODE-binds}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [""], apiVersions: [v1], resources: [pods/binding], operations: [CREATE], resourceNames: [refused]}
+  validations:
+    - expression: "object.target.name != 'NODE'"
+      message: this pod is not bound
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: NODE-binds}
+spec: {policyName: NODE-binds, validationActions: [Deny]}
+"""
 
 
 class PlayedScheduler:
@@ -33,6 +55,7 @@ class PlayedScheduler:
         self._namespace = namespace
         self._node = node
         self._large: Any = make_pod(control_plane, namespace, "large", _UNITS + 1)
+        self._refused: Any = make_pod(control_plane, namespace, "refused", 1)
 
     def place(self) -> None:
         """A pod gets its parts, and its agent never shows it."""
@@ -42,11 +65,17 @@ class PlayedScheduler:
         assert self.process.bind(pod, self._node) == (200, {"Error": ""})
         # a first one of each, from which others are counted
         self.process.bind(self._large, self._node)
+        self._control_plane.apply(_POLICY.replace("NODE", self._node))
+        # the API server takes a policy in some time after it has it
+        wait_until(self._is_refused, "a bind is refused")
+        self.process.bind(self._refused, self._node)
 
     def ask(self) -> None:
         """What is to be counted: binds of a pod without room, and filters that are sent slowly."""
         for _ in range(_CONFLICTS):
             self.process.bind(self._large, self._node)
+        for _ in range(_REFUSED):
+            self.process.bind(self._refused, self._node)
         body = json.dumps({"Pod": self._large.to_dict(), "NodeNames": [self._node]}).encode()
         host, _, port = self.process.verbs.partition(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=30)
@@ -57,6 +86,21 @@ class PlayedScheduler:
         connection.send(body)
         assert connection.getresponse().status == 200
         connection.close()
+
+    def allow_binds(self) -> None:
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            self._control_plane.kubectl("delete", kind, f"{self._node}-binds", "--ignore-not-found")
+
+    def _is_refused(self) -> bool:
+        """Whether a bind of that pod is refused; nothing is bound."""
+        name, namespace = self._refused.metadata.name, self._refused.metadata.namespace
+        target = ObjectReference(apiVersion="v1", kind="Node", name=self._node)
+        binding = PodBinding(metadata=ObjectMeta(name=name, namespace=namespace), target=target)
+        try:
+            self._control_plane.client.create(binding, name, namespace=namespace, dry_run=True)
+        except ApiError as error:
+            return "this pod is not bound" in (error.status.message or "")
+        return False
 
     def lose_lease(self) -> None:
         """Somebody else holds it from now on."""
@@ -78,8 +122,11 @@ def scheduled(control_plane: ControlPlane, namespace: str, folder: Path) -> Iter
             process.launch()
             process.wait_active()
             scheduler = PlayedScheduler(control_plane, namespace, process, node.name)
-            scheduler.place()
-            yield scheduler
+            try:
+                scheduler.place()
+                yield scheduler
+            finally:
+                scheduler.allow_binds()
             node.remove_parts()
     finally:
         process.close()

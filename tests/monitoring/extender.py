@@ -4,10 +4,11 @@ import http.client
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from lightkube import ApiError
 from lightkube.models.core_v1 import ObjectReference
 from lightkube.models.meta_v1 import ObjectMeta
@@ -97,7 +98,9 @@ class PlayedScheduler:
         target = ObjectReference(apiVersion="v1", kind="Node", name=self._node)
         binding = PodBinding(metadata=ObjectMeta(name=name, namespace=namespace), target=target)
         try:
-            self._control_plane.client.create(binding, name, namespace=namespace, dry_run=True)
+            # what is accepted is answered by a Status, which is none
+            with suppress(msgspec.ValidationError):
+                self._control_plane.client.create(binding, name, namespace=namespace, dry_run=True)
         except ApiError as error:
             return "this pod is not bound" in (error.status.message or "")
         return False

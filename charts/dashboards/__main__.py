@@ -9,9 +9,17 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from charts.dashboards.fleet import fleet
 from charts.dashboards.holders import holders
+from charts.dashboards.status_fleet import fleet as status_fleet
+from charts.dashboards.status_holders import holders as status_holders
 
 FOLDER: Final = Path(__file__).parents[1] / "nodedevice" / "dashboards"
-DASHBOARDS: Final = {"fleet.json": fleet, "who-uses-what.json": holders}
+DASHBOARDS: Final = {
+    "fleet.json": fleet,
+    "who-uses-what.json": holders,
+    # of the metrics of kube-state-metrics alone
+    "status-fleet.json": status_fleet,
+    "status-who-uses-what.json": status_holders,
+}
 
 
 def as_json(board: dashboard.Dashboard) -> str:

@@ -1,5 +1,6 @@
-"""What both dashboards have around their panels: identity, variables, and the link from one to the other."""
+"""What all dashboards have around their panels: identity, variables, and the links between them."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard
@@ -9,13 +10,34 @@ from charts.dashboards.panels import SOURCE
 
 FLEET_UID: Final = "nodedevice-fleet"
 HOLDERS_UID: Final = "nodedevice-holders"
+STATUS_FLEET_UID: Final = "nodedevice-status-fleet"
+STATUS_HOLDERS_UID: Final = "nodedevice-status-holders"
 TAG: Final = "nodedevice"
 # with them an address leads to the same cluster, time and data source
 KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 
 
-def frame(uid: str, title: str, description: str) -> dashboard.Dashboard:
-    """A dashboard without panels and with the variables that both have."""
+@dataclass(frozen=True)
+class Sources:
+    """The series that the variables take their values from."""
+
+    cluster: str
+    resource: str
+    node: str
+
+
+PROGRAMS: Final = Sources(
+    "nodedevice_operator_info",
+    'nodedevice_operator_devices{cluster=~"$cluster"}',
+    'nodedevice_agent_info{cluster=~"$cluster"}',
+)
+STATUS: Final = Sources(
+    "kube_nodedevice_info", 'kube_nodedevice_info{cluster=~"$cluster"}', 'kube_nodedevice_info{cluster=~"$cluster"}'
+)
+
+
+def frame(uid: str, title: str, description: str, sources: Sources = PROGRAMS) -> dashboard.Dashboard:
+    """A dashboard without panels and with the variables that all have."""
     return (
         dashboard.Dashboard(title)
         .uid(uid)
@@ -36,11 +58,9 @@ def frame(uid: str, title: str, description: str) -> dashboard.Dashboard:
             .keep_time(True)
         )
         .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
-        .with_variable(variable("cluster", "Cluster", "nodedevice_operator_info"))
-        .with_variable(
-            variable("resource", "Resource", 'nodedevice_operator_devices{cluster=~"$cluster"}', "resource_name")
-        )
-        .with_variable(variable("node", "Node", 'nodedevice_agent_info{cluster=~"$cluster"}'))
+        .with_variable(variable("cluster", "Cluster", sources.cluster))
+        .with_variable(variable("resource", "Resource", sources.resource, "resource_name"))
+        .with_variable(variable("node", "Node", sources.node))
     )
 
 

@@ -1,4 +1,4 @@
-"""The kinds of panel that both dashboards are made of; each has a title, a sentence about it, and a query.
+"""The kinds of panel that all dashboards are made of; each has a title, a sentence about it, and a query.
 
 What all panels share (data source, legend, how a table shows labels) is set here once. Knows no metric.
 """
@@ -19,6 +19,8 @@ SECONDS: Final = "s"
 BYTES: Final = "bytes"
 PER_SECOND: Final = "reqps"
 COUNT: Final = "short"
+# a moment, in milliseconds since 1970
+MOMENT: Final = "dateTimeFromNow"
 
 
 def any_is_bad(color: str = BAD) -> list[models.Threshold]:
@@ -132,12 +134,20 @@ def listing(
     columns: Mapping[str, str],
     *,
     links: Mapping[str, str] | None = None,
+    unit: str = "",
+    ascending: bool = False,
     width: int = 12,
     height: int = 8,
 ) -> table.Panel:
-    """A row for each series. columns: label (or "Value") to heading, in order. links: from a heading's cells to an address."""
+    """A row for each series, the largest value first unless ascending.
+
+    columns: label (or "Value") to heading, in order; without a "Value" that is not shown, and rows come by the first column.
+    links: from a heading's cells to an address. unit: of the value.
+    """
     order = {label: place for place, label in enumerate(columns)}
-    organize = {"excludeByName": {"Time": True, "__name__": True}, "indexByName": order, "renameByName": dict(columns)}
+    hidden = {"Time": True, "__name__": True} | ({} if "Value" in columns else {"Value": True})
+    organize = {"excludeByName": hidden, "indexByName": order, "renameByName": dict(columns)}
+    sorted_by = columns.get("Value") or next(iter(columns.values()))
     panel = (
         table.Panel()
         .title(title)
@@ -147,10 +157,12 @@ def listing(
         .span(width)
         .no_value("none")
         .filterable(True)
-        .sort_by([common.TableSortByFieldState().display_name(columns["Value"]).desc(True)])
+        .sort_by([common.TableSortByFieldState().display_name(sorted_by).desc(not ascending)])
         .with_target(_query("A", expr).instant().format(queries.PromQueryFormat.TABLE))
         .with_transformation(models.DataTransformerConfig(id_val="organize", options=organize))
     )
+    if unit:
+        panel.override_by_name(columns["Value"], [models.DynamicConfigValue(id_val="unit", value=unit)])
     for heading, url in (links or {}).items():
         link = {"title": f"Open {heading.lower()}", "url": url}
         panel.override_by_name(heading, [models.DynamicConfigValue(id_val="links", value=[link])])

@@ -22,6 +22,16 @@ def dashboards() -> dict[str, Json]:
     return {path.name: json.loads(path.read_text()) for path in sorted((CHART / "dashboards").glob("*.json"))}
 
 
+def of_programs() -> dict[str, Json]:
+    """Those that ask for what agents, operator and extender serve."""
+    return {name: board for name, board in dashboards().items() if name not in of_status()}
+
+
+def of_status() -> dict[str, Json]:
+    """Those that ask for what kube-state-metrics makes of the API."""
+    return {name: board for name, board in dashboards().items() if name.startswith("status-")}
+
+
 def panels(board: Json) -> Iterator[Json]:
     """Those that ask something; rows do not."""
     yield from (panel for panel in board["panels"] if panel["type"] != "row")

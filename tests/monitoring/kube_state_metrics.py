@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
+from prometheus_client import Metric as Family
+from prometheus_client.registry import Collector
 
 Path = list[str]
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0, "unknown": 0.0}
@@ -105,6 +107,26 @@ def samples(resource: Resource, objects: Iterable[Mapping[str, Any]]) -> Iterato
                 yield Sample(f"{resource.metric_name_prefix}_{metric.name}", base | labels, value)
 
 
+class Exposition(Collector):
+    """What it serves of these objects, for prometheus_client. objects: by kind."""
+
+    def __init__(self, config: Config, objects: Mapping[str, list[Mapping[str, Any]]]) -> None:
+        self._config = config
+        self._objects = objects
+
+    def collect(self) -> Iterator[Family]:
+        for resource in self._config.spec.resources:
+            about = resource.group_version_kind
+            # it adds these to all series of custom resources
+            kind = {"customresource_group": about.group, "customresource_kind": about.kind}
+            kind["customresource_version"] = about.version
+            families: dict[str, Family] = {}
+            for one in samples(resource, self._objects[about.kind]):
+                family = families.setdefault(one.name, Family(one.name, "", "gauge"))
+                family.add_sample(one.name, {**one.labels, **kind}, one.value)
+            yield from families.values()
+
+
 def found(obj: Any, path: Path) -> Any:
     """What is at the path; None where any part of it is missing. Only keys: these paths need no more."""
     for part in path:
@@ -133,7 +155,10 @@ def _values(each: Each, obj: Mapping[str, Any]) -> Iterator[tuple[dict[str, str]
             if isinstance(value, Mapping):
                 raise ValueError(f"{gauge.path} is an object: the real one makes a series of each of its keys")
             for element in _elements(value):
-                yield _labels(element, gauge.labels_from_path), number(found(element, gauge.value_from))
+                found_value = found(element, gauge.value_from)
+                # nothing there, no series: such as the moment of an allocation that has none
+                if found_value is not None or gauge.nil_is_zero:
+                    yield _labels(element, gauge.labels_from_path), number(found_value or 0)
         case Each(type="Info", info=Info() as info):
             for element in _elements(found(obj, info.path)):
                 yield _labels(element, info.labels_from_path), 1.0

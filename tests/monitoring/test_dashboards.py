@@ -14,28 +14,39 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from charts.dashboards.__main__ import DASHBOARDS, as_json
 from tests.monitoring import expressions
+from tests.monitoring.test_kube_state_metrics import resources
 
 BOARDS = expressions.dashboards()
 PANELS = [(name, panel) for name, board in BOARDS.items() for panel in expressions.panels(board)]
-_METRIC = re.compile(r"\b(?:nodedevice|process)_\w+")
+_METRIC = re.compile(r"\b(?:nodedevice|process|kube)_\w+")
 _SUFFIX = re.compile(r"_(bucket|count|sum|total)$")
 _VARIABLES = ["datasource", "cluster", "resource", "node"]
 
 
 def exported() -> set[str]:
-    """Names of all metric families of all programs."""
+    """Names of all metric families of all programs, and of kube-state-metrics with our configuration."""
     operator = Metrics()
     operator.watch(Cache())
     agent.begin("example.com/gpu", pre_start_required=True)
     fleet = Fleet()
     extender = ExtenderMetrics()
     extender.watch(FleetStores(fleet, lambda _uid: None), fleet.promised_units)
-    return _families(operator.registry) | _families(extender.registry) | _families(REGISTRY)
+    status = {f"{resource.metric_name_prefix}_{metric.name}" for resource in resources() for metric in resource.metrics}
+    return status | _families(operator.registry) | _families(extender.registry) | _families(REGISTRY)
 
 
 def test_checked_in_is_what_the_code_makes() -> None:
     made = {name: as_json(make()) for name, make in DASHBOARDS.items()}
     assert {path.name: path.read_text() for path in sorted((expressions.CHART / "dashboards").iterdir())} == made
+
+
+@pytest.mark.parametrize("name", expressions.of_status())
+def test_those_of_kube_state_metrics_need_nothing_else(name: str) -> None:
+    board = BOARDS[name]
+    queries = [expressions.label_values(each)[1] for each in expressions.variables(board) if each["type"] == "query"]
+    queries += [target["expr"] for panel in expressions.panels(board) for target in panel["targets"]]
+    asked = {metric for query in queries for metric in _METRIC.findall(query)}
+    assert {metric for metric in asked if not metric.startswith("kube_")} == set()
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -79,7 +90,9 @@ def test_all_that_is_asked_for_is_exported() -> None:
     asked = [target["expr"] for _, panel in PANELS for target in panel["targets"]]
     asked += [rule["expr"] for rule in expressions.alerts()]
     known = exported()
-    unknown = {name for expr in asked for name in _METRIC.findall(expr) if _SUFFIX.sub("", name) not in known}
+    unknown = {
+        name for expr in asked for name in _METRIC.findall(expr) if known.isdisjoint({name, _SUFFIX.sub("", name)})
+    }
     assert unknown == set()
 
 

@@ -1,6 +1,7 @@
 """A real Prometheus that scrapes real agents, a real operator and a real extender: every panel shows something, every alert fires.
 
-What is shown of devices is compared with the truth; that alerts resolve is tests/monitoring/test_rules.
+What is shown of devices is compared with the truth; that alerts resolve is tests/monitoring/test_rules, and the dashboards of
+kube-state-metrics are tests/monitoring/test_status_dashboards.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ async def test_every_panel_shows_something_and_every_alert_fires(
 
 
 def _verify_variables(prometheus: Prometheus) -> None:
-    for board in expressions.dashboards().values():
+    for board in expressions.of_programs().values():
         for variable in expressions.variables(board):
             if variable["type"] == "query":
                 label, series = expressions.label_values(variable)
@@ -52,7 +53,7 @@ def _verify_variables(prometheus: Prometheus) -> None:
 
 
 def _verify_panels(prometheus: Prometheus) -> None:
-    for name, board in expressions.dashboards().items():
+    for name, board in expressions.of_programs().items():
         for panel in expressions.panels(board):
             for target in panel["targets"]:
                 what = f"{name}: {panel['title']}"

@@ -24,6 +24,8 @@ from nodedevice_agent.kube.nodedevice import Publisher, RecordOnly
 from nodedevice_agent.kube.pods import PodWatch
 from nodedevice_agent.kubelet.backend import KubeletBackend
 from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.observer import Observer
+from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
@@ -57,7 +59,8 @@ class Agent:
             partial(health.report, "plugin directory"),
         )
         self.is_serving = self._host.is_serving
-        self._pods = PodWatch(self._host, self._publisher, health)
+        self._observer = self._kubelet_observer(cluster)
+        self._pods = PodWatch(self._host, self._publisher, health, self._observer)
         self._lease = LeaseKeeper(
             cluster, settings.leases_namespace, node_name, identity(agent_id(state_dir)), self._host.rejections, health
         )
@@ -77,7 +80,8 @@ class Agent:
                 start = tasks.create_task
                 start(self._beat())
                 recorder = RecordOnly(advertises=self._settings.advertise_without_injection)
-                self._publisher.start(tasks, self._host, self._kubelet or self._nri or recorder)
+                served = self._observer.served if self._observer is not None else None
+                self._publisher.start(tasks, self._host, self._kubelet or self._nri or recorder, served)
                 if self._kubelet is not None:
                     await self._kubelet.start(tasks)
                 for resource_name in self._manager.resources:
@@ -90,6 +94,8 @@ class Agent:
                 if self._watcher is not None:
                     start(self._watcher.run())
                 start(self._pods.run())
+                if self._observer is not None:
+                    start(self._observer.run())
                 start(self._lease.run())
         finally:
             if self._pod_resources is not None:
@@ -129,6 +135,14 @@ class Agent:
         kubelet = KubeletDirectory(Path(self._settings.kubelet_dir), directory.path)
         grace_seconds = self._settings.runtime_grace_seconds
         return KubeletBackend(self._manager, self._host, kubelet, self._publisher.refresh, grace_seconds)
+
+    def _kubelet_observer(self, cluster: KubeClient) -> Observer | None:
+        settings = self._settings
+        if not settings.observe:
+            return None
+        served = ServedByKubelet(asyncio.get_running_loop().time())
+        capacity = partial(cluster.node_capacity, settings.node_name)
+        return Observer(Path(settings.kubelet_dir), served, self._publisher.publish_served, capacity)
 
     async def _runtime_plugin(self) -> None:
         """With every --runtime: pods that require this NRI plugin may be scheduled to any node."""

@@ -66,6 +66,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     advertise_without_injection: bool = False
     # the kubelet's root directory; device-plugins and pod-resources in it are used where the kubelet allocates
     kubelet_dir: str = "/var/lib/kubelet"
+    # whether what the kubelet's own device manager serves is published too, untouched; needs its pod-resources directory
+    observe: bool = True
     # the container runtime's NRI socket; the default of containerd and CRI-O
     nri_socket: str = "/var/run/nri/nri.sock"
     # order among the runtime's NRI plugins; low: after plugins that prepare a container, before those that inspect it

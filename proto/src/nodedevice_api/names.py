@@ -37,6 +37,10 @@ EXTENDER_LEASE: Final = "nodedevice-extender"
 RUNTIME_KUBELET: Final = "kubelet"
 RUNTIME_NRI: Final = "nri"
 
+# status.agent.servedBy: whose device manager gives the devices out
+SERVED_BY_NODEDEVICE: Final = "nodedevice"
+SERVED_BY_KUBELET: Final = "kubelet"
+
 # A cordon with one of these IDs takes the whole resource on that node out of service; the word needs no quotes in a shell.
 ALL_DEVICES: Final = "*"
 ALL_DEVICES_WORD: Final = "all"
@@ -90,6 +94,7 @@ class Reason:
     DEVICES_REFUSED: Final = "DevicesRefused"
     SEVERAL_PLUGINS: Final = "SeveralPlugins"
     CORDONED_DEVICE_UNKNOWN: Final = "CordonedDeviceUnknown"
+    CORDON_NOT_POSSIBLE: Final = "CordonNotPossible"
     CHECKPOINT_UNREADABLE: Final = "CheckpointUnreadable"
     # Healthy
     ALL_HEALTHY: Final = "AllHealthy"
@@ -99,6 +104,7 @@ class Reason:
     # a device
     REPORTED_UNHEALTHY: Final = "ReportedUnhealthy"
     NOT_LISTED: Final = "NotListed"
+    NOT_ALLOCATABLE: Final = "NotAllocatable"
     FLAPPING: Final = "Flapping"
     IN_OTHER_USE: Final = "InOtherUse"
     # Injectable
@@ -121,6 +127,8 @@ class Reason:
     # Advertised, Conflict, AgentReady, Ready
     ADVERTISED: Final = "Advertised"
     BY_KUBELET: Final = "ByKubelet"
+    # also Registered and Injectable
+    SERVED_BY_KUBELET: Final = "ServedByKubelet"
     NOT_INJECTABLE: Final = "NotInjectable"
     NOT_ADVERTISED: Final = "NotAdvertised"
     POLICY_PENDING: Final = "PolicyPending"
@@ -151,6 +159,9 @@ class Reason:
     # a pod that has its devices, and cannot use them yet
     PRE_START_FAILED: Final = "PreStartFailed"
 
+
+# Reasons of Advertised with which a Node's kubelet counts the resource, and nobody else may.
+COUNTED_BY_KUBELET: Final = frozenset({Reason.BY_KUBELET, Reason.SERVED_BY_KUBELET})
 
 _PLAIN_NODE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PLAIN_RESOURCE = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -21,7 +21,7 @@ from lightkube.core import resource as res
 from lightkube.core.exceptions import ConfigError, NotReadyError
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
-from nodedevice_api import names
+from nodedevice_api import extended_resources, names
 from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.streams import lines
 
@@ -60,7 +60,12 @@ def api_info(group: str, version: str, kind: str, plural: str, *verbs: str, acti
     return res.ApiInfo(definition, plural, list(verbs), parent=definition if action else None, action=action)
 
 
+class NodeObjectStatus(msgspec.Struct):
+    capacity: dict[str, str | int] = {}
+
+
 class NodeObject(KubeObject, res.GlobalResource):
+    status: NodeObjectStatus = msgspec.field(default_factory=NodeObjectStatus)
     _api_info = api_info("", "v1", "Node", "nodes", "get")
 
 
@@ -134,6 +139,17 @@ class KubeClient:
         with self._request(f"reading node {name}"):
             node = await self._client.get(NodeObject, name)
         return node.metadata.uid or ""
+
+    async def node_capacity(self, name: str) -> dict[str, int]:
+        """Of extended resources, by name. Raises ApiRequestError."""
+        with self._request(f"reading node {name}"):
+            node = await self._client.get(NodeObject, name)
+        found = {name: extended_resources.count(str(quantity)) for name, quantity in node.status.capacity.items()}
+        return {
+            name: number
+            for name, number in found.items()
+            if number is not None and extended_resources.is_extended_resource(name)
+        }
 
     async def node_devices_of(self, node_name: str) -> list[NodeDeviceObject]:
         """All NodeDevices of a node, by field selector: the server scans all of them, so only after a lost checkpoint."""

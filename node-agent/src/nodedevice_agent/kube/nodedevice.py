@@ -25,6 +25,7 @@ from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, log_failu
 from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.observed import Json, cordons_of, well_formed
+from nodedevice_agent.kube.served import Served, ServedStatus
 from nodedevice_agent.kube.status import is_bulk, is_loss, node_device_status, owned
 from nodedevice_agent.kube.watch_state import number
 from nodedevice_agent.kube.write_queue import WriteQueue
@@ -119,19 +120,27 @@ class Publisher:
         self._host: PluginHost
         self._backend: Backend
         self._tasks: asyncio.TaskGroup
+        # what the kubelet serves, where that is published too
+        self._served: ServedStatus | None = None
 
-    def start(self, tasks: asyncio.TaskGroup, host: PluginHost, backend: Backend) -> None:
+    def start(self, tasks: asyncio.TaskGroup, host: PluginHost, backend: Backend, served: Served | None = None) -> None:
         """From here on resources can be published; the objects are kept by tasks of that group."""
         self._tasks, self._host, self._backend = tasks, host, backend
+        if served is not None:
+            self._served = ServedStatus(served, host.manager, self._runtime)
 
     def publish(self, resource_name: str) -> None:
         """The effect Publish: the resource's snapshot may have changed."""
+        self.publish_served(resource_name)
+        self._backend.resource_changed(resource_name)
+
+    def publish_served(self, resource_name: str) -> None:
+        """The same for a resource that the kubelet serves."""
         found = self._objects.get(resource_name)
         if found is None:
             found = self._objects[resource_name] = NodeDeviceSync(self, resource_name)
             self._tasks.create_task(found.run())
         found.touch()
-        self._backend.resource_changed(resource_name)
 
     def refresh(self, resource_name: str) -> None:
         """The status of this resource may have changed, and nothing of the resource itself."""
@@ -145,11 +154,15 @@ class Publisher:
 
     def forget(self, resource_name: str) -> bool:
         """Its object does not exist: forget the resource if its plugin is gone and no pod needs it; whether that was done."""
+        was_known = resource_name in self._host.manager.resources
         if not self._host.manager.forget(resource_name):
+            return False
+        if was_known:
+            self._backend.resource_forgotten(resource_name)
+        if self._served is not None and not self._served.forget(resource_name):
             return False
         if resource_name in self._objects:
             self._objects.pop(resource_name).stop()
-            self._backend.resource_forgotten(resource_name)
             metrics.forget(resource_name)
             log.info("resource forgotten: its plugin is gone", extra={"resource_name": resource_name})
         return True
@@ -176,8 +189,15 @@ class Publisher:
 
     def desired_status(self, resource_name: str, observed: Json, wall_time: str) -> Json | None:
         """The status to be written over the observed one; None while the last published one stays."""
+        if not self.are_pods_known:
+            return None
+        is_watch_stale = not self._stale_watches.isdisjoint((PODS, node_device_name(self.node_name, resource_name)))
+        if self._served is not None and self._served.has(resource_name):
+            return self._served.status(
+                resource_name, observed, wall_time, self._host.now(), is_watch_stale=is_watch_stale
+            )
         manager, backend = self._host.manager, self._backend
-        if is_settling(manager, resource_name) or not self.are_pods_known or not backend.is_settled:
+        if resource_name not in manager.resources or is_settling(manager, resource_name) or not backend.is_settled:
             return None
         now = snapshot(manager, resource_name, backend.not_injected)
         metrics.observe(now)
@@ -189,11 +209,13 @@ class Publisher:
             runtime=self._runtime,
             notes=self._notes or backend.notes,
             injectable=backend.injectable(now),
-            is_watch_stale=not self._stale_watches.isdisjoint((PODS, node_device_name(self.node_name, resource_name))),
+            is_watch_stale=is_watch_stale,
         )
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str]) -> None:
         """All cordons in the NodeDevice of that UID, device ID to reason; uid "" where there is none."""
+        if self._served is not None:
+            self._served.cordoned(resource_name, in_spec)
         manager = self._host.manager
         before = manager.cordons.get(resource_name, NO_CORDONS).remembered
         self._host.do(manager.cordoned(resource_name, uid, in_spec, self._host.now()))

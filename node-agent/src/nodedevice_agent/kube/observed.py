@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from nodedevice_api.extended_resources import resource_name_problem
+from nodedevice_api.names import SERVED_BY_KUBELET
 
 from nodedevice_agent.kube.parts import part_ids
 
@@ -98,6 +99,12 @@ def held_ids(allocation: Json) -> tuple[list[str], int]:
         return ids + part_ids(parts, _MAX_HELD), omitted
     except ValueError:
         return ids, omitted + max(sum(entry["parts"] for entry in parts), 1)
+
+
+def is_of_kubelet(status: Json) -> bool:
+    """Whether the status is of a resource that the kubelet serves, and that is only shown here."""
+    agent = status.get("agent")
+    return isinstance(agent, dict) and agent.get("servedBy") == SERVED_BY_KUBELET
 
 
 def cordons_of(entries: object) -> dict[str, str]:

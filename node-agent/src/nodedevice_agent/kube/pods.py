@@ -5,6 +5,8 @@ of a container that requests devices, the settings that a device plugin must not
 """
 
 import logging
+from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 from lightkube.core import resource as res
@@ -22,7 +24,7 @@ from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, CONFIG_MIRRO
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, api_info, until_done
 from nodedevice_agent.kube.nodedevice import PODS, Publisher
-from nodedevice_agent.kube.observed import cordons_of, held_ids, resource_name_of, well_formed
+from nodedevice_agent.kube.observed import cordons_of, held_ids, is_of_kubelet, resource_name_of, well_formed
 from nodedevice_agent.kube.responses import KubeObject
 from nodedevice_agent.metrics import AgentHealth
 
@@ -98,13 +100,29 @@ class PodObject(KubeObject, res.NamespacedResourceG):
     _api_info = api_info("", "v1", "Pod", "pods", "global_list", "global_watch")
 
 
+class PodObserver(Protocol):
+    """Somebody else who is told of this node's pods."""
+
+    def pods_synced(self, pods: Iterable[Pod]) -> None:
+        """The complete list."""
+
+    def pod_seen(self, pod: Pod) -> None:
+        """New or changed."""
+
+    def pod_gone(self, pod_uid: str) -> None:
+        """The API has it no more."""
+
+
 class PodWatch:
     """Feeds the device manager with this node's pods. run() until cancelled."""
 
     # pods are not written
     known_version = 0
 
-    def __init__(self, host: PluginHost, publisher: Publisher, health: AgentHealth) -> None:
+    def __init__(
+        self, host: PluginHost, publisher: Publisher, health: AgentHealth, observer: PodObserver | None = None
+    ) -> None:
+        self._observer = observer
         self._host = host
         self._publisher = publisher
         self._health = health
@@ -122,14 +140,22 @@ class PodWatch:
     def synced(self, objects: list[PodObject], version: int) -> None:
         self._health.report("pods")
         self._publisher.are_pods_known = True
-        self._host.do(self._host.manager.pods_synced([from_api(pod) for pod in objects], self._host.now()))
+        pods = [from_api(pod) for pod in objects]
+        self._host.do(self._host.manager.pods_synced(pods, self._host.now()))
+        if self._observer is not None:
+            self._observer.pods_synced(pods)
         self._publisher.refresh_all()
 
     def updated(self, found: PodObject) -> None:
-        self._host.do(self._host.manager.pod_seen(from_api(found), self._host.now()))
+        pod = from_api(found)
+        self._host.do(self._host.manager.pod_seen(pod, self._host.now()))
+        if self._observer is not None:
+            self._observer.pod_seen(pod)
 
     def deleted(self, found: PodObject) -> None:
         self._host.do(self._host.manager.pod_gone(found.metadata.uid or "", self._host.now()))
+        if self._observer is not None:
+            self._observer.pod_gone(found.metadata.uid or "")
 
 
 def from_api(pod: PodObject) -> Pod:
@@ -220,6 +246,8 @@ async def recover_checkpoint(cluster: KubeClient, node_name: str) -> Checkpoint:
     included, so that their status is kept up to date too. An edited status may list one device for two pods: the first keeps it.
     """
     objects = await until_done(lambda: cluster.node_devices_of(node_name))
+    # what the kubelet serves was never allocated here
+    objects = [found for found in objects if not is_of_kubelet(found.status)]
     names = dict.fromkeys(filter(None, (resource_name_of(found.spec) for found in objects)), ())
     kept, conflicts = each_device_once(a for found in objects for a in _allocations(found))
     for lost in conflicts:

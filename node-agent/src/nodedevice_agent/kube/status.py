@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
+from nodedevice_api.names import AGENT_CONDITIONS, SERVED_BY_NODEDEVICE, Condition, Reason
 from nodedevice_api.parts import Advertise, PartRules
 
 from nodedevice_agent.devicemanager.pods import Pod
@@ -39,6 +39,7 @@ _NOT_INJECTED: _Condition = (
     "--advertise-without-injection for pods that need none in their containers",
 )
 
+_RUNNING: _Condition = ("True", Reason.ENDPOINT_RUNNING, "the device plugin is connected")
 _CURRENT: _Condition = ("True", Reason.WATCHES_CURRENT, "changes of pods and cordons reach the agent")
 _STALE: _Condition = (
     "False",
@@ -55,7 +56,9 @@ def node_device_status(
     wall_time: str,
     version: str,
     runtime: str,
+    served_by: str = SERVED_BY_NODEDEVICE,
     notes: str = "",
+    registered: tuple[str, str, str] | None = None,
     injectable: tuple[str, str, str] | None = None,
     is_watch_stale: bool = False,
 ) -> Json:
@@ -63,7 +66,8 @@ def node_device_status(
 
     before: the observed status (with any owner's fields; {} when there is none). wall_time: RFC 3339, whole seconds.
     notes: a problem that an administrator should know of, such as an unreadable checkpoint.
-    injectable: status, reason and message of the condition, from the backend; None where nothing is injected.
+    registered: status, reason and message of the condition while nothing is wrong; None for a plugin's.
+    injectable: the same, from the backend; None where nothing is injected.
     is_watch_stale: whether the API server is silent over the watch of the node's pods, or of this NodeDevice.
     """
     devices, omitted = _devices(now, before, wall_time)
@@ -85,7 +89,7 @@ def node_device_status(
         "reserved": now.reserved,
         "available": now.available,
         "endpoint": _endpoint(now, before, wall_time),
-        "agent": {"version": version, "runtime": runtime},
+        "agent": {"version": version, "runtime": runtime, "servedBy": served_by},
         **({"parts": _part_rules(now, now.part_rules)} if now.part_rules is not None else {}),
         "devices": devices,
         "devicesOmitted": omitted,
@@ -94,7 +98,16 @@ def node_device_status(
         "allocationsOmitted": omitted_allocations + now.possible_holders,
         "waiting": waiting,
         "rememberedCordons": remembered,
-        "conditions": _conditions(now, before, wall_time, notes, injectable, _STALE if is_watch_stale else _CURRENT),
+        "conditions": _conditions(
+            before,
+            wall_time,
+            {
+                Condition.REGISTERED: _registered(now, notes, registered or _RUNNING),
+                Condition.HEALTHY: _healthy(now),
+                Condition.INJECTABLE: injectable or _NOT_INJECTED,
+                Condition.WATCHES_CURRENT: _STALE if is_watch_stale else _CURRENT,
+            },
+        ),
     }
 
 
@@ -221,16 +234,8 @@ def _truncated(entries: list[Json], limit: int) -> tuple[list[Json], int]:
     return kept, len(entries) - len(kept)
 
 
-def _conditions(
-    now: Snapshot, before: Json, wall_time: str, notes: str, injectable: _Condition | None, watches_current: _Condition
-) -> list[Json]:
+def _conditions(before: Json, wall_time: str, values: Mapping[str, _Condition]) -> list[Json]:
     earlier = {c["type"]: c for c in before.get("conditions", ())}
-    values = {
-        Condition.REGISTERED: _registered(now, notes),
-        Condition.HEALTHY: _healthy(now),
-        Condition.INJECTABLE: injectable or _NOT_INJECTED,
-        Condition.WATCHES_CURRENT: watches_current,
-    }
     return [_condition(kind, *values[kind], earlier.get(kind, {}), wall_time) for kind in AGENT_CONDITIONS]
 
 
@@ -241,7 +246,7 @@ def _condition(kind: str, status: str, reason: str, message: str, earlier: Mappi
     return {"type": kind, "status": status, "reason": reason, "message": shown, "lastTransitionTime": since}
 
 
-def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
+def _registered(now: Snapshot, notes: str, running: _Condition) -> _Condition:
     if now.state is EndpointState.GONE:
         return "False", Reason.ENDPOINT_GONE, "no device plugin has served this resource for five minutes"
     if now.state is EndpointState.STOPPED:
@@ -259,7 +264,7 @@ def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
         named = ", ".join(now.unknown_cordons)
         message = f"spec.cordonedDevices has IDs that the device plugin does not list: {named}; correct or remove them"
         return "True", Reason.CORDONED_DEVICE_UNKNOWN, message
-    return "True", Reason.ENDPOINT_RUNNING, "the device plugin is connected"
+    return running
 
 
 def _healthy(now: Snapshot) -> tuple[str, str, str]:

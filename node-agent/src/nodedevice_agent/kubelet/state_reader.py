@@ -1,46 +1,35 @@
 """Reads the kubelet's checkpoint and pod resources, when the checkpoint was written or a pod that held devices has finished.
 
 File changes trigger a read; nothing is polled while all is well. Each failure is logged once and retried with growing pauses.
-Source: kubelet pkg/kubelet/cm/devicemanager, where the plugin directory is a constant, and pkg/kubelet/apis/podresources v1 @ 1.37;
-limits as upstream's own client has them.
+Source: kubelet pkg/kubelet/cm/devicemanager, where the plugin directory is a constant @ 1.37.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
-import grpc
-import grpc.aio
-from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
-from nodedevice_agent.deviceplugin.connection import open_channel, rpc_error_text
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
 from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES, PodResourcesUnavailable, list_pod_resources
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
-
-if TYPE_CHECKING:
-    from nodedevice_api.upstream.kubelet.podresources.v1.api_pb2_grpc import PodResourcesListerAsyncStub
 
 log = logging.getLogger(__name__)
 
 # File events can be lost: the file's identity is compared from time to time.
 _RESYNC_SECONDS = 30.0
 _FIRST_RETRY_SECONDS = 1.0
-LIST_SECONDS = 5.0
-_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 PLUGIN_DIR = "device-plugins"
 CHECKPOINT = "kubelet_internal_checkpoint"
-POD_RESOURCES = "pod-resources/kubelet.sock"
 
 
 class KubeletDirectory:
@@ -71,10 +60,6 @@ def read_checkpoint(kubelet_dir: Path) -> Checkpoint:
         return Checkpoint()
     except OSError as exc:
         raise CheckpointCorrupt(f"cannot be read: {exc.strerror}") from exc
-
-
-class PodResourcesUnavailable(Exception):
-    """The kubelet does not respond; the text is gRPC's own."""
 
 
 class KubeletStateReader:
@@ -177,27 +162,3 @@ class KubeletStateReader:
             return None
         self._is_listed = True
         return rows
-
-
-async def list_pod_resources(socket: Path) -> tuple[PodResourcesRow, ...]:
-    """Every container of an active pod that has devices. Raises PodResourcesUnavailable."""
-    async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
-        stub = cast("PodResourcesListerAsyncStub", api_pb2_grpc.PodResourcesListerStub(channel))
-        try:
-            response = await stub.List(api_pb2.ListPodResourcesRequest(), timeout=LIST_SECONDS)
-        except grpc.aio.AioRpcError as exc:
-            raise PodResourcesUnavailable(rpc_error_text(exc)) from exc
-    if response is None:
-        raise PodResourcesUnavailable("the response is not a message of the pod resources API")
-    return tuple(row for pod in response.pod_resources for row in _rows(pod))
-
-
-def _rows(pod: api_pb2.PodResources) -> Iterable[PodResourcesRow]:
-    """One for each container and resource: the message has an entry for each device and NUMA node."""
-    for container in pod.containers:
-        ids: dict[str, set[str]] = {}
-        for devices in container.devices:
-            ids.setdefault(devices.resource_name, set()).update(devices.device_ids)
-        for resource_name in sorted(ids):
-            device_ids = tuple(sorted(ids[resource_name]))
-            yield PodResourcesRow(pod.namespace, pod.name, container.name, resource_name, device_ids)

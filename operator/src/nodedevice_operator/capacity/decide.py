@@ -64,6 +64,8 @@ def is_reported(node: NodeRecord, record: NodeDeviceRecord) -> bool:
 
 def _why_left_out(record: NodeDeviceRecord) -> str | None:
     """Why its name is not ours to show: the kubelet of that node counts it itself, or no device can be had and none is in use."""
+    if record.is_observed:
+        return names.Reason.SERVED_BY_KUBELET
     if record.runtime == names.RUNTIME_KUBELET:
         return names.Reason.BY_KUBELET
     if record.allocated + record.reserved > 0:
@@ -213,7 +215,7 @@ def decide(
     for decision in decisions:
         history = _remember(history, decision, now)
     # what the kubelet counts now is its own from here on, whatever was ours before
-    parted = given_up | over | {each.resource for each in decisions if each.reason == names.Reason.BY_KUBELET}
+    parted = given_up | over | {each.resource for each in decisions if each.reason in names.COUNTED_BY_KUBELET}
     history = replace(
         history,
         applied=(history.applied - parted) | frozenset(apply.numbers if apply else kept),
@@ -240,7 +242,7 @@ def _due_at(history: NodeHistory, decisions: Iterable[OwnershipDecision], waitin
 def was_advertised(node: NodeRecord, record: NodeDeviceRecord) -> bool:
     """Whether we advertised it there, by its stored condition; not what the kubelet counted before the agent took over."""
     stored = _stored(node, record, names.Condition.ADVERTISED)
-    return stored is not None and stored.status == "True" and stored.reason != names.Reason.BY_KUBELET
+    return stored is not None and stored.status == "True" and stored.reason not in names.COUNTED_BY_KUBELET
 
 
 def _decide_one(
@@ -314,8 +316,8 @@ def _remember(history: NodeHistory, decision: OwnershipDecision, now: float) -> 
 
 
 def _status(node: NodeRecord, decision: OwnershipDecision) -> ResourceStatus:
-    if decision.reason == names.Reason.BY_KUBELET:
-        is_shown = node.resources.get(decision.resource, NO_RESOURCE).capacity is not None
+    if decision.reason in names.COUNTED_BY_KUBELET:
+        is_shown = node.resources.get(decision.resource, NO_RESOURCE).allocatable is not None
         return ResourceStatus(is_shown, decision.reason, not_before=node.made)
     if decision.conflict is None:
         is_advertised = decision.number is not None and decision.reason in _SHOWN
@@ -372,5 +374,5 @@ def _differs(node: NodeRecord, resource: str, status: ResourceStatus, decision: 
     if number is not None:
         return (seen.capacity, seen.allocatable) != (number, number)
     # left out of this apply: a new name comes with the next one, any other is removed from the Node
-    is_to_come = status.is_advertised and status.reason != names.Reason.BY_KUBELET
+    is_to_come = status.is_advertised and status.reason not in names.COUNTED_BY_KUBELET
     return is_to_come or seen.is_ours

@@ -106,8 +106,8 @@ class NodeDeviceRecord:
     """A NodeDevice. `has_status` is False until its agent has written a status, whatever others have written into it.
 
     created, endpoint_since: when, in the API's own form. cordons: how many there are.
-    runtime: how devices reach containers there. lost_cordons: device IDs of cordons of an object before it that it does not have;
-    where there are many, the first.
+    runtime: how devices reach containers there. is_observed: the kubelet serves it, and nothing is done about it.
+    lost_cordons: device IDs of cordons of an object before it that it does not have; where there are many, the first.
     edited_by: other field managers that have written status fields of the agent or the operator.
     parts: by ID of the physical device; empty where the devices have no parts. largest_available: the most that are available on
     one of them, where the Node is to show only those besides the allocated ones; else None.
@@ -146,6 +146,7 @@ class NodeDeviceRecord:
     lost_cordons: frozenset[str] = frozenset()
     parts: Mapping[str, PartCounts] = field(default_factory=dict)
     largest_available: int | None = None
+    is_observed: bool = False
 
     @property
     def key(self) -> str:
@@ -238,6 +239,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         weight=_weight(status),
         parts={ids[d.id]: d.parts for d in status.devices if d.parts is not None},
         largest_available=_largest_available(status),
+        is_observed=status.agent is not None and status.agent.served_by == names.SERVED_BY_KUBELET,
     )
 
 

@@ -110,6 +110,7 @@ class ConditionStatus(Schema):
 
 class AgentInfo(Schema):
     runtime: str = ""
+    served_by: str = ""
 
 
 class NodeDeviceStatusSchema(Schema):

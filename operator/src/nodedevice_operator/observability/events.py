@@ -25,6 +25,7 @@ NEEDS_ATTENTION: Final = frozenset(
         names.Reason.CHECKPOINT_UNREADABLE,
         names.Reason.SEVERAL_PLUGINS,
         names.Reason.CORDONED_DEVICE_UNKNOWN,
+        names.Reason.CORDON_NOT_POSSIBLE,
     }
 )
 

@@ -40,6 +40,7 @@ _LARGEST: Final = (
 _SHOWN: Final = {
     Reason.ADVERTISED: "{node} shows this resource in capacity and allocatable",
     Reason.BY_KUBELET: "the kubelet of {node} counts this resource itself, and the operator does not write it",
+    Reason.SERVED_BY_KUBELET: "the kubelet of {node} serves this resource and counts it; it is only shown here",
     Reason.FREE_WITHDRAWN: (
         "{node} shows only devices in use, as the agent has been silent for too long; the others return with the agent"
     ),
@@ -49,6 +50,7 @@ _NOT_SHOWN: Final = {
     Reason.BY_KUBELET: (
         "the kubelet of {node} does not count this resource yet; it does at its next sync after the registration"
     ),
+    Reason.SERVED_BY_KUBELET: "{node} does not show this resource, which its kubelet serves",
     Reason.ENDPOINT_GONE: "its device plugin is gone and no device is allocated",
     Reason.NOT_INJECTABLE: "devices cannot reach containers of {node}: see Injectable",
     Reason.WRONG_NAME: "{resource} of {node} belongs in the NodeDevice {right_name}; this one is ignored: delete it",

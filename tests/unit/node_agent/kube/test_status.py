@@ -66,7 +66,7 @@ def test_one_of_everything() -> None:
             "preStartRequired": False,
             "getPreferredAllocationAvailable": True,
         },
-        "agent": {"version": "1.2.3", "runtime": "none"},
+        "agent": {"version": "1.2.3", "runtime": "none", "servedBy": "nodedevice"},
         "devices": [
             {"id": "d0", "health": "Healthy", "presence": "Present", "since": MONDAY, "numaNodes": [0, 1]},
             {"id": "d1", "health": "Healthy", "presence": "Present", "since": MONDAY, "cordonedSince": MONDAY},

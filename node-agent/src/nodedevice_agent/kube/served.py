@@ -1,0 +1,109 @@
+"""NodeDevices of resources that the kubelet serves: which ones these are, and what is published of them.
+
+They are only shown. A name that a plugin serves here is ours, whatever the kubelet has of it; one that moves between the two keeps
+its object.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from nodedevice_api import names
+from nodedevice_api.names import Reason
+
+from nodedevice_agent import __version__, metrics
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
+from nodedevice_agent.devicemanager.snapshot import Snapshot
+from nodedevice_agent.kube.observed import Json
+from nodedevice_agent.kube.status import node_device_status
+
+_SERVED = "True", Reason.SERVED_BY_KUBELET, "the kubelet's device manager serves this resource; it is only shown here"
+_INJECTABLE = "True", Reason.SERVED_BY_KUBELET, "the kubelet gives the devices to containers"
+_NO_CORDON = (
+    "True",
+    Reason.CORDON_NOT_POSSIBLE,
+    "spec.cordonedDevices has no effect: the kubelet serves this resource and gives its devices out; remove the cordons and drain "
+    "the node, or have the device plugin register with the agent",
+)
+
+
+class Served(Protocol):
+    """What the kubelet has, as far as it shows it."""
+
+    @property
+    def resources(self) -> Mapping[str, Resource]: ...
+
+    def has_healthy(self, resource_name: str) -> bool:
+        """Whether the kubelet gives out devices of it now."""
+
+    def snapshot(self, resource_name: str) -> Snapshot:
+        """Raises KeyError for an unknown resource."""
+
+    def remember_published(self, resource_name: str, devices: Iterable[Json], now: float) -> None:
+        """Devices of the published status, before the first snapshot."""
+
+    def forget(self, resource_name: str) -> bool:
+        """Whether it is not known any more."""
+
+
+class ServedStatus:
+    """The statuses. manager: of what is served here. runtime: of this agent."""
+
+    def __init__(self, served: Served, manager: DeviceManager, runtime: str) -> None:
+        self._served = served
+        self._manager = manager
+        self._runtime = runtime
+        # published from here
+        self._names: set[str] = set()
+        self._cordons: dict[str, Collection[str]] = {}
+
+    def has(self, resource_name: str) -> bool:
+        """Whether the kubelet serves it, and no plugin does here."""
+        is_here = resource_name in self._served.resources and not self._manager.is_recovering
+        own = self._manager.resources.get(resource_name)
+        if is_here and own is not None:
+            is_here = not _is_in_use(own) and (resource_name in self._names or self._has_moved(own))
+        if is_here:
+            self._names.add(resource_name)
+        else:
+            self._names.discard(resource_name)
+        return is_here
+
+    def _has_moved(self, own: Resource) -> bool:
+        # a kubelet whose plugin this agent is may show devices of a plugin that has just gone here
+        may_be_its_own = own.state is EndpointState.GONE or self._runtime != names.RUNTIME_KUBELET
+        return may_be_its_own and self._served.has_healthy(own.name)
+
+    def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None:
+        """The cordons in its NodeDevice: they are only reported."""
+        self._cordons[resource_name] = device_ids
+
+    def forget(self, resource_name: str) -> bool:
+        """Whether the kubelet does not have it any more, and no pod holds or asks for it."""
+        if not self._served.forget(resource_name):
+            return False
+        self._names.discard(resource_name)
+        self._cordons.pop(resource_name, None)
+        return True
+
+    def status(self, resource_name: str, observed: Json, wall_time: str, now: float, *, is_watch_stale: bool) -> Json:
+        """The status to be written over the observed one. now: monotonic seconds."""
+        self._served.remember_published(resource_name, observed.get("devices", ()), now)
+        found = self._served.snapshot(resource_name)
+        metrics.observe(found)
+        return node_device_status(
+            found,
+            observed,
+            wall_time=wall_time,
+            version=__version__,
+            runtime=names.RUNTIME_KUBELET,
+            served_by=names.SERVED_BY_KUBELET,
+            registered=_NO_CORDON if self._cordons.get(resource_name) else _SERVED,
+            injectable=_INJECTABLE,
+            is_watch_stale=is_watch_stale,
+        )
+
+
+def _is_in_use(own: Resource) -> bool:
+    """Whether a plugin serves it here, pods hold devices of it, or its plugin is expected after a restart."""
+    return own.is_live or bool(own.holders) or own.settle_until is not None

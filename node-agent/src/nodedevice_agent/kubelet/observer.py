@@ -1,0 +1,189 @@
+"""Observes the resources that the kubelet's own device manager serves, so that they are published too. Nothing is changed there.
+
+The kubelet writes its checkpoint at each allocation and each list of a plugin: that triggers a look. Otherwise there is one every
+half a minute. The devices' NUMA nodes and the names of pods come from its pod resources; without these, nothing is shown.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from nodedevice_common.pacing import Backoff, jittered
+
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.errors import ApiRequestError
+from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.pod_resources import (
+    POD_RESOURCES,
+    PodResourcesUnavailable,
+    list_allocatable,
+    list_pod_resources,
+)
+from nodedevice_agent.kubelet.served import DevicesByID, KubeletDevices, ServedByKubelet
+from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR, read_checkpoint
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 30.0
+_FIRST_PAUSE_SECONDS: Final = 1.0
+# several writes of its file, and then several calls, become one look
+_TOGETHER_SECONDS: Final = 0.1
+# The kubelet writes the Node's status every ten seconds, so then its capacity is that of the devices seen before.
+_CAPACITY_SECONDS: Final = 12.0
+# a free device that is not healthy may come or go, and nothing else shows it
+_CAPACITY_AGAIN_SECONDS: Final = 600.0
+_SPREAD: Final = 0.5
+
+
+class Observer:
+    """run() until cancelled; the pods of the node go to the same three methods as everywhere.
+
+    publish: called with each resource that may have changed. capacity: reads the Node's, by name; raises ApiRequestError.
+    """
+
+    def __init__(
+        self,
+        kubelet_dir: Path,
+        served: ServedByKubelet,
+        publish: Callable[[str], None],
+        capacity: Callable[[], Awaitable[Mapping[str, int]]],
+    ) -> None:
+        self.served = served
+        self._kubelet_dir = kubelet_dir
+        self._checkpoint = kubelet_dir / PLUGIN_DIR / CHECKPOINT
+        self._socket = kubelet_dir / POD_RESOURCES
+        self._publish = publish
+        self._capacity = capacity
+        self._now = asyncio.get_running_loop().time
+        self._ended = asyncio.Event()
+        self._file: FileIdentity | None = None
+        # what was logged last: why pod resources cannot be used, and why the checkpoint cannot
+        self._problems: dict[str, str] = {}
+        self._healthy: Mapping[str, DevicesByID] = {}
+        self._capacity_due = 0.0
+        self._pauses = Backoff(_FIRST_PAUSE_SECONDS, LOOK_SECONDS)
+
+    async def run(self) -> None:
+        with FileWatcher() as watcher:
+            changes = watcher.subscribe()
+            while True:
+                changes.follow([self._checkpoint.parent])
+                pause = LOOK_SECONDS if await self._look() else self._pauses.next()
+                await self._read_capacity()
+                until = min(self._now() + pause, max(self._capacity_due, self._now() + _FIRST_PAUSE_SECONDS))
+                while self._now() < until:
+                    changed = await self._next(changes.wait(until - self._now()))
+                    if self.served.is_outdated or self._checkpoint in changed or self._is_written():
+                        await asyncio.sleep(_TOGETHER_SECONDS)
+                        break
+
+    def pods_synced(self, pods: Iterable[Pod]) -> None:
+        self._do(self.served.pods_synced(pods, self._now()))
+
+    def pod_seen(self, pod: Pod) -> None:
+        self._do(self.served.pod_seen(pod, self._now()))
+
+    def pod_gone(self, pod_uid: str) -> None:
+        self._do(self.served.pod_gone(pod_uid, self._now()))
+
+    # -- internals --------------------------------------------------------------------------------------------------------
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        """Nothing is called or saved for what the kubelet serves."""
+        for name in dict.fromkeys(effect.resource_name for effect in effects if isinstance(effect, Publish)):
+            self._publish(name)
+        if self.served.is_outdated:
+            self._ended.set()
+
+    async def _next(self, events: Awaitable[frozenset[Path]]) -> frozenset[Path]:
+        """The next events of files; none where the end of a pod comes first."""
+        changed, ended = asyncio.ensure_future(events), asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait((changed, ended), return_when=asyncio.FIRST_COMPLETED)
+            return changed.result() if changed.done() else frozenset()
+        finally:
+            self._ended.clear()
+            changed.cancel()
+            ended.cancel()
+            await asyncio.gather(changed, ended, return_exceptions=True)
+
+    def _is_written(self) -> bool:
+        return self._file != file_identity(self._checkpoint)
+
+    async def _look(self) -> bool:
+        """Whether the kubelet answered."""
+        # from before it is read: a write meanwhile gives it another identity
+        self._file = file_identity(self._checkpoint)
+        checkpoint = await self._read_checkpoint()
+        self.served.is_outdated = False
+        try:
+            rows = await list_pod_resources(self._socket)
+        except PodResourcesUnavailable as exc:
+            self._report(
+                "pod resources", str(exc), "the kubelet's pod resources cannot be used; what it serves is not updated"
+            )
+            return False
+        self._report("pod resources")
+        self._pauses.reset()
+        entries = checkpoint.allocations if checkpoint is not None else None
+        healthy = await self._list_healthy(checkpoint)
+        found = KubeletDevices(healthy, are_names_complete=checkpoint is not None)
+        self._do(self.served.read(found, KubeletState(entries, rows), self._now()))
+        self._do(self.served.tick(self._now()))
+        if healthy != self._healthy:
+            self._healthy = healthy
+            # at the first look there is nothing to wait for
+            self._capacity_due = min(self._capacity_due, self._now() + _CAPACITY_SECONDS)
+        return True
+
+    async def _read_checkpoint(self) -> Checkpoint | None:
+        """None where it cannot be used: then names of pods are all there is."""
+        try:
+            # in a thread: the checksum covers every byte of the plugins' responses
+            found = await asyncio.to_thread(read_checkpoint, self._kubelet_dir)
+        except CheckpointCorrupt as exc:
+            message = "the kubelet's checkpoint cannot be used; init containers that hold its devices are not shown"
+            self._report("checkpoint", str(exc), message)
+            return None
+        self._report("checkpoint")
+        return found
+
+    async def _list_healthy(self, checkpoint: Checkpoint | None) -> Mapping[str, DevicesByID]:
+        """With the names in the checkpoint: a resource without any healthy device is only there."""
+        names = checkpoint.registered if checkpoint is not None else {}
+        try:
+            allocatable = await list_allocatable(self._socket)
+        except PodResourcesUnavailable as exc:
+            message = "the kubelet does not list allocatable devices; NUMA nodes of its devices are not shown"
+            self._report("allocatable", str(exc), message)
+            return {name: dict.fromkeys(ids, ()) for name, ids in names.items()}
+        self._report("allocatable")
+        return {**{name: {} for name in names}, **allocatable}
+
+    async def _read_capacity(self) -> None:
+        if self._now() < self._capacity_due or not self._healthy:
+            return
+        self._capacity_due = self._now() + jittered(_CAPACITY_AGAIN_SECONDS, _SPREAD, random.random())
+        try:
+            found = await self._capacity()
+        except ApiRequestError as exc:
+            log.debug("cannot read the Node's capacity", extra={"error": str(exc)})
+            self._capacity_due = self._now() + LOOK_SECONDS
+            return
+        self._do(self.served.capacity_is(found, self._now()))
+
+    def _report(self, what: str, problem: str = "", message: str = "") -> None:
+        """Log a problem once, and its end."""
+        before = self._problems.get(what, "")
+        self._problems[what] = problem
+        if problem and not before:
+            log.warning(message, extra={"path": str(self._kubelet_dir), "error": problem})
+        elif before and not problem:
+            log.info("the kubelet answers again", extra={"what": what})

@@ -1,0 +1,131 @@
+"""Resources that the kubelet's own device manager serves, as far as its pod resources and its checkpoint show them.
+
+A Mirror whose device lists come from the kubelet, too. It reports healthy devices alone; one that was among them, or that a pod
+holds, counts as unhealthy once it is not. Those that were never seen are a number: what the Node's capacity has besides. Nothing
+here is allocated, cordoned or advertised.
+Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity and the checkpoint @ 1.37.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nodedevice_api.extended_resources import resource_name_problem
+from nodedevice_api.names import Reason
+
+from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.resource import PluginOptions, Resource
+from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
+from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.mirror import Mirror
+
+# by device ID: its NUMA nodes, sorted
+DevicesByID = Mapping[str, tuple[int, ...]]
+
+# of the one connection that each resource has: the kubelet's
+_ENDPOINT = 1
+_NOT_ALLOCATABLE = "the kubelet does not list it as allocatable: its plugin reports it unhealthy, or is not connected"
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletDevices:
+    """The kubelet's healthy devices by resource name, also of a resource that has none left.
+
+    are_names_complete: whether a resource that is not here is not the kubelet's any more; False where the checkpoint is unreadable.
+    """
+
+    healthy: Mapping[str, DevicesByID] = field(default_factory=dict)
+    are_names_complete: bool = True
+
+
+class ServedByKubelet(Mirror):
+    """read() after each look at the kubelet; pods as in every device manager."""
+
+    def __init__(self, now: float) -> None:
+        super().__init__(now)
+        # of the Node, by resource name; empty until it was read
+        self._capacity: Mapping[str, int] = {}
+        self._healthy: Mapping[str, DevicesByID] = {}
+        # IDs that were healthy before, by resource name
+        self._remembered: dict[str, frozenset[str]] = {}
+        # of these the published devices are remembered
+        self._published: set[str] = set()
+
+    # -- changes ----------------------------------------------------------------------------------------------------------
+
+    def read(self, found: KubeletDevices, state: KubeletState, now: float) -> list[Effect]:
+        """What the kubelet has now. Where its pod resources could not be read, the last allocations stay."""
+        self._healthy = {name: ids for name, ids in found.healthy.items() if not resource_name_problem(name)}
+        effects: list[Effect] = []
+        for name in self._healthy:
+            known = self.resources.get(name)
+            if known is None or known.endpoint is None:
+                effects += self.connected(name, _ENDPOINT, PluginOptions(), now)
+        if found.are_names_complete:
+            for name in self.resources.keys() - self._healthy.keys():
+                effects += self.disconnected(name, _ENDPOINT, now)
+        for name in _held_names(state):
+            # its plugin may be gone, and its pods run on
+            if name not in self.resources and not resource_name_problem(name):
+                self._table.add(name)
+                effects.append(Publish(name))
+        effects += self.mirrored(state, now)
+        return effects + self._list(now)
+
+    def capacity_is(self, capacity: Mapping[str, int], now: float) -> list[Effect]:
+        """What the Node shows: also devices that are not healthy, seconds after the kubelet knows of them."""
+        if capacity == self._capacity:
+            return []
+        self._capacity = capacity
+        return [*self._list(now), *(Publish(name) for name in sorted(self.resources))]
+
+    def remember_published(self, resource_name: str, devices: Iterable[Mapping[str, Any]], now: float) -> None:
+        """What the published status lists as lost, of before this agent started: once."""
+        if resource_name not in self._published:
+            self._published.add(resource_name)
+            lost = (device["id"] for device in devices if device.get("reason") == Reason.NOT_ALLOCATABLE)
+            self._remembered[resource_name] = self._remembered.get(resource_name, frozenset()).union(lost)
+            self._list(now)
+
+    # -- reads ------------------------------------------------------------------------------------------------------------
+
+    def has_healthy(self, resource_name: str) -> bool:
+        """Whether the kubelet gives out devices of it now."""
+        return bool(self._healthy.get(resource_name))
+
+    def snapshot(self, resource_name: str) -> Snapshot:
+        """With devices that the kubelet counts, and of which nothing else is known. Raises KeyError for an unknown resource."""
+        now = snapshot(self, resource_name)
+        return replace(now, total=max(now.total, self._capacity.get(resource_name, 0) if now.is_live else 0))
+
+    # -- internals --------------------------------------------------------------------------------------------------------
+
+    def _list(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for name, healthy in self._healthy.items():
+            resource = self.resources[name]
+            lost = self._lost(resource, healthy)
+            devices = {i: Device(i, numa_nodes=numa) for i, numa in healthy.items()}
+            for device_id in lost:
+                known = resource.devices.get(device_id)
+                numa = known.numa_nodes if known is not None else ()
+                devices[device_id] = Device(device_id, False, numa, Reason.NOT_ALLOCATABLE, _NOT_ALLOCATABLE)
+            self._remembered[name] = frozenset(devices)
+            effects += self.listed(name, _ENDPOINT, ListedDevices(devices), now)
+        return effects
+
+    def _lost(self, resource: Resource, healthy: DevicesByID) -> list[str]:
+        """Devices that were healthy, or are held, and are not healthy now. Not more than the Node counts: the others are gone."""
+        held = [i for i in resource.holders if i not in healthy]
+        free = sorted(
+            i for i in self._remembered.get(resource.name, ()) if i not in healthy and i not in resource.holders
+        )
+        capacity = self._capacity.get(resource.name, 0)
+        # fewer than are healthy: it was read before the devices came
+        is_old = capacity < len(healthy) + len(held)
+        return held + (free if is_old else free[: capacity - len(healthy) - len(held)])
+
+
+def _held_names(state: KubeletState) -> Iterator[str]:
+    yield from {row.resource_name for row in state.rows or ()}

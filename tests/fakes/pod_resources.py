@@ -27,11 +27,15 @@ class AssignedDevices:
 
 
 class PodResources(api_pb2_grpc.PodResourcesListerServicer):
-    """Serves while entered. `refusal`: what List is refused with, if anything; `calls`: how often it was called."""
+    """Serves while entered. `refusal`: what List is refused with, if anything; `calls`: how often it was called.
+
+    allocatable: by resource name and device ID the NUMA nodes; None: an old kubelet, which does not say.
+    """
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self.assigned: list[AssignedDevices] = []
+        self.allocatable: dict[str, dict[str, tuple[int, ...]]] | None = None
         self.refusal = ""
         self.calls = 0
 
@@ -65,8 +69,10 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         raise AssertionError
 
     async def GetAllocatableResources(self, request: Any, context: Any) -> api_pb2.AllocatableResourcesResponse:
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "nobody asks what is allocatable")
-        raise AssertionError
+        if self.allocatable is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "API GetAllocatableResources disabled")
+        rows = [AssignedDevices("", "", "", name, ids) for name, ids in (self.allocatable or {}).items()]
+        return api_pb2.AllocatableResourcesResponse(devices=[entry for row in rows for entry in _devices(row)])
 
 
 def _container(row: AssignedDevices) -> api_pb2.ContainerResources:

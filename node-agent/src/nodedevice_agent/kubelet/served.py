@@ -14,7 +14,7 @@ from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.effects import Effect, Publish
-from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions, Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.kubelet.attribution import KubeletState
@@ -106,13 +106,14 @@ class ServedByKubelet(Mirror):
         for name, healthy in self._healthy.items():
             resource = self.resources[name]
             lost = self._lost(resource, healthy)
-            devices = {i: Device(i, numa_nodes=numa) for i, numa in healthy.items()}
+            devices = [Device(i, numa_nodes=numa) for i, numa in healthy.items()]
             for device_id in lost:
                 known = resource.devices.get(device_id)
                 numa = known.numa_nodes if known is not None else ()
-                devices[device_id] = Device(device_id, False, numa, Reason.NOT_ALLOCATABLE, _NOT_ALLOCATABLE)
-            self._remembered[name] = frozenset(devices)
-            effects += self.listed(name, _ENDPOINT, ListedDevices(devices), now)
+                devices.append(Device(device_id, False, numa, Reason.NOT_ALLOCATABLE, _NOT_ALLOCATABLE))
+            listed = accept(devices, known=resource.listed)
+            self._remembered[name] = frozenset(listed.devices)
+            effects += self.listed(name, _ENDPOINT, listed, now)
         return effects
 
     def _lost(self, resource: Resource, healthy: DevicesByID) -> list[str]:
@@ -121,10 +122,9 @@ class ServedByKubelet(Mirror):
         free = sorted(
             i for i in self._remembered.get(resource.name, ()) if i not in healthy and i not in resource.holders
         )
-        capacity = self._capacity.get(resource.name, 0)
-        # fewer than are healthy: it was read before the devices came
-        is_old = capacity < len(healthy) + len(held)
-        return held + (free if is_old else free[: capacity - len(healthy) - len(held)])
+        # -1 or less: not read yet, or before the devices came
+        room = self._capacity.get(resource.name, -1) - len(healthy) - len(held)
+        return held + (free if room < 0 else free[:room])
 
 
 def _held_names(state: KubeletState) -> Iterator[str]:

@@ -1,0 +1,179 @@
+"""The observer beside a kubelet that is a real socket and a real file: when it looks, and what it makes of answers."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.checkpoint.format import encode
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.errors import ApiUnreachable
+from nodedevice_agent.kubelet import observer as module
+from nodedevice_agent.kubelet.observer import Observer
+from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES
+from nodedevice_agent.kubelet.served import ServedByKubelet
+from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR
+from nodedevice_agent.lib.filesystem import replace_durably
+
+from tests.fakes.pod_resources import AssignedDevices, PodResources
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+
+_PATIENCE_SECONDS = 20.0
+
+
+class Kubelet:
+    """Its directory, and an observer of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / PLUGIN_DIR).mkdir()
+        self.resources = PodResources(path / POD_RESOURCES)
+        self.published: list[str] = []
+        self.capacity: Mapping[str, int] | None = {GPU: 2}
+        self.observer = Observer(path, ServedByKubelet(0.0), self.published.append, self.read_capacity)
+        self.observer.pods_synced([pod("one", gpu=1)])
+
+    async def read_capacity(self) -> Mapping[str, int]:
+        if self.capacity is None:
+            raise ApiUnreachable("reading the node", "no route")
+        return self.capacity
+
+    def write(self, *held: Allocation, registered: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        """Its checkpoint, as it does at each allocation and each list."""
+        known = {GPU: ("a", "b")} if registered is None else registered
+        replace_durably(self.path / PLUGIN_DIR / CHECKPOINT, encode(Checkpoint(held, dict(known))))
+
+    def allocate(self, name: str, device: str) -> None:
+        self.resources.assigned.append(AssignedDevices("default", name, "c0", GPU, {device: ()}))
+        self.write(Allocation(name, "c0", GPU, {-1: (device,)}, b""))
+
+    def holders(self) -> dict[str, tuple[str, ...]]:
+        return {a.pod_uid: a.device_ids for a in self.observer.served.book}
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while not holds():
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def kubelet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubelet]:
+    # short, as a socket lies below it
+    found = Kubelet(tmp_path_factory.mktemp("k"))
+    found.resources.allocatable = {GPU: {"a": (0,), "b": (0, 1)}}
+    async with found.resources:
+        found.write()
+        yield found
+
+
+@pytest.fixture
+async def running(kubelet: Kubelet) -> AsyncIterator[Kubelet]:
+    task = asyncio.create_task(kubelet.observer.run())
+    await kubelet.until(lambda: GPU in kubelet.observer.served.resources)
+    yield kubelet
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_devices_are_known_with_their_numa_nodes(running: Kubelet) -> None:
+    found = running.observer.served.snapshot(GPU)
+    assert {d.id: d.numa_nodes for d in found.devices} == {"a": (0,), "b": (0, 1)}
+    assert running.published[0] == GPU
+
+
+async def test_an_allocation_is_seen_when_the_kubelet_writes_it(running: Kubelet) -> None:
+    running.allocate("one", "a")
+    await running.until(lambda: running.holders() == {"one": ("a",)})
+
+
+async def test_the_end_of_a_pod_makes_it_look_again(running: Kubelet) -> None:
+    running.allocate("one", "a")
+    await running.until(lambda: running.holders() == {"one": ("a",)})
+    calls = running.resources.calls
+    running.observer.pod_gone("one")
+    assert running.holders() == {}
+    await running.until(lambda: running.resources.calls > calls)
+
+
+async def test_it_does_not_look_while_nothing_happens(running: Kubelet) -> None:
+    await running.until(lambda: running.resources.calls == 1)
+    await asyncio.sleep(0.5)
+    assert running.resources.calls == 1
+
+
+async def test_it_looks_again_after_a_while(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    task = asyncio.create_task(kubelet.observer.run())
+    await kubelet.until(lambda: kubelet.resources.calls > 3)
+    task.cancel()
+
+
+async def test_a_kubelet_that_restarts_loses_nothing(running: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
+    running.allocate("one", "a")
+    await running.until(lambda: running.holders() == {"one": ("a",)})
+    await running.resources.__aexit__()
+    running.write()
+    message = "the kubelet's pod resources cannot be used; what it serves is not updated"
+    await running.until(lambda: message in caplog.messages)
+    assert running.holders() == {"one": ("a",)}
+    running.resources = PodResources(running.path / POD_RESOURCES)
+    running.resources.allocatable = {GPU: {"b": ()}}
+    caplog.set_level(logging.INFO)
+    async with running.resources:
+        await running.until(lambda: "the kubelet answers again" in caplog.messages)
+        assert caplog.messages.count(message) == 1
+        # the pod is in neither of its answers now
+        await running.until(lambda: running.holders() == {})
+        assert running.observer.served.snapshot(GPU).healthy == 1
+
+
+async def test_an_old_kubelet_shows_its_devices_in_the_checkpoint(
+    kubelet: Kubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubelet.resources.allocatable = None
+    for _ in range(2):
+        await kubelet.observer._look()
+    assert [(d.id, d.numa_nodes) for d in kubelet.observer.served.snapshot(GPU).devices] == [("a", ()), ("b", ())]
+    message = "the kubelet does not list allocatable devices; NUMA nodes of its devices are not shown"
+    assert caplog.messages.count(message) == 1
+
+
+async def test_an_unreadable_checkpoint_leaves_the_names_of_pods(
+    kubelet: Kubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubelet.allocate("one", "a")
+    (kubelet.path / PLUGIN_DIR / CHECKPOINT).write_text("{")
+    await kubelet.observer._look()
+    assert kubelet.holders() == {"one": ("a",)}
+    message = "the kubelet's checkpoint cannot be used; init containers that hold its devices are not shown"
+    assert message in caplog.messages
+
+
+async def test_without_pod_resources_nothing_is_shown_and_it_is_said_once(
+    kubelet: Kubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubelet.resources.refusal = "rejected by rate limit"
+    for _ in range(3):
+        assert not await kubelet.observer._look()
+    assert not kubelet.observer.served.resources
+    assert len(caplog.messages) == 1
+
+
+async def test_more_devices_than_a_message_may_have_are_those_of_the_checkpoint(kubelet: Kubelet) -> None:
+    ids = {f"{index:06}{'x' * 100}": () for index in range(140_000)}
+    kubelet.resources.allocatable = {GPU: ids}
+    await kubelet.observer._look()
+    assert kubelet.observer.served.snapshot(GPU).healthy == 2
+
+
+async def test_the_capacity_is_asked_for_again_when_it_could_not_be_read(kubelet: Kubelet) -> None:
+    kubelet.capacity = None
+    await kubelet.observer._look()
+    await kubelet.observer._read_capacity()
+    assert kubelet.observer.served.snapshot(GPU).total == 2
+    kubelet.capacity, kubelet.observer._capacity_due = {GPU: 5}, 0.0
+    await kubelet.observer._read_capacity()
+    assert kubelet.observer.served.snapshot(GPU).total == 5

@@ -1,0 +1,192 @@
+"""What the kubelet serves, as its pod resources, its checkpoint and the Node's capacity show it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.snapshot import Snapshot
+from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
+from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
+from nodedevice_api.names import Reason
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod
+
+
+def devices(*ids: str, name: str = GPU) -> KubeletDevices:
+    return KubeletDevices({name: dict.fromkeys(ids, (0,))})
+
+
+def allocation(pod_uid: str, *ids: str) -> Allocation:
+    return Allocation(pod_uid, "c0", GPU, {0: ids}, b"")
+
+
+def row(name: str, *ids: str) -> PodResourcesRow:
+    return PodResourcesRow("default", name, "c0", GPU, ids)
+
+
+def read(found: ServedByKubelet, healthy: KubeletDevices, *held: tuple[str, str], now: float = 0.0) -> list[Effect]:
+    """held: pod and the device that it holds, by name."""
+    entries = tuple(allocation(name, device) for name, device in held)
+    return found.read(healthy, KubeletState(entries, tuple(row(name, device) for name, device in held)), now)
+
+
+def shown(seen: Snapshot) -> dict[str, str]:
+    """Health, or the reason against it, by device ID."""
+    return {device.id: "Healthy" if device.healthy else device.reason for device in seen.devices}
+
+
+def numbers(seen: Snapshot) -> tuple[int, int, int, int]:
+    return seen.total, seen.healthy, seen.allocated, seen.available
+
+
+def test_devices_and_holders_are_the_kubelets() -> None:
+    found = ServedByKubelet(0.0)
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    assert Publish(GPU) in read(found, devices("a", "b"), ("one", "a"))
+    seen = found.snapshot(GPU)
+    assert (numbers(seen), shown(seen)) == ((2, 2, 1, 1), {"a": "Healthy", "b": "Healthy"})
+    assert [(v.allocation.pod_uid, v.allocation.device_ids) for v in seen.held] == [("one", ("a",))]
+    assert seen.devices[0].numa_nodes == (0,)
+
+
+def test_nothing_is_published_when_nothing_changed() -> None:
+    found = ServedByKubelet(0.0)
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    read(found, devices("a", "b"), ("one", "a"))
+    assert not [e for e in read(found, devices("b", "a"), ("one", "a")) if isinstance(e, Publish)]
+
+
+def test_a_device_that_was_healthy_or_is_held_is_lost_and_not_gone() -> None:
+    found = ServedByKubelet(0.0)
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    read(found, devices("a", "b"))
+    read(found, devices("a"), ("one", "z"))
+    lost = Reason.NOT_ALLOCATABLE
+    assert shown(found.snapshot(GPU)) == {"a": "Healthy", "b": lost, "z": lost}
+    read(found, devices("a", "b", "z"), ("one", "z"))
+    assert numbers(found.snapshot(GPU)) == (3, 3, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "names", "total"),
+    [
+        # not read yet, or older than the devices
+        pytest.param({}, {"a", "b"}, 2, id="unknown"),
+        pytest.param({GPU: 0}, {"a", "b"}, 2, id="old"),
+        pytest.param({GPU: 1}, {"a"}, 1, id="its plugin does not list it any more"),
+        pytest.param({GPU: 2}, {"a", "b"}, 2, id="it is not healthy"),
+        pytest.param({GPU: 5}, {"a", "b"}, 5, id="others were never healthy"),
+    ],
+)
+def test_the_nodes_capacity_says_how_many_are_not_healthy(
+    capacity: dict[str, int], names: set[str], total: int
+) -> None:
+    found = ServedByKubelet(0.0)
+    read(found, devices("a", "b"))
+    read(found, devices("a"))
+    found.capacity_is(capacity, 0.0)
+    seen = found.snapshot(GPU)
+    assert (set(shown(seen)), seen.total, seen.healthy) == (names, total, 1)
+
+
+def test_devices_that_were_lost_before_a_restart_are_known() -> None:
+    found = ServedByKubelet(0.0)
+    read(found, devices("a"))
+    lost = {"id": "b", "health": "Unhealthy", "reason": Reason.NOT_ALLOCATABLE}
+    found.remember_published(GPU, [lost, {"id": "c", "health": "Healthy"}], 0.0)
+    assert shown(found.snapshot(GPU)) == {"a": "Healthy", "b": Reason.NOT_ALLOCATABLE}
+    # once: what was published later is what was found here
+    found.capacity_is({GPU: 1}, 0.0)
+    found.remember_published(GPU, [lost], 0.0)
+    assert shown(found.snapshot(GPU)) == {"a": "Healthy"}
+
+
+def test_a_resource_without_healthy_devices_is_the_kubelets_while_its_checkpoint_names_it() -> None:
+    found = ServedByKubelet(0.0)
+    read(found, devices("a"))
+    read(found, devices())
+    assert (numbers(found.snapshot(GPU)), found.snapshot(GPU).is_live) == ((1, 0, 0, 0), True)
+    read(found, KubeletDevices({}))
+    assert not found.snapshot(GPU).is_live
+    assert not found.forget(GPU)
+    found.tick(STOP_GRACE_PERIOD_SECONDS)
+    assert found.forget(GPU)
+
+
+def test_without_a_checkpoint_no_resource_is_given_up() -> None:
+    found = ServedByKubelet(0.0)
+    read(found, devices("a"))
+    found.read(KubeletDevices({}, are_names_complete=False), KubeletState(None, ()), 0.0)
+    assert found.snapshot(GPU).is_live
+
+
+def test_one_whose_plugin_is_gone_is_shown_while_pods_hold_it() -> None:
+    found = ServedByKubelet(0.0)
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    read(found, KubeletDevices({}), ("one", "a"))
+    assert (numbers(found.snapshot(GPU)), found.snapshot(GPU).is_live) == ((1, 0, 1, 0), False)
+
+
+def test_a_pod_that_ends_holds_nothing_whatever_the_kubelet_has() -> None:
+    found = ServedByKubelet(0.0)
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    read(found, devices("a"), ("one", "a"))
+    assert Publish(GPU) in found.pod_gone("one", 0.0)
+    assert (found.snapshot(GPU).allocated, found.is_outdated) == (0, True)
+
+
+def test_names_that_no_extended_resource_has_are_left_out() -> None:
+    found = ServedByKubelet(0.0)
+    read(found, devices("a", name="no-domain"))
+    read(found, devices("a", name="kubernetes.io/gpu"))
+    assert not found.resources
+
+
+@settings(deadline=None)
+class Kubelet(RuleBasedStateMachine):
+    """Any kubelet, in any order with the API: every device has one holder, numbers add up, nothing is counted twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = ServedByKubelet(0.0)
+        self.held: dict[str, str] = {}
+
+    @rule(healthy=st.sets(st.sampled_from("abcdef")), names=st.sampled_from([(GPU,), (GPU, NIC), ()]))
+    def look(self, healthy: set[str], names: tuple[str, ...]) -> None:
+        found = KubeletDevices({name: dict.fromkeys(healthy, ()) for name in names})
+        read(self.found, found, *self.held.items())
+
+    @rule(uid=st.sampled_from(["one", "two", "three"]), device=st.sampled_from("abcdef"))
+    def allocate(self, uid: str, device: str) -> None:
+        self.held[uid] = device
+        self.found.pod_seen(pod(uid, gpu=1), 0.0)
+
+    @rule(uid=st.sampled_from(["one", "two", "three"]))
+    def end(self, uid: str) -> None:
+        self.held.pop(uid, None)
+        self.found.pod_gone(uid, 0.0)
+
+    @rule(number=st.integers(0, 9))
+    def capacity(self, number: int) -> None:
+        self.found.capacity_is({GPU: number, NIC: number}, 0.0)
+
+    @rule(seconds=st.sampled_from([1.0, 400.0]))
+    def tick(self, seconds: float) -> None:
+        self.found.tick(seconds)
+
+    @invariant()
+    def adds_up(self) -> None:
+        for name in self.found.resources:
+            seen: Any = self.found.snapshot(name)
+            assert seen.total >= len(seen.devices) >= seen.healthy
+            assert seen.available + seen.allocated + seen.releasing <= seen.total
+            ids = [i for view in seen.held for i in view.allocation.device_ids]
+            assert len(ids) == len(set(ids))
+
+
+TestKubelet = Kubelet.TestCase

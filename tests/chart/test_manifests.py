@@ -143,7 +143,12 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
             {"/var/lib/nodedevice"},
             {"/dev", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/run/other"},
         ),
-        ("nothing injected", {"/var/lib/nodedevice"}, {"/dev", "/var/run/nri"}),
+        (
+            "nothing injected",
+            {"/var/lib/nodedevice"},
+            {"/dev", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        ("nothing observed", {"/var/lib/nodedevice"}, {"/dev", "/var/run/nri"}),
         (
             "directories of one's own",
             {"/data/nodedevice", "/data/plugins", "/run/monitors", "/var/lib/kubelet/device-plugins"},

@@ -97,6 +97,7 @@ class AgentNode:
             "--node-name": self.name,
             "--plugin-dir": str(self.plugin_dir),
             "--state-dir": str(self.state_dir),
+            "--kubelet-dir": str(self.folder / "k"),
             "--http-address": "127.0.0.1:0",
             **(flags or {}),
         }

@@ -27,13 +27,15 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- end -}}
 {{- /* device files are examined, never opened: their numbers go into containers, and they come and go */ -}}
 {{- $paths = append $paths (dict "name" "dev" "path" "/dev" "readOnly" true "type" "Directory") -}}
-{{- /* of a kubelet whose plugin the agent is: its sockets lie here. With nri: names that the kubelet has are left to it; they stand in its checkpoint */ -}}
+{{- /* of a kubelet whose plugin the agent is: its sockets lie here. With nri: names that the kubelet has are left to it. They stand in its
+checkpoint, with what it gave to whom: that is published, where it is observed */ -}}
 {{- $ofKubelet := dict "setting" "kubeletDir" "type" "Directory" -}}
 {{- $asPlugin := has $runtime (list "auto" "kubelet") -}}
-{{- if or $asPlugin (eq $runtime "nri") -}}
+{{- if or $asPlugin (eq $runtime "nri") .Values.agents.observe -}}
 {{- $devicePlugins := dict "name" "kubelet-plugins" "path" (printf "%s/device-plugins" $kubelet) "readOnly" (not $asPlugin) -}}
 {{- $paths = append $paths (merge $devicePlugins $ofKubelet) -}}
-{{- /* the kubelet's PodResources. With nri: listed once for each name that moved here from the kubelet, which forgets its old devices then */ -}}
+{{- /* the kubelet's PodResources: what is observed of it. With nri: listed once for each
+name that moved here from the kubelet, which forgets its old devices then */ -}}
 {{- $podResources := dict "name" "kubelet-pod-resources" "path" (printf "%s/pod-resources" $kubelet) "readOnly" true -}}
 {{- $paths = append $paths (merge $podResources $ofKubelet) -}}
 {{- end -}}

@@ -9,6 +9,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.integration.agent_process import AgentNode, holdings
+from tests.integration.product_process import PATIENCE_SECONDS
 
 HASH = "0123456789abcdef0123456789abcdef"
 HASHES = [f"{number:032x}" for number in range(7)]
@@ -50,6 +51,13 @@ async def create_container(connection: PluginConnection, node: AgentNode, number
     return "nodedevice.io/devices" in adjusted.annotations
 
 
+async def until_created(connection: PluginConnection, node: AgentNode) -> None:
+    """The same, once the agent's watch has brought the mirror pod."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await create_container(connection, node):
+            await asyncio.sleep(0.05)
+
+
 async def patch_hash(node: AgentNode, name: str, config_hash: str) -> None:
     args = ["annotate", "pod", name, "-n", node.namespace, "--overwrite", f"kubernetes.io/config.hash={config_hash}"]
     await asyncio.to_thread(node.control_plane.kubectl, *args)
@@ -61,7 +69,7 @@ async def test_a_tenant_gains_nothing_by_annotations(agent_node: AgentNode, sock
     connection = await runtime.plugin()
     await node.free_plugin(3)
     uid = await node.pod("static", annotations=mirrors(HASH))
-    assert await create_container(connection, node)
+    await until_created(connection, node)
     seen = await node.until_numbers(total=3, allocated=1, available=2)
     assert [(entry["name"], entry["podUID"]) for entry in seen["allocations"]] == [("static", uid)]
 
@@ -115,7 +123,7 @@ async def test_a_restart_keeps_the_device_of_a_static_pod_that_has_no_sandbox(
     connection = await runtime.plugin()
     await node.free_plugin(1)
     uid = await node.pod("static", annotations=mirrors(HASH))
-    assert await create_container(connection, node)
+    await until_created(connection, node)
     await node.until_numbers(total=1, allocated=1, available=0)
     node.agent.kill()
     await node.pod("greedy")

@@ -37,6 +37,7 @@ _HELP: Final = {
     "runtime": "How devices reach containers.",
     "advertise_without_injection": "With --runtime none, advertise devices although containers get nothing.  [default: no]",
     "kubelet_dir": "The kubelet's root directory.",
+    "observe": "Publish what the kubelet's own device manager serves, too, untouched.  [default: observe]",
     "nri_socket": "The container runtime's NRI socket.",
     "nri_index": "Order among the runtime's NRI plugins, two digits.",
     "runtime_grace_seconds": "How long the runtime may be disconnected before no devices are advertised.",
@@ -100,8 +101,9 @@ def _flag(field: str, text: str) -> Callable[[_Command], _Command]:
     default = getattr(_DEFAULTS, field)
     is_mapping = get_origin(_HINTS[field]) is dict
     shown = f"{default:g}" if isinstance(default, float) else default
+    flag = f"--{field.replace('_', '-')}"
     return click.option(
-        f"--{field.replace('_', '-')}",
+        f"{flag}/--no-{flag[2:]}" if default is True else flag,
         field,
         envvar=f"NODEDEVICE_{field.upper()}",
         show_envvar=True,

@@ -66,6 +66,7 @@ class Observer:
         self._file: FileIdentity | None = None
         # what was logged last: why pod resources cannot be used, and why the checkpoint cannot
         self._problems: dict[str, str] = {}
+        self._is_answered = False
         self._healthy: Mapping[str, DevicesByID] = {}
         self._capacity_due = 0.0
         self._pauses = Backoff(_FIRST_PAUSE_SECONDS, LOOK_SECONDS)
@@ -126,11 +127,11 @@ class Observer:
         try:
             rows = await list_pod_resources(self._socket)
         except PodResourcesUnavailable as exc:
-            self._report(
-                "pod resources", str(exc), "the kubelet's pod resources cannot be used; what it serves is not updated"
-            )
+            message = "the kubelet's pod resources cannot be used; what it serves is not shown, or not updated"
+            self._report("pod resources", str(exc), message)
             return False
         self._report("pod resources")
+        self._is_answered = True
         self._pauses.reset()
         entries = checkpoint.allocations if checkpoint is not None else None
         healthy = await self._list_healthy(checkpoint)
@@ -184,6 +185,8 @@ class Observer:
         before = self._problems.get(what, "")
         self._problems[what] = problem
         if problem and not before:
-            log.warning(message, extra={"path": str(self._kubelet_dir), "error": problem})
+            # before its first answer: there may be no kubelet that has this, and that is no fault
+            level = logging.WARNING if self._is_answered else logging.INFO
+            log.log(level, message, extra={"path": str(self._kubelet_dir), "error": problem})
         elif before and not problem:
             log.info("the kubelet answers again", extra={"what": what})

@@ -1,0 +1,211 @@
+"""What the kubelet's own device manager serves, published by agent and operator: a real API server, and the kubelet's own code."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from lightkube.resources.core_v1 import Node
+from nodedevice_api import names
+from nodedevice_api.names import Condition, Reason
+
+from hack.cluster.waiting import wait_until
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.pod_resources import AssignedDevices, PodResources
+from tests.integration.agent_process import GPU, AgentNode, condition, holdings
+from tests.integration.operator_process import OperatorProcess
+from tests.oracle.kubelet import Kubelet, way_to_mount
+from tests.oracle.steps import Ctr, Machine
+
+
+class ObservedNode:
+    """A node whose kubelet serves GPUs, and an agent that serves none."""
+
+    def __init__(self, node: AgentNode, kubelet: Kubelet, resources: PodResources) -> None:
+        self.node, self.kubelet, self.resources = node, kubelet, resources
+        self.directory = node.folder / "k/device-plugins"
+        self._plugins: list[FakePlugin] = []
+
+    async def plugin(self, *healthy: str, unhealthy: tuple[str, ...] = ()) -> FakePlugin:
+        """Registers with the kubelet, which lists its devices."""
+        devices = {i: FakeDevice() for i in healthy} | {i: FakeDevice(healthy=False) for i in unhealthy}
+        plugin = FakePlugin(GPU, devices)
+        self._plugins.append(plugin)
+        await plugin.join(self.directory)
+        await self.kubelet.until_numbers(GPU, len(devices), len(healthy))
+        self.resources.allocatable = {GPU: dict.fromkeys(healthy, (0,))}
+        return plugin
+
+    async def lose(self, plugin: FakePlugin, device: str) -> None:
+        known = (self.resources.allocatable or {})[GPU]
+        self.resources.allocatable = {GPU: {i: n for i, n in known.items() if i != device}}
+        await plugin.set_health(device, False)
+
+    async def admitted(self, name: str, device: str) -> None:
+        """A pod that the kubelet admits, with that device."""
+        uid = await self.node.pod(name)
+        self.resources.assigned.append(AssignedDevices(self.node.namespace, name, "c0", GPU, {device: (0,)}))
+        assert (await self.kubelet.admit(uid, [Ctr(limits={GPU: 1})])).is_admitted
+
+    async def show(self, capacity: int, allocatable: int) -> None:
+        """As the kubelet's status writes: its numbers in the Node."""
+        status = {"status": {"capacity": {GPU: str(capacity)}, "allocatable": {GPU: str(allocatable)}}}
+        await asyncio.to_thread(self.node.client.patch, Node.Status, self.node.name, status, field_manager="kubelet")
+
+    async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        return await self.node.until(holds)
+
+    async def close(self) -> None:
+        for plugin in self._plugins:
+            await plugin.stop()
+
+
+@pytest.fixture
+async def observed(agent_node: AgentNode) -> AsyncIterator[ObservedNode]:
+    way = way_to_mount()
+    if way is None:
+        pytest.skip("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
+    folder = agent_node.folder / "k"
+    (folder / "device-plugins").mkdir(parents=True)
+    resources = PodResources(folder / "pod-resources/kubelet.sock")
+    async with resources, Kubelet(folder / "device-plugins", way) as kubelet:
+        await kubelet.start(Machine())
+        found = ObservedNode(agent_node, kubelet, resources)
+        yield found
+        agent_node.agent.kill()
+        await found.close()
+
+
+async def test_devices_and_holders_of_the_kubelet_are_published(observed: ObservedNode) -> None:
+    await observed.plugin("a", "b")
+    node = observed.node
+    node.start_agent()
+    seen = await node.until_numbers(total=2, allocated=0, available=2)
+    assert (seen["agent"]["servedBy"], seen["agent"]["runtime"]) == (names.SERVED_BY_KUBELET, names.RUNTIME_KUBELET)
+    for kind in (Condition.REGISTERED, Condition.INJECTABLE):
+        assert (condition(seen, kind)["status"], condition(seen, kind)["reason"]) == ("True", Reason.SERVED_BY_KUBELET)
+    await observed.admitted("one", "a")
+    seen = await node.until_numbers(total=2, allocated=1, available=1)
+    assert holdings(seen) == {"one/c0": ["a"]}
+    await node.delete_pod("one")
+    await node.until_numbers(total=2, allocated=0, available=2)
+    written = node.version()
+    await asyncio.sleep(1.0)
+    assert node.version() == written, "nothing is written while nothing changes"
+
+
+async def test_a_device_that_breaks_is_shown_by_name_and_survives_a_restart(observed: ObservedNode) -> None:
+    plugin = await observed.plugin("a", "b")
+    node = observed.node
+    node.start_agent()
+    await node.until_numbers(total=2, allocated=0, available=2)
+    await observed.lose(plugin, "b")
+    for _ in range(2):
+        seen = await node.until_numbers(total=2, allocated=0, available=1)
+        broken = [(d["id"], d["reason"]) for d in seen["devices"] if d["health"] == "Unhealthy"]
+        assert broken == [("b", Reason.NOT_ALLOCATABLE)]
+        since = condition(seen, Condition.HEALTHY)["lastTransitionTime"]
+        node.agent.kill()
+        node.start_agent()
+        await node.agent.until_logged("serving device plugins")
+    assert condition(node.status(), Condition.HEALTHY)["lastTransitionTime"] == since
+
+
+async def test_devices_that_were_never_healthy_are_a_number(observed: ObservedNode) -> None:
+    await observed.plugin("a", unhealthy=("b", "c"))
+    await observed.show(3, 1)
+    observed.node.start_agent()
+    seen = await observed.until(lambda seen: seen["total"] == 3)
+    assert (seen["devicesOmitted"], seen["healthy"], [d["id"] for d in seen["devices"]]) == (2, 1, ["a"])
+
+
+async def test_a_cordon_is_reported_as_not_possible(observed: ObservedNode) -> None:
+    await observed.plugin("a", "b")
+    node = observed.node
+    node.start_agent()
+    await node.until_numbers(total=2, allocated=0, available=2)
+    await node.edit({"spec": {"cordonedDevices": [{"id": "a"}]}})
+    seen = await observed.until(
+        lambda seen: condition(seen, Condition.REGISTERED)["reason"] == Reason.CORDON_NOT_POSSIBLE
+    )
+    assert (seen["cordoned"], seen["available"]) == (0, 2)
+    await node.edit({"spec": {"cordonedDevices": []}})
+    await observed.until(lambda seen: condition(seen, Condition.REGISTERED)["reason"] == Reason.SERVED_BY_KUBELET)
+
+
+async def test_a_name_that_moves_between_the_kubelet_and_an_agent_keeps_its_object(observed: ObservedNode) -> None:
+    theirs = await observed.plugin("a", "b")
+    node = observed.node
+    node.start_agent()
+    await observed.until(lambda seen: seen["agent"]["servedBy"] == names.SERVED_BY_KUBELET)
+    uid = node.object()["metadata"]["uid"]
+    ours = await node.plugin(3)
+    seen = await observed.until(lambda seen: seen["agent"]["servedBy"] == names.SERVED_BY_NODEDEVICE)
+    assert seen["total"] == 3
+    await ours.stop()
+    seen = await observed.until(lambda seen: seen["agent"]["servedBy"] == names.SERVED_BY_KUBELET)
+    assert (seen["total"], seen["available"]) == (2, 2)
+    await theirs.stop()
+    assert node.object()["metadata"]["uid"] == uid
+
+
+async def test_with_runtime_kubelet_both_kinds_are_shown(observed: ObservedNode) -> None:
+    node, nic = observed.node, "example.com/nic"
+    await observed.plugin("a", "b")
+    node.start_agent({"--runtime": "kubelet"})
+    await node.plugin(1, nic)
+    await observed.kubelet.until_numbers(nic, 1, 1)
+    assert observed.resources.allocatable is not None
+    observed.resources.allocatable[nic] = {"d0": ()}
+    seen = await node.until_numbers(total=1, allocated=0, available=1, resource_name=nic)
+    assert seen["agent"]["servedBy"] == names.SERVED_BY_NODEDEVICE
+    seen = await node.until_numbers(total=2, allocated=0, available=2)
+    assert seen["agent"]["servedBy"] == names.SERVED_BY_KUBELET
+
+
+async def test_nothing_is_observed_where_that_is_switched_off(observed: ObservedNode) -> None:
+    await observed.plugin("a")
+    observed.node.start_agent(None, "--no-observe")
+    await observed.node.free_plugin(1, "example.com/nic")
+    assert not observed.node.object()
+
+
+async def test_a_lost_checkpoint_takes_nothing_of_the_kubelet_over(observed: ObservedNode) -> None:
+    await observed.plugin("a")
+    node = observed.node
+    node.start_agent()
+    await observed.admitted("one", "a")
+    await node.until_numbers(total=1, allocated=1, available=0)
+    node.agent.kill()
+    for path in node.state_dir.glob("checkpoint*"):
+        path.unlink()
+    node.start_agent()
+    await node.agent.until_logged("serving device plugins")
+    await node.free_plugin(1, "example.com/nic")
+    seen = await node.until_numbers(total=1, allocated=1, available=0)
+    assert seen["agent"]["servedBy"] == names.SERVED_BY_KUBELET
+
+
+async def test_the_operator_leaves_capacity_to_the_kubelet(observed: ObservedNode, operator: OperatorProcess) -> None:
+    await observed.plugin("a", "b")
+    node = observed.node
+    node.start_agent()
+    seen = await observed.until(
+        lambda seen: condition(seen, Condition.ADVERTISED).get("reason") == Reason.SERVED_BY_KUBELET
+    )
+    assert condition(seen, Condition.ADVERTISED)["status"] == "False"
+    await observed.show(2, 2)
+    seen = await observed.until(lambda seen: condition(seen, Condition.READY)["status"] == "True")
+    assert condition(seen, Condition.ADVERTISED)["status"] == "True"
+    await observed.show(7, 5)
+    await asyncio.sleep(1.0)
+    status = (await asyncio.to_thread(node.client.get, Node, node.name)).status
+    assert status is not None
+    assert ((status.capacity or {})[GPU], (status.allocatable or {})[GPU]) == ("7", "5")
+    await observed.admitted("one", "a")
+
+    def is_recorded() -> bool:
+        found = node.control_plane.kubectl("get", "poddevices", "-n", node.namespace, "--output=name")
+        return "poddevice.nodedevice.io/one" in found
+
+    await asyncio.to_thread(wait_until, is_recorded, "the pod has a PodDevice")

@@ -28,7 +28,10 @@ def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
         "devices": [device(f"d{n}", "Unhealthy" if n == 8 else "Healthy") for n in range(9)],
         "allocations": [allocation("uid", "main", "d0", "d1", "d2")],
     }
-    agent = {"agent": {"version": "0.1.0", "runtime": "nri"}, "conditions": [condition(Condition.REGISTERED)]}
+    agent = {
+        "agent": {"version": "0.1.0", "runtime": "nri", "servedBy": "kubelet"},
+        "conditions": [condition(Condition.REGISTERED)],
+    }
     apply_status(client, GPU, {**numbers, **listed, **agent})
     summary = [condition(Condition.READY, "False", reason="LeaseExpired"), condition(Condition.AGENT_READY, "Unknown")]
     apply_status(client, GPU, {"conditions": summary}, OPERATOR_FIELD_MANAGER)
@@ -49,8 +52,8 @@ def test_columns(cluster: ControlPlane) -> None:
 
 def test_wide_columns(cluster: ControlPlane) -> None:
     header, row = table(cluster.kubectl("get", "nd", GPU, "-o", "wide"))
-    assert header[7:] == ["READY", "CORDONED", "REASON", "AGENT", "RUNTIME", "AGE"]
-    assert row[7:-1] == ["False", "4", "LeaseExpired", "Unknown", "nri"]
+    assert header[7:] == ["READY", "CORDONED", "REASON", "AGENT", "SERVED-BY", "RUNTIME", "AGE"]
+    assert row[7:-1] == ["False", "4", "LeaseExpired", "Unknown", "kubelet", "nri"]
 
 
 def test_columns_before_the_first_status(cluster: ControlPlane) -> None:

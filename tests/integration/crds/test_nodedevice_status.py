@@ -46,7 +46,7 @@ FULL: Body = {
     "reserved": 1,
     "available": 0,
     "endpoint": {"state": "Running", "since": NOW, "preStartRequired": True, "getPreferredAllocationAvailable": False},
-    "agent": {"version": "0.1.0", "runtime": "nri"},
+    "agent": {"version": "0.1.0", "runtime": "nri", "servedBy": "nodedevice"},
     "devices": [
         device("a", presence="Present", cordonedSince=NOW, numaNodes=[0, 1], attributes={"model": "X"}),
         device("b", "Unhealthy", reason="ReportedUnhealthy", message="no answer", since=NOW),
@@ -307,6 +307,7 @@ def test_refuses_negative_number(client: Client, number: str) -> None:
         pytest.param({"parts": {"placement": "Near"}}, '"Any", "SameParent", "DistinctParents"', id="rule"),
         pytest.param({"allocations": [allocation("u" * 37, "c", "a")]}, "podUID: Too long", id="pod UID of 37"),
         pytest.param({"endpoint": {"state": "Dead"}}, '"Running", "Stopped", "Gone"', id="endpoint state"),
+        pytest.param({"agent": {"servedBy": "s" * 17}}, "status.agent.servedBy: Too long", id="served by"),
         pytest.param({"agent": {"runtime": "r" * 17}}, "status.agent.runtime: Too long", id="runtime"),
         pytest.param({"conditions": [condition("Ready", "Maybe")]}, '"True", "False", "Unknown"', id="condition"),
         pytest.param({"conditions": [condition("Ready", message="m" * 2049)]}, "message: Too long", id="message"),

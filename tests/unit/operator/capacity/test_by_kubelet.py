@@ -1,4 +1,7 @@
-"""A node whose kubelet allocates counts its resources itself: nothing is written there, and nothing taken over."""
+"""What a node's kubelet allocates it counts itself: nothing is written there, and nothing taken over.
+
+Either the agent is its device plugin, or the plugin registered with the kubelet, and the agent only observes it.
+"""
 
 from typing import Any
 
@@ -11,34 +14,43 @@ from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_de
 BOTH = (CAPACITY, ALLOCATABLE)
 
 
-def test_nothing_is_written_and_what_the_kubelet_counts_is_reported() -> None:
+@pytest.fixture(params=[False, True], ids=["runtime kubelet", "observed"])
+def kubelets(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"runtime": RUNTIME_KUBELET, "is_observed": request.param}
+
+
+def reason_of(kubelets: dict[str, Any]) -> str:
+    return Reason.SERVED_BY_KUBELET if kubelets["is_observed"] else Reason.BY_KUBELET
+
+
+def test_nothing_is_written_and_what_the_kubelet_counts_is_reported(kubelets: dict[str, Any]) -> None:
     model = OperatorModel()
-    settle(model, [node_device(runtime=RUNTIME_KUBELET, available=2)])
+    settle(model, [node_device(**kubelets, available=2)])
     reported = model.condition(Condition.ADVERTISED)
-    assert (reported.status, reported.reason) == ("False", Reason.BY_KUBELET)
-    assert model.condition(Condition.READY).reason == Reason.BY_KUBELET
+    assert (reported.status, reported.reason) == ("False", reason_of(kubelets))
+    assert model.condition(Condition.READY).reason == reason_of(kubelets)
     model.node.update("kubelet", GPU, 2, BOTH)
     model.reconcile()
     reported = model.condition(Condition.ADVERTISED)
-    assert (reported.status, reported.reason) == ("True", Reason.BY_KUBELET)
+    assert (reported.status, reported.reason) == ("True", reason_of(kubelets))
     assert model.condition(Condition.READY).status == "True"
     assert model.condition(Condition.CONFLICT).status == "False"
     assert (model.applies, model.reported(), model.repairs) == ([], [], [])
 
 
 @pytest.mark.parametrize("fields", [{"allocated": 1}, {"endpoint": "Gone"}, {"available": 9}])
-def test_the_kubelets_number_is_never_changed(fields: dict[str, Any]) -> None:
+def test_the_kubelets_number_is_never_changed(kubelets: dict[str, Any], fields: dict[str, Any]) -> None:
     model = OperatorModel()
     model.node.update("kubelet", GPU, 4, BOTH)
-    settle(model, [node_device(runtime=RUNTIME_KUBELET, **fields), node_device(NIC, available=1)])
+    settle(model, [node_device(**kubelets, **fields), node_device(NIC, available=1)])
     assert (model.node.seen(GPU).capacity, model.node.seen(NIC).capacity) == (4, 1)
     assert all(GPU not in apply.numbers for apply in model.applies)
 
 
-def test_what_was_advertised_is_left_to_the_kubelet_when_its_runtime_changes() -> None:
+def test_what_was_advertised_is_left_to_the_kubelet_when_its_runtime_changes(kubelets: dict[str, Any]) -> None:
     model = OperatorModel()
     settle(model, [node_device(runtime="nri", available=2)])
-    settle(model, [node_device(runtime=RUNTIME_KUBELET, available=2)])
+    settle(model, [node_device(**kubelets, available=2)])
     assert not model.node.seen(GPU).is_present
     model.node.update("kubelet", GPU, 2, BOTH)
     model.reconcile()
@@ -47,12 +59,14 @@ def test_what_was_advertised_is_left_to_the_kubelet_when_its_runtime_changes() -
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_the_kubelet_counted_does_not_become_ours_by_a_change_of_runtime(is_restarted: bool) -> None:
+def test_what_the_kubelet_counted_does_not_become_ours_by_a_change_of_runtime(
+    kubelets: dict[str, Any], is_restarted: bool
+) -> None:
     model = OperatorModel()
     settle(model, [node_device(runtime="nri", available=2)])
     # the kubelet is quicker than the operator: the value it overwrites is not given back by us
     model.node.update("kubelet", GPU, 3, BOTH)
-    settle(model, [node_device(runtime=RUNTIME_KUBELET, available=2)])
+    settle(model, [node_device(**kubelets, available=2)])
     if is_restarted:
         model.restart()
     settle(model, [node_device(runtime="nri", available=2)])
@@ -64,11 +78,11 @@ def test_what_the_kubelet_counted_does_not_become_ours_by_a_change_of_runtime(is
     assert model.node.seen(GPU).capacity == 2
 
 
-def test_a_conflict_ends_where_the_kubelet_takes_over() -> None:
+def test_a_conflict_ends_where_the_kubelet_takes_over(kubelets: dict[str, Any]) -> None:
     model = OperatorModel()
     model.node.update("kubelet", GPU, 4, BOTH)
     settle(model, [node_device(runtime="nri", available=2)])
     assert model.condition(Condition.CONFLICT).status == "True"
-    settle(model, [node_device(runtime=RUNTIME_KUBELET, available=4)])
+    settle(model, [node_device(**kubelets, available=4)])
     assert model.condition(Condition.CONFLICT).status == "False"
     assert model.condition(Condition.READY).status == "True"

@@ -1,5 +1,6 @@
 """Which pods go because of a device, when, and never more than the rate allows."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +29,11 @@ def held(
     )
     devices = {"gpu-0": DeviceRecord(health, "x", is_missing, ()), "gpu-1": DeviceRecord("Healthy", "", False, ())}
     return node_device(devices=devices, allocations=(allocation,), endpoint=endpoint)
+
+
+def test_a_pod_with_a_device_of_the_kubelets_stays() -> None:
+    assert candidates([held()], EVICT)
+    assert not candidates([replace(held(), is_observed=True)], EVICT)
 
 
 @pytest.mark.parametrize(

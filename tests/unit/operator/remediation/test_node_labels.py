@@ -26,6 +26,11 @@ def test_tainted_while_the_plugin_is_away_though_no_device_is_listed() -> None:
     assert desired_labels([stopped], taint=True, labels=False) == TaintAndLabels(True)
 
 
+def test_what_the_kubelet_serves_neither_taints_nor_labels() -> None:
+    observed = node_device(devices=BROKEN, is_observed=True)
+    assert desired_labels([observed], taint=True, labels=True) == UNLABELED
+
+
 def test_labels_sum_up() -> None:
     found = desired_labels([node_device(total=8, healthy=7)], taint=True, labels=True)
     assert found.labels == {

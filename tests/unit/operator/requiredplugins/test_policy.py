@@ -80,6 +80,7 @@ def test_names_are_those_of_agents_that_work_by_nri() -> None:
         pytest.param({"owner_uid": None}, False, id="nobody's"),
         pytest.param({"node": "node-b"}, False, id="its Node does not exist"),
         pytest.param({"name": "by-hand"}, False, id="under another name"),
+        pytest.param({"is_observed": True}, False, id="the kubelet serves it"),
     ],
 )
 def test_only_what_a_node_has_is_in_the_policy(fields: dict[str, Any], is_in: bool) -> None:

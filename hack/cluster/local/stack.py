@@ -178,6 +178,8 @@ def agent_program(control_plane: Cluster, home: Path, node_name: str, port: int,
         "kubeconfig": str(kubeconfig),
         "pluginDir": str(home / "plugins"),
         "stateDir": str(home),
+        # of none: a kubelet of this machine is not this node's
+        "kubeletDir": str(home / "kubelet"),
         "httpAddress": address,
         # there are no containers
         "runtime": "none",

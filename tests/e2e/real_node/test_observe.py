@@ -1,0 +1,157 @@
+"""Foreign plugins that have registered with the kubelet, on a node where an agent runs: what is shown of them, and nothing else."""
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES, list_pod_resources
+from nodedevice_api import names
+from nodedevice_api.names import Condition, Reason
+
+from hack.cluster.build.binaries import find
+from hack.cluster.errors import BinaryError
+from hack.cluster.node.machine import MachineProcess
+from hack.cluster.waiting import wait_until
+from tests.e2e.real_node.node_under_test import NodeUnderTest
+from tests.e2e.real_node.pods import container, pod
+from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
+from tests.fakes.third_party import rust_plugin, sample_plugin
+
+# pods that start or end; `OBSERVED_CHANGES=200` for as many as one has patience for
+CHANGES = int(os.environ.get("OBSERVED_CHANGES", "14"))
+_KUBELET = "/var/lib/kubelet"
+_SEED = 20_26
+
+Holders = dict[str, list[str]]
+
+
+@contextmanager
+def started(of: NodeUnderTest, program: Path) -> Iterator[MachineProcess]:
+    plugin = of.node.process(program.name, [str(program)])
+    plugin.start()
+    try:
+        yield plugin
+    finally:
+        plugin.kill()
+
+
+@pytest.fixture
+def sample(nri_node: NodeUnderTest) -> Iterator[MachineProcess]:
+    """Kubernetes' own."""
+    with started(nri_node, find(["sample-device-plugin"])["sample-device-plugin"]) as plugin:
+        yield plugin
+
+
+@pytest.fixture
+def widgets(nri_node: NodeUnderTest) -> Iterator[MachineProcess]:
+    """One on another gRPC stack."""
+    try:
+        program = rust_plugin.program()
+    except BinaryError as error:
+        pytest.skip(str(error))
+    with started(nri_node, program) as plugin:
+        yield plugin
+
+
+def shown(of: NodeUnderTest, resource: str) -> Holders:
+    """Device IDs by pod, as the NodeDevice shows them."""
+    return {each["name"]: each["deviceIDs"] for each in of.node_device(resource).get("allocations", [])}
+
+
+def given(of: NodeUnderTest, resource: str) -> Holders:
+    """The same by the kubelet's own word."""
+    rows = asyncio.run(list_pod_resources(of.node.outside(_KUBELET) / POD_RESOURCES))
+    return {row.name: list(row.device_ids) for row in rows if row.resource_name == resource}
+
+
+def until_shown(of: NodeUnderTest, resource: str, total: int, healthy: int) -> None:
+    def is_shown() -> bool:
+        seen = of.node_device(resource)
+        is_observed = seen.get("agent", {}).get("servedBy") == names.SERVED_BY_KUBELET
+        return is_observed and (seen["total"], seen["healthy"]) == (total, healthy)
+
+    wait_until(is_shown, f"{resource} is shown with {healthy} of {total} healthy", PATIENCE_SECONDS)
+
+
+def until_equal(of: NodeUnderTest, resource: str) -> None:
+    wait_until(lambda: shown(of, resource) == given(of, resource), f"holders of {resource} are shown", PATIENCE_SECONDS)
+
+
+def owners(of: NodeUnderTest, resource: str) -> set[str]:
+    """Field managers of the resource in the Node's status."""
+    text = of.control_plane.kubectl("get", "node", of.node.name, "-o", "json", "--show-managed-fields")
+    return {each["manager"] for each in json.loads(text)["metadata"]["managedFields"] if resource in json.dumps(each)}
+
+
+def test_both_are_shown_and_nothing_is_done_about_them(
+    nri_node: NodeUnderTest, sample: MachineProcess, widgets: MachineProcess
+) -> None:
+    of, resource = nri_node, sample_plugin.RESOURCE
+    for name in (resource, rust_plugin.RESOURCE):
+        until_shown(of, name, 2, 2)
+    of.wait_allocatable(resource, 2)
+    made = of.run(pod("seen", [container("main", {resource: 1, rust_plugin.RESOURCE: 1})]))
+    assert names.REQUIRED_PLUGINS_ANNOTATION not in made["metadata"].get("annotations", {})
+    for name in (resource, rust_plugin.RESOURCE):
+        until_equal(of, name)
+        assert list(shown(of, name)) == ["seen"]
+        assert owners(of, name) == {"kubelet"}
+    record = f"poddevice/{'seen'}"
+
+    def is_recorded() -> bool:
+        text = of.control_plane.kubectl("get", record, "-n", of.namespace, "-o", "json", check=False)
+        return text.count(resource) > 0 and text.count(rust_plugin.RESOURCE) > 0
+
+    wait_until(is_recorded, "the pod has a PodDevice", PATIENCE_SECONDS)
+    of.delete("seen")
+    until_equal(of, resource)
+    assert shown(of, resource) == {}
+
+
+def test_holders_are_the_kubelets_whatever_starts_and_ends(nri_node: NodeUnderTest, sample: MachineProcess) -> None:
+    of, resource = nri_node, sample_plugin.RESOURCE
+    until_shown(of, resource, 2, 2)
+    of.wait_allocatable(resource, 2)
+    dice = random.Random(_SEED)
+    running: list[str] = []
+    for number in range(CHANGES):
+        if running and (len(running) == len(sample_plugin.DEVICES) or dice.random() < 0.4):
+            name = running.pop(dice.randrange(len(running)))
+            of.delete(name)
+        else:
+            name = f"random-{number}"
+            of.run(pod(name, [container("main", {resource: 1})]))
+            running.append(name)
+        until_equal(of, resource)
+        assert sorted(shown(of, resource)) == sorted(running)
+    of.delete(*running)
+
+
+def test_restarts_of_plugin_and_kubelet_lose_nobody(nri_node: NodeUnderTest, sample: MachineProcess) -> None:
+    of, resource = nri_node, sample_plugin.RESOURCE
+    until_shown(of, resource, 2, 2)
+    of.wait_allocatable(resource, 2)
+    of.run(pod("stays", [container("main", {resource: 1})]))
+    until_equal(of, resource)
+    held = shown(of, resource)
+    sample.kill()
+    until_shown(of, resource, 2, 0)
+    broken = {each["id"]: each.get("reason") for each in of.node_device(resource)["devices"]}
+    assert broken == dict.fromkeys(sample_plugin.DEVICES, Reason.NOT_ALLOCATABLE)
+    sample.start()
+    until_shown(of, resource, 2, 2)
+    of.node.kubelet.kill()
+    assert shown(of, resource) == held
+    of.node.start_kubelet()
+    until_shown(of, resource, 2, 2)
+    until_equal(of, resource)
+    assert shown(of, resource) == held
+    conditions = {c["type"]: c["status"] for c in of.node_device(resource)["conditions"]}
+    assert conditions[Condition.CONFLICT] == "False"
+    of.delete("stays")
+    until_equal(of, resource)

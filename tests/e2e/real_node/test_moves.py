@@ -43,16 +43,14 @@ class Move:
         ):
             yield
 
-    def until_conflict(self, reason: str) -> None:
-        """Wait until the condition Conflict has this reason."""
+    def until_served_by(self, who: str) -> None:
+        """Wait until that device manager gives it out."""
+        resource = self._kind.resource
 
-        def found() -> list[str]:
-            status = self._of.node_device(self._kind.resource)
-            return [c["reason"] for c in status.get("conditions", []) if c["type"] == names.Condition.CONFLICT]
+        def is_so() -> bool:
+            return bool(self._of.node_device(resource).get("agent", {}).get("servedBy") == who)
 
-        wait_until(
-            lambda: found() == [reason], f"the conflict about {self._kind.resource} is {reason}", PATIENCE_SECONDS
-        )
+        wait_until(is_so, f"{resource} is served by {who}", PATIENCE_SECONDS)
 
     def run(self, name: str) -> None:
         """A pod that asks for one runs with it, and is deleted."""
@@ -89,14 +87,15 @@ def test_a_plugin_moves_to_the_kubelet_and_back(
         nri_node.wait_allocatable(kind.resource, 1)
         move.run("ours")
     with move.serving_in(KUBELET_PLUGIN_DIR):
-        # the agent keeps the name for five minutes, and both write it, until the operator pauses
-        move.until_conflict(names.Reason.CHANGED_REPEATEDLY)
+        # the agent sees that the kubelet gives the device out, and leaves the name to it at once
+        move.until_served_by(names.SERVED_BY_KUBELET)
         nri_node.wait_allocatable(kind.resource, 1)
         move.run("the-kubelets")
     with move.serving_in(AGENT_PLUGIN_DIR):
         move.kubelet_has_given_it_up()
         # after its restart the kubelet has the devices of ended pods again; the agent has it forget them
         time.sleep(2 * CHECK_SECONDS)
+        move.until_served_by(names.SERVED_BY_NODEDEVICE)
         move.remove_from_node()
         nri_node.wait_allocatable(kind.resource, 1)
         move.run("ours-again")

@@ -82,6 +82,10 @@ def until_equal(of: NodeUnderTest, resource: str) -> None:
     wait_until(lambda: shown(of, resource) == given(of, resource), f"holders of {resource} are shown", PATIENCE_SECONDS)
 
 
+def until_held_by(of: NodeUnderTest, resource: str, pod_name: str) -> None:
+    wait_until(lambda: list(shown(of, resource)) == [pod_name], f"{pod_name} is shown", PATIENCE_SECONDS)
+
+
 def owners(of: NodeUnderTest, resource: str) -> set[str]:
     """Field managers of the resource in the Node's status."""
     text = of.control_plane.kubectl("get", "node", of.node.name, "-o", "json", "--show-managed-fields")
@@ -95,22 +99,24 @@ def test_both_are_shown_and_nothing_is_done_about_them(
     for name in (resource, rust_plugin.RESOURCE):
         until_shown(of, name, 2, 2)
     of.wait_allocatable(resource, 2)
-    made = of.run(pod("seen", [container("main", {resource: 1, rust_plugin.RESOURCE: 1})]))
+    made = of.run(pod("seen", [container("main", {resource: 1})]))
     assert names.REQUIRED_PLUGINS_ANNOTATION not in made["metadata"].get("annotations", {})
-    for name in (resource, rust_plugin.RESOURCE):
+    # its devices exist on no machine, so that the runtime refuses the container; the kubelet has given them out all the same
+    of.create(pod("refused", [container("main", {rust_plugin.RESOURCE: 1})]))
+    for name, holder in ((resource, "seen"), (rust_plugin.RESOURCE, "refused")):
+        until_held_by(of, name, holder)
         until_equal(of, name)
-        assert list(shown(of, name)) == ["seen"]
         assert owners(of, name) == {"kubelet"}
-    record = f"poddevice/{'seen'}"
 
     def is_recorded() -> bool:
-        text = of.control_plane.kubectl("get", record, "-n", of.namespace, "-o", "json", check=False)
-        return text.count(resource) > 0 and text.count(rust_plugin.RESOURCE) > 0
+        text = of.control_plane.kubectl("get", "poddevice/seen", "-n", of.namespace, "-o", "json", check=False)
+        return resource in text
 
     wait_until(is_recorded, "the pod has a PodDevice", PATIENCE_SECONDS)
-    of.delete("seen")
-    until_equal(of, resource)
-    assert shown(of, resource) == {}
+    of.delete("seen", "refused")
+    for name in (resource, rust_plugin.RESOURCE):
+        until_equal(of, name)
+        assert shown(of, name) == {}
 
 
 def test_holders_are_the_kubelets_whatever_starts_and_ends(nri_node: NodeUnderTest, sample: MachineProcess) -> None:

@@ -14,6 +14,7 @@ from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.integration.agent_process import GPU, AgentNode, condition, holdings
 from tests.integration.operator_process import OperatorProcess
+from tests.integration.product_process import PATIENCE_SECONDS
 from tests.oracle.kubelet import Kubelet, way_to_mount
 from tests.oracle.steps import Ctr, Machine
 
@@ -41,11 +42,13 @@ class ObservedNode:
         self.resources.allocatable = {GPU: {i: n for i, n in known.items() if i != device}}
         await plugin.set_health(device, False)
 
-    async def admitted(self, name: str, device: str) -> None:
-        """A pod that the kubelet admits, with that device."""
+    async def admitted(self, name: str) -> str:
+        """A pod that the kubelet admits; the device that it gets there."""
         uid = await self.node.pod(name)
-        self.resources.assigned.append(AssignedDevices(self.node.namespace, name, "c0", GPU, {device: (0,)}))
         assert (await self.kubelet.admit(uid, [Ctr(limits={GPU: 1})])).is_admitted
+        [(device, _)] = (await self.kubelet.held())[uid, "c0", GPU].items()
+        self.resources.assigned.append(AssignedDevices(self.node.namespace, name, "c0", GPU, {device: (0,)}))
+        return device
 
     async def show(self, capacity: int, allocatable: int) -> None:
         """As the kubelet's status writes: its numbers in the Node."""
@@ -84,9 +87,9 @@ async def test_devices_and_holders_of_the_kubelet_are_published(observed: Observ
     assert (seen["agent"]["servedBy"], seen["agent"]["runtime"]) == (names.SERVED_BY_KUBELET, names.RUNTIME_KUBELET)
     for kind in (Condition.REGISTERED, Condition.INJECTABLE):
         assert (condition(seen, kind)["status"], condition(seen, kind)["reason"]) == ("True", Reason.SERVED_BY_KUBELET)
-    await observed.admitted("one", "a")
+    device = await observed.admitted("one")
     seen = await node.until_numbers(total=2, allocated=1, available=1)
-    assert holdings(seen) == {"one/c0": ["a"]}
+    assert holdings(seen) == {"one/c0": [device]}
     await node.delete_pod("one")
     await node.until_numbers(total=2, allocated=0, available=2)
     written = node.version()
@@ -154,7 +157,9 @@ async def test_with_runtime_kubelet_both_kinds_are_shown(observed: ObservedNode)
     await observed.plugin("a", "b")
     node.start_agent({"--runtime": "kubelet"})
     await node.plugin(1, nic)
-    await observed.kubelet.until_numbers(nic, 1, 1)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while (await observed.kubelet.numbers()).get(nic) != (1, 1):
+            await asyncio.sleep(0.05)
     assert observed.resources.allocatable is not None
     observed.resources.allocatable[nic] = {"d0": ()}
     seen = await node.until_numbers(total=1, allocated=0, available=1, resource_name=nic)
@@ -174,7 +179,7 @@ async def test_a_lost_checkpoint_takes_nothing_of_the_kubelet_over(observed: Obs
     await observed.plugin("a")
     node = observed.node
     node.start_agent()
-    await observed.admitted("one", "a")
+    await observed.admitted("one")
     await node.until_numbers(total=1, allocated=1, available=0)
     node.agent.kill()
     for path in node.state_dir.glob("checkpoint*"):
@@ -202,7 +207,7 @@ async def test_the_operator_leaves_capacity_to_the_kubelet(observed: ObservedNod
     status = (await asyncio.to_thread(node.client.get, Node, node.name)).status
     assert status is not None
     assert ((status.capacity or {})[GPU], (status.allocatable or {})[GPU]) == ("7", "5")
-    await observed.admitted("one", "a")
+    await observed.admitted("one")
 
     def is_recorded() -> bool:
         found = node.control_plane.kubectl("get", "poddevices", "-n", node.namespace, "--output=name")

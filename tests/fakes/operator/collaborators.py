@@ -7,7 +7,7 @@ from typing import Any
 
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
-from nodedevice_operator.observability.events import Event
+from nodedevice_operator.observability.events import ROUTINE, Event
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
@@ -42,13 +42,14 @@ def open_fence() -> WriteFence:
 
 
 class RecordingRecorder(EventRecorder):
-    """Keeps the Events that are posted."""
+    """Keeps the Events that are posted; those of ordinary operation apart, as they come with nearly every write."""
 
     def __init__(self) -> None:
         self.posted: list[Event] = []
+        self.routine: list[Event] = []
 
     def post(self, event: Event) -> None:
-        self.posted.append(event)
+        (self.routine if event.reason in ROUTINE else self.posted).append(event)
 
     def reasons(self) -> list[str]:
         return [event.reason for event in self.posted]

@@ -30,6 +30,7 @@ from typing import Final
 
 from nodedevice_api import names
 
+from nodedevice_operator.capacity.changes import number_events
 from nodedevice_operator.capacity.ownership import (
     DesiredResource,
     NodeHistory,
@@ -172,7 +173,9 @@ class ResourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class CapacityDecision:
-    """What to do for a Node. `history`, `events` and `repairs` (their causes) count only once `apply` succeeded.
+    """What to do for a Node. `history`, `events`, `changes` and `repairs` (their causes) count only once `apply` succeeded.
+
+    changes: Events of ordinary operation, about the numbers that `apply` changes.
 
     `due_at` is when a conflict is to be retried or a lost name to be given up, in monotonic seconds.
     """
@@ -183,6 +186,7 @@ class CapacityDecision:
     events: tuple[Event, ...] = ()
     repairs: tuple[str, ...] = ()
     due_at: float | None = None
+    changes: tuple[Event, ...] = ()
 
 
 def decide(
@@ -212,6 +216,11 @@ def decide(
     kept = {each.resource: each for each in (*decisions, *held) if each.number is not None}
     given_up = shown - kept.keys() - waiting
     apply = _apply(kept, given_up)
+    changes: Iterable[Event] = ()
+    if apply is not None:
+        of_resource = {record.resource: record for record in records}
+        known = {each.resource: each for each in decisions}
+        changes = number_events(node, of_resource, known, apply.numbers, given_up)
     for decision in decisions:
         history = _remember(history, decision, now)
     # what the kubelet counts now is its own from here on, whatever was ours before
@@ -229,6 +238,7 @@ def decide(
         events=tuple(event for record, each in pairs for event in ownership_events(node, record, each)),
         repairs=tuple(each.drift.cause for each in decisions if each.drift),
         due_at=_due_at(history, decisions, waiting),
+        changes=tuple(changes),
     )
 
 

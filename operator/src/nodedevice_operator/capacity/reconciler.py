@@ -221,6 +221,8 @@ class CapacityReconciler:
             for cause in decision.repairs:
                 self.metrics.drift_repairs.labels(cause=cause).inc()
             self._report(name, decision.events)
+            for change in decision.changes:
+                self.recorder.post(change)
             if decision.apply is None:
                 return CapacityOutcome(decision.statuses, decision.due_at, has_written)
         raise rejection or Conflict("patch", "nodes/status", "the Node changes faster than it is written")

@@ -36,6 +36,7 @@ def without_lists(record: NodeDeviceRecord) -> NodeDeviceRecord:
         allocations_omitted=record.allocations_omitted + len(record.allocations),
         waiting=(),
         lost_cordons=frozenset(),
+        cordoned_ids=frozenset(),
         conditions={
             kind: replace(value, message=value.message[:LONGEST_TEXT]) if kind in names.AGENT_CONDITIONS else value
             for kind, value in record.conditions.items()

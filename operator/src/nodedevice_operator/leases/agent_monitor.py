@@ -43,9 +43,6 @@ INTERVAL_SECONDS: Final = 10.0
 _CLOSE_INTERVAL_SECONDS: Final = 1.0
 _CLOSE_POLLS: Final = 20
 
-_OUTAGE: Final = "ManyAgentLeasesExpired"
-_OUTAGE_ENDED: Final = "ManyAgentLeasesExpiredEnded"
-
 
 class AgentsApi(Requests):
     """Reads Leases in one namespace, which holds nothing but the agents'."""
@@ -178,11 +175,11 @@ class AgentMonitor:
                 f"{numbers} stopped renewing their Leases at about the same time; no devices are withdrawn: "
                 "check the API server and the network"
             )
-            self.recorder.post(Event(about, WARNING, _OUTAGE, message))
+            self.recorder.post(Event(about, WARNING, EventReason.AGENTS_SILENT_TOGETHER, message))
         else:
             log.info("agent lease outage resolved", extra={"silent": counts["silent"]})
             message = f"{counts['alive']} of {len(nodes)} agents renew their Leases"
-            self.recorder.post(Event(about, NORMAL, _OUTAGE_ENDED, message))
+            self.recorder.post(Event(about, NORMAL, EventReason.AGENTS_SILENT_ENDED, message))
 
     def _report_refusals(self, found: Mapping[str, LeaseRecord], *, is_first: bool) -> None:
         """Report new refusals. Those of before the first poll have been reported."""

@@ -39,7 +39,7 @@ _THEIR_CONDITIONS: Final = frozenset(
 )
 # Reasons of Ready False with which no device is missing that a pod holds.
 _INTENDED: Final = frozenset({names.Reason.NO_DEVICES, names.Reason.ALL_CORDONED})
-# one write's worth; the others follow when these are set
+# one write's worth; the others follow when these are set. And of cordons, so many are known by their IDs.
 _MOST_LOST: Final = 256
 _NOBODY: Final[frozenset[str]] = frozenset()
 _KNOWN_CONDITIONS: Final = frozenset((*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS))
@@ -105,7 +105,8 @@ class StoredCondition:
 class NodeDeviceRecord:
     """A NodeDevice. `has_status` is False until its agent has written a status, whatever others have written into it.
 
-    created, endpoint_since: when, in the API's own form. cordons: how many there are.
+    created, endpoint_since: when, in the API's own form. cordons: how many there are; cordoned_ids: of which devices, unless there
+    are too many.
     runtime: how devices reach containers there. is_observed: the kubelet serves it, and nothing is done about it.
     lost_cordons: device IDs of cordons of an object before it that it does not have; where there are many, the first.
     edited_by: other field managers that have written status fields of the agent or the operator.
@@ -147,6 +148,12 @@ class NodeDeviceRecord:
     parts: Mapping[str, PartCounts] = field(default_factory=dict)
     largest_available: int | None = None
     is_observed: bool = False
+    cordoned_ids: frozenset[str] = _NOBODY
+
+    @property
+    def knows_cordons(self) -> bool:
+        """Whether it has the IDs of all cordons."""
+        return len(self.cordoned_ids) == self.cordons
 
     @property
     def key(self) -> str:
@@ -236,10 +243,11 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         conditions={intern(c.type): _condition(c) for c in status.conditions if c.type in _KNOWN_CONDITIONS},
         edited_by=_editors(meta.managed_fields),
         lost_cordons=_lost_cordons(obj),
-        weight=_weight(status),
+        weight=_weight(obj),
         parts={ids[d.id]: d.parts for d in status.devices if d.parts is not None},
         largest_available=_largest_available(status),
         is_observed=status.agent is not None and status.agent.served_by == names.SERVED_BY_KUBELET,
+        cordoned_ids=_cordoned_ids(obj, ids),
     )
 
 
@@ -248,13 +256,16 @@ def _largest_available(status: NodeDeviceStatusSchema) -> int | None:
     return rules.largest_available if rules is not None and rules.advertise == Advertise.LARGEST else None
 
 
-def _weight(status: NodeDeviceStatusSchema) -> int:
+def _weight(obj: NodeDeviceSchema) -> int:
     """Of the lists in a record of this, decoded."""
+    status = obj.status
     held = [device_id for allocation in status.allocations for device_id in allocation.device_ids]
     held += [text for each in status.allocations for parts in each.parts for text in (parts.parent, parts.numbers)]
     texts = [*(device.id for device in status.devices), *held, *(condition.message for condition in status.conditions)]
     texts += [text for each in status.waiting for text in (each.pod_uid, each.name, each.reason, each.message)]
-    texts += [cordon.id for cordon in status.remembered_cordons[:_MOST_LOST]]
+    texts += [
+        cordon.id for cordon in (*status.remembered_cordons[:_MOST_LOST], *obj.spec.cordoned_devices[:_MOST_LOST])
+    ]
     entries = len(status.devices) + len(status.allocations) + len(status.waiting) + len(status.conditions)
     numa_nodes = sum(len(device.numa_nodes) for device in status.devices)
     return _BYTES_OF_ENTRY * entries + _BYTES_OF_TEXT * (len(texts) + numa_nodes) + sum(map(len, texts))
@@ -275,6 +286,11 @@ def _lost_cordons(obj: NodeDeviceSchema) -> frozenset[str]:
         if remembered
         else _NOBODY
     )
+
+
+def _cordoned_ids(obj: NodeDeviceSchema, ids: Mapping[str, str]) -> frozenset[str]:
+    cordons = obj.spec.cordoned_devices
+    return frozenset(ids.get(c.id, c.id) for c in cordons) if 0 < len(cordons) <= _MOST_LOST else _NOBODY
 
 
 def _is_of_agent(obj: NodeDeviceSchema) -> bool:

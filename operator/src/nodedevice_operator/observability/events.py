@@ -14,6 +14,15 @@ from nodedevice_api import names
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
 from nodedevice_operator.objects.nodedevice_schema import Waiting
+from nodedevice_operator.observability.aggregates import (
+    CORDONED,
+    HEALTHY_AGAIN,
+    UNCORDONED,
+    UNHEALTHY,
+    Aggregate,
+    DeviceAggregate,
+    NumberAggregate,
+)
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -34,80 +43,75 @@ _ENDPOINTS: Final = {
     "Stopped": (WARNING, names.Reason.ENDPOINT_STOPPED, "the device plugin has stopped; its devices are kept for now"),
     "Gone": (WARNING, names.Reason.ENDPOINT_GONE, "the device plugin did not come back in time"),
 }
-# How many device IDs a sentence names; the rest is a number.
-_NAMED_DEVICES: Final = 5
-# Of an Event that waits: an agent may report thousands of devices at once, each for a reason of its own.
-_MOST_DEVICES: Final = 64
-_MOST_REASONS: Final = 8
 # Characters; the API server rejects a longer message.
 LONGEST_MESSAGE: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceAggregate:
-    """Devices of one resource on one node with the same transition; `reasons` are those of the unhealthy ones.
-
-    of_pod: for the pod that holds them, all of them. unnamed: how many more there are that the NodeDevice only counts.
-    """
-
-    resource: str
-    node: str
-    device_ids: frozenset[str]
-    reasons: frozenset[str] = frozenset()
-    of_pod: bool = False
-    unnamed: int = 0
-    is_recovery: bool = False
-
-    def sentence(self) -> str:
-        """How many and some of them, such as `2 devices (gpu-0, gpu-1) of vendor.com/gpu on node-a unhealthy (Overheated)`."""
-        what = f"{_devices(sorted(self.device_ids), self.unnamed)} of {self.resource} on {self.node}"
-        if self.is_recovery:
-            return f"{what} healthy again"
-        why = f" ({', '.join(sorted(self.reasons))})" if self.reasons else ""
-        kept = "; held by this pod until it ends" if self.of_pod else ""
-        return f"{what} unhealthy{why}{kept}"
-
-    def may_share(self, other: "DeviceAggregate") -> bool:
-        """Whether some device may be in both: where some are only counted, any."""
-        return bool(self.unnamed or other.unnamed or self.device_ids & other.device_ids)
-
-
-def some(device_ids: list[str], unnamed: int = 0) -> str:
-    """A few of the IDs and how many more, such as `gpu-0, gpu-1 and 6 more`. unnamed: how many have no ID here."""
-    named = ", ".join(device_ids[:_NAMED_DEVICES])
-    more = max(len(device_ids) - _NAMED_DEVICES, 0) + unnamed
-    return f"{named} and {more} more" if more > 0 else named
-
-
-def _devices(device_ids: list[str], unnamed: int) -> str:
-    number = len(device_ids) + unnamed
-    noun = "device" if number == 1 else "devices"
-    return f"{number} {noun} ({some(device_ids, unnamed)})" if device_ids else f"{number} {noun}"
 
 
 class EventReason:
     """Reasons of the operator's own Events; the others are those of the conditions that they report."""
 
-    DEVICES_ALLOCATED: Final = "DevicesAllocated"
-    DEVICES_WAITING: Final = "DevicesWaiting"
-    DEVICE_UNHEALTHY: Final = "DeviceUnhealthy"
-    DEVICE_RECOVERED: Final = "DeviceRecovered"
-    ALLOCATION_REFUSED: Final = "AllocationRefused"
-    POD_EVICTED: Final = "DeviceEviction"
-    EVICTION_REFUSED: Final = "DeviceEvictionRefused"
-    CAPACITY_REPAIRED: Final = "CapacityRepaired"
-    CAPACITY_CONFLICT: Final = "CapacityConflict"
-    CAPACITY_CONFLICT_ENDED: Final = "CapacityConflictEnded"
-    CONTRADICTION: Final = "StatusContradictsItself"
-    EDITED: Final = "StatusEdited"
-    REGISTRATION_REFUSED: Final = "RegistrationRefused"
+    # a NodeDevice
+    CAPACITY_ADVERTISED: Final = "CapacityAdvertised"
+    """The Node advertises the resource from now on, with that many devices."""
+    CAPACITY_CHANGED: Final = "CapacityChanged"
+    """The Node advertises more or fewer devices than before, or none any more."""
+    DEVICES_CORDONED: Final = "DevicesCordoned"
+    """An administrator took devices out of service."""
+    DEVICES_UNCORDONED: Final = "DevicesUncordoned"
+    """An administrator put devices back into service."""
     CORDONS_RESTORED: Final = "CordonsRestored"
+    """The NodeDevice was deleted and made again, and has its cordons again."""
+    CONTRADICTION: Final = "StatusContradictsItself"
+    """The numbers of the status contradict its lists; no more devices are offered than are listed as free."""
+    EDITED: Final = "StatusEdited"
+    """A client other than agent and operator wrote the status."""
+    ALLOCATION_REFUSED: Final = "AllocationRefused"
+    """An agent reported devices of a pod that is not bound to its node."""
+    # a NodeDevice, and each pod that holds the device
+    DEVICE_UNHEALTHY: Final = "DeviceUnhealthy"
+    """Devices broke."""
+    DEVICE_RECOVERED: Final = "DeviceRecovered"
+    """Devices that had broken are healthy again."""
+    # a Node and its NodeDevice
+    CAPACITY_REPAIRED: Final = "CapacityRepaired"
+    """Another client had changed the advertised number; the operator restored it."""
+    CAPACITY_CONFLICT: Final = "CapacityConflict"
+    """Another field manager owns the resource on the Node, which the operator does not write."""
+    CAPACITY_CONFLICT_ENDED: Final = "CapacityConflictEnded"
+    """No other field manager owns the resource any more."""
+    # a Node
+    REGISTRATION_REFUSED: Final = "RegistrationRefused"
+    """The agent refused the registration of a device plugin."""
+    # a pod
+    DEVICES_ALLOCATED: Final = "DevicesAllocated"
+    """The pod has its devices."""
+    DEVICES_WAITING: Final = "DevicesWaiting"
+    """A container of the pod waits for devices, or cannot get them."""
+    POD_EVICTED: Final = "DeviceEviction"
+    """The pod was evicted, as its device broke."""
+    EVICTION_REFUSED: Final = "DeviceEvictionRefused"
+    """The pod's device broke, and the API server did not allow its eviction yet."""
+    # the Namespace of the agents' Leases
+    AGENTS_SILENT_TOGETHER: Final = "ManyAgentLeasesExpired"
+    """Many agents stopped renewing their Leases at about the same time; nothing is withdrawn."""
+    AGENTS_SILENT_ENDED: Final = "ManyAgentLeasesExpiredEnded"
+    """That is over."""
 
 
 # The Event that reverses the other.
 OPPOSITES: Final = {
     EventReason.DEVICE_UNHEALTHY: EventReason.DEVICE_RECOVERED,
     EventReason.DEVICE_RECOVERED: EventReason.DEVICE_UNHEALTHY,
+    EventReason.DEVICES_CORDONED: EventReason.DEVICES_UNCORDONED,
+    EventReason.DEVICES_UNCORDONED: EventReason.DEVICES_CORDONED,
+}
+# Of ordinary operation: in a fleet that changes as a whole they are counted together, and never keep others waiting.
+# With what they say of many nodes.
+ROUTINE: Final = {
+    EventReason.CAPACITY_ADVERTISED: "advertised",
+    EventReason.CAPACITY_CHANGED: "the number of advertised devices changed",
+    EventReason.DEVICES_CORDONED: "devices cordoned",
+    EventReason.DEVICES_UNCORDONED: "devices uncordoned",
 }
 
 
@@ -135,7 +139,7 @@ class Event:
     reason: str
     message: str
     on_node: str | None = None
-    aggregate: DeviceAggregate | None = None
+    aggregate: Aggregate | None = None
     is_ongoing: bool = False
 
 
@@ -156,36 +160,52 @@ def transitions(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> tuple[Ev
     if old is None or old.uid != new.uid:
         return ()
     if not new.has_status:
-        return tuple(_edited(old, new))
-    always = (*_needs_attention(old, new), *_running_without(old, new), *_edited(old, new))
+        return (*_cordons(old, new), *_edited(old, new))
+    always = (*_needs_attention(old, new), *_running_without(old, new), *_cordons(old, new), *_edited(old, new))
     return (*_endpoint(old, new), *_health(old, new), *_waiting(old, new), *always) if old.has_status else always
 
 
 def bounded(event: Event) -> Event:
-    """The same with fewer device IDs, so that thousands of Events can wait: the others are only counted."""
-    message, aggregate = event.message[:LONGEST_MESSAGE], event.aggregate
-    if aggregate is None or len(aggregate.device_ids) <= _MOST_DEVICES:
-        return replace(event, message=message)
-    aggregate = replace(
-        aggregate,
-        device_ids=frozenset(sorted(aggregate.device_ids)[:_MOST_DEVICES]),
-        reasons=frozenset(sorted(aggregate.reasons)[:_MOST_REASONS]),
-        unnamed=aggregate.unnamed + len(aggregate.device_ids) - _MOST_DEVICES,
-    )
-    return replace(event, message=message, aggregate=aggregate)
+    """The same with a message that the API server takes, and few device IDs, so that thousands of Events can wait."""
+    aggregate = event.aggregate and event.aggregate.bounded()
+    return replace(event, message=event.message[:LONGEST_MESSAGE], aggregate=aggregate)
 
 
 def merged(first: Event, second: Event) -> Event:
-    """One Event in place of two that count the same on the same object."""
-    assert first.aggregate is not None
-    assert second.aggregate is not None
-    aggregate = replace(
-        first.aggregate,
-        device_ids=first.aggregate.device_ids | second.aggregate.device_ids,
-        reasons=first.aggregate.reasons | second.aggregate.reasons,
-        unnamed=first.aggregate.unnamed + second.aggregate.unnamed,
-    )
-    return replace(second, message=aggregate.sentence(), aggregate=aggregate)
+    """One Event in place of two that count the same on the same object; its message is "" where the second undoes the first."""
+    match first.aggregate, second.aggregate:
+        case DeviceAggregate() as devices, DeviceAggregate() as more:
+            aggregate = devices.with_more(more)
+            return replace(second, message=aggregate.sentence(), aggregate=aggregate)
+        case NumberAggregate() as number, NumberAggregate() as later:
+            return advertised(second.about, number.with_later(later))
+    raise AssertionError("only Events that count the same are merged")
+
+
+def may_reverse(first: Event, second: Event) -> bool:
+    """Whether the second may be about a device of the first, of which it reports the opposite."""
+    match first.aggregate, second.aggregate:
+        case DeviceAggregate() as devices, DeviceAggregate() as others:
+            return devices.may_share(others)
+    return False
+
+
+def advertised(about: About, aggregate: NumberAggregate) -> Event:
+    """The Node advertises another number of devices."""
+    reason = EventReason.CAPACITY_ADVERTISED if aggregate.before is None else EventReason.CAPACITY_CHANGED
+    return Event(about, NORMAL, reason, aggregate.sentence(), aggregate=aggregate)
+
+
+def gathered_as(reason: str) -> str:
+    """The reason under which Events gather: how many are advertised at first, and then, is one number."""
+    return EventReason.CAPACITY_CHANGED if reason == EventReason.CAPACITY_ADVERTISED else reason
+
+
+def of_many_nodes(reason: str, resource: str, nodes: int) -> Event:
+    """One routine Event in place of those of so many nodes, on the kind, which all of them have in common."""
+    about = About("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", f"{names.NODE_DEVICES}.{names.GROUP}", "")
+    where = "1 more node" if nodes == 1 else f"{nodes} more nodes"
+    return Event(about, NORMAL, reason, f"{resource}: {ROUTINE[reason]} on {where}")
 
 
 def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
@@ -214,12 +234,32 @@ def _edited(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
         yield Event(about_node_device(new), WARNING, EventReason.EDITED, message)
 
 
+def _cordons(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
+    """What an administrator took out of service, and back; where there are too many to name them, how many."""
+    if new.is_observed:
+        return  # what the kubelet serves cannot be cordoned; the condition Registered says so
+    if new.knows_cordons and old.knows_cordons:
+        # those of an object before it are set again by the operator, which reports that
+        added, removed = new.cordoned_ids - old.cordoned_ids - old.lost_cordons, old.cordoned_ids - new.cordoned_ids
+        more = fewer = 0
+    else:
+        added = removed = frozenset[str]()
+        more, fewer = max(new.cordons - old.cordons, 0), max(old.cordons - new.cordons, 0)
+    for reason, became, ids, unnamed in (
+        (EventReason.DEVICES_CORDONED, CORDONED, added, more),
+        (EventReason.DEVICES_UNCORDONED, UNCORDONED, removed, fewer),
+    ):
+        if ids or unnamed:
+            aggregate = DeviceAggregate(new.resource, new.node, ids, unnamed=unnamed, became=became)
+            yield Event(about_node_device(new), NORMAL, reason, aggregate.sentence(), aggregate=aggregate)
+
+
 def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
     failed, recovered = _failed(old, new), _recovered(old, new)
     unnamed_failed, unnamed_recovered = _unnamed(old, new, len(failed), len(recovered))
-    for kind, reason, changed, unnamed in (
-        (WARNING, EventReason.DEVICE_UNHEALTHY, failed, unnamed_failed),
-        (NORMAL, EventReason.DEVICE_RECOVERED, recovered, unnamed_recovered),
+    for kind, reason, became, changed, unnamed in (
+        (WARNING, EventReason.DEVICE_UNHEALTHY, UNHEALTHY, failed, unnamed_failed),
+        (NORMAL, EventReason.DEVICE_RECOVERED, HEALTHY_AGAIN, recovered, unnamed_recovered),
     ):
         if changed or unnamed:
             aggregate = DeviceAggregate(
@@ -228,7 +268,7 @@ def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
                 changed,
                 _reasons(new, failed) if kind == WARNING else frozenset(),
                 unnamed=unnamed,
-                is_recovery=kind == NORMAL,
+                became=became,
             )
             yield Event(about_node_device(new), kind, reason, aggregate.sentence(), aggregate=aggregate)
             yield from _of_pods(new, kind, reason, changed)
@@ -270,7 +310,8 @@ def _of_pods(new: NodeDeviceRecord, kind: str, reason: str, changed: frozenset[s
     for pod, ids in held.items():
         if ids:
             reasons = _reasons(new, ids) if kind == WARNING else frozenset()
-            aggregate = DeviceAggregate(new.resource, new.node, ids, reasons, of_pod=True, is_recovery=kind == NORMAL)
+            became = UNHEALTHY if kind == WARNING else HEALTHY_AGAIN
+            aggregate = DeviceAggregate(new.resource, new.node, ids, reasons, of_pod=True, became=became)
             yield Event(pod, kind, reason, aggregate.sentence(), on_node=new.node, aggregate=aggregate)
 
 

@@ -7,6 +7,9 @@ last state: one that reverses what is still being gathered has that posted first
 An ongoing state may have been reported by an earlier process. Such an Event is named after its content: the API server keeps it
 for an hour, and until then rejects a second one of that name.
 
+Routine Events, such as that a number changed, gather for longer and have a rate of their own. What exceeds it, as when a whole
+fleet is installed or loses its agents, is counted by resource, and posted once a minute as one Event for all of those nodes.
+
 While another operator leads, it posts the same Events. The newest are kept here, for the time in which nobody led.
 """
 
@@ -27,14 +30,18 @@ from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, 
 from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, now_text, path_segment
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.observability.aggregates import Aggregate, NumberAggregate
 from nodedevice_operator.observability.events import (
     LONGEST_MESSAGE,
     OPPOSITES,
+    ROUTINE,
     About,
-    DeviceAggregate,
     Event,
     bounded,
+    gathered_as,
+    may_reverse,
     merged,
+    of_many_nodes,
     transitions,
 )
 from nodedevice_operator.observability.metrics import Metrics
@@ -46,6 +53,12 @@ _MOST_WAITING: Final = 1000
 _ATTEMPTS: Final = 4
 # So long an Event waits for more of the same kind about one object: devices that fail together rarely do so in one message.
 _GATHER_SECONDS: Final = 1.0
+# Numbers follow devices that may come and go several times meanwhile, and nobody has to act on them.
+_GATHER_NUMBERS_SECONDS: Final = 5.0
+_ROUTINE_PER_SECOND: Final = 2.0
+_ROUTINE_BURST: Final = 50
+# Nodes beyond that rate are counted for so long.
+_COUNT_SECONDS: Final = 60.0
 # The same Event again within this time raises its count, as Kubernetes' own recorders do.
 _SERIES_SECONDS: Final = 600.0
 _MOST_SERIES: Final = 1000
@@ -128,6 +141,9 @@ class EventRecorder:
         self._series: OrderedDict[_SeriesKey, tuple[str, int, float]] = OrderedDict()
         self._bucket = TokenBucket(_PER_SECOND, _BURST, clock())
         self._dropped, self._dropped_logged_at = 0, -math.inf
+        self._routine = TokenBucket(_ROUTINE_PER_SECOND, _ROUTINE_BURST, clock())
+        # by reason and resource: nodes with routine Events that are not posted one by one
+        self._counted: dict[tuple[str, str], set[str]] = {}
         # Events that were not ours to post, each with when it came up, by the clock of the fence
         self._standby: deque[tuple[float, Event]] = deque(maxlen=_MOST_STANDBY)
 
@@ -175,24 +191,38 @@ class EventRecorder:
                 log.exception("Event not posted", extra={"reason": event.reason, "object": event.about.name})
                 self._metrics.events_lost.inc()
 
-    def _gather(self, event: Event, aggregate: DeviceAggregate) -> None:
+    def _gather(self, event: Event, aggregate: Aggregate) -> None:
         opposite = (event.about, OPPOSITES.get(event.reason, ""), aggregate.resource)
         held, timer = self._gathering.get(opposite, (None, None))
-        if held and timer and held.aggregate and held.aggregate.may_share(aggregate):
+        if held and timer and may_reverse(held, event):
             # posted at once, as this one reverses it: merged into later ones it would come after this one
             timer.cancel()
             self._gathered(opposite)
-        key = (event.about, event.reason, aggregate.resource)
+        key = (event.about, gathered_as(event.reason), aggregate.resource)
         if key in self._gathering:
             gathered, timer = self._gathering[key]
             self._gathering[key] = merged(gathered, event), timer
         else:
-            timer = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._gathered, key)
+            seconds = _GATHER_NUMBERS_SECONDS if isinstance(aggregate, NumberAggregate) else _GATHER_SECONDS
+            timer = asyncio.get_running_loop().call_later(seconds, self._gathered, key)
             self._gathering[key] = event, timer
 
     def _gathered(self, key: _Key) -> None:
         event, _ = self._gathering.pop(key)
-        self._enqueue(event)
+        aggregate = event.aggregate
+        if aggregate is None or not event.message:
+            return  # it came to nothing
+        if event.reason not in ROUTINE or self._routine.take(self._clock()):
+            self._enqueue(event)
+            return
+        counted = event.reason, aggregate.resource
+        if counted not in self._counted:
+            self._counted[counted] = set()
+            asyncio.get_running_loop().call_later(_COUNT_SECONDS, self._post_counted, counted)
+        self._counted[counted].add(aggregate.node)
+
+    def _post_counted(self, counted: tuple[str, str]) -> None:
+        self._enqueue(of_many_nodes(*counted, len(self._counted.pop(counted))))
 
     def _enqueue(self, event: Event) -> None:
         if self._queue.full():

@@ -17,7 +17,8 @@ from nodedevice_operator.kube.client import OWN, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
-from nodedevice_operator.observability.events import NORMAL, Event, EventReason, about_node_device, some
+from nodedevice_operator.observability.aggregates import some
+from nodedevice_operator.observability.events import NORMAL, Event, EventReason, about_node_device
 from nodedevice_operator.observability.recorder import EventRecorder
 
 # id, and reason where there is one

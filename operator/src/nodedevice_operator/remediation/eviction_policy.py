@@ -12,7 +12,7 @@ from nodedevice_common.pacing import TokenBucket, exponential_seconds
 
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
 from nodedevice_operator.objects.nodedevice_schema import Waiting
-from nodedevice_operator.observability.events import some
+from nodedevice_operator.observability.aggregates import some
 
 Policy = Literal["report", "evict"]
 ANY_RESOURCE: Final = "*"

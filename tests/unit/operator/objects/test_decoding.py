@@ -129,7 +129,7 @@ def test_node_device() -> None:
     assert record.allocations == (AllocationRecord("default", "pod-a", "uid-a", "main", ("b",), 2, True),)
     assert record.waiting[0].reason == "NotEnoughDevices"
     assert record.is_condition("Ready", "True")
-    assert (set(record.conditions), record.cordons) == ({"Ready"}, 1)
+    assert (set(record.conditions), record.cordons, set(record.cordoned_ids)) == ({"Ready"}, 1, {"*"})
 
 
 def wrote(manager: str, subresource: str, *owned: str, conditions: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -267,7 +267,8 @@ def test_a_record_weighs_what_its_lists_do() -> None:
     ids = [f"gpu-{number}" for number in range(100)]
     held = {"podUID": "uid-a", "container": "main", "deviceIDs": ids}
     waiting = {"podUID": "uid-a", "container": "main", "reason": "R", "message": "m" * 1000}
-    assert weight(total=1) == 0
+    # its one cordon
+    assert weight(total=1) < 100
     assert weight(devices=[{"id": each, "health": "Healthy"} for each in ids]) > 100 * 100
     assert weight(allocations=[held]) > 100 * 60
     assert weight(waiting=[waiting]) > 1000

@@ -14,7 +14,8 @@ from nodedevice_operator.objects.nodedevice import (
     StoredCondition,
 )
 from nodedevice_operator.objects.nodedevice_schema import Waiting
-from nodedevice_operator.observability.events import merged, some, transitions
+from nodedevice_operator.observability.aggregates import DeviceAggregate, some
+from nodedevice_operator.observability.events import merged, transitions
 
 from tests.fakes.operator.operator_model import GPU, node_device
 
@@ -49,6 +50,59 @@ def reported(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[
 )
 def test_first_sight_is_no_transition(old: NodeDeviceRecord | None) -> None:
     assert reported(old, record(broken=2, endpoint="Stopped", waiting=(waiting("NotEnoughDevices"),))) == []
+
+
+def cordoned(*device_ids: str, lost: tuple[str, ...] = (), **fields: Any) -> NodeDeviceRecord:
+    ids = frozenset(device_ids)
+    return record(cordons=len(ids), cordoned_ids=ids, lost_cordons=frozenset(lost), **fields)
+
+
+ON_A = f"of {GPU} on node-a"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        pytest.param(
+            cordoned(),
+            cordoned("gpu-0", "gpu-3"),
+            [("DevicesCordoned", f"2 devices (gpu-0, gpu-3) {ON_A} cordoned")],
+            id="some",
+        ),
+        pytest.param(
+            cordoned("gpu-0", "gpu-3"),
+            cordoned("gpu-3", "gpu-4"),
+            [
+                ("DevicesCordoned", f"1 device (gpu-4) {ON_A} cordoned"),
+                ("DevicesUncordoned", f"1 device (gpu-0) {ON_A} uncordoned"),
+            ],
+            id="one for another",
+        ),
+        pytest.param(cordoned(), cordoned("*"), [("DevicesCordoned", f"all devices {ON_A} cordoned")], id="all"),
+        pytest.param(cordoned("all"), cordoned(), [("DevicesUncordoned", f"all devices {ON_A} uncordoned")], id="word"),
+        pytest.param(cordoned("gpu-0"), cordoned("gpu-0", broken=0, available=3), [], id="nothing of cordons"),
+        pytest.param(
+            cordoned(lost=("gpu-0",)), cordoned("gpu-0"), [], id="the operator's own, which has another Event"
+        ),
+        pytest.param(
+            record(cordons=300), record(cordons=420), [("DevicesCordoned", f"120 devices {ON_A} cordoned")], id="many"
+        ),
+        pytest.param(cordoned(), cordoned("gpu-0", is_observed=True), [], id="not possible: the kubelet serves it"),
+        pytest.param(cordoned("gpu-0"), record(cordons=1), [], id="kept without its lists from now on"),
+        pytest.param(
+            cordoned(has_status=False),
+            cordoned("gpu-0", has_status=False),
+            [("DevicesCordoned", f"1 device (gpu-0) {ON_A} cordoned")],
+            id="its agent has reported nothing",
+        ),
+    ],
+)
+def test_cordons(before: NodeDeviceRecord, after: NodeDeviceRecord, wanted: list[tuple[str, str]]) -> None:
+    assert reported(before, after) == wanted
+
+
+def test_cordons_that_are_there_at_a_start_are_no_transition() -> None:
+    assert reported(None, cordoned("gpu-0")) == []
 
 
 def test_devices_that_break_together_are_one_event() -> None:
@@ -143,7 +197,7 @@ def test_no_more_is_reported_than_what_happened(total: int, room: int, before: s
     all_broken, all_repaired = after - before, before - after
     counted = {"DeviceUnhealthy": 0, "DeviceRecovered": 0}
     for event in transitions(many(total, before, room), many(total, after, room)):
-        assert event.aggregate is not None
+        assert isinstance(event.aggregate, DeviceAggregate)
         truly = all_broken if event.reason == "DeviceUnhealthy" else all_repaired
         assert event.aggregate.device_ids <= {f"d{number:06d}" for number in truly}
         counted[event.reason] = len(event.aggregate.device_ids) + event.aggregate.unnamed

@@ -11,7 +11,14 @@ from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, U
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.observability import recorder as module
-from nodedevice_operator.observability.events import NORMAL, WARNING, About, DeviceAggregate, Event, about_pod
+from nodedevice_operator.observability.aggregates import (
+    CORDONED,
+    HEALTHY_AGAIN,
+    UNHEALTHY,
+    DeviceAggregate,
+    NumberAggregate,
+)
+from nodedevice_operator.observability.events import NORMAL, WARNING, About, Event, about_pod, advertised
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 
@@ -165,7 +172,8 @@ def tallied(reason: str, *device_ids: str, unnamed: int = 0, node: str = "node-a
     is_recovery = reason == "DeviceRecovered"
     why = frozenset[str]() if is_recovery else frozenset({"Xid"})
     ids = frozenset(device_ids)
-    tally = DeviceAggregate("example.com/gpu", node, ids, why, unnamed=unnamed, is_recovery=is_recovery)
+    became = HEALTHY_AGAIN if is_recovery else UNHEALTHY
+    tally = DeviceAggregate("example.com/gpu", node, ids, why, unnamed=unnamed, became=became)
     about = About("nodedevice.io/v1alpha1", "NodeDevice", "", f"{node}.example.com.gpu", node)
     return Event(about, NORMAL if is_recovery else WARNING, reason, tally.sentence(), aggregate=tally)
 
@@ -269,8 +277,67 @@ async def test_an_event_about_thousands_of_devices_waits_in_a_few_kilobytes() ->
     aggregate = DeviceAggregate("example.com/gpu", "node-a", ids, frozenset(f"{i}".rjust(128, "x") for i in ids))
     recorder.post(Event(about_pod("default", "a", "u"), WARNING, "Test", aggregate.sentence(), aggregate=aggregate))
     [(_, waits)] = recorder._standby
-    assert waits.aggregate is not None
+    assert isinstance(waits.aggregate, DeviceAggregate)
     assert (len(waits.aggregate.device_ids), len(waits.aggregate.reasons), len(waits.message)) == (64, 8, 1024)
     # as many, and the first of them by name
     assert waits.aggregate.sentence()[:60] == aggregate.sentence()[:60]
     assert waits.aggregate.sentence().startswith("4096 devices (gpu-0000, ")
+
+
+def advertises(before: int | None, after: int | None, node: str = "node-a") -> Event:
+    about = About("nodedevice.io/v1alpha1", "NodeDevice", "", f"{node}.example.com.gpu", node)
+    return advertised(about, NumberAggregate("example.com/gpu", node, before, after))
+
+
+@pytest.fixture
+async def at_once(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """One that waits for no more numbers either."""
+    monkeypatch.setattr(module, "_GATHER_NUMBERS_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_COUNT_SECONDS", 0.0)
+    return recorder
+
+
+@pytest.mark.parametrize(
+    ("numbers", "wanted"),
+    [
+        pytest.param([(None, 4), (4, 8)], "8 devices advertised", id="first, and then more"),
+        pytest.param([(8, 7), (7, 6), (6, 5)], "5 devices advertised, 8 before", id="one after the other"),
+        pytest.param([(8, 7), (7, 8)], None, id="there and back"),
+        pytest.param([(None, 8), (8, None)], None, id="come and gone"),
+    ],
+)
+async def test_numbers_that_change_within_seconds_are_one_event(
+    at_once: Recorder, numbers: list[tuple[int | None, int | None]], wanted: str | None
+) -> None:
+    for before, after in numbers:
+        at_once.post(advertises(before, after))
+    await until(lambda: not at_once._gathering)
+    wanted_messages = [] if wanted is None else [f"example.com/gpu on node-a: {wanted}"]
+    assert await at_once.posted() == wanted_messages
+
+
+async def test_a_fleet_that_changes_as_a_whole_is_a_few_events(at_once: Recorder) -> None:
+    for number in range(5000):
+        at_once.post(advertises(None, 8, f"node-{number}"))
+    at_once.post(tallied("DeviceUnhealthy", "0"))
+    await until(lambda: not at_once._gathering and not at_once._counted)
+    messages = await at_once.posted()
+    assert "example.com/gpu on node-0: 8 devices advertised" in messages
+    assert "1 device (0) of example.com/gpu on node-a unhealthy (Xid)" in messages
+    summed = [message for message in messages if "more node" in message]
+    assert len(messages) - len(summed) <= module._ROUTINE_BURST + 20
+    assert sum(int(message.split(" on ")[1].split()[0]) for message in summed) == 5000 - (
+        len(messages) - len(summed) - 1
+    )
+    assert at_once.lost() == 0
+
+
+async def test_cordons_set_one_by_one_are_one_event(at_once: Recorder) -> None:
+    for number in range(8):
+        ids = frozenset({f"gpu-{number}"})
+        tally = DeviceAggregate("example.com/gpu", "node-a", ids, became=CORDONED)
+        about = About("nodedevice.io/v1alpha1", "NodeDevice", "", "node-a.example.com.gpu", "uid")
+        at_once.post(Event(about, NORMAL, "DevicesCordoned", tally.sentence(), aggregate=tally))
+    await until(lambda: not at_once._gathering)
+    named = "8 devices (gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 3 more) of example.com/gpu"
+    assert await at_once.posted() == [f"{named} on node-a cordoned"]

@@ -1,0 +1,132 @@
+"""What several Events about one resource on one node are merged by, so that many devices, or many changes, are one Event."""
+
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, Self
+
+from nodedevice_api import names
+
+UNHEALTHY: Final = "unhealthy"
+HEALTHY_AGAIN: Final = "healthy again"
+CORDONED: Final = "cordoned"
+UNCORDONED: Final = "uncordoned"
+
+# How many device IDs a sentence names; the rest is a number.
+_NAMED_DEVICES: Final = 5
+# Of an Event that waits: an agent may report thousands of devices at once, each for a reason of its own.
+_MOST_DEVICES: Final = 64
+_MOST_REASONS: Final = 8
+_EVERY_DEVICE: Final = frozenset({names.ALL_DEVICES, names.ALL_DEVICES_WORD})
+
+
+class Aggregate(Protocol):
+    """What an Event counts."""
+
+    @property
+    def resource(self) -> str:
+        """The resource that it is about."""
+
+    @property
+    def node(self) -> str:
+        """The node that it is about."""
+
+    def sentence(self) -> str:
+        """The message of the Event; "" where there is nothing to report any more."""
+
+    def bounded(self) -> Self:
+        """The same, small enough that thousands can wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAggregate:
+    """Devices of one resource on one node with the same transition; `reasons` are those of the unhealthy ones.
+
+    of_pod: for the pod that holds them, all of them. unnamed: how many more there are that the NodeDevice only counts.
+    became: the transition, as the sentence ends.
+    """
+
+    resource: str
+    node: str
+    device_ids: frozenset[str]
+    reasons: frozenset[str] = frozenset()
+    of_pod: bool = False
+    unnamed: int = 0
+    became: str = UNHEALTHY
+
+    def sentence(self) -> str:
+        """How many and some of them, such as `2 devices (gpu-0, gpu-1) of vendor.com/gpu on node-a unhealthy (Overheated)`."""
+        what = f"{_devices(sorted(self.device_ids), self.unnamed)} of {self.resource} on {self.node}"
+        why = f" ({', '.join(sorted(self.reasons))})" if self.reasons else ""
+        kept = "; held by this pod until it ends" if self.of_pod and self.became == UNHEALTHY else ""
+        return f"{what} {self.became}{why}{kept}"
+
+    def bounded(self) -> Self:
+        """The same with fewer device IDs: the others are only counted."""
+        if len(self.device_ids) <= _MOST_DEVICES:
+            return self
+        return replace(
+            self,
+            device_ids=frozenset(sorted(self.device_ids)[:_MOST_DEVICES]),
+            reasons=frozenset(sorted(self.reasons)[:_MOST_REASONS]),
+            unnamed=self.unnamed + len(self.device_ids) - _MOST_DEVICES,
+        )
+
+    def with_more(self, other: "DeviceAggregate") -> "DeviceAggregate":
+        """Both as one."""
+        return replace(
+            self,
+            device_ids=self.device_ids | other.device_ids,
+            reasons=self.reasons | other.reasons,
+            unnamed=self.unnamed + other.unnamed,
+        )
+
+    def may_share(self, other: "DeviceAggregate") -> bool:
+        """Whether some device may be in both: where some are only counted, any."""
+        return bool(self.unnamed or other.unnamed or self.device_ids & other.device_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberAggregate:
+    """How many devices of one resource the Node advertised before, and does now; None: the name was not, or is no longer, on it.
+
+    why: the reason where it is not what the agent reports, one word.
+    """
+
+    resource: str
+    node: str
+    before: int | None
+    after: int | None
+    why: str = ""
+
+    def sentence(self) -> str:
+        """Such as `vendor.com/gpu on node-a: 7 devices advertised, 8 before`; "" where the number is what it was."""
+        if self.before == self.after:
+            return ""
+        why = f" ({self.why})" if self.why else ""
+        if self.after is None:
+            return f"{self.resource} on {self.node}: no longer advertised, {self.before} before{why}"
+        noun = "device" if self.after == 1 else "devices"
+        before = "" if self.before is None else f", {self.before} before"
+        return f"{self.resource} on {self.node}: {self.after} {noun} advertised{before}{why}"
+
+    def bounded(self) -> Self:
+        """It is small."""
+        return self
+
+    def with_later(self, other: "NumberAggregate") -> "NumberAggregate":
+        """From before the one to after the other."""
+        return replace(self, after=other.after, why=other.why)
+
+
+def some(device_ids: list[str], unnamed: int = 0) -> str:
+    """A few of the IDs and how many more, such as `gpu-0, gpu-1 and 6 more`. unnamed: how many have no ID here."""
+    named = ", ".join(device_ids[:_NAMED_DEVICES])
+    more = max(len(device_ids) - _NAMED_DEVICES, 0) + unnamed
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _devices(device_ids: list[str], unnamed: int) -> str:
+    if not _EVERY_DEVICE.isdisjoint(device_ids):
+        return "all devices"
+    number = len(device_ids) + unnamed
+    noun = "device" if number == 1 else "devices"
+    return f"{number} {noun} ({some(device_ids, unnamed)})" if device_ids else f"{number} {noun}"

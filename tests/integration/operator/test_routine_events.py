@@ -1,0 +1,55 @@
+"""Events of ordinary operation on a real API server: a change is reported once, and a start without changes reports nothing."""
+
+from collections.abc import Sequence
+
+from lightkube.types import PatchType
+
+from hack.cluster.agent_objects import now_text
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import NodeDevice
+from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, PlayNode, operator_writes
+
+_NODES = 10
+
+
+def cordon(node: PlayedNode, device_ids: Sequence[str]) -> None:
+    patch = {"spec": {"cordonedDevices": [{"id": each, "reason": "fan"} for each in device_ids]}}
+    node.client.patch(NodeDevice, node.nd_name(), patch, patch_type=PatchType.MERGE, field_manager="admin")
+
+
+def test_a_resource_is_advertised_changes_and_is_cordoned(operator: OperatorProcess, played: PlayNode) -> None:
+    node = played().settle()
+    about, of_node = node.nd_name(), f"{GPU} on {node.name}"
+    assert node.wait_events("CapacityAdvertised", about=about) == [f"{of_node}: 4 devices advertised"]
+    node.advertise(3, broken=1)
+    node.advertise(2, broken=2)
+    assert node.wait_events("CapacityChanged", about=about) == [f"{of_node}: 2 devices advertised, 4 before"]
+    cordon(node, ["gpu-0", "gpu-1"])
+    assert node.wait_events("DevicesCordoned", about=about) == [f"2 devices (gpu-0, gpu-1) of {of_node} cordoned"]
+    cordon(node, ["gpu-1"])
+    assert node.wait_events("DevicesUncordoned", about=about) == [f"1 device (gpu-0) of {of_node} uncordoned"]
+
+
+def test_a_start_posts_no_event(installed: ControlPlane, operator: OperatorProcess, played: PlayNode) -> None:
+    nodes = [played().settle() for _ in range(_NODES)]
+    for node in nodes:
+        cordon(node, ["gpu-3"])
+        node.wait_events("CapacityAdvertised", about=node.nd_name())
+        node.wait_events("DevicesCordoned", about=node.nd_name())
+    assert operator.stop() == 0
+    started = now_text()
+    operator.start()
+    # whoever reports what comes later has reported what there was
+    for node in nodes:
+        node.advertise(2, broken=2)
+    for node in nodes:
+        node.wait_events("CapacityChanged", about=node.nd_name())
+    wait_until(
+        lambda: len(_events(installed, started)) >= 2 * _NODES, "one of devices and one of the number for each node"
+    )
+    assert len(_events(installed, started)) == 2 * _NODES
+
+
+def _events(control_plane: ControlPlane, since: str) -> list[str]:
+    return [each["requestURI"] for each in operator_writes(control_plane, "/events", since)]

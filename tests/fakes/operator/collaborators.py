@@ -7,13 +7,16 @@ from typing import Any
 
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
-from nodedevice_operator.observability.events import ROUTINE, Event
+from nodedevice_operator.observability.events import OF_CONDITIONS, ROUTINE, Event, EventReason
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.background import background
+
+# Of all Events that there are.
+REASONS = OF_CONDITIONS | {value for name, value in vars(EventReason).items() if not name.startswith("_")}
 
 
 class Clock:
@@ -49,6 +52,7 @@ class RecordingRecorder(EventRecorder):
         self.routine: list[Event] = []
 
     def post(self, event: Event) -> None:
+        assert event.reason in REASONS, "not in docs/reasons.md"
         (self.routine if event.reason in ROUTINE else self.posted).append(event)
 
     def reasons(self) -> list[str]:

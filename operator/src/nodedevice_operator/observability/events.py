@@ -38,6 +38,17 @@ NEEDS_ATTENTION: Final = frozenset(
     }
 )
 
+# Reasons of conditions that Events have, too.
+OF_CONDITIONS: Final = NEEDS_ATTENTION | {
+    names.Reason.ENDPOINT_RUNNING,
+    names.Reason.ENDPOINT_STOPPED,
+    names.Reason.ENDPOINT_GONE,
+    names.Reason.DEVICES_NOT_INJECTED,
+    names.Reason.LEASE_RENEWED,
+    names.Reason.LEASE_EXPIRED,
+    names.Reason.FREE_WITHDRAWN,
+}
+
 _ENDPOINTS: Final = {
     "Running": (NORMAL, names.Reason.ENDPOINT_RUNNING, "the device plugin runs again"),
     "Stopped": (WARNING, names.Reason.ENDPOINT_STOPPED, "the device plugin has stopped; its devices are kept for now"),

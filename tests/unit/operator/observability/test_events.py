@@ -17,6 +17,7 @@ from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.observability.aggregates import DeviceAggregate, some
 from nodedevice_operator.observability.events import merged, transitions
 
+from tests.fakes.operator.collaborators import REASONS
 from tests.fakes.operator.operator_model import GPU, node_device
 
 IDS = tuple(f"gpu-{number}" for number in range(8))
@@ -37,7 +38,9 @@ def held(pod: str, container: str, *device_ids: str, **fields: Any) -> Allocatio
 
 
 def reported(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[str, str]]:
-    return [(event.reason, event.message) for event in transitions(old, new)]
+    events = transitions(old, new)
+    assert {event.reason for event in events} <= REASONS, "not in docs/reasons.md"
+    return [(event.reason, event.message) for event in events]
 
 
 @pytest.mark.parametrize(

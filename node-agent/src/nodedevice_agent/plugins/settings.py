@@ -7,26 +7,19 @@ import re
 from collections.abc import Sequence
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta, Struct, field
 from nodedevice_api.parts import PartRules
 
-from nodedevice_agent.plugins.checks import check_path, check_resource_name, first_repeated
+from nodedevice_agent.plugins.checks import check_path, check_permissions, check_resource_name, first_repeated
+from nodedevice_agent.plugins.generic.select_settings import SelectSettings
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.parts import PartsSettings
+from nodedevice_agent.plugins.patterns import check_wildcards, wildcard_count
 from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED
 
-# The first character of a class belongs to it even if it is ]; a [ that is never closed is a literal.
-WILDCARD = re.compile(r"\*|\?|\[(?:!.|[^!])[^\]]*\]", re.DOTALL)
-PERMISSIONS = re.compile(r"[rwm]{1,3}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 ID_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?")
-# More wildcards than this make matching slow; no real path needs them.
-_MAX_WILDCARDS = 8
-
-
-def wildcard_count(pattern: str) -> int:
-    """Number of wildcards in a path pattern, or in a part of it; 0 for a plain path."""
-    return len(WILDCARD.findall(pattern))
 
 
 class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -48,12 +41,8 @@ class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
             raise ValueError(
                 f"path: {self.path!r} has **; a wildcard stays within one directory, so write one * per level"
             )
-        if wildcard_count(self.path) > _MAX_WILDCARDS:
-            raise ValueError(f"path: {self.path!r} has more than {_MAX_WILDCARDS} wildcards; use fewer")
-        if not PERMISSIONS.fullmatch(self.permissions) or len(set(self.permissions)) != len(self.permissions):
-            raise ValueError(
-                f"permissions: {self.permissions!r} must be some of the letters r, w and m, each once; try rw"
-            )
+        check_wildcards("path", self.path)
+        check_permissions(self.permissions)
 
 
 class MountSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -71,17 +60,26 @@ class MountSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Paths that make up one device; a wildcard makes one device per match."""
+    """Paths that make up one device, where a wildcard makes one device per match; or `select` instead of them."""
 
-    paths: Annotated[list[PathSettings], Meta(min_length=1, max_length=64)]
+    # The device's files. Needed without `select`.
+    paths: Annotated[list[PathSettings], Meta(min_length=1, max_length=64)] = field(default_factory=list)
     # How many containers may hold each device at once; 1, because most devices cannot be shared.
     count: Annotated[int, Meta(ge=1, le=1000)] = 1
+    # Further paths that a container gets with the device.
     mounts: Annotated[list[MountSettings], Meta(max_length=64)] = field(default_factory=list)
+    # Environment variables of a container with the device.
     env: dict[str, str] = field(default_factory=dict)
     # Regular files count as devices too, and are mounted; off, so that a stray file in /dev is never listed.
     allow_files: bool = False
+    # Devices by USB vendor, product and serial, by udev's properties or by subsystem, instead of by `paths`.
+    select: SelectSettings | None = None
 
     def __post_init__(self) -> None:
+        if bool(self.paths) == (self.select is not None):
+            raise ValueError("groups: a group needs either paths or select, and not both; split the group or set one")
+        if self.select is not None and self.allow_files:
+            raise ValueError("allowFiles: is for paths, and select finds device files only; remove it")
         counts = {wildcard_count(path.path) for path in self.paths} - {0}
         if len(counts) > 1:
             raise ValueError(
@@ -93,7 +91,9 @@ class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
                 raise ValueError(f"env: {key!r} is not the name of an environment variable; use letters, digits and _")
 
     def key_pattern(self) -> str:
-        """The path that names the group's devices."""
+        """What names the group's devices: a path, or what is selected."""
+        if self.select is not None:
+            return f"select {msgspec.json.encode(self.select).decode()}"
         return next((path.path for path in self.paths if wildcard_count(path.path)), self.paths[0].path)
 
 

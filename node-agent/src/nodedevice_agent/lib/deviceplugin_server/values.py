@@ -143,8 +143,13 @@ def device_id(path: str) -> str:
     room = MAX_DEVICE_ID - _MAX_INDEX_DIGITS
     if path.startswith(_DEV) and slug == tail and len(slug) <= room and not _INDEXED.fullmatch(slug):
         return slug
-    digest = _digest(path)
-    slug = slug[: room - len(digest) - 1].strip("-.")
+    return hashed_id(tail, path)
+
+
+def hashed_id(name: str, identity: str) -> str:
+    """A name that may have to be altered or shortened, with eight digits of a hash: no two identities share one."""
+    digest = _digest(identity)
+    slug = _UNSAFE.sub("-", name).strip("-.")[: MAX_DEVICE_ID - _MAX_INDEX_DIGITS - len(digest) - 1].strip("-.")
     return f"{slug}-{digest}" if slug else digest
 
 

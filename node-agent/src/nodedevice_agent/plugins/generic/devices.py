@@ -5,10 +5,8 @@ with `/dev/media*` makes one device of video0 and media0, and unplugging one cam
 As in a shell, a wildcard stays within one directory level, and a leading dot is matched only by a leading dot.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from nodedevice_api.parts import part_id
 
@@ -21,9 +19,8 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     device_id,
     shared_ids,
 )
-from nodedevice_agent.plugins.settings import WILDCARD, GroupSettings, PathSettings
-
-Captures = tuple[str, ...]
+from nodedevice_agent.plugins.patterns import Captures
+from nodedevice_agent.plugins.settings import GroupSettings, PathSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,44 +132,3 @@ def _joined_env(resource_name: str, parts: Iterable[ContainerAllocation]) -> dic
                     resource_name, f"two groups set {key} to different values; a container cannot hold devices of both"
                 )
     return env
-
-
-def matched(part: str, name: str) -> tuple[str, ...] | None:
-    """What each wildcard of one path component matches in `name`; None when the component does not match."""
-    if name.startswith(".") and not part.startswith("."):
-        return None
-    match = _compiled(part).fullmatch(name)
-    return match.groups() if match else None
-
-
-@lru_cache(maxsize=1024)
-def _compiled(part: str) -> re.Pattern[str]:
-    pieces, end = [], 0
-    for wildcard in WILDCARD.finditer(part):
-        pieces += [re.escape(part[end : wildcard.start()]), f"({_as_regex(wildcard.group())})"]
-        end = wildcard.end()
-    return re.compile("".join([*pieces, re.escape(part[end:])]), re.DOTALL)
-
-
-def _as_regex(wildcard: str) -> str:
-    if wildcard == "*":
-        return ".*"
-    if wildcard == "?":
-        return "."
-    inverted = wildcard.startswith("[!")
-    members = _members(wildcard[2 if inverted else 1 : -1])
-    if not members:
-        # an empty range such as [z-a] matches nothing, and [!z-a] any character, as in a shell
-        return "." if inverted else "(?!)"
-    return f"[{'^' if inverted else ''}{members}]"
-
-
-def _members(text: str) -> str:
-    """The inside of a regular expression's class: single characters and ranges, all escaped."""
-    members = []
-    for first, last, single in re.findall(r"(.)-(.)|(.)", text, re.DOTALL):
-        if single:
-            members.append(re.escape(single))
-        elif first <= last:
-            members.append(f"{re.escape(first)}-{re.escape(last)}")
-    return "".join(members)

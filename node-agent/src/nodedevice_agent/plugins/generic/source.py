@@ -14,15 +14,9 @@ from pathlib import Path
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
-from nodedevice_agent.plugins.generic.devices import (
-    Captures,
-    FoundFile,
-    GenericDevice,
-    allocate,
-    generic_devices,
-    matched,
-)
-from nodedevice_agent.plugins.settings import GenericSettings, wildcard_count
+from nodedevice_agent.plugins.generic.devices import FoundFile, GenericDevice, allocate, generic_devices
+from nodedevice_agent.plugins.patterns import Captures, matched, wildcard_count
+from nodedevice_agent.plugins.settings import GenericSettings
 
 log = logging.getLogger(__name__)
 

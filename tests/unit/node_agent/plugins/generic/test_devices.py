@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, DeviceNode, Mount
-from nodedevice_agent.plugins.generic.devices import FoundFile, allocate, generic_devices, matched
-from nodedevice_agent.plugins.settings import GroupSettings, MountSettings, PathSettings, wildcard_count
+from nodedevice_agent.plugins.generic.devices import FoundFile, allocate, generic_devices
+from nodedevice_agent.plugins.patterns import matched, wildcard_count
+from nodedevice_agent.plugins.settings import GroupSettings, MountSettings, PathSettings
 
 NAME = "example.com/camera"
 

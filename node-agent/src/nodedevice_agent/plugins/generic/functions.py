@@ -1,0 +1,136 @@
+"""Which device files belong to one physical device, whether a selection means it, and the ID by which it is known after a replug. Pure.
+
+The files of a USB device are those of all its interfaces: a dongle's tty and its hidraw. Those of any other device are the ones that lead to
+the same parent in sysfs: the /dev/video* of a camera on a ribbon cable.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from nodedevice_agent.lib.deviceplugin_server.values import device_id, hashed_id
+from nodedevice_agent.plugins.generic.select_settings import SelectSettings, UsbSettings
+from nodedevice_agent.plugins.patterns import is_match
+
+# Nothing that is made from it looks like a share of another device, or like a port.
+_PLAIN_SERIAL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._]{0,47}[A-Za-z0-9])?")
+_PLAIN_PORT = re.compile(r"\d{1,3}-\d{1,3}(\.\d{1,3}){0,6}")
+# Raw access to a USB device is never a part of what its drivers make of it.
+_RAW_USB = "usb"
+
+Properties = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A device file that the kernel has. number: as udevd names it, `c81:0`. sysfs, parent: paths as in `/devices/...`."""
+
+    number: str
+    path: str
+    sysfs: str
+    subsystem: str
+    parent: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsbDevice:
+    """A USB device in sysfs. port: bus and ports, `1-2.3`. serial: empty where it has none."""
+
+    sysfs: str
+    port: str
+    vendor: str
+    product: str
+    serial: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What should be different for any two devices, and is not always."""
+        return self.vendor, self.product, self.serial
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One physical device and its device files, sorted by path. sysfs: where it is."""
+
+    sysfs: str
+    usb: UsbDevice | None
+    nodes: tuple[Node, ...]
+
+
+def functions(nodes: Iterable[Node], usb_devices: Mapping[str, UsbDevice]) -> list[Function]:
+    """All physical devices that have device files, sorted by place. usb_devices: by their path in sysfs."""
+    found: dict[str, tuple[UsbDevice | None, list[Node]]] = {}
+    for node in nodes:
+        usb = next((usb_devices[path] for path in _upwards(node.sysfs) if path in usb_devices), None)
+        found.setdefault(usb.sysfs if usb else node.parent, (usb, []))[1].append(node)
+    return [
+        Function(sysfs, usb, tuple(sorted(members, key=lambda node: node.path)))
+        for sysfs, (usb, members) in sorted(found.items())
+    ]
+
+
+def candidates(select: SelectSettings, function: Function) -> tuple[Node, ...]:
+    """Its device files, if USB and subsystems are as selected; else none."""
+    if select.usb is not None and (function.usb is None or not _is_usb_match(select.usb, function.usb)):
+        return ()
+    wanted = select.subsystems
+    return tuple(
+        node for node in function.nodes if (node.subsystem in wanted if wanted else node.subsystem != _RAW_USB)
+    )
+
+
+def has_properties(udev: Properties, properties: Properties) -> bool:
+    """Whether one device file's properties are as selected."""
+    return all(key in properties and is_match(pattern, properties[key]) for key, pattern in udev.items())
+
+
+def repeated_serials(usb_devices: Iterable[UsbDevice]) -> set[tuple[str, str, str]]:
+    """What several devices at once call their own: a maker gave all of them one serial."""
+    counts = Counter(usb.identity for usb in usb_devices if usb.serial)
+    return {identity for identity, count in counts.items() if count > 1}
+
+
+def function_id(function: Function, repeated: Iterable[tuple[str, str, str]]) -> str:
+    """Vendor, product and serial of a USB device; without a serial, or with a repeated one, its port; of others their place.
+
+    The same after a replug, and after a restart of agent and node.
+    """
+    usb = function.usb
+    if usb is None:
+        [first, *_] = function.nodes
+        # one without a physical device, such as /dev/fuse
+        if function.sysfs == first.sysfs:
+            return device_id(first.path)
+        return hashed_id(function.sysfs.rpartition("/")[2], function.sysfs)
+    maker = f"{usb.vendor}-{usb.product}"
+    if usb.serial and usb.identity not in repeated:
+        name = f"{maker}-{usb.serial}"
+        return name if _PLAIN_SERIAL.fullmatch(usb.serial) else hashed_id(name, f"usb serial {name}")
+    name = f"{maker}-port-{usb.port}"
+    return name if _PLAIN_PORT.fullmatch(usb.port) else hashed_id(name, f"usb port {name}")
+
+
+def attributes(function: Function, nodes: Iterable[Node]) -> tuple[tuple[str, str], ...]:
+    """What tells a person which device this is, sorted by name."""
+    found = {"files": " ".join(node.path for node in nodes)}
+    if function.usb is not None:
+        usb = function.usb
+        found |= {"usb": f"{usb.vendor}:{usb.product}", "usbPort": usb.port, "usbSerial": usb.serial}
+    return tuple(sorted((name, value[:256]) for name, value in found.items() if value))
+
+
+def _is_usb_match(select: UsbSettings, usb: UsbDevice) -> bool:
+    return (
+        select.vendor.lower() in ("", usb.vendor)
+        and select.product.lower() in ("", usb.product)
+        and (not select.serial or bool(usb.serial) and is_match(select.serial, usb.serial))
+        and (not select.port or is_match(select.port, usb.port))
+    )
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """The path itself, then what it is in."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]

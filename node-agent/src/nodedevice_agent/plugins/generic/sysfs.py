@@ -1,0 +1,124 @@
+"""Reads from the host's sysfs which device files there are, where they belong, and the USB devices. Never writes.
+
+Layout: /sys/dev/{char,block}/MAJOR:MINOR are links to the devices, /sys/bus/usb/devices/* to USB devices and, with a colon in the name,
+their interfaces.
+"""
+
+import logging
+import os
+import re
+
+from nodedevice_agent.plugins.generic.functions import Node, UsbDevice
+from nodedevice_agent.plugins.generic.select_settings import USB_ID
+
+log = logging.getLogger(__name__)
+
+_MAX_BYTES = 4096
+# a device of a class has a parent of a class a few times; more is a loop
+_MAX_PARENTS = 16
+_KINDS = (("char", "c"), ("block", "b"))
+_DEVNAME = re.compile(r"^DEVNAME=(.+)$", re.MULTILINE)
+
+
+class Sysfs:
+    """The host's /sys. root: where its file tree is, without a trailing slash."""
+
+    def __init__(self, root: str) -> None:
+        self._sys = f"{root}/sys"
+        self._known: dict[tuple[str, str], Node | None] = {}
+        self._unreadable: set[str] = set()
+
+    def nodes(self) -> list[Node]:
+        """All device files. Only those that are new since the last call are read: nothing of a Node changes."""
+        known: dict[tuple[str, str], Node | None] = {}
+        for kind, letter in _KINDS:
+            for name in _names(f"{self._sys}/dev/{kind}"):
+                sysfs = self._target(f"/dev/{kind}", name)
+                if sysfs:
+                    key = (f"{letter}{name}", sysfs)
+                    known[key] = self._known[key] if key in self._known else self._node(*key)
+        self._known = known
+        return [node for node in known.values() if node is not None]
+
+    def usb_devices(self) -> dict[str, UsbDevice]:
+        """By path in sysfs. One without vendor and product, as while it goes away, is left out."""
+        found = {}
+        for name in _names(f"{self._sys}/bus/usb/devices"):
+            sysfs = self._target("/bus/usb/devices", name) if ":" not in name else ""
+            usb = self._usb_device(name, sysfs) if sysfs else None
+            if usb is not None:
+                found[sysfs] = usb
+        return found
+
+    def numa_nodes(self, sysfs: str) -> tuple[int, ...]:
+        """Of the nearest device on the way up that has one; empty on a machine with one node (-1)."""
+        while sysfs:
+            try:
+                node = int(_read(f"{self._sys}{sysfs}/numa_node"))
+            except (OSError, ValueError):
+                sysfs = sysfs.rpartition("/")[0]
+            else:
+                return (node,) if node >= 0 else ()
+        return ()
+
+    def _node(self, number: str, sysfs: str) -> Node | None:
+        try:
+            name = _DEVNAME.search(_read(f"{self._sys}{sysfs}/uevent"))
+        except OSError:
+            return None
+        # a device without a file, or a name that leads out of /dev
+        if name is None or ".." in name[1].split("/"):
+            return None
+        subsystem = self._target(sysfs, "subsystem").rpartition("/")[2]
+        return Node(number, f"/dev/{name[1].lstrip('/')}", sysfs, subsystem, self._parent(sysfs))
+
+    def _parent(self, sysfs: str) -> str:
+        for _ in range(_MAX_PARENTS):
+            target = self._target(sysfs, "device")
+            if not target and os.path.exists(f"{self._sys}{sysfs}/partition"):
+                target = sysfs.rpartition("/")[0]
+            if not target:
+                break
+            sysfs = target
+        return sysfs
+
+    def _target(self, directory: str, name: str) -> str:
+        """Where a link leads, as a path in sysfs; empty for what is none."""
+        try:
+            target = os.readlink(f"{self._sys}{directory}/{name}")
+        except OSError:
+            return ""
+        return os.path.normpath(f"{directory}/{target}")
+
+    def _usb_device(self, port: str, sysfs: str) -> UsbDevice | None:
+        try:
+            vendor, product, serial = (self._field(sysfs, name) for name in ("idVendor", "idProduct", "serial"))
+        except OSError as error:
+            if sysfs not in self._unreadable:
+                log.warning("cannot read USB device; ignoring it", extra={"path": sysfs, "error": str(error)})
+            self._unreadable.add(sysfs)
+            return None
+        self._unreadable.discard(sysfs)
+        if not USB_ID.fullmatch(vendor) or not USB_ID.fullmatch(product):
+            return None
+        return UsbDevice(sysfs, port, vendor.lower(), product.lower(), serial)
+
+    def _field(self, sysfs: str, name: str) -> str:
+        """Empty for a field that the device does not have. Raises OSError: to go on without would change the device's ID."""
+        try:
+            return _read(f"{self._sys}{sysfs}/{name}")
+        except FileNotFoundError:
+            return ""
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        # no such bus
+        return []
+
+
+def _read(path: str) -> str:
+    with open(path, "rb") as file:
+        return file.read(_MAX_BYTES).decode(errors="replace").strip("\0 \n\t")

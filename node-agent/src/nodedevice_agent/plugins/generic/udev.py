@@ -1,0 +1,46 @@
+"""Reads device properties from udevd's database, /run/udev/data. Never writes, and asks no udevd.
+
+One file for each device that udevd has processed: `c81:0` for a character device, `b8:0` for a block device; a property is a line `E:KEY=VALUE`.
+"""
+
+import os
+from dataclasses import dataclass
+
+DATABASE = "/run/udev/data"
+_MAX_BYTES = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What udevd knows of one device. written_at: when, in seconds of the wall clock."""
+
+    properties: dict[str, str]
+    written_at: float
+
+
+class UdevDatabase:
+    """The host's database. root: where its file tree is, without a trailing slash."""
+
+    def __init__(self, root: str) -> None:
+        self.directory = f"{root}{DATABASE}"
+
+    def is_there(self) -> bool:
+        return os.path.isdir(self.directory)
+
+    def entry(self, number: str) -> Entry | None:
+        """None while udevd has written nothing that can be read. number: such as `c81:0`."""
+        try:
+            with open(f"{self.directory}/{number}", "rb") as file:
+                return Entry(properties(file.read(_MAX_BYTES)), os.fstat(file.fileno()).st_mtime)
+        except OSError:
+            return None
+
+
+def properties(content: bytes) -> dict[str, str]:
+    """Of one file. Lines that are no property are skipped, whatever they are."""
+    found = {}
+    for line in content.decode(errors="replace").split("\n"):
+        key, separator, value = line.removeprefix("E:").partition("=")
+        if line.startswith("E:") and separator and key:
+            found[key] = value
+    return found

@@ -1,0 +1,73 @@
+"""Wakes whoever waits for devices when the kernel reports one: netlink's kobject uevents, as udevd gets them.
+
+A pod gets them in its own network namespace too, without any capability. What a report says is not used: sysfs is read after each.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+log = logging.getLogger(__name__)
+
+# linux/netlink.h; Python has no name for it
+_NETLINK_KOBJECT_UEVENT = 15
+_FROM_KERNEL = 1
+_MAX_BYTES = 16384
+
+
+def concerns_devices(message: bytes) -> bool:
+    """Whether a report is about a device file or a USB device; most are about neither, such as power supplies."""
+    return b"\0DEVNAME=" in message or b"\0SUBSYSTEM=usb" in message
+
+
+class Uevents:
+    """Calls `wake` for each report about devices. Use as a context manager inside a running event loop."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._socket: socket.socket | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._socket = _bound()
+        except OSError as error:
+            log.warning(
+                "the kernel's device events are not permitted here; looking for devices every 30 s and at changes of files instead",
+                extra={"error": str(error)},
+            )
+        else:
+            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+
+    def _read(self) -> None:
+        assert self._socket is not None
+        try:
+            while True:
+                message, (sender, _) = self._socket.recvfrom(_MAX_BYTES)
+                # 0 is the kernel; a process is not believed
+                if sender == 0 and concerns_devices(message):
+                    self._wake()
+        except BlockingIOError:
+            return
+        except OSError:
+            # more reports than the socket can hold: some were lost
+            self._wake()
+
+
+def _bound() -> socket.socket:
+    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, _NETLINK_KOBJECT_UEVENT)
+    try:
+        made.bind((0, _FROM_KERNEL))
+    except OSError:
+        made.close()
+        raise
+    return made

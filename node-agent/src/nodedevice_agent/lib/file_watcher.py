@@ -159,6 +159,10 @@ class Subscription:
             self._events.add(directory / name)
             self._wake.set()
 
+    def wake(self) -> None:
+        """End a wait, for a reason of the subscriber's own."""
+        self._wake.set()
+
     def drain(self) -> frozenset[Path]:
         """Paths with events so far, without waiting."""
         self._watcher.dispatch()

@@ -2,11 +2,13 @@
 
 A group's plain paths belong to each of its devices. Its wildcard paths are joined by what the wildcards match: `/dev/video*`
 with `/dev/media*` makes one device of video0 and media0, and unplugging one camera never re-pairs the files of two others.
+Where a group selects instead, the files of each physical device are found together.
 As in a shell, a wildcard stays within one directory level, and a leading dot is matched only by a leading dot.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from nodedevice_api.parts import part_id
 
@@ -19,6 +21,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     device_id,
     shared_ids,
 )
+from nodedevice_agent.plugins.generic.select_settings import SelectSettings
 from nodedevice_agent.plugins.patterns import Captures
 from nodedevice_agent.plugins.settings import GroupSettings, PathSettings
 
@@ -34,6 +37,15 @@ class FoundFile:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundFunction:
+    """A physical device that a group selects, and all its files. attributes: sorted by name."""
+
+    id: str
+    files: tuple[FoundFile, ...]
+    attributes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GenericDevice:
     """One device ID and what a container gets with it."""
 
@@ -42,25 +54,32 @@ class GenericDevice:
 
 
 Found = Mapping[str, Iterable[FoundFile]]
+Selected = Mapping[int, Iterable[FoundFunction]]
 
 
 def generic_devices(
-    groups: Iterable[GroupSettings], found: Found, *, are_parts: bool = False
+    groups: Iterable[GroupSettings], found: Found, selected: Selected = MappingProxyType({}), *, are_parts: bool = False
 ) -> dict[str, GenericDevice]:
-    """All devices by ID, sorted. found: the files that match each pattern. are_parts: what is listed are parts of devices.
+    """All devices by ID, sorted. found: the files that match each pattern; selected: the devices of groups that select, by the
+    group's index. are_parts: what is listed are parts of devices.
 
-    A file that matches patterns of two groups belongs to the first group.
+    A device that two groups name belongs to the first one.
     """
     devices: dict[str, GenericDevice] = {}
-    for group in groups:
-        for files in _file_sets(group, found):
-            # the first that differs between the group's devices
-            distinct = next((file for file in files if file.captures), files[0])
-            whole = device_id(distinct.path)
+    # files of paths and of selections: one file has two IDs, by how it was found
+    taken: dict[bool, set[str]] = {False: set(), True: set()}
+    for index, group in enumerate(groups):
+        is_select = group.select is not None
+        for whole in (*_functions(group, found), *selected.get(index, ())):
+            # a plain path is in all devices of a group, and no reason to leave one out
+            own = {file.path for file in whole.files if file.captures} or {file.path for file in whole.files}
+            if own & taken[not is_select]:
+                continue
+            taken[is_select] |= own
             # where all are parts, one that is not shared has one part
-            ids = (part_id(whole, 0),) if are_parts and group.count == 1 else shared_ids(whole, group.count)
+            ids = (part_id(whole.id, 0),) if are_parts and group.count == 1 else shared_ids(whole.id, group.count)
             for listed_id in ids:
-                devices.setdefault(listed_id, _device(listed_id, whole if are_parts else "", group, files))
+                devices.setdefault(listed_id, _device(listed_id, whole.id if are_parts else "", group, whole))
     return dict(sorted(devices.items()))
 
 
@@ -74,6 +93,13 @@ def allocate(resource_name: str, devices: Mapping[str, GenericDevice], ids: Iter
     mounts = dict.fromkeys(mount for part in parts for mount in part.mounts)
     _check_container_paths(resource_name, [*nodes, *mounts])
     return ContainerAllocation(tuple(nodes), tuple(mounts), _joined_env(resource_name, parts))
+
+
+def _functions(group: GroupSettings, found: Found) -> Iterator[FoundFunction]:
+    for files in _file_sets(group, found):
+        # the first that differs between the group's devices
+        distinct = next((file for file in files if file.captures), files[0])
+        yield FoundFunction(device_id(distinct.path), files)
 
 
 def _file_sets(group: GroupSettings, found: Found) -> Iterator[tuple[FoundFile, ...]]:
@@ -90,22 +116,25 @@ def _file_sets(group: GroupSettings, found: Found) -> Iterator[tuple[FoundFile, 
             yield whole
 
 
-def _device(listed_id: str, parent: str, group: GroupSettings, files: tuple[FoundFile, ...]) -> GenericDevice:
+def _device(listed_id: str, parent: str, group: GroupSettings, whole: FoundFunction) -> GenericDevice:
     nodes, mounts = [], []
-    for path, file in zip(group.paths, files, strict=True):
+    wanted: list[PathSettings | SelectSettings] = [group.select] * len(whole.files) if group.select else [*group.paths]
+    for path, file in zip(wanted, whole.files, strict=True):
         target = _container_path(path, file)
         if file.is_device:
             nodes.append(DeviceNode(file.path, target, path.permissions))
         else:
             # a runtime makes device nodes for devices only; a regular file has to be mounted
             mounts.append(Mount(file.path, target, "w" not in path.permissions))
-    numa_nodes = tuple(sorted({node for file in files for node in file.numa_nodes}))
+    numa_nodes = tuple(sorted({node for file in whole.files for node in file.numa_nodes}))
     mounts += [Mount(m.host_path, m.container_path or m.host_path, m.read_only) for m in group.mounts]
     allocation = ContainerAllocation(tuple(nodes), tuple(mounts), group.env)
-    return GenericDevice(PluginDevice(listed_id, True, numa_nodes, parent=parent), allocation)
+    return GenericDevice(
+        PluginDevice(listed_id, True, numa_nodes, attributes=whole.attributes, parent=parent), allocation
+    )
 
 
-def _container_path(path: PathSettings, file: FoundFile) -> str:
+def _container_path(path: PathSettings | SelectSettings, file: FoundFile) -> str:
     if path.mount_path.endswith("/"):
         return path.mount_path + file.path.rpartition("/")[2]
     return path.mount_path or file.path

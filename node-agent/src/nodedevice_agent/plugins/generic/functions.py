@@ -1,7 +1,7 @@
-"""Which device files belong to one physical device, whether a selection means it, and the ID by which it is known after a replug. Pure.
+"""Which device files are of one physical device, whether a selection means it, and its ID, the same after a replug. Pure.
 
-The files of a USB device are those of all its interfaces: a dongle's tty and its hidraw. Those of any other device are the ones that lead to
-the same parent in sysfs: the /dev/video* of a camera on a ribbon cable.
+The files of a USB device are those of all its interfaces: a dongle's tty and its hidraw. Those of any other device are the ones
+that lead to the same parent in sysfs: the /dev/video* of a camera on a ribbon cable.
 """
 
 import re
@@ -124,7 +124,7 @@ def _is_usb_match(select: UsbSettings, usb: UsbDevice) -> bool:
     return (
         select.vendor.lower() in ("", usb.vendor)
         and select.product.lower() in ("", usb.product)
-        and (not select.serial or bool(usb.serial) and is_match(select.serial, usb.serial))
+        and (not select.serial or (bool(usb.serial) and is_match(select.serial, usb.serial)))
         and (not select.port or is_match(select.port, usb.port))
     )
 

@@ -4,9 +4,11 @@ A device is healthy as long as its files exist. Behaves like the generic device 
 one device are joined by name, not by position (see devices.py).
 """
 
+import asyncio
+import contextlib
 import logging
 import os
-import stat
+import time
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -15,6 +17,9 @@ from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.plugins.generic.devices import FoundFile, GenericDevice, allocate, generic_devices
+from nodedevice_agent.plugins.generic.files import found_file
+from nodedevice_agent.plugins.generic.scan import SelectScan
+from nodedevice_agent.plugins.generic.uevents import Uevents
 from nodedevice_agent.plugins.patterns import Captures, matched, wildcard_count
 from nodedevice_agent.plugins.settings import GenericSettings
 
@@ -23,6 +28,8 @@ log = logging.getLogger(__name__)
 # A much longer list does not fit into a message of the API; a pattern with so many matches is a mistake.
 MAX_DEVICES = 10_000
 _RESCAN_SECONDS = 30.0
+_UDEV_POLL_SECONDS = 0.25
+_SETTLE_SECONDS = 0.1
 
 
 class GenericSource:
@@ -36,20 +43,28 @@ class GenericSource:
         self._groups = settings.groups
         self._patterns = tuple(dict.fromkeys(path.path for group in settings.groups for path in group.paths))
         self._root = host_root.rstrip("/")
+        self._select = SelectScan(settings.resource_name, self._root)
         self._watcher = watcher
         self._by_id: dict[str, GenericDevice] = {}
         self._directories: set[Path] = set()
         self._is_truncated = False
 
+    @property
+    def _selects(self) -> bool:
+        return any(group.select is not None for group in self._groups)
+
     def refresh(self) -> None:
         """Find the files and publish their devices."""
         self._directories = set()
         found = {pattern: self._matches(pattern) for pattern in self._patterns}
-        by_id = generic_devices(self._groups, found, are_parts=self.devices.part_rules is not None)
+        selected = self._select.scan(self._groups, time.monotonic())
+        if any(group.select is not None and group.select.udev for group in self._groups):
+            self._directories.add(Path(self._select.udev_directory))
+        by_id = generic_devices(self._groups, found, selected, are_parts=self.devices.part_rules is not None)
         is_truncated = len(by_id) > MAX_DEVICES
         if is_truncated and not self._is_truncated:
             log.error(
-                "too many devices; listing only the first ones; narrow the paths",
+                "too many devices; listing only the first ones; narrow the paths or the selection",
                 extra={"resource_name": self.resource_name, "found": len(by_id), "listed": MAX_DEVICES},
             )
         self._is_truncated = is_truncated
@@ -58,14 +73,26 @@ class GenericSource:
             log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(self._by_id)})
 
     async def run(self) -> None:
-        """Scan at once, at each event in the directories of the patterns, and every half minute."""
+        """Scan at once, at each event in the directories of the patterns or of the kernel's devices, and every half minute."""
         subscription = self._watcher.subscribe()
         try:
-            while True:
-                self._follow_and_refresh(subscription)
-                await subscription.wait(_RESCAN_SECONDS)
+            with contextlib.ExitStack() as stack:
+                events: Uevents | None = None
+                while True:
+                    if self._selects and events is None:
+                        events = stack.enter_context(Uevents(subscription.wake))
+                    self._follow_and_refresh(subscription)
+                    await self._wait(subscription)
         finally:
             subscription.close()
+
+    async def _wait(self, subscription: Subscription) -> None:
+        """Until there may be something new."""
+        await subscription.wait(_UDEV_POLL_SECONDS if self._select.is_waiting else _RESCAN_SECONDS)
+        if self._selects:
+            # one device is a dozen events: read sysfs once for all of them
+            await asyncio.sleep(_SETTLE_SECONDS)
+            subscription.drain()
 
     def _follow_and_refresh(self, subscription: Subscription) -> None:
         """Follow before reading, so that a change in between is an event. Reading may find further directories to follow."""
@@ -88,7 +115,7 @@ class GenericSource:
         return [
             file
             for path, captures in self._walk("", (), pattern.strip("/").split("/"))
-            if (file := _found_file(self._root, path, captures)) is not None
+            if (file := found_file(self._root, path, captures)) is not None
         ]
 
     def _walk(self, base: str, captures: Captures, parts: list[str]) -> Iterator[tuple[str, Captures]]:
@@ -112,25 +139,3 @@ def _names(directory: str) -> list[str]:
     except OSError:
         # missing, not a directory, or removed meanwhile: no matches until a file event
         return []
-
-
-def _found_file(root: str, path: str, captures: Captures) -> FoundFile | None:
-    """None for a missing file, or one that is neither a device nor a regular file. Follows links: udev names devices by them."""
-    try:
-        status = os.stat(root + path)
-    except (OSError, ValueError):
-        return None
-    kind = "char" if stat.S_ISCHR(status.st_mode) else "block" if stat.S_ISBLK(status.st_mode) else ""
-    if kind:
-        return FoundFile(path, captures, True, _numa_nodes(root, kind, status.st_rdev))
-    return FoundFile(path, captures, False) if stat.S_ISREG(status.st_mode) else None
-
-
-def _numa_nodes(root: str, kind: str, number: int) -> tuple[int, ...]:
-    """From sysfs; empty for a device without a bus of its own, or on a machine with one node (-1)."""
-    path = f"{root}/sys/dev/{kind}/{os.major(number)}:{os.minor(number)}/device/numa_node"
-    try:
-        node = int(Path(path).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return ()
-    return (node,) if node >= 0 else ()

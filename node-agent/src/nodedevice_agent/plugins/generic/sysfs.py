@@ -1,7 +1,7 @@
 """Reads from the host's sysfs which device files there are, where they belong, and the USB devices. Never writes.
 
-Layout: /sys/dev/{char,block}/MAJOR:MINOR are links to the devices, /sys/bus/usb/devices/* to USB devices and, with a colon in the name,
-their interfaces.
+Layout: /sys/dev/{char,block}/MAJOR:MINOR are links to the devices, /sys/bus/usb/devices/* to USB devices and, with a colon in the
+name, their interfaces.
 """
 
 import logging
@@ -36,7 +36,7 @@ class Sysfs:
                 sysfs = self._target(f"/dev/{kind}", name)
                 if sysfs:
                     key = (f"{letter}{name}", sysfs)
-                    known[key] = self._known[key] if key in self._known else self._node(*key)
+                    known[key] = self._known.get(key) or self._node(*key)
         self._known = known
         return [node for node in known.values() if node is not None]
 

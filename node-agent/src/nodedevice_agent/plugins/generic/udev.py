@@ -1,6 +1,7 @@
 """Reads device properties from udevd's database, /run/udev/data. Never writes, and asks no udevd.
 
-One file for each device that udevd has processed: `c81:0` for a character device, `b8:0` for a block device; a property is a line `E:KEY=VALUE`.
+One file for each device that udevd has processed: `c81:0` for a character device, `b8:0` for a block device. A property is a line
+`E:KEY=VALUE`.
 """
 
 import os

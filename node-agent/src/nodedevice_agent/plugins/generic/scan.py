@@ -1,0 +1,134 @@
+"""Finds the physical devices that groups select, in sysfs and udevd's database, and remembers what an ID depends on."""
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from nodedevice_agent.plugins.generic.devices import FoundFile, FoundFunction
+from nodedevice_agent.plugins.generic.files import found_file
+from nodedevice_agent.plugins.generic.functions import (
+    Function,
+    Node,
+    UsbDevice,
+    attributes,
+    candidates,
+    function_id,
+    functions,
+    has_properties,
+    repeated_serials,
+)
+from nodedevice_agent.plugins.generic.select_settings import SelectSettings
+from nodedevice_agent.plugins.generic.sysfs import Sysfs
+from nodedevice_agent.plugins.generic.udev import Entry, UdevDatabase
+from nodedevice_agent.plugins.settings import GroupSettings
+
+log = logging.getLogger(__name__)
+
+# What udevd has not written by then it will not write: it stores nothing of a device without properties.
+_UDEV_SECONDS = 2.0
+
+
+class SelectScan:
+    """The devices of one resource's groups that select. root: where the host's file tree is, without a trailing slash.
+
+    is_waiting: a new device is left out because udevd may still be working on it; scan again soon.
+    """
+
+    def __init__(self, resource_name: str, root: str) -> None:
+        self._resource_name = resource_name
+        self._root = root
+        self._sysfs = Sysfs(root)
+        self._udev = UdevDatabase(root)
+        self._repeated: set[tuple[str, str, str]] = set()
+        # by number and place: when a device file was seen first, and the scan before, which did not see it
+        self._seen: dict[tuple[str, str], tuple[float, float]] = {}
+        self._scanned_at = 0.0
+        self._listed: set[str] = set()
+        self._has_udev = True
+        self.is_waiting = False
+
+    @property
+    def udev_directory(self) -> str:
+        """Where changes are worth another scan."""
+        return self._udev.directory
+
+    def scan(self, groups: Sequence[GroupSettings], now: float) -> dict[int, list[FoundFunction]]:
+        """What is there, by the index of the group. now: monotonic seconds."""
+        selects = {index: group.select for index, group in enumerate(groups) if group.select is not None}
+        if not selects:
+            return {}
+        scanned_at = time.time()
+        nodes, usb_devices = self._sysfs.nodes(), self._sysfs.usb_devices()
+        self._seen = {
+            (node.number, node.sysfs): self._seen.get((node.number, node.sysfs), (now, self._scanned_at))
+            for node in nodes
+        }
+        self._scanned_at = scanned_at
+        self._note_repeated(usb_devices.values())
+        self._note_udev(selects.values())
+        everything = functions(nodes, usb_devices)
+        self.is_waiting = False
+        listed: set[str] = set()
+        found = {}
+        for index, select in selects.items():
+            matching = [(each, chosen) for each in everything if (chosen := self._chosen(select, each, now))]
+            found[index] = [made for each, chosen in matching if (made := self._made(each, chosen)) is not None]
+            listed |= {each.sysfs for each, _ in matching}
+        self._listed = listed
+        return found
+
+    def _chosen(self, select: SelectSettings, function: Function, now: float) -> tuple[Node, ...]:
+        nodes = candidates(select, function)
+        if not nodes or not select.udev:
+            return nodes
+        entries = [self._entry(node, now) for node in nodes]
+        # a device that is listed already stays so while udevd looks at one more file of it
+        if function.sysfs not in self._listed and self._is_young(nodes, entries, now):
+            self.is_waiting = True
+            return ()
+        return nodes if any(entry and has_properties(select.udev, entry.properties) for entry in entries) else ()
+
+    def _entry(self, node: Node, now: float) -> Entry | None:
+        entry = self._udev.entry(node.number)
+        seen_at, absent_at = self._seen[node.number, node.sysfs]
+        # of the device that had this number before: it was written before this one was there
+        is_old = entry is not None and entry.written_at < absent_at and now - seen_at < _UDEV_SECONDS
+        return None if is_old else entry
+
+    def _is_young(self, nodes: Iterable[Node], entries: Iterable[Entry | None], now: float) -> bool:
+        return self._has_udev and any(
+            entry is None and now - self._seen[node.number, node.sysfs][0] < _UDEV_SECONDS
+            for node, entry in zip(nodes, entries, strict=True)
+        )
+
+    def _made(self, function: Function, nodes: tuple[Node, ...]) -> FoundFunction | None:
+        """None while one of its files is not in /dev."""
+        numa_nodes = self._sysfs.numa_nodes(function.sysfs)
+        files: list[FoundFile] = []
+        for node in nodes:
+            file = found_file(self._root, node.path)
+            if file is None or not file.is_device:
+                return None
+            files.append(replace(file, numa_nodes=numa_nodes))
+        return FoundFunction(function_id(function, self._repeated), tuple(files), attributes(function, nodes))
+
+    def _note_repeated(self, usb_devices: Iterable[UsbDevice]) -> None:
+        """Once repeated, always repeated: the one that stays keeps its ID when the other one is unplugged."""
+        repeated = repeated_serials(usb_devices)
+        for vendor, product, serial in sorted(repeated - self._repeated):
+            log.warning(
+                "USB devices with one and the same serial; their IDs have the port instead",
+                extra={"resource_name": self._resource_name, "usb": f"{vendor}:{product}", "serial": serial},
+            )
+        self._repeated |= repeated
+
+    def _note_udev(self, selects: Iterable[SelectSettings]) -> None:
+        has_udev = self._udev.is_there()
+        if self._has_udev and not has_udev and any(select.udev for select in selects):
+            log.error(
+                "select.udev finds no device: udevd's database is not there; run udevd on the node, and mount its /run/udev into "
+                "the agent (chart: agents.udev), or select by usb or subsystems",
+                extra={"resource_name": self._resource_name, "path": self._udev.directory},
+            )
+        self._has_udev = has_udev

@@ -1,0 +1,206 @@
+"""Devices that groups select, from fake sysfs trees on disk."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent.plugins.generic.devices import FoundFunction, generic_devices
+from nodedevice_agent.plugins.generic.scan import SelectScan
+from nodedevice_agent.plugins.settings import GroupSettings
+
+from tests.fakes.sysfs import CONTROLLER, FakeSysfs
+
+DONGLES = {"usb": {"vendor": "0403", "product": "6001"}}
+CSI = "/devices/platform/soc/fe801000.csi"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeSysfs:
+    return FakeSysfs(tmp_path)
+
+
+class Selecting:
+    """A scan with one group or several, and a clock that stands still."""
+
+    def __init__(self, host: FakeSysfs, *selects: dict[str, Any]) -> None:
+        self.groups = [msgspec.convert({"select": select}, GroupSettings) for select in selects]
+        self.select = SelectScan("example.com/device", str(host.root))
+        self.now = 100.0
+
+    def found(self) -> dict[int, list[FoundFunction]]:
+        return self.select.scan(self.groups, self.now)
+
+    def files(self) -> dict[str, list[str]]:
+        """The files of each device."""
+        devices = generic_devices(self.groups, {}, self.found())
+        return {name: [node.host_path for node in each.allocation.device_nodes] for name, each in devices.items()}
+
+
+def test_all_files_of_a_dongle_are_one_device(host: FakeSysfs) -> None:
+    host.dongle("1-2.3", 0, serial="A5XK3RJT")
+    host.usb("1-4", "0403", "6015", "other")
+    assert Selecting(host, DONGLES).files() == {"0403-6001-A5XK3RJT": ["/dev/hidraw0", "/dev/ttyUSB0"]}
+
+
+@pytest.mark.parametrize(
+    ("usb", "is_found"),
+    [
+        ({"vendor": "0403"}, True),
+        ({"product": "6001"}, True),
+        ({"serial": "A5*"}, True),
+        ({"serial": "a5*"}, False),
+        ({"port": "1-2.*"}, True),
+        ({"port": "1-2"}, False),
+        ({"vendor": "0403", "serial": "B*"}, False),
+        ({"vendor": "0404"}, False),
+    ],
+)
+def test_all_that_is_set_must_match(host: FakeSysfs, usb: dict[str, str], is_found: bool) -> None:
+    host.dongle("1-2.3", 0, serial="A5XK3RJT")
+    assert bool(Selecting(host, {"usb": usb}).files()) == is_found
+
+
+def test_upper_case_digits_mean_the_same(host: FakeSysfs) -> None:
+    camera = host.usb("1-1", "046d", "08e5", "X1")
+    host.node(f"{camera}/1-1:1.0/video4linux/video0", "video4linux", "81:0")
+    assert list(Selecting(host, {"usb": {"vendor": "046D", "product": "08E5"}}).files()) == ["046d-08e5-X1"]
+
+
+def test_a_camera_has_all_its_video_files(host: FakeSysfs) -> None:
+    camera = host.usb("1-1", "046d", "0825", "CAFE")
+    for number in (0, 1):
+        interface = f"{camera}/1-1:1.0"
+        host.node(f"{interface}/video4linux/video{number}", "video4linux", f"81:{number}", parent=interface)
+    host.node(f"{camera}/1-1:1.2/sound/card1/controlC1", "sound", "116:7", name="snd/controlC1")
+    everything = {"usb": {"vendor": "046d"}}
+    assert Selecting(host, everything).files() == {
+        "046d-0825-CAFE": ["/dev/snd/controlC1", "/dev/video0", "/dev/video1"]
+    }
+    only = {**everything, "subsystems": ["video4linux"]}
+    assert Selecting(host, only).files() == {"046d-0825-CAFE": ["/dev/video0", "/dev/video1"]}
+
+
+def test_a_camera_on_a_ribbon_cable(host: FakeSysfs) -> None:
+    host.node(f"{CSI}/video4linux/video0", "video4linux", "81:0", parent=CSI)
+    host.node(f"{CSI}/video4linux/video1", "video4linux", "81:1", parent=CSI)
+    codec = "/devices/platform/soc/bcm2835-codec"
+    host.node(f"{codec}/video4linux/video10", "video4linux", "81:10", parent=codec)
+    host.udev("c81:0", ID_PATH="platform-fe801000.csi")
+    host.udev("c81:1", ID_PATH="platform-fe801000.csi")
+    host.udev("c81:10", ID_PATH="platform-bcm2835-codec")
+    select = {"udev": {"ID_PATH": "platform-*.csi"}, "subsystems": ["video4linux"]}
+    [(name, files)] = Selecting(host, select).files().items()
+    assert name.startswith("fe801000.csi-")
+    assert files == ["/dev/video0", "/dev/video1"]
+    assert len(Selecting(host, {"subsystems": ["video4linux"]}).files()) == 2
+
+
+def test_a_disk_and_its_partitions_are_one_device(host: FakeSysfs) -> None:
+    pci = "/devices/pci0000:00/0000:01:00.0"
+    disk = f"{pci}/nvme/nvme0/nvme0n1"
+    host.node(f"{pci}/nvme/nvme0", "nvme", "240:0", parent=pci)
+    host.node(disk, "block", "259:0", parent=f"{pci}/nvme/nvme0", kind="block")
+    host.node(f"{disk}/nvme0n1p1", "block", "259:1", kind="block")
+    (host.sys(disk) / "nvme0n1p1/partition").write_text("1\n")
+    [files] = Selecting(host, {"subsystems": ["block", "nvme"]}).files().values()
+    assert files == ["/dev/nvme0", "/dev/nvme0n1", "/dev/nvme0n1p1"]
+
+
+def test_a_device_without_hardware_has_its_name(host: FakeSysfs) -> None:
+    host.node("/devices/virtual/misc/fuse", "misc", "10:229")
+    assert Selecting(host, {"subsystems": ["misc"]}).files() == {"fuse": ["/dev/fuse"]}
+
+
+def test_a_replug_elsewhere_keeps_the_id(host: FakeSysfs) -> None:
+    host.dongle("1-2.3", 0, serial="A5XK3RJT")
+    selecting = Selecting(host, DONGLES)
+    [before] = selecting.files()
+    host.unplug("1-2.3")
+    assert selecting.files() == {}
+    host.dongle("3-1.1.4.2", 7, serial="A5XK3RJT")
+    assert selecting.files() == {before: ["/dev/hidraw7", "/dev/ttyUSB7"]}
+
+
+def test_two_without_a_serial_are_told_apart_by_port(host: FakeSysfs) -> None:
+    host.dongle("1-2.3", 0)
+    host.dongle("1-2.4", 1)
+    selecting = Selecting(host, DONGLES)
+    before = selecting.files()
+    assert before == {
+        "0403-6001-port-1-2.3": ["/dev/hidraw0", "/dev/ttyUSB0"],
+        "0403-6001-port-1-2.4": ["/dev/hidraw1", "/dev/ttyUSB1"],
+    }
+    host.unplug("1-2.3")
+    host.unplug("1-2.4")
+    host.dongle("1-2.4", 0)
+    host.dongle("1-2.3", 1)
+    assert selecting.files() == {
+        "0403-6001-port-1-2.3": ["/dev/hidraw1", "/dev/ttyUSB1"],
+        "0403-6001-port-1-2.4": ["/dev/hidraw0", "/dev/ttyUSB0"],
+    }
+
+
+def test_a_repeated_serial_is_no_name(host: FakeSysfs, caplog: pytest.LogCaptureFixture) -> None:
+    host.dongle("1-1", 0, serial="0001")
+    host.dongle("1-2", 1, serial="0001")
+    selecting = Selecting(host, DONGLES)
+    with caplog.at_level(logging.WARNING):
+        assert list(selecting.files()) == ["0403-6001-port-1-1", "0403-6001-port-1-2"]
+        host.unplug("1-1")
+        # the other one, which may be held, keeps its ID
+        assert list(selecting.files()) == ["0403-6001-port-1-2"]
+    assert [record.message for record in caplog.records] == [
+        "USB devices with one and the same serial; their IDs have the port instead"
+    ]
+
+
+@pytest.mark.parametrize("serial", ["a b", "A-1", "port-1-2", "é\t", "x" * 300, "../../etc", "-"])
+def test_an_odd_serial_becomes_a_good_id(host: FakeSysfs, serial: str) -> None:
+    host.dongle("1-1", 0, serial=serial)
+    [name] = Selecting(host, DONGLES).files()
+    assert name.startswith("0403-6001")
+    assert len(name) <= 59
+    assert name.replace("-", "").replace(".", "").replace("_", "").isalnum()
+
+
+def test_hubs_in_hubs_are_not_their_devices(host: FakeSysfs) -> None:
+    depth = "1-1.2.3.4.5.6"
+    for port in ("1-1", "1-1.2", "1-1.2.3", "1-1.2.3.4", "1-1.2.3.4.5"):
+        hub = host.usb(port, "05e3", "0610", "HUB")
+        host.node(hub, "usb", f"189:{len(port)}", name=f"bus/usb/001/{len(port):03}")
+    host.dongle(depth, 0)
+    assert list(Selecting(host, DONGLES).files()) == [f"0403-6001-port-{depth}"]
+    # what a hub's own files are, without those of what is plugged in
+    assert Selecting(host, {"usb": {"vendor": "05e3"}}).files() == {}
+    hubs = Selecting(host, {"usb": {"vendor": "05e3"}, "subsystems": ["usb"]}).files()
+    assert [len(files) for files in hubs.values()] == [1] * 5
+
+
+def test_raw_access_is_given_where_it_is_asked_for(host: FakeSysfs) -> None:
+    radio = host.usb("1-1", "0bda", "2838", "00000001")
+    host.node(radio, "usb", "189:3", name="bus/usb/001/004")
+    assert Selecting(host, {"usb": {"vendor": "0bda"}}).files() == {}
+    assert Selecting(host, {"usb": {"vendor": "0bda"}, "subsystems": ["usb"]}).files() == {
+        "0bda-2838-00000001": ["/dev/bus/usb/001/004"]
+    }
+
+
+def test_numa_node_and_attributes(host: FakeSysfs) -> None:
+    host.dongle("1-2.3", 0, serial="S")
+    (host.sys(CONTROLLER) / "numa_node").write_text("1\n")
+    [[function]] = Selecting(host, DONGLES).found().values()
+    assert {file.numa_nodes for file in function.files} == {(1,)}
+    assert dict(function.attributes) == {
+        "files": "/dev/hidraw0 /dev/ttyUSB0",
+        "usb": "0403:6001",
+        "usbPort": "1-2.3",
+        "usbSerial": "S",
+    }
+
+
+def test_a_device_of_two_groups_belongs_to_the_first(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0, serial="S")
+    both = Selecting(host, {**DONGLES, "subsystems": ["tty"]}, DONGLES)
+    assert both.files() == {"0403-6001-S": ["/dev/ttyUSB0"]}

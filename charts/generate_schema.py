@@ -16,6 +16,7 @@ import yaml
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateRetry
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES
 from nodedevice_agent.plugins.checks import MAX_PATH
+from nodedevice_agent.plugins.generic.select_settings import PROPERTY, SUBSYSTEM, USB_ID
 from nodedevice_agent.plugins.nvml.settings import CDI_KIND, LIBRARY_DIR, QUANTITY
 from nodedevice_agent.plugins.settings import ENV_NAME, ID_PREFIX
 from nodedevice_agent.settings import AgentSettings
@@ -144,6 +145,13 @@ _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
     },
     "AgentPathSettings": {
         "path": {"pattern": f"^(/{_PART})+$", "maxLength": MAX_PATH, "allOf": [_NO_DOUBLE_STAR]},
+        "mountPath": _PLAIN_PATH_OR_NONE,
+        "permissions": {"enum": _PERMISSIONS},
+    },
+    "AgentUsbSettings": dict.fromkeys(("vendor", "product"), {"pattern": f"^({USB_ID.pattern})?$"}),
+    "AgentSelectSettings": {
+        "udev": {"patternProperties": {_whole(PROPERTY): {"type": "string"}}, "additionalProperties": False},
+        "subsystems": {"items": {"type": "string", "pattern": _whole(SUBSYSTEM)}},
         "mountPath": _PLAIN_PATH_OR_NONE,
         "permissions": {"enum": _PERMISSIONS},
     },

@@ -72,6 +72,33 @@ An extended resource's name. Call with (dict "at" "what names it" "name" "vendor
 {{- end }}
 
 {{/*
+What makes up the devices of each group. Call with .Values.agents.config.plugins.
+*/}}
+{{- define "nodedevice.check.groups" -}}
+{{- range $resource := .generic | default list -}}
+{{- range $group := $resource.groups -}}
+{{- $at := printf "agents.config.plugins.generic: a group of %s" $resource.resourceName -}}
+{{- if eq (empty $group.paths) (not (kindIs "map" $group.select)) -}}
+{{- fail (printf "%s needs either paths or select, and not both: split the group or set one" $at) -}}
+{{- end -}}
+{{- with $group.select -}}
+{{- if $group.allowFiles -}}
+{{- fail (printf "%s has select, which finds device files only, and allowFiles: remove allowFiles" $at) -}}
+{{- end -}}
+{{- end -}}
+{{- if kindIs "map" $group.select -}}
+{{- if not (or (kindIs "map" $group.select.usb) $group.select.udev $group.select.subsystems) -}}
+{{- fail (printf "%s has a select that selects nothing: set usb, udev or subsystems" $at) -}}
+{{- end -}}
+{{- if and (kindIs "map" $group.select.usb) (not (join "" (values $group.select.usb))) -}}
+{{- fail (printf "%s has a select.usb that selects nothing: set vendor, product, serial or port" $at) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
 Names of the built-in plugins' resources. Call with .Values.agents.config.plugins.
 */}}
 {{- define "nodedevice.check.resourceNames" -}}

@@ -14,6 +14,10 @@ def path(**values: Any) -> dict[str, Any]:
     return generic(paths=[{"path": "/dev/x", **values}])
 
 
+def select(group: dict[str, Any] | None = None, **values: Any) -> dict[str, Any]:
+    return {"generic": [{"resourceName": "example.com/serial", "groups": [{"select": values, **(group or {})}]}]}
+
+
 def simulated(**values: Any) -> dict[str, Any]:
     return {"simulated": [{"resourceName": "example.com/gpu", **values}]}
 
@@ -116,6 +120,26 @@ def test_gpus_have_names_by_model() -> None:
         (
             {"generic": [{"resourceName": "a.b/c", "groups": [{"paths": [{"path": "/dev/x"}]}] * 2}]},
             ["two groups of a.b/c are named after /dev/x"],
+        ),
+        (select(), ["select: selects nothing", "usb, udev or subsystems", "groups[0].select"]),
+        (select(usb={}), ["usb: selects nothing", "vendor, product, serial or port"]),
+        (select(usb={"vendor": "403"}), ["vendor: '403'", "four hexadecimal digits in quotes", "lsusb", "select.usb"]),
+        (select(usb={"vendor": 403}), ["Expected `str`", "select.usb.vendor"]),
+        (select(usb={"product": "60zz"}), ["product: '60zz'"]),
+        (select(usb={"serial": "*a" * 9}), ["serial: ", "more than 8 wildcards"]),
+        (select(usb={"port": "*a" * 9}), ["port: ", "more than 8 wildcards"]),
+        (select(usb={"vendorId": "0403"}), ["unknown field `vendorId`"]),
+        (select(udev={"ID SERIAL": "x"}), ["udev: 'ID SERIAL'", "udevadm info"]),
+        (select(udev={"ID_SERIAL": "*a" * 9}), ["udev: ID_SERIAL: ", "more than 8 wildcards"]),
+        (select(subsystems=["tty/x"]), ["subsystems: 'tty/x'", "/sys/class"]),
+        (select(subsystems=["tty"], mountPath="x"), ["mountPath: 'x'"]),
+        (select(subsystems=["tty"], permissions="x"), ["permissions: 'x'", "try rw"]),
+        (generic(select={"subsystems": ["tty"]}), ["either paths or select"]),
+        ({"generic": [{"resourceName": "a.b/c", "groups": [{}]}]}, ["either paths or select", "groups[0]"]),
+        (select({"allowFiles": True}, subsystems=["tty"]), ["allowFiles: is for paths", "remove it"]),
+        (
+            {"generic": [{"resourceName": "a.b/c", "groups": [{"select": {"subsystems": ["tty"]}}] * 2}]},
+            ["two groups of a.b/c are named after select", "tty"],
         ),
         (simulated(count=-1), ["simulated[0].count"]),
         (simulated(count="many"), ["Expected `int`"]),

@@ -44,6 +44,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Devices = tuple[PluginDevice, ...]
 # reason and message
 Trouble = tuple[str, str]
+NO_TROUBLE: Trouble = ("", "")
 
 
 class DeviceList:

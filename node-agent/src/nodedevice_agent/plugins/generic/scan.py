@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, Trouble
 from nodedevice_agent.plugins.generic.devices import FoundFile, FoundFunction
 from nodedevice_agent.plugins.generic.files import found_file
 from nodedevice_agent.plugins.generic.functions import (
@@ -33,6 +34,7 @@ class SelectScan:
     """The devices of one resource's groups that select. root: where the host's file tree is, without a trailing slash.
 
     is_waiting: a new device is left out because udevd may still be working on it; scan again soon.
+    trouble: why devices are missing.
     """
 
     def __init__(self, resource_name: str, root: str) -> None:
@@ -47,6 +49,7 @@ class SelectScan:
         self._listed: set[str] = set()
         self._has_udev = True
         self.is_waiting = False
+        self.trouble: Trouble = NO_TROUBLE
 
     @property
     def udev_directory(self) -> str:
@@ -124,11 +127,11 @@ class SelectScan:
         self._repeated |= repeated
 
     def _note_udev(self, selects: Iterable[SelectSettings]) -> None:
-        has_udev = self._udev.is_there()
-        if self._has_udev and not has_udev and any(select.udev for select in selects):
-            log.error(
-                "select.udev finds no device: udevd's database is not there; run udevd on the node, and mount its /run/udev into "
-                "the agent (chart: agents.udev), or select by usb or subsystems",
-                extra={"resource_name": self._resource_name, "path": self._udev.directory},
+        self._has_udev = self._udev.is_there()
+        self.trouble = NO_TROUBLE
+        if not self._has_udev and any(select.udev for select in selects):
+            self.trouble = (
+                "NoUdevDatabase",
+                f"select.udev finds no device, as {self._udev.directory} is not there: run udevd on the node, and mount /run/udev "
+                "into the agent (chart: agents.udev), or select by usb or subsystems",
             )
-        self._has_udev = has_udev

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
-from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, Trouble
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.plugins.generic.devices import FoundFile, GenericDevice, allocate, generic_devices
@@ -47,7 +47,6 @@ class GenericSource:
         self._watcher = watcher
         self._by_id: dict[str, GenericDevice] = {}
         self._directories: set[Path] = set()
-        self._is_truncated = False
 
     @property
     def _selects(self) -> bool:
@@ -61,16 +60,21 @@ class GenericSource:
         if any(group.select is not None and group.select.udev for group in self._groups):
             self._directories.add(Path(self._select.udev_directory))
         by_id = generic_devices(self._groups, found, selected, are_parts=self.devices.part_rules is not None)
-        is_truncated = len(by_id) > MAX_DEVICES
-        if is_truncated and not self._is_truncated:
-            log.error(
-                "too many devices; listing only the first ones; narrow the paths or the selection",
-                extra={"resource_name": self.resource_name, "found": len(by_id), "listed": MAX_DEVICES},
-            )
-        self._is_truncated = is_truncated
         self._by_id = dict(list(by_id.items())[:MAX_DEVICES])
-        if self.devices.publish(device.listed for device in self._by_id.values()):
+        trouble = self._trouble(len(by_id))
+        if trouble != self.devices.trouble and trouble != NO_TROUBLE:
+            extra = {"resource_name": self.resource_name, "reason": trouble[0], "error": trouble[1]}
+            log.error("not all devices can be listed", extra=extra)
+        if self.devices.publish((device.listed for device in self._by_id.values()), trouble):
             log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(self._by_id)})
+
+    def _trouble(self, found: int) -> Trouble:
+        if found > MAX_DEVICES:
+            problem = (
+                f"{found} devices match, and the first {MAX_DEVICES} are listed: narrow the paths or the selection"
+            )
+            return "TooManyDevices", problem
+        return self._select.trouble
 
     async def run(self) -> None:
         """Scan at once, at each event in the directories of the patterns or of the kernel's devices, and every half minute."""

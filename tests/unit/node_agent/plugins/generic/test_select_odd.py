@@ -1,0 +1,203 @@
+"""What hosts have that is not as it should be: missing fields, files that cannot be read, no udevd, far too many devices."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.generic import source as source_module
+from nodedevice_agent.plugins.generic.source import MAX_DEVICES, GenericSource
+from nodedevice_agent.plugins.generic.udev import properties
+from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
+
+from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.test_select import DONGLES, Selecting
+
+FTDI = {"udev": {"ID_SERIAL": "FTDI_*"}}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeSysfs:
+    return FakeSysfs(tmp_path)
+
+
+def test_a_host_without_usb(tmp_path: Path) -> None:
+    assert Selecting(FakeSysfs(tmp_path), DONGLES).files() == {}
+    empty = FakeSysfs(tmp_path)
+    empty.root = tmp_path / "nothing"
+    assert Selecting(empty, DONGLES).files() == {}
+
+
+@pytest.mark.parametrize("field", ["idVendor", "idProduct"])
+@pytest.mark.parametrize("content", [None, b"", b"xyz", b"\xff\xfe\0\0", b"04034"])
+def test_a_device_without_vendor_or_product_is_none(host: FakeSysfs, field: str, content: bytes | None) -> None:
+    host.dongle("1-1", 0, serial="A")
+    sysfs = host.dongle("1-2", 1, serial="B")
+    (host.sys(sysfs) / field).unlink()
+    if content is not None:
+        (host.sys(sysfs) / field).write_bytes(content)
+    assert list(Selecting(host, DONGLES).files()) == ["0403-6001-A"]
+
+
+def test_a_serial_that_cannot_be_read_is_not_taken_for_none(host: FakeSysfs, caplog: pytest.LogCaptureFixture) -> None:
+    sysfs = host.dongle("1-1", 0)
+    (host.sys(sysfs) / "serial").mkdir()
+    selecting = Selecting(host, DONGLES)
+    with caplog.at_level(logging.WARNING):
+        assert selecting.files() == {}
+        assert selecting.files() == {}
+    assert [record.message for record in caplog.records] == ["cannot read USB device; ignoring it"]
+    (host.sys(sysfs) / "serial").rmdir()
+    assert list(selecting.files()) == ["0403-6001-port-1-1"]
+
+
+def test_a_device_is_listed_once_all_its_files_are_in_dev(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0, serial="A")
+    tty = host.root / "dev/ttyUSB0"
+    tty.unlink()
+    selecting = Selecting(host, DONGLES)
+    assert selecting.files() == {}
+    tty.touch()
+    assert selecting.files() == {}
+    tty.unlink()
+    tty.symlink_to("/dev/null")
+    assert list(selecting.files()) == ["0403-6001-A"]
+
+
+@pytest.mark.parametrize("uevent", ["", "MAJOR=1\n", "DEVNAME=../../etc/shadow\n", "DEVNAME\n", None])
+def test_a_device_without_a_file_in_dev_is_none(host: FakeSysfs, uevent: str | None) -> None:
+    host.dongle("1-1", 0, serial="A")
+    [file] = host.root.glob("sys/devices/**/hidraw0/uevent")
+    file.unlink()
+    if uevent is not None:
+        file.write_text(uevent)
+    assert Selecting(host, DONGLES).files() == {"0403-6001-A": ["/dev/ttyUSB0"]}
+
+
+def test_links_that_lead_in_circles(host: FakeSysfs) -> None:
+    host.node("/devices/virtual/a/a0", "a", "10:1", parent="/devices/virtual/a/a1")
+    host.node("/devices/virtual/a/a1", "a", "10:2", parent="/devices/virtual/a/a0")
+    found = Selecting(host, {"subsystems": ["a"]}).files()
+    assert sorted(file for files in found.values() for file in files) == ["/dev/a0", "/dev/a1"]
+
+
+def test_a_new_device_waits_for_udevd_two_seconds_at_most(host: FakeSysfs) -> None:
+    selecting = Selecting(host, FTDI)
+    assert selecting.files() == {}
+    host.dongle("1-1", 0, serial="A")
+    host.udev("c188:0", ID_SERIAL="FTDI_USB_A")
+    # udevd is not done with its hidraw
+    assert selecting.files() == {}
+    assert selecting.select.is_waiting
+    selecting.now += 2.0
+    assert selecting.files() == {"0403-6001-A": ["/dev/hidraw0", "/dev/ttyUSB0"]}
+    assert not selecting.select.is_waiting
+
+
+def test_a_listed_device_stays_while_udevd_looks_at_one_more_file(host: FakeSysfs) -> None:
+    sysfs = host.dongle("1-1", 0, serial="A")
+    for number in ("c188:0", "c240:0"):
+        host.udev(number, ID_SERIAL="FTDI_USB_A")
+    selecting = Selecting(host, FTDI)
+    assert list(selecting.files()) == ["0403-6001-A"]
+    host.node(f"{sysfs}/1-1:1.2/gpio/gpiochip3", "gpio", "254:3")
+    assert selecting.files() == {"0403-6001-A": ["/dev/gpiochip3", "/dev/hidraw0", "/dev/ttyUSB0"]}
+
+
+def test_what_udevd_wrote_of_the_device_before_is_not_believed(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0, serial="A")
+    selecting = Selecting(host, {**FTDI, "subsystems": ["tty"]})
+    host.udev("c188:0", ID_SERIAL="FTDI_USB_A")
+    assert list(selecting.files()) == ["0403-6001-A"]
+    entry = host.root / "run/udev/data/c188:0"
+    os.utime(entry, (1.0, 1.0))
+    left = entry.read_bytes()
+    host.unplug("1-1")
+    assert selecting.files() == {}
+    host.dongle("1-2", 0, serial="B")
+    entry.write_bytes(left)
+    os.utime(entry, (1.0, 1.0))
+    assert selecting.files() == {}
+    host.udev("c188:0", ID_SERIAL="Other_USB_B")
+    assert selecting.files() == {}
+    assert not selecting.select.is_waiting
+
+
+NOTHING = [b"", b"\xff\xff\0", b"E", b"E:", b"E:=x", b"E:ID_SERIAL", b"ID_SERIAL=FTDI_A\n", b"S:ID_SERIAL=FTDI_A\n"]
+
+
+@pytest.mark.parametrize("content", [*NOTHING, b"E:x=" + b"y" * 10**6])
+def test_an_entry_that_says_nothing(host: FakeSysfs, content: bytes) -> None:
+    host.dongle("1-1", 0, serial="A")
+    for number in ("c188:0", "c240:0"):
+        (host.root / f"run/udev/data/{number}").write_bytes(content)
+    assert Selecting(host, FTDI).files() == {}
+
+
+def test_entries_that_cannot_be_read(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0, serial="A")
+    (host.root / "run/udev/data/c188:0").mkdir()
+    selecting = Selecting(host, FTDI)
+    selecting.files()
+    selecting.now += 2.0
+    assert selecting.files() == {}
+
+
+def test_lines_around_a_property_are_skipped() -> None:
+    content = b"S:serial/by-id/x\nE:A=1=2\nE:B=\nE:A\xff=3\nG:systemd\n\nV:1"
+    assert properties(content) == {"A": "1=2", "B": "", "A\ufffd": "3"}
+
+
+def listed(source: GenericSource) -> set[str]:
+    """The IDs after two more scans."""
+    source.refresh()
+    source.refresh()
+    return {device.id for device in source.devices.latest}
+
+
+def source_of(host: FakeSysfs, *groups: GroupSettings) -> GenericSource:
+    return GenericSource(GenericSettings("example.com/many", [*groups]), str(host.root), FileWatcher())
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Reasons in the log."""
+    return [record.__dict__["reason"] for record in caplog.records if record.levelno == logging.ERROR]
+
+
+def test_no_udevd_is_said_once_with_the_remedy(host: FakeSysfs, caplog: pytest.LogCaptureFixture) -> None:
+    host.dongle("1-1", 0, serial="A")
+    (host.root / "run/udev/data").rmdir()
+    source = source_of(host, *Selecting(host, {**FTDI, "subsystems": ["tty"]}, DONGLES).groups)
+    # what needs no udevd is there
+    assert listed(source) == {"0403-6001-A"}
+    assert errors(caplog) == ["NoUdevDatabase"]
+    reason, message = source.devices.trouble
+    assert reason == "NoUdevDatabase"
+    assert "run udevd on the node" in message
+    assert "agents.udev" in message
+    (host.root / "run/udev/data").mkdir()
+    host.udev("c188:0", ID_SERIAL="FTDI_USB_A")
+    assert listed(source) == {"0403-6001-A"}
+    assert source.devices.trouble == ("", "")
+    assert source.allocate(["0403-6001-A"], None).device_nodes[0].host_path == "/dev/ttyUSB0"
+
+
+def test_a_selection_of_more_devices_than_fit(
+    host: FakeSysfs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "MAX_DEVICES", 50)
+    for number in range(51):
+        host.node(f"/devices/virtual/many/many{number:05}", "many", f"300:{number}")
+    source = source_of(host, *Selecting(host, {"subsystems": ["many"]}).groups)
+    assert listed(source) == {f"many{number:05}" for number in range(50)}
+    assert errors(caplog) == ["TooManyDevices"]
+    assert "narrow the paths or the selection" in source.devices.trouble[1]
+
+
+def test_a_pattern_of_more_files_than_fit(host: FakeSysfs, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(MAX_DEVICES + 1):
+        (host.root / f"dev/many{number:05}").touch()
+    source = source_of(host, GroupSettings([PathSettings("/dev/many*")], allow_files=True))
+    assert listed(source) == {f"many{number:05}" for number in range(MAX_DEVICES)}
+    assert errors(caplog) == ["TooManyDevices"]

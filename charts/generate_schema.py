@@ -148,7 +148,7 @@ _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
         "mountPath": _PLAIN_PATH_OR_NONE,
         "permissions": {"enum": _PERMISSIONS},
     },
-    "AgentUsbSettings": dict.fromkeys(("vendor", "product"), {"pattern": f"^({USB_ID.pattern})?$"}),
+    "AgentUsbSettings": {key: {"pattern": f"^({USB_ID.pattern})?$"} for key in ("vendor", "product")},
     "AgentSelectSettings": {
         "udev": {"patternProperties": {_whole(PROPERTY): {"type": "string"}}, "additionalProperties": False},
         "subsystems": {"items": {"type": "string", "pattern": _whole(SUBSYSTEM)}},

@@ -41,6 +41,10 @@ def mount(**more: Any) -> Values:
     return group(mounts=[{"hostPath": "/run/a", **more}])
 
 
+def select(**more: Any) -> Values:
+    return {"plugins": {"generic": [{"resourceName": "example.com/serial", "groups": [{"select": more}]}]}}
+
+
 def nvml(**more: Any) -> Values:
     return {"plugins": {"nvml": more}}
 
@@ -82,6 +86,32 @@ REFUSED = {
     "a mount's way up": (mount(containerPath="/a/../b"), "mounts/0/containerPath'"),
     "variable": (group(env={"1 A": "x"}), "groups/0/env': additional properties '1 A' not allowed"),
     "host's root": ({"plugins": {"hostRoot": "/a/../b"}}, "/agents/config/plugins/hostRoot'"),
+    "paths and a selection": (group(select={"subsystems": ["tty"]}), "needs either paths or select, and not both"),
+    "neither paths nor a selection": (
+        {"plugins": {"generic": [{"resourceName": "example.com/serial", "groups": [{}]}]}},
+        "a group of example.com/serial needs either paths or select",
+    ),
+    "a selection of nothing": (select(), "a select that selects nothing: set usb, udev or subsystems"),
+    "a selection of no USB device": (select(usb={}), "selects nothing: set vendor, product, serial or port"),
+    "a selection of USB devices by no name": (select(usb={"vendor": ""}), "selects nothing: set vendor, product"),
+    "a selection of plain files": (
+        {
+            "plugins": {
+                "generic": [
+                    {"resourceName": "a.b/c", "groups": [{"select": {"subsystems": ["tty"]}, "allowFiles": True}]}
+                ]
+            }
+        },
+        "allowFiles: remove allowFiles",
+    ),
+    "a vendor's number without quotes": (select(usb={"vendor": 403}), "select/usb/vendor': got number, want string"),
+    "a vendor's number of three digits": (select(usb={"vendor": "403"}), "select/usb/vendor'"),
+    "a property's name": (
+        select(udev={"ID SERIAL": "x"}),
+        "select/udev': additional properties 'ID SERIAL' not allowed",
+    ),
+    "a subsystem's name": (select(subsystems=["tty/x"]), "select/subsystems/0'"),
+    "relative path of a selection": (select(subsystems=["tty"], mountPath="x"), "select/mountPath'"),
     "GPU's name": (nvml(resourceName="gpu"), "/agents/config/plugins/nvml/resourceName'"),
     "a model's name": (nvml(modelResourceNames={"*T4*": "t4"}), "nvml/modelResourceNames/*T4*'"),
     "a model's name of Kubernetes": (
@@ -160,6 +190,9 @@ def test_what_the_agent_refuses_helm_refuses(name: str, tmp_path: Path) -> None:
         pytest.param(mount(hostPath="/", containerPath="/host/", readOnly=True), id="mount"),
         pytest.param(group(env={"_A.b-c": "x"}), id="variable"),
         pytest.param({"plugins": {"hostRoot": "/host"}}, id="host's root"),
+        pytest.param(select(usb={"vendor": "046D", "product": "", "serial": "A*", "port": "1-2.*"}), id="USB"),
+        pytest.param(select(udev={"ID_SERIAL": "a b*", "ID_V4L_CAPABILITIES": "*:capture:*"}), id="udev"),
+        pytest.param(select(subsystems=["video4linux", "usb"], mountPath="/dev/b/", permissions="rwm"), id="subsystems"),
         pytest.param(nvml(libraryDir="/usr/lib", cdiKind="a.b-c/d_e", modelResourceNames={"*T4*": "x.y/z"}), id="GPUs"),
         pytest.param(
             nvml(

@@ -78,6 +78,30 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
             "extraVolumeMounts": [{"name": "host", "mountPath": "/host", "readOnly": True}],
         }
     },
+    "USB devices": {
+        "agents": {
+            "config": {
+                "plugins": {
+                    "generic": [
+                        {
+                            "resourceName": "example.com/camera",
+                            "groups": [
+                                {"select": {"udev": {"ID_PATH": "platform-*.csi"}, "subsystems": ["video4linux"]}}
+                            ],
+                        },
+                        {
+                            "resourceName": "example.com/dongle",
+                            "groups": [
+                                {"select": {"usb": {"vendor": "0403", "product": "6001"}, "mountPath": "/dev/dongle/"}},
+                                {"select": {"usb": {"serial": "A5*", "port": "1-2.*"}, "permissions": "r"}, "count": 2},
+                            ],
+                        },
+                    ]
+                }
+            }
+        }
+    },
+    "udev for configurations of nodes": {"agents": {"udev": True}},
     "GPUs by NVIDIA's runtime": {
         "agents": {
             "config": {"plugins": {"nvml": {}}},

@@ -27,6 +27,16 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- end -}}
 {{- /* device files are examined, never opened: their numbers go into containers, and they come and go */ -}}
 {{- $paths = append $paths (dict "name" "dev" "path" "/dev" "readOnly" true "type" "Directory") -}}
+{{- /* udevd's properties of devices, for those who select by them; sysfs is in every container */ -}}
+{{- $udev := .Values.agents.udev -}}
+{{- range $resource := ($config.plugins | default dict).generic | default list -}}
+{{- range $group := $resource.groups -}}
+{{- $udev = or $udev (not (empty ($group.select | default dict).udev)) -}}
+{{- end -}}
+{{- end -}}
+{{- if $udev -}}
+{{- $paths = append $paths (dict "name" "udev" "path" "/run/udev" "readOnly" true "type" "DirectoryOrCreate") -}}
+{{- end -}}
 {{- /* of a kubelet whose plugin the agent is: its sockets lie here. With nri: names that the kubelet has are left to it. They stand in its
 checkpoint, with what it gave to whom: that is published, where it is observed */ -}}
 {{- $ofKubelet := dict "setting" "kubeletDir" "type" "Directory" -}}

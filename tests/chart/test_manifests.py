@@ -150,6 +150,16 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
         ),
         ("nothing observed", {"/var/lib/nodedevice"}, {"/dev", "/var/run/nri"}),
         (
+            "USB devices",
+            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        (
+            "udev for configurations of nodes",
+            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        (
             "directories of one's own",
             {"/data/nodedevice", "/data/plugins", "/run/monitors", "/var/lib/kubelet/device-plugins"},
             {"/dev", "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/pod-resources", "/var/run/nri"},

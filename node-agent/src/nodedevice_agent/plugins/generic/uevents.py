@@ -35,7 +35,7 @@ class Uevents:
             self._socket = _bound()
         except OSError as error:
             log.warning(
-                "the kernel's device events are not permitted here; looking for devices every 30 s and at changes of files instead",
+                "the kernel's device events are not permitted here; polling sysfs every 30 s instead",
                 extra={"error": str(error)},
             )
         else:

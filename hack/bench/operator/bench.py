@@ -71,10 +71,11 @@ def results(measured: Measured) -> dict[str, Result]:
     changes = len(m.changed)
     p50, p99 = statistics.median(m.changed), worst(m.changed)
     patches = m.change_writes.get("nodes/status patch", 0) / changes
-    idle = sum(m.idle_writes.values())
+    idle, at_start = sum(m.idle_writes.values()), sum(m.restart_writes.values())
     return {
         f"operator_cold{name}": judged(m.cold_seconds, m.cold_seconds, "s", 60, 1),
         f"operator_restart{name}": judged(m.restart_seconds, m.restart_seconds, "s", 60, 1),
+        f"operator_restart_writes{name}": judged(at_start, at_start, "writes", 0, 1),
         # what one in a hundred waits for is what the goal is about
         f"operator_flip{name}": Result(
             round(p50, 5), round(p99, 5), "s", 0.3, p99 <= 0.3 and not m.superseded, changes

@@ -147,6 +147,10 @@ images: ## Build the images of agent and operator with docker, podman or buildah
 	  name=nodedevice-$${program#node-}:$(or $(TAG),latest); echo "$$builder: $$name"; \
 	  $$builder build --quiet $(if $(BASE),--build-arg BASE=$(BASE)) -f $$program/Dockerfile -t $$name . ; done
 
+.PHONY: release
+release: setup ## All that is published, from the commit into dist/: wheels, sdists, chart, sums, notes (VERSION=0.1.0, REGISTRY=registry.example.com/team)
+	@$(BIN)/python -m hack.release "$(VERSION)" --registry "$(REGISTRY)"
+
 .PHONY: bench
 bench: setup ## Measure the budgets, those of the extender too; prints tables, writes build/bench.json
 	$(BIN)/python -m hack.bench

@@ -1,0 +1,8 @@
+"""What stops a release. Each message is one sentence with what to do; `make release` prints it and leaves `dist/` as it was."""
+
+
+class ReleaseError(Exception):
+    """A release cannot be made of this tree, with these arguments, on this machine."""
+
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(f"{why}: {remedy}")

@@ -46,7 +46,7 @@ def _fill(tree: Path, made: Path, wanted: Version, registry: str, epoch: int) ->
     _say("chart")
     values = folder / "values.yaml"
     values.write_text(chart.with_images(values.read_text(), registry, {}))
-    chart.package(find("helm"), folder, made, epoch)
+    chart.package(str(find(["helm"])["helm"]), folder, made, epoch)
     sums.write(made)
 
 

@@ -18,8 +18,11 @@ from hack.release.errors import ReleaseError
 ROOT = Path(__file__).parents[2]
 
 
-def release(root: Path, name: str, registry: str, target: Path) -> None:
-    """Make a release of what is checked out in `root`. Raises ReleaseError or ClusterError, with `target` as it was."""
+def release(root: Path, name: str, registry: str, target: Path, *, images: bool = True) -> None:
+    """Make a release of what is checked out in `root`. Raises ReleaseError or ClusterError, with `target` as it was.
+
+    images: False leaves out what takes minutes and packages of Debian's; the chart then names images by tag.
+    """
     wanted = version.parse(name)
     sources.check_clean(root)
     target.parent.mkdir(parents=True, exist_ok=True)

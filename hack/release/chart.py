@@ -1,6 +1,6 @@
-"""The chart of a release: the tree's, with the images' digests and the registry in its values, in an archive that depends on nothing else.
+"""The chart of a release: the tree's, with the images' digests and the registry in its values.
 
-`helm package` checks the chart and chooses what belongs into it; its archive holds the hour it was made, so it is written again.
+`helm package` checks the chart and chooses what belongs into it. Its archive holds the hour it was made, so it is written again.
 """
 
 import gzip
@@ -44,10 +44,13 @@ def _write_again(archive: Path, epoch: int) -> None:
     with tarfile.open(archive) as files:
         members = sorted((entry.name, files.extractfile(entry)) for entry in files.getmembers() if entry.isfile())
         unfinished = archive.with_suffix(".unfinished")
-        with unfinished.open("wb") as raw, gzip.GzipFile("", "wb", mtime=epoch, fileobj=raw) as zipped:
-            with tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as again:
-                for name, content in members:
-                    entry = tarfile.TarInfo(name)
-                    entry.mtime, entry.mode, entry.size = epoch, 0o644, files.getmember(name).size
-                    again.addfile(entry, content)
+        with (
+            unfinished.open("wb") as raw,
+            gzip.GzipFile("", "wb", mtime=epoch, fileobj=raw) as zipped,
+            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as again,
+        ):
+            for name, content in members:
+                entry = tarfile.TarInfo(name)
+                entry.mtime, entry.mode, entry.size = epoch, 0o644, files.getmember(name).size
+                again.addfile(entry, content)
     unfinished.replace(archive)

@@ -25,5 +25,7 @@ def build(sources: Path, target: Path, epoch: int) -> list[Path]:
         )
         if done.returncode != 0:
             end = done.stderr.strip().splitlines()[-1:]
-            raise ReleaseError(f"{distribution} does not build ({' '.join(end)})", "run `make setup` again, then read it")
+            raise ReleaseError(
+                f"{distribution} does not build ({' '.join(end)})", "run `make setup` again, then read it"
+            )
     return sorted(target.iterdir())

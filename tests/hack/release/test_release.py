@@ -1,0 +1,89 @@
+"""What `make release` leaves in its folder, without the images: reproducible, complete, or nothing."""
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.release import __main__ as command
+from hack.release.chart import with_images
+from hack.release.errors import ReleaseError
+
+_CHART = Path(__file__).parents[3] / "charts" / "nodedevice"
+_DIGEST = f"sha256:{'a' * 64}"
+
+
+@pytest.fixture(scope="session")
+def dist(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("first") / "dist"
+    command.release(project, "0.1.0", "registry.example.com/team", target, images=False)
+    return target
+
+
+def test_has_wheels_sdists_chart_notes_and_sums_that_verify(dist: Path) -> None:
+    names = {path.name for path in dist.iterdir()}
+    for distribution in ("api", "common", "operator", "agent"):
+        name = f"nodedevice_{distribution}-0.1.0"
+        assert {f"{name}-py3-none-any.whl", f"{name}.tar.gz"} <= names
+    assert {"nodedevice-0.1.0.tgz", "NOTES.md"} <= names
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
+    assert len((dist / "SHA256SUMS").read_text().splitlines()) == len(names) - 1
+
+
+def test_two_runs_give_the_same_bytes(project: Path, dist: Path, tmp_path: Path) -> None:
+    command.release(project, "0.1.0", "registry.example.com/team", tmp_path / "dist", images=False)
+    assert (tmp_path / "dist" / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
+
+
+def test_the_chart_has_the_registry(dist: Path) -> None:
+    with tarfile.open(dist / "nodedevice-0.1.0.tgz") as chart:
+        content = chart.extractfile("nodedevice/values.yaml")
+        assert content
+        assert yaml.safe_load(content)["image"]["registry"] == "registry.example.com/team"
+
+
+def test_digests_are_written_beside_their_repositories() -> None:
+    values = (_CHART / "values.yaml").read_text()
+    written = yaml.safe_load(with_images(values, "", {"nodedevice-agent": _DIGEST, "nodedevice-operator": _DIGEST}))
+    expected = yaml.safe_load(values)
+    expected["agents"]["image"]["digest"] = expected["operator"]["image"]["digest"] = _DIGEST
+    assert written == expected
+
+
+def test_wheels_refuse_python_3_10(dist: Path, tmp_path: Path) -> None:
+    (wheel,) = dist.glob("nodedevice_agent-*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        assert b"Requires-Python: >=3.11" in files.read("nodedevice_agent-0.1.0.dist-info/METADATA")
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--python-version=3.10"]
+    done = subprocess.run(
+        [*install, f"--target={tmp_path / 'lib'}", f"--find-links={dist}", "nodedevice-agent"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "require a different python version: 0.1.0 Requires-Python >=3.11" in done.stderr
+    assert not (tmp_path / "lib").exists()
+
+
+def test_a_dirty_tree_is_refused_and_the_former_release_stays(
+    changed: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    target = tmp_path / "dist"
+    target.mkdir()
+    (target / "former").touch()
+    with pytest.raises(ReleaseError, match=r"1 files differ from the commit, such as README\.md: commit or stash"):
+        command.release(changed("README.md", "changed"), "0.1.0", "", target, images=False)
+    assert [path.name for path in target.iterdir()] == ["former"]
+
+
+@pytest.mark.parametrize("registry", ["https://registry.example.com", "registry.example.com/", "a b"])
+def test_a_registry_that_is_no_prefix_leaves_nothing(project: Path, tmp_path: Path, registry: str) -> None:
+    with pytest.raises(ReleaseError, match="is no prefix of an image: write it as"):
+        command.release(project, "0.1.0", registry, tmp_path / "dist", images=False)
+    assert list(tmp_path.iterdir()) == []

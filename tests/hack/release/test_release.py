@@ -60,12 +60,12 @@ def test_wheels_refuse_python_3_10(dist: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as files:
         assert b"Requires-Python: >=3.11" in files.read("nodedevice_agent-0.1.0.dist-info/METADATA")
     uv = Path(sys.executable).with_name("uv")
-    install = [uv, "pip", "install", "--offline", "--no-deps", "--no-index", "--python-version=3.10"]
+    install = [str(uv), "pip", "install", "--offline", "--no-deps", "--no-index", "--python-version=3.10"]
     done = subprocess.run(
-        [*install, f"--target={tmp_path / 'lib'}", wheel], capture_output=True, text=True, check=False
+        [*install, f"--target={tmp_path / 'lib'}", str(wheel)], capture_output=True, text=True, check=False
     )
     assert done.returncode != 0
-    assert "does not satisfy Python>=3.11" in done.stderr
+    assert "nodedevice-agent==0.1.0 only supports >=3.11" in done.stderr
 
 
 def test_a_dirty_tree_is_refused_and_the_former_release_stays(

@@ -6,22 +6,23 @@ python -m hack.release VERSION [--registry PREFIX] [--target dist]
 import argparse
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from packaging.version import Version
 
 from hack.cluster.build.binaries import find
 from hack.cluster.errors import ClusterError
-from hack.release import chart, distributions, sources, sums, version
+from hack.release import chart, distributions, images, sources, sums, version
 from hack.release.errors import ReleaseError
 
 ROOT = Path(__file__).parents[2]
 
 
-def release(root: Path, name: str, registry: str, target: Path, *, images: bool = True) -> None:
+def release(root: Path, name: str, registry: str, target: Path, *, with_images: bool = True) -> None:
     """Make a release of what is checked out in `root`. Raises ReleaseError or ClusterError, with `target` as it was.
 
-    images: False leaves out what takes minutes and packages of Debian's; the chart then names images by tag.
+    with_images: False leaves out what takes minutes and packages of Debian's; the chart then names images by tag.
     """
     wanted = version.parse(name)
     sources.check_clean(root)
@@ -31,26 +32,34 @@ def release(root: Path, name: str, registry: str, target: Path, *, images: bool 
         tree = sources.export(root, Path(scratch) / "tree")
         made = Path(scratch) / "made"
         made.mkdir()
-        _fill(tree, made, wanted, registry, sources.commit_time(root))
+        epoch = sources.commit_time(root)
+        _distributions(tree, made, wanted, epoch)
+        digests = {}
+        if with_images:
+            _say("images for amd64 and arm64, a few minutes")
+            digests = images.build(tree, made, Path(scratch) / "images", name, epoch)
+        _chart(tree, made, registry, digests, epoch)
+        sums.write(made)
         if target.exists():
             target.rename(Path(scratch) / "former")
         made.rename(target)
 
 
-def _fill(tree: Path, made: Path, wanted: Version, registry: str, epoch: int) -> None:
-    pyprojects = {f"{name}/pyproject.toml": tree / name / "pyproject.toml" for name in distributions.DISTRIBUTIONS}
-    folder = tree / "charts" / "nodedevice"
-    version.check_sources(
-        wanted, {path: file.read_text() for path, file in pyprojects.items()}, (folder / "Chart.yaml").read_text()
-    )
+def _distributions(tree: Path, made: Path, wanted: Version, epoch: int) -> None:
+    pyprojects = [f"{name}/pyproject.toml" for name in distributions.DISTRIBUTIONS]
+    chart_yaml = (tree / "charts/nodedevice/Chart.yaml").read_text()
+    version.check_sources(wanted, {path: (tree / path).read_text() for path in pyprojects}, chart_yaml)
     (made / "NOTES.md").write_text(version.notes((tree / "CHANGELOG.md").read_text(), wanted))
     _say("wheels and sdists")
     distributions.build(tree, made, epoch)
+
+
+def _chart(tree: Path, made: Path, registry: str, digests: Mapping[str, str], epoch: int) -> None:
     _say("chart")
+    folder = tree / "charts/nodedevice"
     values = folder / "values.yaml"
-    values.write_text(chart.with_images(values.read_text(), registry, {}))
+    values.write_text(chart.with_images(values.read_text(), registry, digests))
     chart.package(str(find(["helm"])["helm"]), folder, made, epoch)
-    sums.write(made)
 
 
 def _say(what: str) -> None:

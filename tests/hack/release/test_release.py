@@ -21,7 +21,7 @@ _DIGEST = f"sha256:{'a' * 64}"
 @pytest.fixture(scope="session")
 def dist(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("first") / "dist"
-    command.release(project, "0.1.0", "registry.example.com/team", target, images=False)
+    command.release(project, "0.1.0", "registry.example.com/team", target, with_images=False)
     return target
 
 
@@ -36,7 +36,7 @@ def test_has_wheels_sdists_chart_notes_and_sums_that_verify(dist: Path) -> None:
 
 
 def test_two_runs_give_the_same_bytes(project: Path, dist: Path, tmp_path: Path) -> None:
-    command.release(project, "0.1.0", "registry.example.com/team", tmp_path / "dist", images=False)
+    command.release(project, "0.1.0", "registry.example.com/team", tmp_path / "dist", with_images=False)
     assert (tmp_path / "dist" / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
 
 
@@ -75,12 +75,12 @@ def test_a_dirty_tree_is_refused_and_the_former_release_stays(
     target.mkdir()
     (target / "former").touch()
     with pytest.raises(ReleaseError, match=r"1 files differ from the commit, such as README\.md: commit or stash"):
-        command.release(changed("README.md", "changed"), "0.1.0", "", target, images=False)
+        command.release(changed("README.md", "changed"), "0.1.0", "", target, with_images=False)
     assert [path.name for path in target.iterdir()] == ["former"]
 
 
 @pytest.mark.parametrize("registry", ["https://registry.example.com", "registry.example.com/", "a b"])
 def test_a_registry_that_is_no_prefix_leaves_nothing(project: Path, tmp_path: Path, registry: str) -> None:
     with pytest.raises(ReleaseError, match="is no prefix of an image: write it as"):
-        command.release(project, "0.1.0", registry, tmp_path / "dist", images=False)
+        command.release(project, "0.1.0", registry, tmp_path / "dist", with_images=False)
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,49 @@
+"""What a Dockerfile says of the image it makes, and what it copies: the release's images are as `docker build` makes them. Pure."""
+
+import json
+import re
+import shlex
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Stage:
+    """The instructions of a Dockerfile that the release carries out itself.
+
+    copies: (source, target) of all stages, from the project. config: as in an OCI image configuration.
+    """
+
+    requirements: str = ""
+    copies: list[tuple[str, str]] = field(default_factory=list)
+    config: dict[str, object] = field(default_factory=dict)
+
+
+def read(text: str) -> Stage:
+    """Read a Dockerfile. Raises ValueError for an instruction that is unknown here: it would be missing in the image."""
+    stage = Stage()
+    labels: dict[str, str] = {}
+    environ: list[str] = ["PATH=/usr/local/bin:/usr/bin:/bin"]
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        word, _, rest = line.partition(" ")
+        match word:
+            case "" | "#" | "ARG" | "FROM" | "RUN":
+                continue
+            case "COPY" if rest.startswith("requirements/"):
+                stage.requirements = rest.split()[0]
+            case "COPY" if not rest.startswith("--from="):
+                source, target = rest.split()
+                stage.copies.append((source, target))
+            case "COPY":
+                continue
+            case "LABEL":
+                labels |= dict(pair.split("=", 1) for pair in shlex.split(rest))
+            case "ENV":
+                environ += shlex.split(rest)
+            case "USER":
+                stage.config["User"] = rest.strip()
+            case "ENTRYPOINT" | "CMD":
+                stage.config[word.capitalize()] = json.loads(rest)
+            case _:
+                raise ValueError(f"{word} is an instruction that the release does not know")
+    stage.config |= {"Env": environ, "Labels": labels, "WorkingDir": "/"}
+    return stage

@@ -4,6 +4,7 @@ python -m hack.release VERSION [--registry PREFIX] [--target dist]
 """
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ def release(root: Path, name: str, registry: str, target: Path, *, with_images: 
     with_images: False leaves out what takes minutes and packages of Debian's; the chart then names images by tag.
     """
     wanted = version.parse(name)
+    chart.check_registry(registry)
     sources.check_clean(root)
     target.parent.mkdir(parents=True, exist_ok=True)
     # beside the target, so that it is renamed into place
@@ -72,6 +74,7 @@ def main() -> None:
     parser.add_argument("--registry", default="")
     parser.add_argument("--target", type=Path, default=ROOT / "dist")
     arguments = parser.parse_args()
+    os.umask(0o022)  # what is installed into an image has modes by it
     try:
         release(ROOT, arguments.version, arguments.registry, arguments.target.resolve())
     except (ReleaseError, ClusterError) as exc:

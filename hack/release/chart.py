@@ -15,10 +15,14 @@ from hack.release.errors import ReleaseError
 _REGISTRY = re.compile(r'^(image:\n(?:  .*\n)*?  registry: )""$', re.MULTILINE)
 
 
-def with_images(values: str, registry: str, digests: Mapping[str, str]) -> str:
-    """The text of values.yaml with a registry and a digest for each repository (`nodedevice-agent`: `sha256:…`). Pure."""
+def check_registry(registry: str) -> None:
+    """Raise ReleaseError where REGISTRY cannot stand before the name of an image; empty is right."""
     if registry and not re.fullmatch(r"[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)*", registry):
         raise ReleaseError(f"REGISTRY={registry} is no prefix of an image", "write it as registry.example.com/team")
+
+
+def with_images(values: str, registry: str, digests: Mapping[str, str]) -> str:
+    """The text of values.yaml with a registry and a digest for each repository (`nodedevice-agent`: `sha256:…`). Pure."""
     values, found = _REGISTRY.subn(rf'\g<1>"{registry}"', values)
     assert found == 1, "values.yaml has no image.registry"
     for repository, digest in digests.items():

@@ -1,4 +1,4 @@
-"""The base of the images: Debian's packages for one architecture, unpacked and never executed, so that any machine makes any architecture.
+"""The base of the images: Debian's packages for one architecture, unpacked and never executed: any machine makes any architecture.
 
 apt keeps its lists in a folder of ours for it: neither the machine's packages nor its architectures change. What was unpacked is in
 /var/lib/dpkg/status, as scanners expect it.
@@ -25,7 +25,7 @@ def make(root: Path, architecture: str) -> Path:
         (root / name).symlink_to(f"usr/{name}")
     status = []
     for archive in apt.fetch(_PACKAGES):
-        unpack = f"dpkg-deb --fsys-tarfile '{archive}' | tar -x --keep-directory-symlink -C '{root}'"
+        unpack = f"dpkg-deb --fsys-tarfile '{archive}' | tar -xp --keep-directory-symlink -C '{root}'"
         run(["sh", "-c", unpack], _REMEDY)
         package, *fields = run(["dpkg-deb", "-f", str(archive)], _REMEDY).splitlines()
         status.append("\n".join([package, "Status: install ok installed", *fields]) + "\n")

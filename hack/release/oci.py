@@ -28,10 +28,13 @@ class Layer:
 def layer(root: Path, target: Path, epoch: int) -> Layer:
     """Write a folder as a layer: all owned by root, as old as the commit, sorted."""
     diff = hashlib.sha256()
-    with target.open("wb") as raw, gzip.GzipFile("", "wb", compresslevel=6, mtime=0, fileobj=raw) as zipped:
-        with tarfile.open(fileobj=_Hashed(zipped, diff), mode="w|", format=tarfile.PAX_FORMAT) as archive:
-            for path in sorted(root.rglob("*")):
-                archive.add(path, str(path.relative_to(root)), recursive=False, filter=lambda e: _plain(e, epoch))
+    with (
+        target.open("wb") as raw,
+        gzip.GzipFile("", "wb", compresslevel=6, mtime=0, fileobj=raw) as zipped,
+        tarfile.open(fileobj=_Hashed(zipped, diff), mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for path in sorted(root.rglob("*")):
+            archive.add(path, str(path.relative_to(root)), recursive=False, filter=lambda entry: _plain(entry, epoch))
     return Layer(target, _digest(target.read_bytes()), f"sha256:{diff.hexdigest()}")
 
 
@@ -54,8 +57,10 @@ def write(
         manifest = _blob(blobs, {**_head("manifest.v1"), "config": configuration, "layers": listed}, "manifest.v1")
         manifests.append({**manifest, "platform": {"architecture": architecture, "os": "linux"}})
     index = _blob(blobs, {**_head("index.v1"), "manifests": manifests}, "index.v1")
-    index["annotations"] = {"io.containerd.image.name": f"docker.io/library/{name}"}
-    index["annotations"]["org.opencontainers.image.ref.name"] = name.rpartition(":")[2]
+    index["annotations"] = {
+        "io.containerd.image.name": f"docker.io/library/{name}",
+        "org.opencontainers.image.ref.name": name.rpartition(":")[2],
+    }
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
         _add(archive, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}', epoch)
         _add(archive, "index.json", _json({**_head("index.v1"), "manifests": [index]}), epoch)

@@ -15,7 +15,7 @@ CODE := proto common operator node-agent charts tests hack docs
 PROTO_ROOT := proto/src
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) $(addprefix charts/nodedevice/,crds dashboards values.schema.json README.md) \
-  operator/src/nodedevice_operator/definitions docs/api.md docs/reasons.md
+  operator/src/nodedevice_operator/definitions docs/api.md docs/reasons.md docs/settings.md
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
 # one job after the other under `make -j`, too: `generate` rewrites what types and tests read
@@ -46,7 +46,7 @@ $(GENERATE_VENV)/.ready: requirements/generate.txt
 	@touch $@
 
 .PHONY: generate
-generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the CRDs, the chart's schema and table of values, docs/api.md, docs/reasons.md
+generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the CRDs, the chart's schema and table of values, docs/*.md made from code
 	PATH=$(GENERATE_VENV)/bin:$$PATH $(GENERATE_VENV)/bin/python -m grpc_tools.protoc -I $(PROTO_ROOT) \
 	  --python_out=$(PROTO_ROOT) --mypy_out=$(PROTO_ROOT) --grpc_python_out=$(PROTO_ROOT) --mypy_grpc_out=$(PROTO_ROOT) $(PROTOS)
 	$(BIN)/python charts/generate_crds.py
@@ -54,6 +54,7 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the 
 	$(BIN)/python charts/generate_values_table.py
 	$(BIN)/python docs/generate_api.py
 	$(BIN)/python -m docs.generate_reasons
+	$(BIN)/python -m docs.generate_settings
 	$(BIN)/python -m charts.dashboards
 
 .PHONY: verify-generate

@@ -45,21 +45,22 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     state_dir: str = "/var/lib/nodedevice"
     # socket of the PodResources service for monitoring; unset: pod-resources/kubelet.sock in state_dir; "": not served
     pod_resources_socket: str | None = None
-    # watched for sockets of plugins (the kubelet's is /var/lib/kubelet/plugins_registry); empty: not watched, because few
-    # plugins use it, and the plugins in a directory that the kubelet watches too would register twice
+    # watched for sockets of plugins, as the kubelet watches /var/lib/kubelet/plugins_registry; empty: not watched. Few plugins use
+    # it, and those in a directory that the kubelet watches too would register twice
     plugins_registry_dir: str = ""
-    # of /healthz, /readyz and /metrics; loopback, so that nothing is open to the network by default
+    # address of /healthz, /readyz and /metrics; loopback, so that nothing is open to the network by default
     http_address: str = "127.0.0.1:9808"
     # who may read /metrics; token: bearers of a token whose account may get that path; probes stay open
     metrics_authentication: Authentication = "none"
-    # files of a certificate chain and its key, in PEM; read again when they change; empty: plain HTTP
+    # file of the certificate chain of http_address, in PEM; read again when it changes; empty: plain HTTP
     tls_certificate: str = ""
+    # file of its key, in PEM
     tls_key: str = ""
     # namespace of this agent's Lease; the operator needs the same value
     leases_namespace: str = names.AGENTS_NAMESPACE
-    # how devices reach containers. nri: the agent allocates, and injects through the container runtime; kubelet: the kubelet
-    # allocates, and this agent is its device plugin; auto: nri if its socket exists at the first start, else kubelet, and the same
-    # at every later start; none: they do not, and devices are only counted and recorded. auto, so that no pod that was given a
+    # how devices reach containers. nri: the agent allocates, and injects through the container runtime. kubelet: the kubelet
+    # allocates, and this agent is its device plugin. auto: nri if its socket exists at the first start, else kubelet, and the same
+    # at every later start. none: they do not, and devices are only counted and recorded. auto, so that no pod that was given a
     # device starts without it because a flag was forgotten
     runtime: Runtime = "auto"
     # with runtime none: whether devices are advertised all the same, to pods whose containers then get nothing
@@ -80,15 +81,19 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     topology_scope: TopologyScope = "container"
     # the machine's NUMA nodes, such as "0-1,4"; empty: read from the kernel
     numa_nodes: str = ""
-    # a device whose health, or presence in the list, changes this often within the window is unhealthy until it has not changed
-    # for the quiet time; 0: never. Two changes are a device that failed once and recovered; a third one means that it keeps failing
+    # how many changes of health, or of presence in the list, within the window make a device unhealthy for the quiet time;
+    # 0: never. Two changes are a device that failed once and recovered; a third one means that it keeps failing
     flapping_changes: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
+    # the window in which changes are counted
     flapping_window_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
+    # how long such a device must not have changed before it is healthy again
     flapping_quiet_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
-    # by resource name (* for all others): whether Allocate is called again after a failure. never: at most once for a container,
-    # for plugins that find a call's pod by annotations and order, such as HAMi's; always, because most know devices alone
+    # by resource name (* for all others): whether Allocate is called again after a failure; always if not set. never: at most once
+    # for a container, for plugins that find a call's pod by annotations and order, such as HAMi's; most know devices alone
     allocate_retry: dict[str, AllocateRetry] = {}
+    # what is logged: this and what is more serious
     log_level: LogLevel = "info"
+    # text is for people, json for a collector of logs
     log_format: LogFormat = "text"
     # the built-in device plugins of this node
     plugins: PluginSettings = msgspec.field(default_factory=PluginSettings)

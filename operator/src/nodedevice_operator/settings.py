@@ -29,31 +29,33 @@ NAME_PATTERN: Final = re.compile(r"[-A-Za-z0-9_./*]{1,308}")
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Everything that can be set.
 
-    kubeconfig: file with the API server and credentials; None: the pod's service account, or ~/.kube/config outside of one.
+    kubeconfig: file with the API server and credentials; unset: the pod's service account, or ~/.kube/config outside of one.
     http_address: where /healthz, /readyz and /metrics are served; port 0 lets the system choose one.
-    metrics_authentication: token: /metrics needs a bearer token whose account may get that path; probes stay open.
+    metrics_authentication: who may read /metrics; token: bearers of a token whose account may get that path; probes stay open.
     tls_certificate, tls_key: files of a certificate chain and its key, in PEM; read again when they change. Empty: plain HTTP.
     leases_namespace: where the agents' Leases are; the agents need the same setting.
     agent_poll_seconds: how often the agents' Leases are listed. They last 60 s and are renewed every 20: a shorter interval only
         detects a dead agent sooner.
     agent_grace_seconds: how long after its Lease has expired the free devices of a silent agent are still offered; as long as
-        a kubelet keeps the devices of a plugin that has gone.
-    leader_elect: only the operator that holds the Lease nodedevice-operator writes; False if there is certainly no other one.
-    namespace: where that Lease is; None: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
+        a kubelet keeps those of a plugin that has gone.
+    leader_elect: only the operator that holds the Lease nodedevice-operator writes; off only where there is certainly no other one.
+    namespace: where that Lease is; unset: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
     leader_lease_seconds: how long that Lease lasts. After a crash another operator takes over when it has expired, and an eighth
         later at most; the holder renews it four times in that time, and stops writing after three quarters of it without a renewal.
     watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never. A check reads the
         metadata of every object: for 10,000 some 0.7 s of the API server's CPU and 0.1 s of ours, 0.7 % of a core in two minutes.
     required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the runtime nri.
     required_plugin_names: the names that it may hold, with * for any characters; other names of such nodes are not advertised.
-    mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already;
-        it takes the rights to list and patch pods. Without it such a pod could start without its device while the agent is away.
+    mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already.
+        It takes the rights to list and patch pods. Without it such a pod could start without its device while the agent is away.
     node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off removes the taint.
     node_labels: sum up each resource in labels of its Node, such as nodedevice.io/vendor.com.gpu.healthy; off takes them away.
     held_device_policy: by resource name (* for all others): report, the default, or evict the pod whose device broke, or
         whose container runs without its devices.
     eviction_delay_seconds: how long such a device has been broken before its pod is evicted; a blip is no reason.
     evictions_per_minute: how many pods at most, in the whole cluster; three may go at once.
+    log_level: what is logged: this and what is more serious.
+    log_format: text is for people, json for a collector of logs.
     """
 
     kubeconfig: str | None = None

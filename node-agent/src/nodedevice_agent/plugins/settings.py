@@ -25,6 +25,7 @@ ID_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?")
 class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One path of a device, `*`, `?` and `[...]` allowed."""
 
+    # Absolute, of device files; wildcards stay within one directory.
     path: str
     # The path in the container: empty, the same path; with a trailing /, that directory and the file's own name.
     mount_path: str = ""
@@ -48,9 +49,11 @@ class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 class MountSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A path of the host that is mounted into a container together with its device."""
 
+    # absolute, without wildcards; a directory or a file
     host_path: str
-    # empty: the same path as on the host
+    # the path in the container; empty: the same as on the host
     container_path: str = ""
+    # whether the container may only read it
     read_only: bool = False
 
     def __post_init__(self) -> None:
@@ -100,7 +103,9 @@ class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 class GenericSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One resource made of device files."""
 
+    # What pods request, such as example.com/serial.
     resource_name: str
+    # Where its devices come from.
     groups: Annotated[list[GroupSettings], Meta(min_length=1, max_length=256)]
     # Rules for devices that several containers may hold (count above 1). Unset: each share is a device like any other.
     parts: PartsSettings | None = None
@@ -123,11 +128,13 @@ class GenericSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="c
 class SimulatedSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One resource of simulated devices."""
 
+    # what pods request, such as example.com/device
     resource_name: str
+    # how many devices there are
     count: Annotated[int, Meta(ge=0, le=MAX_SIMULATED)] = 1
     # How many NUMA nodes the devices are spread over; 0: devices have no NUMA node.
     numa_nodes: Annotated[int, Meta(ge=0, le=64)] = 0
-    # empty: the part of the resource name behind the slash
+    # how device IDs begin; empty: the part of the resource name behind the slash
     id_prefix: str = ""
     # How many parts each device has, of which a container requests some; 1: whole devices.
     parts_per_device: Annotated[int, Meta(ge=1, le=1000)] = 1
@@ -159,7 +166,9 @@ class SimulatedSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
 class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """All built-in plugins of a node."""
 
+    # Device files of the node, by path or by what the kernel and udevd say of them.
     generic: Annotated[list[GenericSettings], Meta(max_length=256)] = field(default_factory=list)
+    # Devices that are only numbers, to try things out.
     simulated: Annotated[list[SimulatedSettings], Meta(max_length=256)] = field(default_factory=list)
     # NVIDIA's GPUs; `{}` is enough. Unset: GPUs are ignored, as another plugin may serve them.
     nvml: NvmlSettings | None = None

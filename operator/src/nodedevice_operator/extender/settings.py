@@ -21,22 +21,27 @@ Policy = Literal["binpack", "spread"]
 class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Everything that can be set.
 
-    kubeconfig: file with the API server and credentials; None: the pod's service account, or ~/.kube/config outside of one.
+    kubeconfig: file with the API server and credentials; unset: the pod's service account, or ~/.kube/config outside of one.
     address: where kube-scheduler's requests are answered; only this machine's by default, as they need no certificate there.
     http_address: where /healthz, /readyz and /metrics are served; port 0 lets the system choose one.
     policy: what prioritize prefers: binpack, the fullest GPU on which the pod fits, so that whole ones stay free; or spread.
-    tls_certificate, tls_key, client_ca: files in PEM: the certificate chain of `address`, its key, and the authority that has
-        signed the certificate of kube-scheduler; all or none. Read again when they change. Empty: plain HTTP.
+    tls_certificate: file of the certificate chain of `address`, in PEM, read again when it changes; all three files or none.
+        Empty: plain HTTP.
+    tls_key: file of its key, in PEM.
+    client_ca: file of the authority that has signed the certificate of kube-scheduler, in PEM.
     client_names: names of which a client's certificate must have one, as common or alternative name; empty: any of that authority.
-    metrics_authentication: token: /metrics needs a bearer token whose account may get that path; probes stay open.
-    metrics_tls_certificate, metrics_tls_key: the same for http_address; read again when they change. Empty: plain HTTP.
-    leader_elect: only the extender that holds the Lease nodedevice-extender answers; False if there is certainly no other one.
-    namespace: where that Lease is; None: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
+    metrics_authentication: who may read /metrics; token: bearers of a token whose account may get that path; probes stay open.
+    metrics_tls_certificate, metrics_tls_key: files of the certificate chain of http_address and its key, in PEM; read again when
+        they change. Empty: plain HTTP.
+    leader_elect: only the extender that holds the Lease nodedevice-extender answers; off only where there is certainly no other.
+    namespace: where that Lease is; unset: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
     leader_lease_seconds: how long that Lease lasts. After a crash another extender takes over when it has expired; the holder binds
         nothing after three quarters of it without a renewal, and a bind has the last quarter to arrive: twice the operator's.
-    follow_lease: NAMESPACE/NAME of the Lease by which kube-schedulers elect their leader: take part in the election only while the
+    follow_lease: NAMESPACE/NAME of the Lease by which kube-schedulers elect their leader. Take part in the election only while the
         kube-scheduler of this pod holds it. Empty: always, for an extender that kube-scheduler reaches by a Service.
     watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never.
+    log_level: what is logged: this and what is more serious.
+    log_format: text is for people, json for a collector of logs.
     """
 
     kubeconfig: str | None = None

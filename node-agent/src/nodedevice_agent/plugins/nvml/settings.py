@@ -34,7 +34,7 @@ XidNumbers = Annotated[list[Annotated[int, Meta(ge=0, le=65535)]], Meta(max_leng
 class WholeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A container gets the GPU for itself."""
 
-    # empty: as without a rule, from nvml.resourceName and nvml.modelResourceNames
+    # what pods request; empty: as without a rule, from nvml.resourceName and nvml.modelResourceNames
     resource_name: str = ""
 
 
@@ -51,8 +51,9 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     library: str = ""
     # file on the node that names the library, mounted at /etc/ld.so.preload
     preload: str = "/usr/local/vgpu/ld.so.preload"
-    # directory on the node in which each container gets one of its own, and where the container sees that and its cache
+    # directory on the node in which each container gets one of its own
     directory: str = "/usr/local/vgpu/containers"
+    # where a container sees its own directory, and its cache
     mount_path: str = "/tmp/vgpu"
     # directory on the node for the library's lock, the same for all containers
     lock: str = "/tmp/vgpulock"
@@ -82,7 +83,7 @@ class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
 
     # how many containers may hold a GPU at once
     replicas: Annotated[int, Meta(ge=2, le=MAX_PARTS)]
-    # empty: the name that the whole GPU would have
+    # what pods request; empty: the name that the whole GPU would have
     resource_name: str = ""
     # whether .shared is appended to that name
     rename_by_default: bool = False
@@ -92,7 +93,7 @@ class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
     mps: MpsSettings | None = None
     # memory of each GPU that is in no share's limit, in Mi or Gi
     reserve: str = "0Gi"
-    # unset: none, as with time slices of NVIDIA's plugin
+    # what a container is limited to; unset: nothing, as with time slices of NVIDIA's plugin
     limits: LimitSettings | None = None
 
     def __post_init__(self) -> None:
@@ -119,13 +120,13 @@ class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
 class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     """Containers share the GPU's memory in units."""
 
-    # as the gpushare plugins name it
+    # what pods request, as the gpushare plugins name it
     resource_name: str = "aliyun.com/gpu-mem"
     # memory of one part, in Mi or Gi
     unit: str = "1Gi"
     # memory of each GPU that is in no part, in Mi or Gi
     reserve: str = "0Gi"
-    # null: none
+    # what a container is limited to; null: nothing
     limits: LimitSettings | None = field(default_factory=LimitSettings)
 
     def __post_init__(self) -> None:
@@ -168,12 +169,15 @@ PartsOf = SharesSettings | MemorySettings
 class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """What some GPUs are used as: exactly one of whole, shares and memory."""
 
-    # shell patterns of the model, and indexes as nvidia-smi numbers GPUs. Both: GPUs that match both.
-    # Neither: all GPUs that no other rule matches.
+    # shell patterns of the model; models and indexes: GPUs that match both; neither: all GPUs that no other rule matches
     models: list[str] = field(default_factory=list)
+    # as nvidia-smi numbers GPUs
     indexes: list[Annotated[int, Meta(ge=0)]] = field(default_factory=list)
+    # one of whole, shares and memory: each GPU is one device
     whole: WholeSettings | None = None
+    # several containers use a GPU, each with a share
     shares: SharesSettings | None = None
+    # containers request units of memory
     memory: MemorySettings | None = None
 
     def __post_init__(self) -> None:
@@ -222,22 +226,23 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """All GPUs of a node."""
 
-    # the same as NVIDIA's own plugin, so that pods need no change
+    # what pods request; the same as NVIDIA's own plugin, so that pods need no change
     resource_name: str = "nvidia.com/gpu"
     # resource names by pattern of the model (`*T4*`); the first match counts, else resource_name
     model_resource_names: dict[str, str] = field(default_factory=dict)
     # what GPUs are used as, by model or index; GPUs that no rule matches are whole
     sharing: Annotated[list[SharingRule], Meta(max_length=64)] = field(default_factory=list)
-    # GPUs in MIG mode, whatever rules match them. none: not offered; single: their instances, of one profile on the whole node,
-    # are named as GPUs are; mixed: each profile has a name of its own, such as nvidia.com/mig-1g.10gb
+    # GPUs in MIG mode, whatever rules match them. none: not offered. single: their instances, of one profile on the whole node,
+    # are named as GPUs are. mixed: each profile has a name of its own, such as nvidia.com/mig-1g.10gb
     mig: Literal["none", "single", "mixed"] = "none"
-    # how a container gets its GPUs. env: NVIDIA_VISIBLE_DEVICES, for NVIDIA's container runtime, which most nodes with GPUs have;
-    # deviceNodes: the device files; cdi: CDI names, for specs generated by nvidia-ctk
+    # how a container gets its GPUs. env: NVIDIA_VISIBLE_DEVICES, for NVIDIA's container runtime, which most nodes with GPUs have.
+    # deviceNodes: the device files. cdi: CDI names, for specs generated by nvidia-ctk
     hand_over: Annotated[list[HandOver], Meta(min_length=1, max_length=3)] = field(default_factory=lambda: ["env"])
     # the part before = in a CDI name
     cdi_kind: str = "nvidia.com/gpu"
-    # additional Xids that take a GPU out of service, and Xids that do not; docs/gpu.md has the default lists
+    # additional Xids that take a GPU out of service; docs/gpu.md has the default list
     critical_xids: XidNumbers = field(default_factory=list)
+    # Xids that do not; docs/gpu.md has the default list
     harmless_xids: XidNumbers = field(default_factory=list)
     # whether an uncorrectable ECC error takes a GPU out of service; it does, as its results can no longer be trusted
     ecc_errors: Literal["unhealthy", "ignore"] = "unhealthy"

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from hack.cluster.build.binaries import find
 from hack.cluster.errors import ClusterError
-from hack.release import chart, distributions, images, sources, sums, version
+from hack.release import chart, distributions, images, sbom, sources, sums, version
 from hack.release.errors import ReleaseError
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,10 @@ def _distributions(tree: Path, made: Path, wanted: Version, epoch: int) -> None:
     version.check_sources(wanted, {path: (tree / path).read_text() for path in pyprojects}, chart_yaml)
     (made / "NOTES.md").write_text(version.notes((tree / "CHANGELOG.md").read_text(), wanted))
     _say("wheels and sdists")
-    distributions.build(tree, made, epoch)
+    for archive in distributions.build(tree, made, epoch):
+        if archive.suffix == ".whl":
+            name = "-".join(archive.name.split("-")[:2])
+            (made / f"{name}.cdx.json").write_text(sbom.of_wheel(archive, epoch))
 
 
 def _chart(tree: Path, made: Path, registry: str, digests: Mapping[str, str], epoch: int) -> None:

@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from hack.release import debian_root, dockerfile, oci
+from hack.release import debian_root, dockerfile, oci, sbom
 from hack.release.errors import ReleaseError
 
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -18,7 +18,7 @@ DOCKERFILES = {"nodedevice-agent": "node-agent/Dockerfile", "nodedevice-operator
 
 
 def build(tree: Path, made: Path, scratch: Path, tag: str, epoch: int) -> dict[str, str]:
-    """Write NAME-TAG.oci.tar of each program into `made`. Returns the digests by name.
+    """Write NAME-TAG.oci.tar of each program, and an SBOM for each architecture, into `made`. Returns the digests by name.
 
     In `scratch` the root file systems stay: ARCHITECTURE, and PROGRAM-ARCHITECTURE for what lies above it.
     """
@@ -35,6 +35,9 @@ def build(tree: Path, made: Path, scratch: Path, tag: str, epoch: int) -> dict[s
             root = scratch / f"{program}-{architecture}"
             _install(tree, stage, root, architecture)
             images[architecture] = [base, oci.layer(root, root.with_suffix(".tar.gz"), epoch)]
+            ours = [Path(source).name.replace("_", "-") for source, _ in stage.copies]
+            bill = sbom.of_image(program, tag, architecture, [scratch / architecture, root], ours, epoch)
+            (made / f"{program}-{tag}-{architecture}.cdx.json").write_text(bill)
         archive = made / f"{program}-{tag}.oci.tar"
         digests[program] = oci.write(archive, f"{program}:{tag}", images, stage.config, epoch)
     return digests

@@ -1,0 +1,77 @@
+"""Bills of materials in CycloneDX 1.6: what an image's own databases say is in it, and what a distribution asks for.
+
+Nothing in them depends on when or where they are written.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from email.parser import HeaderParser
+from pathlib import Path
+from zipfile import ZipFile
+
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+_NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")  # RFC 4122: URLs
+
+
+def of_image(name: str, version: str, architecture: str, roots: Iterable[Path], ours: Iterable[str], epoch: int) -> str:
+    """The text of an image's SBOM. roots: unpacked file systems; ours: distributions that are copied in without a dist-info."""
+    subject = _component(name, version, PackageURL("oci", None, name, version, {"arch": architecture}), is_image=True)
+    found = [component for root in roots for component in (*_debian(root), *_python(root))]
+    found += [_pypi(distribution, version) for distribution in ours]
+    return _write(subject, found, epoch)
+
+
+def of_wheel(wheel: Path, epoch: int) -> str:
+    """The text of a distribution's SBOM: what it requires, by name, as it leaves versions to who installs it."""
+    with ZipFile(wheel) as files:
+        (path,) = [name for name in files.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = HeaderParser().parsestr(files.read(path).decode())
+    required = [re.match(r"[\w.-]+", line) for line in metadata.get_all("Requires-Dist", [])]
+    subject = _pypi(metadata["Name"], metadata["Version"])
+    return _write(subject, [_pypi(match[0], None) for match in required if match], epoch)
+
+
+def _debian(root: Path) -> list[Component]:
+    status = root / "var/lib/dpkg/status"
+    if not status.exists():
+        return []
+    packages = map(HeaderParser().parsestr, status.read_text().strip().split("\n\n"))
+    return [
+        _component(
+            package["Package"],
+            package["Version"],
+            PackageURL("deb", "debian", package["Package"], package["Version"], {"arch": package["Architecture"]}),
+        )
+        for package in packages
+    ]
+
+
+def _python(root: Path) -> list[Component]:
+    files = (root / "opt/nodedevice").glob("*.dist-info/METADATA")
+    found = (HeaderParser().parsestr(file.read_text(errors="replace")) for file in files)
+    return [_pypi(metadata["Name"], metadata["Version"]) for metadata in found]
+
+
+def _pypi(name: str, version: str | None) -> Component:
+    return _component(name, version, PackageURL("pypi", None, name, version))
+
+
+def _component(name: str, version: str | None, purl: PackageURL, is_image: bool = False) -> Component:
+    kind = ComponentType.CONTAINER if is_image else ComponentType.LIBRARY
+    return Component(name=name, version=version, type=kind, purl=purl, bom_ref=str(purl))
+
+
+def _write(subject: Component, components: Iterable[Component], epoch: int) -> str:
+    metadata = BomMetaData(component=subject, timestamp=datetime.fromtimestamp(epoch, UTC))
+    bom = Bom(components=components, metadata=metadata)
+    bom.register_dependency(subject, bom.components)
+    content = ",".join(sorted(str(component.purl) for component in bom.components))
+    bom.serial_number = uuid.uuid5(_NAMESPACE, f"{subject.purl} {content}")
+    return json.dumps(json.loads(JsonV1Dot6(bom).output_as_string()), indent=2, sort_keys=True) + "\n"

@@ -1,0 +1,126 @@
+"""The images of a release: both architectures in each archive, what the SBOMs list is what is in them, and the chart names them."""
+
+import json
+import os
+import struct
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.cluster.build.product_images import why_not_here
+from hack.release import __main__ as command
+
+_MACHINES = {"amd64": 62, "arm64": 183}  # ELF's e_machine
+_PROGRAMS = {"nodedevice-agent": "agents", "nodedevice-operator": "operator"}
+
+pytestmark = pytest.mark.skipif(bool(why_not_here()), reason=why_not_here() or "never")
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    config: dict[str, Any]
+    root: Path
+
+
+@pytest.fixture(scope="module")
+def dist(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("images") / "dist"
+    command.release(project, "0.1.0", "", target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def unpacked(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Unpacked]:
+    """Each image by program and architecture, unpacked from its archive."""
+    found = {}
+    for program in _PROGRAMS:
+        folder = tmp_path_factory.mktemp(program)
+        with tarfile.open(dist / f"{program}-0.1.0.oci.tar") as archive:
+            archive.extractall(folder, filter="data")
+        (named,) = json.loads((folder / "index.json").read_text())["manifests"]
+        for entry in _blob(folder, named)["manifests"]:
+            manifest = _blob(folder, entry)
+            root = folder / entry["platform"]["architecture"]
+            root.mkdir()
+            for layer in manifest["layers"]:
+                subprocess.run(["tar", "-xzf", _path(folder, layer), "-C", root], check=True)
+            found[program, root.name] = Unpacked(_blob(folder, manifest["config"]), root)
+    return found
+
+
+def _path(folder: Path, descriptor: dict[str, Any]) -> Path:
+    return folder / "blobs" / descriptor["digest"].replace(":", "/")
+
+
+def _blob(folder: Path, descriptor: dict[str, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(_path(folder, descriptor).read_text())
+    return content
+
+
+def test_each_archive_has_both_architectures_and_only_their_programs(
+    unpacked: dict[tuple[str, str], Unpacked],
+) -> None:
+    assert set(unpacked) == {(program, architecture) for program in _PROGRAMS for architecture in _MACHINES}
+    for (_, architecture), image in unpacked.items():
+        assert image.config["architecture"] == architecture
+        libraries = [*image.root.rglob("opt/nodedevice/**/*.so"), image.root / "usr/bin/python3.11"]
+        assert len(libraries) > 3
+        for library in libraries:
+            assert struct.unpack_from("<H", library.read_bytes(), 18)[0] == _MACHINES[architecture], library
+
+
+def test_sboms_list_what_the_images_databases_list(dist: Path, unpacked: dict[tuple[str, str], Unpacked]) -> None:
+    for (program, architecture), image in unpacked.items():
+        bill = json.loads((dist / f"{program}-0.1.0-{architecture}.cdx.json").read_text())
+        listed = {(entry["purl"].split("/")[0], entry["name"], entry["version"]) for entry in bill["components"]}
+        query = ["dpkg-query", f"--admindir={image.root}/var/lib/dpkg", "-W", "-f=${Package} ${Version}\n"]
+        packages = subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()
+        debian = {("pkg:deb", *line.split()) for line in packages}
+        assert len(debian) > 30
+        assert debian == {entry for entry in listed if entry[0] == "pkg:deb"}
+        folders = (path.name.removesuffix(".dist-info") for path in image.root.rglob("opt/nodedevice/*.dist-info"))
+        installed = {tuple(name.lower().replace("_", "-").rsplit("-", 1)) for name in folders}
+        ours = {(name, "0.1.0") for name in ("nodedevice-api", "nodedevice-common", program)}
+        python = {(name.lower().replace("_", "-"), version) for kind, name, version in listed if kind == "pkg:pypi"}
+        assert installed | ours == python
+
+
+def test_configuration_is_the_dockerfiles(unpacked: dict[tuple[str, str], Unpacked]) -> None:
+    config = unpacked["nodedevice-operator", "arm64"].config["config"]
+    assert config["User"] == "65532:65532"
+    assert (config["Entrypoint"], config["Cmd"]) == (["python3", "-m", "nodedevice_operator"], ["run"])
+    assert {"PYTHONPATH=/opt/nodedevice", "PYTHONDONTWRITEBYTECODE=1"} <= set(config["Env"])
+    assert config["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+
+
+def test_the_chart_names_the_images_by_digest(dist: Path) -> None:
+    with tarfile.open(dist / "nodedevice-0.1.0.tgz") as chart:
+        content = chart.extractfile("nodedevice/values.yaml")
+        assert content
+        values = yaml.safe_load(content)
+    for program, key in _PROGRAMS.items():
+        with tarfile.open(dist / f"{program}-0.1.0.oci.tar") as archive:
+            index = archive.extractfile("index.json")
+            assert index
+            assert values[key]["image"]["digest"] == json.load(index)["manifests"][0]["digest"]
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or os.uname().machine != "x86_64", reason="chroot needs root, on amd64")
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_programs_start_from_their_byte_code(unpacked: dict[tuple[str, str], Unpacked], program: str) -> None:
+    image = unpacked[program, "amd64"]
+    command = ["chroot", str(image.root), "env", "-i", *image.config["config"]["Env"], "PYTHONVERBOSE=1"]
+    done = subprocess.run(
+        [*command, *image.config["config"]["Entrypoint"], "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Usage:" in done.stdout
+    module = program.replace("-", "_")
+    assert f"# /opt/nodedevice/{module}/__pycache__/" in done.stderr
+    assert f"# code object from '/opt/nodedevice/{module}/" not in done.stderr

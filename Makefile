@@ -149,7 +149,7 @@ images: ## Build the images of agent and operator with docker, podman or buildah
 	  $$builder build --quiet $(if $(BASE),--build-arg BASE=$(BASE)) -f $$program/Dockerfile -t $$name . ; done
 
 .PHONY: release
-release: setup ## All that is published, from the commit into dist/: wheels, sdists, chart, sums, notes (VERSION=0.1.0, REGISTRY=registry.example.com/team)
+release: setup ## All that is published, from the commit into dist/: wheels, images, chart, SBOMs, sums, notes (VERSION=0.1.0, REGISTRY=registry.example.com/team)
 	@$(BIN)/python -m hack.release "$(VERSION)" --registry "$(REGISTRY)"
 
 .PHONY: bench

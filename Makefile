@@ -152,6 +152,10 @@ images: ## Build the images of agent and operator with docker, podman or buildah
 release: setup ## All that is published, from the commit into dist/: wheels, images, chart, SBOMs, sums, notes (VERSION=0.1.0, REGISTRY=registry.example.com/team)
 	@$(BIN)/python -m hack.release "$(VERSION)" --registry "$(REGISTRY)"
 
+.PHONY: workflows
+workflows: setup ## Check .github/workflows with actionlint, built once
+	@$(BIN)/python -m hack.release.workflows
+
 .PHONY: bench
 bench: setup ## Measure the budgets, those of the extender too; prints tables, writes build/bench.json
 	$(BIN)/python -m hack.bench

@@ -184,6 +184,11 @@ FAMILIES = (
         packages={"helm": "helm.sh/helm/v4/cmd/helm"},
         version_variables={"helm.sh/helm/v4/internal/version.version": "{version}"},
     ),
+    Family(
+        name="actionlint",
+        module="github.com/rhysd/actionlint",
+        packages={"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
+    ),
 )
 
 ALL_BINARIES = tuple(name for family in FAMILIES for name in family.packages)

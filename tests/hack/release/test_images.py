@@ -15,6 +15,7 @@ import yaml
 
 from hack.cluster.build.product_images import why_not_here
 from hack.release import __main__ as command
+from hack.release.errors import ReleaseError
 
 _MACHINES = {"amd64": 62, "arm64": 183}  # ELF's e_machine
 _PROGRAMS = {"nodedevice-agent": "agents", "nodedevice-operator": "operator"}
@@ -31,7 +32,12 @@ class Unpacked:
 @pytest.fixture(scope="module")
 def dist(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("images") / "dist"
-    command.release(project, "0.1.0", "", target)
+    try:
+        command.release(project, "0.1.0", "", target)
+    except ReleaseError as exc:
+        if "Debian's Python" in str(exc):
+            pytest.skip(str(exc))
+        raise
     return target
 
 

@@ -1,0 +1,32 @@
+"""`make workflows`: actionlint over .github/workflows, without linters of other languages that a machine may or may not have."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from hack.cluster.build.binaries import find
+from hack.cluster.errors import ClusterError
+
+ROOT = Path(__file__).parents[2]
+
+
+def lint(root: Path) -> subprocess.CompletedProcess[str]:
+    """Check every workflow of a tree; what is wrong is on stdout, and the exit status says whether anything is."""
+    actionlint = find(["actionlint"], print)["actionlint"]
+    files = sorted(str(path) for path in (root / ".github/workflows").glob("*.yaml"))
+    return subprocess.run(
+        [actionlint, "-no-color", "-shellcheck=", "-pyflakes=", *files], capture_output=True, text=True, check=False
+    )
+
+
+def main() -> None:
+    try:
+        done = lint(ROOT)
+    except ClusterError as exc:
+        sys.exit(str(exc))
+    print(done.stdout + done.stderr, end="")
+    sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""The workflows are valid, and run nothing but targets of the Makefile."""
+
+import re
+import shutil
+from pathlib import Path
+
+import yaml
+
+from hack.release.workflows import lint
+
+_ROOT = Path(__file__).parents[3]
+_FILES = sorted((_ROOT / ".github/workflows").glob("*.yaml"))
+_TARGETS = set(re.findall(r"^\.PHONY: (\S+)$", (_ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_actionlint_finds_nothing() -> None:
+    done = lint(_ROOT)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_actionlint_finds_what_is_wrong(tmp_path: Path) -> None:
+    shutil.copytree(_ROOT / ".github", tmp_path / ".github")
+    file = tmp_path / ".github/workflows/ci.yaml"
+    file.write_text(file.read_text().replace("matrix.target }}", "matrix.goal }}"))
+    done = lint(tmp_path)
+    assert done.returncode != 0
+    assert 'property "goal" is not defined' in done.stdout
+
+
+def test_each_command_is_a_target() -> None:
+    assert _FILES
+    for file in _FILES:
+        for job in yaml.safe_load(file.read_text())["jobs"].values():
+            for step in (step for step in job["steps"] if "run" in step):
+                found = re.fullmatch(r'make (?:"\$TARGET"|(\S+)(?: VERSION=\S+)?)', step["run"].strip())
+                assert found, f"{file.name}: {step['run']}"
+                targets = {found[1]} if found[1] else set(job["strategy"]["matrix"]["target"])
+                assert targets <= _TARGETS

@@ -32,7 +32,8 @@ Every key of the settings files, made from the code by `make generate`. In the c
 - A key of a program's own table, but for `plugins`, is a flag and an environment variable as well: `nodeName` is `--node-name`
   and `NODEDEVICE_NODE_NAME`. A flag wins over the environment, and that over the file.
 - An unknown key is an error, with the nearest known one.
-- Examples are in [install](install.md#the-agents-configuration) and [GPUs](gpu.md).
+- Examples are in [install](install.md#the-agents-configuration), [GPUs](gpu.md) and
+  [device plugins](device-plugins.md#devices-by-usb-udev-and-subsystem).
 """
 _ENTRY = re.compile(r"(?P<names>[a-z_]+(?:, [a-z_]+)*): (?P<text>.+)", re.DOTALL)
 # of a cell; what is longer goes below the table

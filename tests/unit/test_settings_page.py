@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+import yaml
+from nodedevice_agent.settings import AgentSettings
 
 from docs.generate_settings import PAGE, PROGRAMS, explanations, page, structures_below
 
@@ -58,3 +60,11 @@ def test_a_comment_or_the_docstring_explains() -> None:
         second: int
 
     assert explanations(Whole) == {"first": "by a comment", "second": "here", "third": "by the docstring, for example."}
+
+
+def test_the_examples_of_selected_devices_are_valid() -> None:
+    text = (PAGE.parent / "device-plugins.md").read_text(encoding="utf-8")
+    section = text.split("## Devices by USB, udev and subsystem")[1].split("```")[1]
+    config = yaml.safe_load(section.removeprefix("yaml"))["agents"]["config"]
+    settings = msgspec.convert(config, AgentSettings)
+    assert len(settings.plugins.generic) == 3

@@ -132,3 +132,11 @@ def test_programs_start_from_their_byte_code(unpacked: dict[tuple[str, str], Unp
     assert f"# /opt/nodedevice/{module}/__pycache__/" in done.stderr
     # without quotes: compiled from the source just now
     assert f"# code object from /opt/nodedevice/{module}/" not in done.stderr
+
+
+def test_without_a_network_nothing_is_left(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "apt.conf").write_text('Acquire::http::Proxy "http://127.0.0.1:9";\nAcquire::Retries "0";\n')
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    with pytest.raises(ReleaseError, match=r"apt-get failed \(.*\): release on a Debian whose apt reaches its mirror"):
+        command.release(project, "0.1.0", "", tmp_path / "made" / "dist")
+    assert list((tmp_path / "made").iterdir()) == []

@@ -77,5 +77,7 @@ def run(command: Sequence[str], remedy: str, folder: Path | None = None) -> str:
     except OSError as exc:
         raise ReleaseError(f"{command[0]} does not run here ({exc.strerror})", remedy) from exc
     if done.returncode != 0:
-        raise ReleaseError(f"{Path(command[0]).name} failed ({' '.join(done.stderr.strip().splitlines()[-2:])})", remedy)
+        raise ReleaseError(
+            f"{Path(command[0]).name} failed ({' '.join(done.stderr.strip().splitlines()[-2:])})", remedy
+        )
     return done.stdout

@@ -125,9 +125,10 @@ class NodeUnderTest(PodsOnNode):
             self._exchange_agent(usual)
 
     def _exchange_agent(self, agent: MachineProcess) -> None:
-        self.agent.kill()
-        self._agent = agent
-        self.start_agent()
+        with self.registering_anew():
+            self.agent.kill()
+            self._agent = agent
+            self.start_agent()
 
     def bring_back(self) -> None:
         """What a test that failed left dead or stopped is there again. All is well: nothing happens."""
@@ -153,7 +154,7 @@ class NodeUnderTest(PodsOnNode):
     @contextmanager
     def rebooted_without_plugins(self) -> Iterator[None]:
         """Everything gone at once; for the length of the block all is up again but the plugins, then they come, too."""
-        with self.kubelet_restarting():
+        with self.registering_anew():
             self.node.power_off()
             self.agent.kill()
             self.plugins.stop()
@@ -167,8 +168,8 @@ class NodeUnderTest(PodsOnNode):
         self.wait_advertised()
 
     @contextmanager
-    def kubelet_restarting(self) -> Iterator[None]:
-        """The block restarts it; afterwards, where it allocates, every resource has been listed there since.
+    def registering_anew(self) -> Iterator[None]:
+        """Around a restart of the kubelet or of the agent: where the kubelet allocates, every resource is listed again.
 
         A pod that the scheduler sends it sooner, by the allocatable of before, it rejects for good.
         """

@@ -62,7 +62,7 @@ class Move:
         """Five minutes after its plugin has left it does: its file has only what it gave out, and nobody serves the name."""
         of = self._of
         file = of.node.outside(KUBELET_PLUGIN_DIR) / CHECKPOINT
-        with of.kubelet_restarting():
+        with of.registering_anew():
             of.node.kubelet.kill()
             before = read_checkpoint(file.parents[1])
             assert self._kind.resource in {a.resource_name for a in before.allocations}

@@ -86,6 +86,16 @@ def until_held_by(of: NodeUnderTest, resource: str, pod_name: str) -> None:
     wait_until(lambda: list(shown(of, resource)) == [pod_name], f"{pod_name} is shown", PATIENCE_SECONDS)
 
 
+def until_unmarked(of: NodeUnderTest, resource: str) -> None:
+    """Until pods that ask for it are let alone: another test's plugin may have registered it with the agent, seconds ago."""
+
+    def is_unmarked() -> bool:
+        made = of.would_create(pod("unmarked", [container("main", {resource: 1})]))
+        return names.REQUIRED_PLUGINS_ANNOTATION not in (made.metadata.annotations or {})
+
+    wait_until(is_unmarked, f"pods that ask for {resource} are not marked", PATIENCE_SECONDS)
+
+
 def owners(of: NodeUnderTest, resource: str) -> set[str]:
     """Field managers of the resource in the Node's status."""
     text = of.control_plane.kubectl("get", "node", of.node.name, "-o", "json", "--show-managed-fields")
@@ -98,9 +108,9 @@ def test_both_are_shown_and_nothing_is_done_about_them(
     of, resource = nri_node, sample_plugin.RESOURCE
     for name in (resource, rust_plugin.RESOURCE):
         until_shown(of, name, 2, 2)
+        until_unmarked(of, name)
     of.wait_allocatable(resource, 2)
-    made = of.run(pod("seen", [container("main", {resource: 1})]))
-    assert names.REQUIRED_PLUGINS_ANNOTATION not in made["metadata"].get("annotations", {})
+    of.run(pod("seen", [container("main", {resource: 1})]))
     # its devices exist on no machine, so that the runtime refuses the container; the kubelet has given them out all the same
     of.create(pod("refused", [container("main", {rust_plugin.RESOURCE: 1})]))
     for name, holder in ((resource, "seen"), (rust_plugin.RESOURCE, "refused")):

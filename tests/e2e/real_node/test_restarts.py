@@ -19,8 +19,9 @@ Restart = Callable[[NodeUnderTest], None]
 
 
 def _agent(of: NodeUnderTest) -> None:
-    of.agent.kill()
-    of.start_agent()
+    with of.registering_anew():
+        of.agent.kill()
+        of.start_agent()
 
 
 def _containerd(of: NodeUnderTest) -> None:
@@ -29,13 +30,13 @@ def _containerd(of: NodeUnderTest) -> None:
 
 
 def _kubelet(of: NodeUnderTest) -> None:
-    with of.kubelet_restarting():
+    with of.registering_anew():
         of.node.kubelet.kill()
         of.node.start_kubelet()
 
 
 def _all_three(of: NodeUnderTest) -> None:
-    with of.kubelet_restarting():
+    with of.registering_anew():
         for process in (of.agent, of.node.kubelet, of.node.containerd):
             process.kill()
         # the agent first: what it needs is not there yet

@@ -58,11 +58,19 @@ def _from_file(kind: type[S], file: Path) -> S:
     if raw is not None and not isinstance(raw, dict):
         raise SettingProblem(source, "must be a mapping of settings, such as `logLevel: debug`")
     try:
-        return msgspec.convert(raw or {}, kind)
+        return converted(kind, raw or {})
+    except ValueError as exc:
+        raise SettingProblem(source, str(exc)) from exc
+
+
+def converted(kind: type[S], raw: Any) -> S:
+    """Settings from what a file or an object of the API has. Raises ValueError, which says where the mistake is."""
+    try:
+        return msgspec.convert(raw, kind)
     except msgspec.ValidationError as exc:
-        raise SettingProblem(source, _explained(str(exc), raw, kind)) from exc
+        raise ValueError(_explained(str(exc), raw, kind)) from exc
     except (RecursionError, UnicodeError) as exc:
-        raise SettingProblem(source, str(exc)[:_MAX_SHOWN]) from exc
+        raise ValueError(str(exc)[:_MAX_SHOWN]) from exc
 
 
 def _from_flag(kind: type[S], name: str, key: str, value: Any) -> Any:

@@ -1,0 +1,199 @@
+"""Which built-in plugins a node has: those of the NodeDeviceConfigs that select it, in layers, and below them the agent's file.
+
+A resource belongs to one layer: the one of higher priority, and of two with one priority the one whose name comes first. A layer
+that is not valid is refused whole, and says why.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from nodedevice_common import settings_loader
+
+from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
+from nodedevice_agent.plugins.settings import GenericSettings, PluginSettings, SimulatedSettings
+
+# the settings of a layer that may be a conflict as a whole
+NVML = "nvml"
+# of an agent's report about all of them, in bytes; and of one sentence in it, in characters
+MAX_REPORT = 2048
+_MAX_SENTENCE = 200
+_MAX_SHORT = 60
+# settings that name a path of the host
+_HOST_PATHS = frozenset(
+    {"path", "host_path", "library", "preload", "directory", "lock", "pipe_directory", "shm_directory"}
+)
+
+
+class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """spec.plugins: as in the agent's file, but for what concerns the agent's own process."""
+
+    generic: Annotated[list[GenericSettings], Meta(max_length=256)] = []
+    simulated: Annotated[list[SimulatedSettings], Meta(max_length=256)] = []
+    nvml: NvmlSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A NodeDeviceConfig. plugins: as it is stored."""
+
+    name: str
+    generation: int
+    priority: int = 0
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    plugins: Any = field(default_factory=dict)
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels is one of its nodes."""
+        return all(labels.get(key) == value for key, value in self.node_selector.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a configuration on a node. refusal: why it is not taken at all; empty where it is.
+
+    lost: resources that it names and that another one has, with the name of that.
+    """
+
+    generation: int
+    refusal: str = ""
+    lost: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The plugins of a node, and the outcomes by name of the configurations that select it."""
+
+    plugins: PluginSettings
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+
+def effective(
+    base: PluginSettings, configs: Iterable[Config], labels: Mapping[str, str], allowed_host_paths: Collection[str]
+) -> Effective:
+    """base: of the agent's file. labels: the Node's. allowed_host_paths: below which configurations may name paths."""
+    selected = sorted((c for c in configs if c.selects(labels)), key=lambda c: (-c.priority, c.name))
+    taken = _Taken()
+    outcomes: dict[str, Outcome] = {}
+    for config in selected:
+        try:
+            plugins = _plugins(config, allowed_host_paths)
+        except ValueError as error:
+            outcomes[config.name] = Outcome(config.generation, _sentence(error))
+            continue
+        outcomes[config.name] = Outcome(config.generation, lost=taken.add(config.name, plugins))
+    # the names of the file are nobody's loss: configurations are there to replace them
+    taken.add("", ConfiguredPlugins(base.generic, base.simulated, base.nvml))
+    return Effective(PluginSettings(taken.generic, taken.simulated, taken.nvml, base.host_root), outcomes)
+
+
+class _Taken:
+    """The plugins so far, and who has which name."""
+
+    def __init__(self) -> None:
+        self.generic: list[GenericSettings] = []
+        self.simulated: list[SimulatedSettings] = []
+        self.nvml: NvmlSettings | None = None
+        self._owner: dict[str, str] = {}
+
+    def add(self, owner: str, plugins: ConfiguredPlugins) -> tuple[tuple[str, str], ...]:
+        """Add what is free. Returns what is not, with its owners."""
+        lost: list[tuple[str, str]] = []
+        if plugins.nvml is not None:
+            others = [self._owner[name] for name in (NVML, *_gpu_names(plugins.nvml)) if name in self._owner]
+            if others:
+                lost.append((NVML, others[0]))
+            else:
+                self.nvml = plugins.nvml
+                self._owner |= dict.fromkeys((NVML, *_gpu_names(plugins.nvml)), owner)
+        for generic in plugins.generic:
+            if self._is_free(generic.resource_name, owner, lost):
+                self.generic.append(generic)
+        for simulated in plugins.simulated:
+            if self._is_free(simulated.resource_name, owner, lost):
+                self.simulated.append(simulated)
+        return tuple(lost)
+
+    def _is_free(self, name: str, owner: str, lost: list[tuple[str, str]]) -> bool:
+        other = self._owner.get(name)
+        if other is None and self.nvml is not None and self.nvml.is_instance_name(name):
+            other = self._owner[NVML]
+        if other is not None:
+            lost.append((name, other))
+            return False
+        self._owner[name] = owner
+        return True
+
+
+def _gpu_names(nvml: NvmlSettings) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*nvml.whole_names(), *nvml.resource_names())))
+
+
+def _plugins(config: Config, allowed_host_paths: Collection[str]) -> ConfiguredPlugins:
+    """Raises ValueError."""
+    found = settings_loader.converted(ConfiguredPlugins, config.plugins)
+    # what names itself twice is refused as in a file
+    PluginSettings(found.generic, found.simulated, found.nvml)
+    if found.nvml is not None and found.nvml.library_dir:
+        raise ValueError(
+            "nvml.libraryDir: the agent would run what is there; set it in the agents' own settings (agents.config)"
+        )
+    for key, path in _host_paths(found):
+        if not any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in allowed_host_paths):
+            roots = ", ".join(allowed_host_paths) or "nothing"
+            raise ValueError(
+                f"{key}: {path[:400]} is not below {roots}; add its directory to agents.allowedHostPaths of the chart"
+            )
+    return found
+
+
+def _host_paths(settings: object) -> Iterator[tuple[str, str]]:
+    """Each path of the host that is named there, with its key."""
+    if isinstance(settings, LimitSettings) and not settings.library:
+        # its other paths count with a library alone
+        return
+    if isinstance(settings, list | tuple):
+        for each in settings:
+            yield from _host_paths(each)
+    elif isinstance(settings, Struct):
+        for found in msgspec.structs.fields(settings):
+            value = getattr(settings, found.name)
+            if found.name in _HOST_PATHS and isinstance(value, str):
+                if value:
+                    yield found.encode_name, value
+            else:
+                yield from _host_paths(value)
+
+
+def _sentence(error: ValueError) -> str:
+    return " ".join(str(error).split())
+
+
+# -- the report ---------------------------------------------------------------------------------------------------------------
+
+
+def report(outcomes: Mapping[str, Outcome]) -> str:
+    """For the annotation of the agent's Lease: JSON of at most MAX_REPORT bytes. What has no room is left out, details first."""
+    for longest in (_MAX_SENTENCE, _MAX_SHORT, 0):
+        text = _encoded(outcomes, longest)
+        if len(text.encode()) <= MAX_REPORT:
+            return text
+    kept = dict(sorted(outcomes.items()))
+    while kept and len(_encoded(kept, 0).encode()) > MAX_REPORT:
+        kept.popitem()
+    return _encoded(kept, 0)
+
+
+def _encoded(outcomes: Mapping[str, Outcome], longest: int) -> str:
+    """longest: of a sentence; 0: one word."""
+    shown: dict[str, dict[str, Any]] = {}
+    for name, outcome in sorted(outcomes.items()):
+        shown[name] = {"generation": outcome.generation}
+        if outcome.refusal:
+            shown[name]["refusal"] = outcome.refusal[:longest] or "refused"
+        if outcome.lost:
+            shown[name]["lost"] = {resource: to for resource, to in outcome.lost if longest}
+    return json.dumps(shown, separators=(",", ":"), ensure_ascii=False) if shown else ""

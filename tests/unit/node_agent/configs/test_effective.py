@@ -1,0 +1,139 @@
+"""Which plugins a node has: layers, priorities, refusals with a remedy, and the report that fits on a Lease."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.configs.effective import MAX_REPORT, Config, Effective, Outcome, effective, report
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
+
+SERIAL, GPU = "example.com/serial", "nvidia.com/gpu"
+DEV = ("/dev",)
+NOBODY = PluginSettings()
+
+
+def serial(path: str = "/dev/ttyUSB*", name: str = SERIAL, **more: Any) -> dict[str, Any]:
+    return {"generic": [{"resourceName": name, "groups": [{"paths": [{"path": path}], **more}]}]}
+
+
+def config(name: str = "a", plugins: Any = None, priority: int = 0, **selector: str) -> Config:
+    return Config(name, 1, priority, selector, serial() if plugins is None else plugins)
+
+
+def decided(*configs: Config, base: PluginSettings = NOBODY, **labels: str) -> Effective:
+    return effective(base, configs, labels, DEV)
+
+
+def test_only_what_selects_the_node_counts() -> None:
+    found = decided(config("a", pool="x"), config("b", serial(name="example.com/b"), pool="y"), pool="y")
+    assert (list(found.outcomes), found.plugins.resource_names()) == (["b"], ("example.com/b",))
+    assert not decided(config(pool="x")).outcomes
+    assert decided(config()).plugins.resource_names() == (SERIAL,), "an empty selector selects every node"
+
+
+@pytest.mark.parametrize(("priorities", "owner"), [((0, 1), "b"), ((1, 0), "a"), ((0, 0), "a")])
+def test_a_resource_belongs_to_the_higher_priority_then_to_the_first_name(
+    priorities: tuple[int, int], owner: str
+) -> None:
+    pairs = zip("ab", priorities, strict=True)
+    found = decided(*(config(name, serial(f"/dev/{name}"), priority) for name, priority in pairs))
+    other = "b" if owner == "a" else "a"
+    assert found.plugins.generic[0].groups[0].paths[0].path == f"/dev/{owner}"
+    assert found.outcomes == {owner: Outcome(1), other: Outcome(1, lost=((SERIAL, owner),))}
+
+
+def test_the_rest_of_a_configuration_that_lost_a_name_is_taken() -> None:
+    two = {"generic": [*serial()["generic"], *serial("/dev/x", "example.com/x")["generic"]]}
+    found = decided(config("a", priority=1), config("b", two))
+    assert found.plugins.resource_names() == (SERIAL, "example.com/x")
+    assert found.outcomes["b"].lost == ((SERIAL, "a"),)
+
+
+def test_the_file_is_the_lowest_layer() -> None:
+    base = PluginSettings(
+        simulated=[SimulatedSettings(SERIAL), SimulatedSettings("example.com/x")],
+        nvml=NvmlSettings(),
+        host_root="/host",
+    )
+    found = decided(config("a"), base=base).plugins
+    assert ([g.resource_name for g in found.generic], [s.resource_name for s in found.simulated]) == (
+        [SERIAL],
+        ["example.com/x"],
+    )
+    assert (found.nvml, found.host_root) == (NvmlSettings(), "/host")
+    assert decided(base=base).plugins == base
+
+
+def test_gpus_are_one_plugin_which_one_configuration_has() -> None:
+    found = decided(
+        config("a", {"nvml": {"pollSeconds": 9}}, 1), config("b", {"nvml": {}}), config("c", serial(name=GPU))
+    )
+    assert found.plugins.nvml == NvmlSettings(poll_seconds=9)
+    assert (found.outcomes["b"].lost, found.outcomes["c"].lost) == ((("nvml", "a"),), ((GPU, "a"),))
+    mixed = decided(config("a", {"nvml": {"mig": "mixed"}}, 1), config("c", serial(name="nvidia.com/mig-1g.10gb")))
+    assert mixed.outcomes["c"].lost == (("nvidia.com/mig-1g.10gb", "a"),)
+
+
+LIBRARY = {"nvml": {"sharing": [{"memory": {"limits": {"library": "/usr/local/vgpu/libvgpu.so"}}}]}}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "words"),
+    [
+        (serial("/etc/shadow"), "path: /etc/shadow is not below /dev; add its directory to agents.allowedHostPaths"),
+        (serial("/devices/x"), "path: /devices/x is not below /dev"),
+        (serial("/dev/../etc/shadow"), "must be a plain path"),
+        (serial(mounts=[{"hostPath": "/etc"}]), "hostPath: /etc is not below /dev"),
+        (serial(path="ttyUSB0"), "must be an absolute path"),
+        ({"generics": []}, "unknown field `generics`"),
+        ({"hostRoot": "/x"}, "unknown field `hostRoot`"),
+        ("none", "Expected `object`"),
+        (None, ""),
+        ({"generic": serial()["generic"] * 2}, "is named twice"),
+        ({"nvml": {"libraryDir": "/tmp/evil"}}, "nvml.libraryDir: the agent would run what is there"),
+        (LIBRARY, "library: /usr/local/vgpu/libvgpu.so is not below /dev"),
+        ({"nvml": {"sharing": [{"memory": {}}]}}, ""),
+        ({"simulated": [{"resourceName": "kubernetes.io/x"}]}, "reserved by Kubernetes"),
+    ],
+)
+def test_what_is_not_valid_is_refused_whole_with_the_remedy(plugins: Any, words: str) -> None:
+    base = PluginSettings(simulated=[SimulatedSettings("example.com/x")])
+    bad = Config("bad", 3, 9, {}, plugins if plugins is not None else {})
+    found = decided(bad, config("good", serial(name="example.com/good")), base=base)
+    assert words in found.outcomes["bad"].refusal
+    assert bool(found.outcomes["bad"].refusal) == bool(words)
+    assert {"example.com/good", "example.com/x"} <= set(found.plugins.resource_names())
+    assert "\n" not in found.outcomes["bad"].refusal
+
+
+def test_a_path_is_allowed_below_what_the_pod_has() -> None:
+    found = effective(NOBODY, [config("a", serial("/opt/x/y"))], {}, ("/dev", "/opt/x/"))
+    assert not found.outcomes["a"].refusal
+
+
+def test_the_report_says_generation_refusal_and_loss() -> None:
+    outcomes = {"a": Outcome(2), "b": Outcome(1, "no"), "c": Outcome(1, lost=((SERIAL, "a"),))}
+    assert json.loads(report(outcomes)) == {
+        "a": {"generation": 2},
+        "b": {"generation": 1, "refusal": "no"},
+        "c": {"generation": 1, "lost": {SERIAL: "a"}},
+    }
+    assert report({}) == ""
+
+
+@given(
+    st.dictionaries(
+        st.text("abc-.", min_size=1, max_size=253),
+        st.builds(Outcome, st.integers(1), st.text(max_size=900), st.just(((SERIAL * 10, "x" * 253),) * 3)),
+        max_size=60,
+    )
+)
+def test_no_report_is_longer_than_its_bound(outcomes: dict[str, Outcome]) -> None:
+    text = report(outcomes)
+    assert len(text.encode()) <= MAX_REPORT
+    assert json.loads(text or "{}").keys() <= outcomes.keys()
+    refused = {name for name, outcome in json.loads(text or "{}").items() if "refusal" in outcome}
+    assert refused == {name for name in json.loads(text or "{}") if outcomes[name].refusal}

@@ -160,6 +160,11 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
             {"/dev", "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
+            "paths for configurations",
+            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/opt/devices", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        (
             "directories of one's own",
             {"/data/nodedevice", "/data/plugins", "/run/monitors", "/var/lib/kubelet/device-plugins"},
             {"/dev", "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/pod-resources", "/var/run/nri"},

@@ -37,6 +37,12 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- if $udev -}}
 {{- $paths = append $paths (dict "name" "udev" "path" "/run/udev" "readOnly" true "type" "DirectoryOrCreate") -}}
 {{- end -}}
+{{- range $number, $allowed := .Values.agents.allowedHostPaths -}}
+{{- $path := clean $allowed -}}
+{{- if not (hasPrefix "/dev/" (printf "%s/" $path)) -}}
+{{- $paths = append $paths (dict "name" (printf "allowed-%d" $number) "setting" "allowedHostPaths" "path" $path "readOnly" true "type" "DirectoryOrCreate") -}}
+{{- end -}}
+{{- end -}}
 {{- /* of a kubelet whose plugin the agent is: its sockets lie here. With nri: names that the kubelet has are left to it. They stand in its
 checkpoint, with what it gave to whom: that is published, where it is observed */ -}}
 {{- $ofKubelet := dict "setting" "kubeletDir" "type" "Directory" -}}

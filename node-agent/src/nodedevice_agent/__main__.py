@@ -25,7 +25,7 @@ from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, AgentSettingsError, ApiNotFound, DirectoryServed, StateDirectoryUsed
 from nodedevice_agent.kube.client import KubeClient, until_done
 from nodedevice_agent.metrics import AgentHealth, serve
-from nodedevice_agent.plugins.run import innermost, run_plugins
+from nodedevice_agent.plugins.run import PluginRunner, innermost
 from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
 from nodedevice_agent.settings import AgentSettings, load
 
@@ -110,10 +110,11 @@ async def _run(settings: AgentSettings) -> None:
             settings = with_selected_runtime(settings)
             extra = {"version": __version__, "node": settings.node_name, "runtime": settings.runtime}
             log.info("starting", extra=extra)
-            agent = Agent(settings, directory, cluster, health)
+            plugins = PluginRunner(plugin_dir, state_dir)
+            agent = Agent(settings, directory, cluster, health, plugins.apply)
             async with asyncio.TaskGroup() as group:
                 group.create_task(agent.run())
-                group.create_task(_built_in_plugins(agent, settings, plugin_dir, state_dir))
+                group.create_task(_built_in_plugins(agent, plugins))
                 group.create_task(_check_node(settings.node_name, cluster, health))
     finally:
         server.shutdown()
@@ -128,10 +129,10 @@ def _protection(settings: AgentSettings, cluster: KubeClient) -> Protection:
         raise AgentSettingsError(str(exc)) from exc
 
 
-async def _built_in_plugins(agent: Agent, settings: AgentSettings, plugin_dir: Path, state_dir: Path) -> None:
+async def _built_in_plugins(agent: Agent, plugins: PluginRunner) -> None:
     # sockets that are in the directory before that are stale, and are removed
     await agent.is_serving.wait()
-    await run_plugins(settings.plugins, plugin_dir, state_dir)
+    await plugins.run()
 
 
 async def _wait_for(take: Callable[[], _T], health: AgentHealth) -> _T:

@@ -9,6 +9,7 @@ from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.checkpoint.files import agent_id, restore
+from nodedevice_agent.configs.watch import ConfigWatch
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.manager import DeviceManager
@@ -29,6 +30,7 @@ from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.podresources.server import PodResourcesServer
 from nodedevice_agent.runtime.backend import NoopHandler, NriBackend
 from nodedevice_agent.settings import AgentSettings, read_topology
@@ -40,9 +42,14 @@ class Agent:
     """One node's agent: builds the collaborators, starts their tasks and stops them. run() until cancelled."""
 
     def __init__(
-        self, settings: AgentSettings, directory: PluginDirectory, cluster: KubeClient, health: AgentHealth
+        self,
+        settings: AgentSettings,
+        directory: PluginDirectory,
+        cluster: KubeClient,
+        health: AgentHealth,
+        apply_plugins: Callable[[PluginSettings], None],
     ) -> None:
-        """Raises AgentSettingsError."""
+        """apply_plugins: called with the built-in plugins that the node has from then on. Raises AgentSettingsError."""
         self._settings = settings
         self._health = health
         node_name, state_dir = settings.node_name, Path(settings.state_dir)
@@ -63,6 +70,15 @@ class Agent:
         self._pods = PodWatch(self._host, self._publisher, health, self._observer)
         self._lease = LeaseKeeper(
             cluster, settings.leases_namespace, node_name, identity(agent_id(state_dir)), self._host.rejections, health
+        )
+        self._configs = ConfigWatch(
+            cluster,
+            node_name,
+            settings.plugins,
+            settings.allowed_host_paths,
+            state_dir,
+            apply_plugins,
+            self._lease.report_configs,
         )
         self._pod_resources = self._pod_resources_server()
         self._watcher = self._plugin_watcher(directory)
@@ -97,6 +113,7 @@ class Agent:
                 if self._observer is not None:
                     start(self._observer.run())
                 start(self._lease.run())
+                start(self._configs.run())
         finally:
             if self._pod_resources is not None:
                 await self._pod_resources.stop()

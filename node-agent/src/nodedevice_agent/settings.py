@@ -18,6 +18,7 @@ from nodedevice_common.logs import LogFormat, LogLevel
 from nodedevice_agent.devicemanager.allocation import topology
 from nodedevice_agent.devicemanager.allocation.allocate_once import ANY_RESOURCE, AllocateRetry
 from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.plugins.checks import check_path
 from nodedevice_agent.plugins.settings import PluginSettings
 
 Runtime = Literal["none", "nri", "kubelet", "auto"]
@@ -95,7 +96,9 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     log_level: LogLevel = "info"
     # text is for people, json for a collector of logs
     log_format: LogFormat = "text"
-    # the built-in device plugins of this node
+    # below which NodeDeviceConfigs may name paths of the host; whoever may write them could give any file of it to a pod otherwise
+    allowed_host_paths: list[str] = msgspec.field(default_factory=lambda: ["/dev"])
+    # the built-in device plugins of this node; NodeDeviceConfigs that select it come before them
     plugins: PluginSettings = msgspec.field(default_factory=PluginSettings)
 
 
@@ -119,6 +122,11 @@ def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
         # it would be the working directory, and every socket there would be removed
         if not directory:
             raise AgentSettingsError(f"{flag} is empty: set a directory, or omit the flag for the default")
+    for path in settings.allowed_host_paths:
+        try:
+            check_path("allowedHostPaths", path)
+        except ValueError as exc:
+            raise AgentSettingsError(str(exc)) from exc
     _check_absolute(settings)
     return settings
 

@@ -13,6 +13,8 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 NODE_DEVICE: Final = "NodeDevice"
 NODE_DEVICES: Final = "nodedevices"
+NODE_DEVICE_CONFIG: Final = "NodeDeviceConfig"
+NODE_DEVICE_CONFIGS: Final = "nodedeviceconfigs"
 POD_DEVICE: Final = "PodDevice"
 POD_DEVICES: Final = "poddevices"
 
@@ -27,6 +29,8 @@ AGENTS_NAMESPACE: Final = "nodedevice-agents"
 AGENT_LEASE_SECONDS: Final = 60
 # On a Lease: registrations of device plugins that its agent refused lately, a line each.
 REFUSALS_ANNOTATION: Final = f"{GROUP}/refused-registrations"
+# On the same Lease: what became of each NodeDeviceConfig that selects the node.
+CONFIGS_ANNOTATION: Final = f"{GROUP}/configs"
 
 # Where the chart is meant to be installed, and the Lease there by which operators agree on who leads.
 SYSTEM_NAMESPACE: Final = "nodedevice-system"

@@ -49,6 +49,7 @@ _HELP: Final = {
     "flapping_quiet_seconds": "How long a damped device must stay unchanged before it counts again.",
     "allocate_retry": "RESOURCE=never: call Allocate once for a container; RESOURCE * is every other one. May be given several "
     "times.  [default: *=always]",
+    "allowed_host_paths": "Directory below which NodeDeviceConfigs may name paths; may be given several times.  [default: /dev]",
     "log_level": "[default: info]",
     "log_format": "[default: text]",
 }
@@ -99,7 +100,7 @@ def _config(text: str) -> Callable[[_Command], _Command]:
 def _flag(field: str, text: str) -> Callable[[_Command], _Command]:
     """A flag that is not given leaves the value of the file or the default."""
     default = getattr(_DEFAULTS, field)
-    is_mapping = get_origin(_HINTS[field]) is dict
+    is_mapping, is_list = (get_origin(_HINTS[field]) is kind for kind in (dict, list))
     shown = f"{default:g}" if isinstance(default, float) else default
     flag = f"--{field.replace('_', '-')}"
     return click.option(
@@ -109,8 +110,8 @@ def _flag(field: str, text: str) -> Callable[[_Command], _Command]:
         show_envvar=True,
         default=None,
         is_flag=_HINTS[field] is bool,
-        multiple=is_mapping,
-        callback=_mapping if is_mapping else None,
+        multiple=is_mapping or is_list,
+        callback=_mapping if is_mapping else _list if is_list else None,
         type=_type(_HINTS[field]),
         help=text if text.endswith("]") else f"{text}  [default: {shown}]",
     )
@@ -122,6 +123,11 @@ def _mapping(_context: click.Context, _option: click.Parameter, given: tuple[str
         if "=" not in pair:
             raise click.BadParameter(f"{pair!r} is not RESOURCE=VALUE, such as vendor.com/gpu=never")
     return dict(pair.split("=", 1) for pair in given) or None
+
+
+def _list(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str] | None:
+    """None where none was given."""
+    return list(given) or None
 
 
 def _type(hint: Any) -> click.ParamType[Any] | None:

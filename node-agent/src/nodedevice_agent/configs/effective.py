@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
-from nodedevice_common import settings_loader
+from nodedevice_common.conversion import converted
 
 from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
 from nodedevice_agent.plugins.settings import GenericSettings, PluginSettings, SimulatedSettings
@@ -134,7 +134,7 @@ def _gpu_names(nvml: NvmlSettings) -> tuple[str, ...]:
 
 def _plugins(config: Config, allowed_host_paths: Collection[str]) -> ConfiguredPlugins:
     """Raises ValueError."""
-    found = settings_loader.converted(ConfiguredPlugins, config.plugins)
+    found = converted(ConfiguredPlugins, config.plugins)
     # what names itself twice is refused as in a file
     PluginSettings(found.generic, found.simulated, found.nvml)
     if found.nvml is not None and found.nvml.library_dir:

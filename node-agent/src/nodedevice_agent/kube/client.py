@@ -8,7 +8,7 @@ import logging
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -46,6 +46,9 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=res.Resource)
 T = TypeVar("T")
 
+# the form of responses without spec and status
+_METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 _LEASE = "Lease"
@@ -67,6 +70,29 @@ class NodeObjectStatus(msgspec.Struct):
 class NodeObject(KubeObject, res.GlobalResource):
     status: NodeObjectStatus = msgspec.field(default_factory=NodeObjectStatus)
     _api_info = api_info("", "v1", "Node", "nodes", "get")
+
+
+class GenerationMetadata(KubeMetadata):
+    generation: int = 0
+
+
+class LabeledMetadata(KubeMetadata):
+    labels: dict[str, str] | None = None
+
+
+class NodeMetadataObject(KubeObject, res.GlobalResource):
+    """A Node without spec and status, which are some ten thousand bytes and change by themselves."""
+
+    metadata: LabeledMetadata = msgspec.field(default_factory=LabeledMetadata)
+    _api_info = api_info("", "v1", "Node", "nodes", "list", "watch")
+
+
+class NodeDeviceConfigObject(KubeObject, res.GlobalResource):
+    metadata: GenerationMetadata = msgspec.field(default_factory=GenerationMetadata)
+    spec: Any = None
+    _api_info = api_info(
+        names.GROUP, names.VERSION, names.NODE_DEVICE_CONFIG, names.NODE_DEVICE_CONFIGS, "list", "watch"
+    )
 
 
 class NodeDeviceObject(KubeObject, res.GlobalResource):
@@ -182,9 +208,22 @@ class KubeClient:
         it: the objects can be used all the same.
         """
         with self._request(f"listing {_plural(kind)}"):
+            if kind is NodeMetadataObject:
+                objects, version = await self._list_metadata(kind, fields)
+                return [*objects], version
             listing: Any = self._client.list(kind, fields=dict(fields), **_scope(kind))
             found = [one async for one in listing]
         return found, _version(listing)
+
+    async def _list_metadata(self, kind: type[R], fields: Mapping[str, str]) -> tuple[Sequence[R], str]:
+        """For one object or a few: in one page."""
+        client: Any = self._client._client
+        params = {"fieldSelector": _selector(fields)}
+        request = client.prepare_request("list", kind, params=params, headers={"Accept": _METADATA.format("List")})
+        response = await client.send(client.build_adapter_request(request))
+        client.raise_for_status(response)
+        listing = msgspec.json.decode(response.content, type=_MetadataList)
+        return [msgspec.json.decode(item, type=kind) for item in listing.items], listing.metadata.resourceVersion or ""
 
     async def catch_up(self, kind: type[R], fields: Mapping[str, str]) -> str:
         """A consistent read, for which the API server's cache of that kind has to catch up with its store; the version of both.
@@ -207,7 +246,7 @@ class KubeClient:
         """
         what = f"watching {_plural(kind)}"
         params = {
-            "fieldSelector": ",".join(f"{key}={value}" for key, value in fields.items()),
+            "fieldSelector": _selector(fields),
             "resourceVersion": version,
             "timeoutSeconds": str(seconds),
             "allowWatchBookmarks": "true",
@@ -222,7 +261,8 @@ class KubeClient:
     async def _opened(self, kind: type[R], params: dict[str, str]) -> httpx2.Response:
         # the library's own watch repeats the request at once and for ever, and asks for no bookmarks
         client: Any = self._client._client
-        request = client.prepare_request("list", kind, watch=True, params=params, **_scope(kind))
+        headers = {"Accept": _METADATA.format("")} if kind is NodeMetadataObject else None
+        request = client.prepare_request("list", kind, watch=True, params=params, headers=headers, **_scope(kind))
         request.timeout = _WATCH_TIMEOUT
         response: httpx2.Response = await client.send(client.build_adapter_request(request), stream=True)
         if not response.is_success:
@@ -280,6 +320,15 @@ class KubeClient:
         if self._is_disconnected:
             log.info("API server reachable again", extra={"server": self.server})
         self._is_disconnected = False
+
+
+class _MetadataList(msgspec.Struct):
+    metadata: KubeMetadata
+    items: list[msgspec.Raw] = []
+
+
+def _selector(fields: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in fields.items())
 
 
 def _version(listing: Any) -> str:

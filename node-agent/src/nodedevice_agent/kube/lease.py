@@ -2,7 +2,8 @@
 
 Written with PUT and the last resource version: one request a renewal. The Node owns it, so that both are deleted together:
 otherwise Leases of deleted nodes would pile up where nodes come and go by the hundred. An unreachable API server is not an error
-here: the operator sees the Lease expire. An annotation carries the registrations that were rejected lately.
+here: the operator sees the Lease expire. Annotations carry the registrations that were rejected
+lately, and what became of the node's configurations.
 
 The holder is one process of one state directory. A process of the same directory takes the Lease over at once, as its predecessor
 has ended: the directory is locked. Another one waits until the Lease has expired, by its own clock; the holder stops when it finds
@@ -63,6 +64,8 @@ class LeaseKeeper:
         self._node_name = node_name
         self._identity = identity
         self._rejections = rejections
+        # what became of the NodeDeviceConfigs that select the node
+        self._configs = ""
         self._health = health
         # as written last; None: to be read or created first
         self._lease: Lease | None = None
@@ -73,6 +76,12 @@ class LeaseKeeper:
         self._foreign_since = 0.0
         self._may_report = True
         self._is_logged = False
+
+    def report_configs(self, text: str) -> None:
+        """Say this of the node's configurations from now on, soon."""
+        if text != self._configs:
+            self._configs = text
+            self._rejections.changed.set()
 
     async def acquire(self) -> None:
         """Wait while another agent holds the Lease.
@@ -113,10 +122,10 @@ class LeaseKeeper:
                 self._succeeded()
                 pause = jittered(RENEW_SECONDS, _JITTER, random.random())
             except ApiRequestError as exc:
-                if reported and isinstance(exc, ApiForbidden):
+                if (reported or (self._configs and self._may_report)) and isinstance(exc, ApiForbidden):
                     # by an admission policy older than this agent: the renewal matters more than the annotation
                     extra = {"error": str(exc)}
-                    log.warning("admission policy forbids rejections on the lease; omitting them", extra=extra)
+                    log.warning("admission policy forbids reports on the lease; omitting them", extra=extra)
                     self._lease, self._may_report = None, False
                     continue
                 self._failed(exc)
@@ -150,14 +159,23 @@ class LeaseKeeper:
             except ApiNotFound:
                 metadata = ObjectMeta(name=self._node_name, namespace=self._namespace, ownerReferences=[owner])
                 lease = Lease(metadata=metadata, spec=_spec(identity, now, now))
-                _annotate(lease, rejections)
+                self._annotate(lease, rejections)
                 return await self._cluster.create_lease(lease)
             self._check_holder(lease)
             _own(lease, owner)
-        _annotate(lease, rejections)
+        self._annotate(lease, rejections)
         acquired = lease.spec.acquireTime if lease.spec and lease.spec.holderIdentity == identity else now
         lease.spec = _spec(identity, acquired, now)
         return await self._cluster.replace_lease(lease)
+
+    def _annotate(self, lease: Lease, rejections: str) -> None:
+        assert lease.metadata is not None
+        reports = {
+            names.REFUSALS_ANNOTATION: rejections,
+            names.CONFIGS_ANNOTATION: self._configs if self._may_report else "",
+        }
+        others = {key: value for key, value in (lease.metadata.annotations or {}).items() if key not in reports}
+        lease.metadata.annotations = others | {key: text for key, text in reports.items() if text}
 
     def _check_holder(self, lease: Lease) -> None:
         """Raises LeaseHeld unless the Lease may be taken: it is ours, was our predecessor's, or has expired."""
@@ -195,12 +213,6 @@ def _own(lease: Lease, node: OwnerReference) -> None:
     assert lease.metadata is not None
     owners = lease.metadata.ownerReferences or []
     lease.metadata.ownerReferences = [*(o for o in owners if (o.kind, o.name) != ("Node", node.name)), node]
-
-
-def _annotate(lease: Lease, rejections: str) -> None:
-    assert lease.metadata is not None
-    others = {k: v for k, v in (lease.metadata.annotations or {}).items() if k != names.REFUSALS_ANNOTATION}
-    lease.metadata.annotations = {**others, names.REFUSALS_ANNOTATION: rejections} if rejections else others
 
 
 def _spec(identity: str, acquired: datetime | None, renewed: datetime) -> LeaseSpec:

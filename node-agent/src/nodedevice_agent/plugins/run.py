@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.settings import GenericSettings, PluginSettings, SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,8 @@ _FIRST_RESTART_SECONDS = 1.0
 _MAX_RESTART_SECONDS = 60.0
 # A plugin that ran this long was healthy: its next failure starts with the first delay again.
 _HEALTHY_AFTER_SECONDS = 120.0
+# all of them are one plugin; no resource is called so
+_GPUS = "GPUs"
 
 
 async def serve(
@@ -46,21 +49,106 @@ async def serve(
         group.create_task(socket.run())
 
 
-async def run_plugins(settings: PluginSettings, plugin_dir: Path, state_dir: Path) -> None:
-    """Serve every plugin of the settings until cancelled.
+class PluginRunner:
+    """Serves the built-in plugins; which ones may change at any time. run() until cancelled, apply() before it or meanwhile.
 
     plugin_dir: where the device manager's kubelet.sock is or will be. state_dir: for files of simulated and nvml.
     """
-    with FileWatcher() as watcher:
-        async with asyncio.TaskGroup() as group:
-            for generic in settings.generic:
-                make_generic = partial(GenericSource, generic, settings.host_root, watcher)
-                group.create_task(_keep_serving(generic.resource_name, make_generic, plugin_dir, watcher))
-            for simulated in settings.simulated:
-                make_simulated = partial(SimulatedSource, simulated, state_dir, watcher)
-                group.create_task(_keep_serving(simulated.resource_name, make_simulated, plugin_dir, watcher))
-            if settings.nvml is not None:
-                group.create_task(_run_gpus(settings.nvml, settings.host_root, plugin_dir, state_dir, watcher))
+
+    def __init__(self, plugin_dir: Path, state_dir: Path) -> None:
+        self._plugin_dir = plugin_dir
+        self._state_dir = state_dir
+        self._wanted: dict[str, _Plugin] = {}
+        self._running: dict[str, _Running] = {}
+        self._changed = asyncio.Event()
+
+    def apply(self, settings: PluginSettings) -> None:
+        """From now on exactly these. One whose settings are as before runs on."""
+        root = settings.host_root
+        wanted = {each.resource_name: _Plugin(each, root) for each in settings.generic}
+        wanted |= {each.resource_name: _Plugin(each, root) for each in settings.simulated}
+        if settings.nvml is not None:
+            wanted[_GPUS] = _Plugin(settings.nvml, root)
+        self._wanted = wanted
+        self._changed.set()
+
+    async def run(self) -> None:
+        with FileWatcher() as watcher:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await self._changed.wait()
+                    self._changed.clear()
+                    await self._reconcile(group, watcher)
+
+    async def _reconcile(self, group: asyncio.TaskGroup, watcher: FileWatcher) -> None:
+        # those that end first: a resource may pass from one plugin to another
+        for name, running in list(self._running.items()):
+            wanted = self._wanted.get(name)
+            if wanted != running.plugin and not (wanted is not None and running.take(wanted)):
+                log.info("plugin ends: its settings have changed", extra={"resource_name": name})
+                del self._running[name]
+                await running.end()
+        for name, plugin in self._wanted.items():
+            if name not in self._running:
+                running = self._running[name] = _Running(plugin)
+                running.task = group.create_task(self._serve(name, running, watcher))
+
+    async def _serve(self, name: str, running: "_Running", watcher: FileWatcher) -> None:
+        settings = running.plugin.settings
+        if isinstance(settings, NvmlSettings):
+            await _run_gpus(settings, running.plugin.host_root, self._plugin_dir, self._state_dir, watcher)
+        else:
+            make = partial(running.make, self._state_dir, watcher)
+            await _keep_restarting(name, lambda: serve(make(), self._plugin_dir, watcher))
+
+
+@dataclass(frozen=True)
+class _Plugin:
+    settings: GenericSettings | SimulatedSettings | NvmlSettings
+    host_root: str
+
+
+class _Running:
+    """A plugin that is served."""
+
+    def __init__(self, plugin: _Plugin) -> None:
+        self.plugin = plugin
+        self.task: asyncio.Task[None]
+        self._source: DeviceSource | None = None
+
+    def make(self, state_dir: Path, watcher: FileWatcher) -> DeviceSource:
+        """A source with the current settings; called again after each failure."""
+        settings = self.plugin.settings
+        if isinstance(settings, GenericSettings):
+            self._source = GenericSource(settings, self.plugin.host_root, watcher)
+        else:
+            assert isinstance(settings, SimulatedSettings)
+            self._source = SimulatedSource(settings, state_dir, watcher)
+        return self._source
+
+    def take(self, plugin: _Plugin) -> bool:
+        """Go on with these settings, without a moment in which no device is listed; whether that is possible."""
+        new, old = plugin.settings, self.plugin.settings
+        if not (isinstance(new, GenericSettings) and isinstance(old, GenericSettings)):
+            return False
+        # the device manager learns these when a plugin registers
+        if new.part_rules != old.part_rules or plugin.host_root != self.plugin.host_root:
+            return False
+        self.plugin = plugin
+        if isinstance(self._source, GenericSource):
+            self._source.reconfigure(new)
+        return True
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def run_plugins(settings: PluginSettings, plugin_dir: Path, state_dir: Path) -> None:
+    """Serve these until cancelled; directories as in PluginRunner."""
+    runner = PluginRunner(plugin_dir, state_dir)
+    runner.apply(settings)
+    await runner.run()
 
 
 async def _run_gpus(
@@ -72,18 +160,11 @@ async def _run_gpus(
 
     watch = GpuWatch(settings, host_root, state_dir, watcher)
     async with asyncio.TaskGroup() as group:
-        group.create_task(_keep_restarting("GPUs", watch.run))
+        group.create_task(_keep_restarting(_GPUS, watch.run))
         while True:
             source = await watch.wanted.get()
             serving = partial(serve, source, plugin_dir, watcher)
             group.create_task(_keep_restarting(source.resource_name, serving))
-
-
-async def _keep_serving(
-    resource_name: str, make: Callable[[], DeviceSource], plugin_dir: Path, watcher: FileWatcher
-) -> None:
-    """make: called again after each failure."""
-    await _keep_restarting(resource_name, lambda: serve(make(), plugin_dir, watcher))
 
 
 async def _keep_restarting(resource_name: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -40,17 +40,27 @@ class GenericSource:
     def __init__(self, settings: GenericSettings, host_root: str, watcher: FileWatcher) -> None:
         self.resource_name = settings.resource_name
         self.devices = DeviceList(settings.part_rules)
-        self._groups = settings.groups
-        self._patterns = tuple(dict.fromkeys(path.path for group in settings.groups for path in group.paths))
+        self._configure(settings)
         self._root = host_root.rstrip("/")
         self._select = SelectScan(settings.resource_name, self._root)
         self._watcher = watcher
         self._by_id: dict[str, GenericDevice] = {}
         self._directories: set[Path] = set()
+        self._subscription: Subscription | None = None
 
     @property
     def _selects(self) -> bool:
         return any(group.select is not None for group in self._groups)
+
+    def reconfigure(self, settings: GenericSettings) -> None:
+        """From now on these devices; of the same resource, with the same rules of parts."""
+        self._configure(settings)
+        if self._subscription is not None:
+            self._subscription.wake()
+
+    def _configure(self, settings: GenericSettings) -> None:
+        self._groups = settings.groups
+        self._patterns = tuple(dict.fromkeys(path.path for group in settings.groups for path in group.paths))
 
     def refresh(self) -> None:
         """Find the files and publish their devices."""
@@ -78,7 +88,7 @@ class GenericSource:
 
     async def run(self) -> None:
         """Scan at once, at each event in the directories of the patterns or of the kernel's devices, and every half minute."""
-        subscription = self._watcher.subscribe()
+        subscription = self._subscription = self._watcher.subscribe()
         try:
             with contextlib.ExitStack() as stack:
                 events: Uevents | None = None
@@ -88,6 +98,7 @@ class GenericSource:
                     self._follow_and_refresh(subscription)
                     await self._wait(subscription)
         finally:
+            self._subscription = None
             subscription.close()
 
     async def _wait(self, subscription: Subscription) -> None:

@@ -1,0 +1,90 @@
+"""Converts settings from what a file or an object of the API has; a mistake is an error that names its place and the remedy."""
+
+import difflib
+import re
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+# of a library's error, which may quote a whole file
+MAX_SHOWN = 500
+
+_PLACE = re.compile(r" - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`$")
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+_UNKNOWN_KEY = re.compile(r"unknown field `(?P<key>[^`]*)`")
+_SOME_VALUE = "[...]"
+
+
+def converted(kind: type[S], raw: Any) -> S:
+    """Settings of that kind. Raises ValueError, which says where the mistake is."""
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as exc:
+        raise ValueError(explained(str(exc), raw, kind)) from exc
+    except (RecursionError, UnicodeError) as exc:
+        raise ValueError(str(exc)[:MAX_SHOWN]) from exc
+
+
+def explained(problem: str, raw: Any, kind: type[msgspec.Struct], *, shows_place: bool = True) -> str:
+    """msgspec's sentence about raw, which does not convert to that kind, with the remedy where there is one."""
+    if len(problem) > MAX_SHOWN:
+        return problem[:MAX_SHOWN]  # it quotes a value as long as that, and the place, at its end, is cut off
+    place = _PLACE.search(problem)
+    path = place["path"] if place else ""
+    expected, found = _at(path, inspect.type_info(kind), raw)
+    remedy = _remedy(problem, expected, found, is_key=bool(place and place["key"]), is_value=path.endswith(_SOME_VALUE))
+    return (problem if shows_place else _PLACE.sub("", problem)) + remedy
+
+
+def _remedy(problem: str, expected: inspect.Type, found: Any, *, is_key: bool, is_value: bool) -> str:
+    unknown = _UNKNOWN_KEY.search(problem)
+    if unknown and isinstance(expected, inspect.StructType):
+        return _known(unknown["key"], [field.encode_name for field in expected.fields])
+    if isinstance(found, dict) and isinstance(expected, inspect.DictType):
+        if is_key:
+            wrong = next((key for key in found if not isinstance(key, str)), None)
+            return "" if wrong is None else f", the key {wrong!s:.80}; write it in quotes"
+        if is_value:
+            return _wrong_value(found, _without_null(expected.value_type))
+    return _choices(expected) if problem.startswith("Invalid enum value") else ""
+
+
+def _wrong_value(found: dict[Any, Any], expected: inspect.Type) -> str:
+    """Which value of the mapping does not convert."""
+    if isinstance(expected, inspect.LiteralType):
+        wrong = next((key for key, value in found.items() if value not in expected.values), None)
+        return f", of {wrong!s:.80}{_choices(expected)}"
+    wrong = next((key for key, value in found.items() if not isinstance(value, str)), None)
+    return "" if wrong is None else f", of {wrong!s:.80}; write the value in quotes"
+
+
+def _choices(expected: inspect.Type) -> str:
+    if not isinstance(expected, inspect.LiteralType):
+        return ""
+    return f"; choose one of {', '.join(map(str, expected.values))}"
+
+
+def _known(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
+
+
+def _at(path: str, expected: inspect.Type, raw: Any) -> tuple[inspect.Type, Any]:
+    """What is expected and found at a place such as `.plugins.generic[0]`; for a value of a mapping, the mapping."""
+    for name, index in _STEP.findall(path):
+        expected = _without_null(expected)
+        if name and isinstance(expected, inspect.StructType):
+            expected = next(field.type for field in expected.fields if field.encode_name == name)
+            raw = raw[name]
+        elif index and isinstance(expected, inspect.ListType):
+            expected, raw = expected.item_type, raw[int(index)]
+    return _without_null(expected), raw
+
+
+def _without_null(expected: inspect.Type) -> inspect.Type:
+    if isinstance(expected, inspect.UnionType):
+        return next(one for one in expected.types if not isinstance(one, inspect.NoneType))
+    return expected

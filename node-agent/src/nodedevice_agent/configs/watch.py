@@ -1,0 +1,192 @@
+"""Watches the NodeDeviceConfigs and the labels of the agent's own Node, and applies what they make of the built-in plugins.
+
+What was known last is kept in the state directory: a node that starts without an API server has its plugins all the same. Where
+nothing was ever known, the first lists are waited for, for a moment only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from nodedevice_agent.configs.effective import Config, Effective, effective, report
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceConfigObject, NodeMetadataObject
+from nodedevice_agent.kube.informer import Watches
+from nodedevice_agent.lib.filesystem import replace_durably
+from nodedevice_agent.plugins.settings import PluginSettings
+
+log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "configs.json"
+_START_SECONDS: Final = 5.0
+# a label that none has
+_NO_NODE: Final = {"": ""}
+_PRIORITIES: Final = range(-(2**31), 2**31)
+
+
+class _Stored(msgspec.Struct):
+    """What was known last."""
+
+    labels: dict[str, str] = {}
+    configs: list[Config] = []
+
+
+class ConfigWatch:
+    """run() until cancelled.
+
+    base: the plugins of the agent's file. apply: called with the plugins of the node, at first and whenever these change.
+    publish: called with the report about the configurations that select the node, when that changes.
+    """
+
+    def __init__(
+        self,
+        cluster: KubeClient,
+        node_name: str,
+        base: PluginSettings,
+        allowed_host_paths: Collection[str],
+        state_dir: Path,
+        apply: Callable[[PluginSettings], None],
+        publish: Callable[[str], None],
+    ) -> None:
+        # of its own: an API server without this kind makes no other watch wait, nor is the agent unready for it
+        self._watches = Watches(cluster)
+        self._node_name = node_name
+        self._base = base
+        self._allowed_host_paths = allowed_host_paths
+        self._file = state_dir / FILE_NAME
+        self._apply = apply
+        self._publish = publish
+        self._stored = _Stored()
+        self._labels: Mapping[str, str] | None = None
+        self._configs: dict[str, Config] | None = None
+        self._known = asyncio.Event()
+        self._applied: Effective | None = None
+
+    async def run(self) -> None:
+        has_stored = self._read()
+        if has_stored:
+            self._decide(self._stored)
+        async with asyncio.TaskGroup() as tasks:
+            node = {"metadata.name": self._node_name}
+            tasks.create_task(self._watches.follow("node", NodeMetadataObject, node, _NodeHandler(self._labels_are)))
+            handler = _ConfigHandler(self._configs_are)
+            tasks.create_task(self._watches.follow("configs", NodeDeviceConfigObject, {}, handler))
+            if not has_stored:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_START_SECONDS):
+                        await self._known.wait()
+                if self._applied is None:
+                    self._decide(self._stored)
+
+    # -- what is known ----------------------------------------------------------------------------------------------------
+
+    def _labels_are(self, labels: Mapping[str, str]) -> None:
+        self._labels = labels
+        self._changed()
+
+    def _configs_are(self, configs: dict[str, Config]) -> None:
+        self._configs = configs
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._labels is None or self._configs is None:
+            return
+        configs = sorted(self._configs.values(), key=lambda config: config.name)
+        # labels that no selector names change by themselves
+        named = {key for config in configs for key in config.node_selector}
+        found = _Stored({key: value for key, value in self._labels.items() if key in named}, configs)
+        if found != self._stored or self._applied is None:
+            self._stored = found
+            self._decide(found)
+            self._write()
+        self._known.set()
+
+    def _decide(self, known: _Stored) -> None:
+        found = effective(self._base, known.configs, known.labels, self._allowed_host_paths)
+        before, self._applied = self._applied, found
+        for name, outcome in found.outcomes.items():
+            if before is not None and before.outcomes.get(name) == outcome:
+                continue
+            extra = {"config": name, "generation": outcome.generation}
+            if outcome.refusal:
+                log.error("configuration refused", extra={**extra, "error": outcome.refusal})
+            else:
+                log.info("configuration taken", extra={**extra, "lost": dict(outcome.lost)})
+        if before is None or before.plugins != found.plugins:
+            self._apply(found.plugins)
+        self._publish(report(found.outcomes))
+
+    # -- what was known ---------------------------------------------------------------------------------------------------
+
+    def _read(self) -> bool:
+        """Whether there was something; what is damaged is as good as nothing."""
+        try:
+            self._stored = msgspec.json.decode(self._file.read_bytes(), type=_Stored)
+        except FileNotFoundError:
+            return False
+        except (OSError, msgspec.MsgspecError, ValueError) as exc:
+            extra = {"path": str(self._file), "error": str(exc)[:400]}
+            log.error("cannot read the configurations that were known last; waiting for the API server", extra=extra)
+            return False
+        return True
+
+    def _write(self) -> None:
+        try:
+            replace_durably(self._file, msgspec.json.encode(self._stored).decode())
+        except OSError as exc:
+            log.error("cannot keep configurations", extra={"path": str(self._file), "error": str(exc)})
+
+
+class _NodeHandler:
+    known_version = 0
+
+    def __init__(self, labels_are: Callable[[Mapping[str, str]], None]) -> None:
+        self._labels_are = labels_are
+
+    def synced(self, objects: list[NodeMetadataObject], version: int) -> None:
+        for found in objects:
+            self.updated(found)
+
+    def updated(self, found: NodeMetadataObject) -> None:
+        self._labels_are(found.metadata.labels or {})
+
+    def deleted(self, found: NodeMetadataObject) -> None:
+        """Its labels stay those that it had: it may be made again at once."""
+
+
+class _ConfigHandler:
+    known_version = 0
+
+    def __init__(self, configs_are: Callable[[dict[str, Config]], None]) -> None:
+        self._configs_are = configs_are
+        self._found: dict[str, Config] = {}
+
+    def synced(self, objects: list[NodeDeviceConfigObject], version: int) -> None:
+        self._found = {one.metadata.name: _config(one) for one in objects}
+        self._configs_are(self._found)
+
+    def updated(self, found: NodeDeviceConfigObject) -> None:
+        self._found = {**self._found, found.metadata.name: _config(found)}
+        self._configs_are(self._found)
+
+    def deleted(self, found: NodeDeviceConfigObject) -> None:
+        self._found = {name: config for name, config in self._found.items() if name != found.metadata.name}
+        self._configs_are(self._found)
+
+
+def _config(found: NodeDeviceConfigObject) -> Config:
+    """Of an object of any shape: where the schema was another, the plugins are refused, and everything else counts as absent."""
+    spec: Mapping[str, Any] = found.spec if isinstance(found.spec, dict) else {}
+    selector, priority = spec.get("nodeSelector", {}), spec.get("priority")
+    is_plain = isinstance(selector, dict) and all(isinstance(value, str) for value in selector.values())
+    return Config(
+        found.metadata.name,
+        found.metadata.generation,
+        priority if isinstance(priority, int) and priority in _PRIORITIES else 0,
+        selector if is_plain else _NO_NODE,
+        spec.get("plugins"),
+    )

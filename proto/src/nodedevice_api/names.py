@@ -230,6 +230,25 @@ class Reason:
     """The device plugin could not prepare the devices before the container's start."""
 
 
+class ConfigCondition:
+    """Types of conditions of a NodeDeviceConfig."""
+
+    ACCEPTED: Final = "Accepted"
+    CONFLICT: Final = "Conflict"
+
+
+class ConfigReason:
+    """Reasons of these, and of Events about them."""
+
+    TAKEN: Final = "Taken"
+    REFUSED: Final = "Refused"
+    PENDING: Final = "Pending"
+    NO_NODES: Final = "NoNodes"
+    RESOURCE_TAKEN: Final = "ResourceTaken"
+    RESOURCE_WON: Final = "ResourceWon"
+    NO_OTHER: Final = "NoOther"
+
+
 # Reasons of Advertised with which a Node's kubelet counts the resource, and nobody else may.
 COUNTED_BY_KUBELET: Final = frozenset({Reason.BY_KUBELET, Reason.SERVED_BY_KUBELET})
 

@@ -76,7 +76,7 @@ async def agent_here(node: AgentNode, kubeconfig: str, health: AgentHealth) -> A
     cluster = KubeClient.connect(Path(kubeconfig))
     plugin = FakePlugin(GPU, {"d0": FakeDevice(), "d1": FakeDevice()})
     with closing(PluginDirectory.take(node.plugin_dir)) as directory:
-        agent = Agent(settings, directory, cluster, health)
+        agent = Agent(settings, directory, cluster, health, lambda _: None)
         async with background(agent.run()):
             await agent.is_serving.wait()
             await plugin.join(node.plugin_dir)

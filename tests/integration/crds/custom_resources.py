@@ -12,6 +12,9 @@ from lightkube.generic_resource import create_global_resource, create_namespaced
 from nodedevice_api import names
 
 NodeDevice = create_global_resource(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES)
+NodeDeviceConfig = create_global_resource(
+    names.GROUP, names.VERSION, names.NODE_DEVICE_CONFIG, names.NODE_DEVICE_CONFIGS
+)
 PodDevice = create_namespaced_resource(names.GROUP, names.VERSION, names.POD_DEVICE, names.POD_DEVICES)
 
 Body = dict[str, Any]

@@ -11,6 +11,7 @@ import kopf
 import pytest
 from nodedevice_operator import settings
 from nodedevice_operator.errors import StaleWatch, TaskEnded
+from nodedevice_operator.kopf_storage import InMemoryDiffs
 from nodedevice_operator.operator import Operator, _raise_failure, kopf_settings
 
 from tests.unit.operator.kube.api_server import kubeconfig
@@ -47,7 +48,7 @@ async def test_what_was_raised_on_purpose_is_passed_on() -> None:
 
 
 def test_kopf_is_set_to_write_nothing_and_to_retry_without_end() -> None:
-    of_kopf = kopf_settings()
+    of_kopf = kopf_settings(InMemoryDiffs())
     assert not of_kopf.posting.enabled
     assert of_kopf.scanning.disabled
     backoffs: Any = of_kopf.networking.error_backoffs

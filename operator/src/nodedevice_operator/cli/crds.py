@@ -28,7 +28,9 @@ from nodedevice_operator.objects.nodedevice_schema import ConditionStatus
 
 FIELD_MANAGER: Final = "helm"
 KIND: Final = "customresourcedefinitions"
-NAMES: Final = tuple(f"{plural}.{names.GROUP}" for plural in (names.NODE_DEVICES, names.POD_DEVICES, names.NODE_DEVICE_CONFIGS))
+NAMES: Final = tuple(
+    f"{plural}.{names.GROUP}" for plural in (names.NODE_DEVICES, names.POD_DEVICES, names.NODE_DEVICE_CONFIGS)
+)
 
 _PATH: Final = f"/apis/apiextensions.k8s.io/v1/{KIND}"
 _SECONDS: Final = 60.0

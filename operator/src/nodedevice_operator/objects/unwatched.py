@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,8 @@ _OVER: Final = frozenset({"Succeeded", "Failed"})
 # An agent writes fewer refusals, and shorter ones.
 _MOST_REFUSALS: Final = 16
 _LONGEST_REFUSAL: Final = 900
+# of what an agent reports of configurations; a policy holds it to 2048
+_LONGEST_CONFIGS: Final = 4096
 
 
 class _Resources(Schema):
@@ -102,13 +105,15 @@ class LeaseSchema(Schema):
 class LeaseRecord:
     """An agent's Lease. `renewed` is the API's own text; it only matters whether it changes. version: its resource version.
 
-    refusals: registrations of device plugins that the agent refused lately, one sentence each.
+    refusals: registrations of device plugins that the agent refused lately, one sentence each. configs: what it reports of the
+    NodeDeviceConfigs that select its node, as it wrote it.
     """
 
     renewed: str
     duration_seconds: int
     refusals: tuple[str, ...] = ()
     version: int = 0
+    configs: str = ""
 
 
 def lease_record(obj: LeaseSchema) -> LeaseRecord:
@@ -118,4 +123,6 @@ def lease_record(obj: LeaseSchema) -> LeaseRecord:
         obj.spec.lease_duration_seconds or names.AGENT_LEASE_SECONDS,
         tuple(refusal[:_LONGEST_REFUSAL] for refusal in refusals if refusal),
         int(version) if (version := obj.metadata.resource_version).isdecimal() else 0,
+        # of many nodes it is the same
+        intern(obj.metadata.annotations.get(names.CONFIGS_ANNOTATION, "")[:_LONGEST_CONFIGS]),
     )

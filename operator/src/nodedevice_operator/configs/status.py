@@ -1,0 +1,147 @@
+"""The status of a NodeDeviceConfig, from what the agents report of it on their Leases.
+
+An agent names every configuration that selects its node, with the generation that it knows. What agents write is not trusted: it is
+counted, and its words are shown, cut to a bounded length.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from nodedevice_api.names import ConfigCondition, ConfigReason
+
+_MOST_REFUSALS: Final = 8
+_LONGEST_REFUSAL: Final = 512
+_MOST_TAKEN: Final = 3
+
+
+class _Report(msgspec.Struct):
+    generation: int = 0
+    refusal: str = ""
+    lost: dict[str, str] = {}
+
+
+# by the configuration's name, what an agent reports of it
+Reports = Mapping[str, _Report]
+
+
+def read_reports(text: str) -> Reports:
+    """Of a Lease's annotation; empty where it is no such report."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, _Report]) if text else {}
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigStatus:
+    """Numbers of nodes. refusals: sentence, nodes and one of them. conditions: status, reason and message by type."""
+
+    generation: int
+    selected: int = 0
+    accepted: int = 0
+    refused: int = 0
+    refusals: tuple[tuple[str, int, str], ...] = ()
+    conditions: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+
+
+def config_status(name: str, generation: int, by_node: Mapping[str, Reports]) -> ConfigStatus:
+    """by_node: the reports of every agent."""
+    own = {node: reports[name] for node, reports in sorted(by_node.items()) if name in reports}
+    current = {node: report for node, report in own.items() if report.generation == generation}
+    refusing = {node: report.refusal[:_LONGEST_REFUSAL] for node, report in current.items() if report.refusal}
+    examples = {sentence: node for node, sentence in reversed(refusing.items())}
+    counts = Counter(refusing.values())
+    frequent = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_REFUSALS]
+    found = ConfigStatus(
+        generation,
+        len(own),
+        len(current) - len(refusing),
+        len(refusing),
+        tuple((sentence, number, examples[sentence]) for sentence, number in frequent),
+    )
+    conditions = {ConfigCondition.ACCEPTED: _accepted(found), ConfigCondition.CONFLICT: _conflict(name, own, by_node)}
+    return ConfigStatus(found.generation, found.selected, found.accepted, found.refused, found.refusals, conditions)
+
+
+def _accepted(found: ConfigStatus) -> tuple[str, str, str]:
+    if found.refused:
+        message, _, node = found.refusals[0]
+        more = "" if found.refused == 1 else f" and {found.refused - 1} more"
+        return "False", ConfigReason.REFUSED, f"{node}{more}: {message}"
+    if not found.selected:
+        message = "no agent reports that it selects its node: compare spec.nodeSelector with the labels of the Nodes"
+        return "Unknown", ConfigReason.NO_NODES, message
+    if found.accepted < found.selected:
+        waiting = found.selected - found.accepted
+        return (
+            "Unknown",
+            ConfigReason.PENDING,
+            f"{_nodes(waiting)} of {found.selected} has not taken this generation yet",
+        )
+    return "True", ConfigReason.TAKEN, f"taken by {_nodes(found.selected)}"
+
+
+def _conflict(name: str, own: Mapping[str, _Report], by_node: Mapping[str, Reports]) -> tuple[str, str, str]:
+    """Another one has what it names, or it has what another one names: shown on both."""
+    lost = Counter((resource, other) for report in own.values() for resource, other in report.lost.items())
+    won = Counter(
+        (resource, other)
+        for reports in by_node.values()
+        for other, report in reports.items()
+        for resource, winner in report.lost.items()
+        if winner == name
+    )
+    if lost:
+        named = "; ".join(f"{other} has {resource} on {_nodes(n)}" for (resource, other), n in _first(lost))
+        return (
+            "True",
+            ConfigReason.RESOURCE_TAKEN,
+            f"{named}: the higher priority has it, then the name that comes first",
+        )
+    if won:
+        named = "; ".join(f"{other} names {resource} on {_nodes(n)}" for (resource, other), n in _first(won))
+        return "True", ConfigReason.RESOURCE_WON, f"{named}, and this one has it by its priority or its name"
+    return "False", ConfigReason.NO_OTHER, "no other configuration names one of its resources on a node"
+
+
+def _first(counts: Counter[tuple[str, str]]) -> list[tuple[tuple[str, str], int]]:
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_TAKEN]
+
+
+def _nodes(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"
+
+
+# -- as it is stored ------------------------------------------------------------------------------------------------------
+
+
+def to_json(wanted: ConfigStatus, stored: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """For the API; equal to what is stored where nothing has changed. now: for conditions whose status changes."""
+    return {
+        "observedGeneration": wanted.generation,
+        "nodes": {"selected": wanted.selected, "accepted": wanted.accepted, "refused": wanted.refused},
+        "refusals": [{"message": m or "refused", "nodes": n, "example": node} for m, n, node in wanted.refusals],
+        "conditions": [
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": _since(stored, kind, status) or now,
+                "observedGeneration": wanted.generation,
+            }
+            for kind, (status, reason, message) in sorted(wanted.conditions.items())
+        ],
+    }
+
+
+def _since(stored: Mapping[str, Any], kind: str, status: str) -> str:
+    """When the stored condition got that status; empty where it has another one."""
+    conditions = stored.get("conditions")
+    for each in conditions if isinstance(conditions, list) else ():
+        if isinstance(each, dict) and (each.get("type"), each.get("status")) == (kind, status):
+            return str(each.get("lastTransitionTime", ""))
+    return ""

@@ -1,0 +1,197 @@
+"""NodeDeviceConfigs on a real API server, and an agent that applies them while it runs."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightkube import ApiError
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import Node
+from nodedevice_api import names
+
+from tests.integration.agent_process import AgentNode, condition, until
+from tests.integration.crds.custom_resources import NodeDeviceConfig
+
+SIMULATED, SERIAL = "example.com/simulated", "example.com/serial"
+
+
+class ConfiguredNode:
+    """A node with a label of its own, and configurations that select it alone."""
+
+    def __init__(self, node: AgentNode) -> None:
+        self.node = node
+        self.files = node.folder / "files"
+        self.files.mkdir()
+        self._made: set[str] = set()
+
+    def start_agent(self, **flags: str) -> None:
+        self.node.start_agent({"--allowed-host-paths": str(self.node.folder), **flags})
+
+    async def label(self, pool: str | None) -> None:
+        patch = {"metadata": {"labels": {"pool": pool}}}
+        await asyncio.to_thread(self.node.client.patch, Node, self.node.name, patch)
+
+    async def configure(self, name: str, plugins: dict[str, Any], priority: int = 0, pool: str = "") -> None:
+        """Make it, or change it."""
+        name = f"{self.node.name}-{name}"
+        spec = {"nodeSelector": {"pool": pool or self.node.name}, "priority": priority, "plugins": plugins}
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.NODE_DEVICE_CONFIG,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        self._made.add(name)
+        await asyncio.to_thread(
+            self.node.client.apply, NodeDeviceConfig.from_dict(body), field_manager="admin", force=True
+        )
+
+    async def remove(self, name: str) -> None:
+        name = f"{self.node.name}-{name}"
+        self._made.discard(name)
+        await asyncio.to_thread(self.node.client.delete, NodeDeviceConfig, name)
+
+    async def close(self) -> None:
+        for name in list(self._made):
+            await asyncio.to_thread(self.node.client.delete, NodeDeviceConfig, name)
+
+    def serial(self, pattern: str = "tty*", **group: Any) -> dict[str, Any]:
+        groups = [{"paths": [{"path": f"{self.files}/{pattern}"}], "allowFiles": True, **group}]
+        return {"generic": [{"resourceName": SERIAL, "groups": groups}]}
+
+    def reported(self) -> dict[str, Any]:
+        """By the configuration's name without the node's: what the agent says of it on its Lease."""
+        try:
+            found = self.node.client.get(Lease, self.node.name, namespace=names.AGENTS_NAMESPACE)
+        except ApiError:
+            return {}
+        annotations = (found.metadata.annotations if found.metadata else None) or {}
+        text = annotations.get(names.CONFIGS_ANNOTATION, "{}")
+        return {name.removeprefix(f"{self.node.name}-"): outcome for name, outcome in json.loads(text).items()}
+
+    async def until_reported(self, expected: dict[str, Any]) -> None:
+        await until(lambda: self.reported() == expected, lambda: f"{self.reported()} becomes {expected}")
+
+    async def until_total(self, resource: str, total: int) -> None:
+        await self.node.until(lambda seen: seen["total"] == total, resource)
+
+
+@pytest.fixture
+async def configured(agent_node: AgentNode) -> AsyncIterator[ConfiguredNode]:
+    found = ConfiguredNode(agent_node)
+    await found.label(agent_node.name)
+    yield found
+    await found.close()
+
+
+def simulated(count: int) -> dict[str, Any]:
+    return {"simulated": [{"resourceName": SIMULATED, "count": count}]}
+
+
+async def test_plugins_come_change_and_go_with_their_configuration(configured: ConfiguredNode) -> None:
+    node = configured.node
+    configured.start_agent()
+    await configured.configure("a", simulated(2))
+    await node.until_numbers(total=2, allocated=0, available=2, resource_name=SIMULATED)
+    await configured.until_reported({"a": {"generation": 1}})
+    await configured.configure("a", simulated(3))
+    await node.until_numbers(total=3, allocated=0, available=3, resource_name=SIMULATED)
+    await configured.until_reported({"a": {"generation": 2}})
+    await configured.remove("a")
+    await node.until(lambda seen: seen["available"] == 0, SIMULATED)
+    await configured.until_reported({})
+    assert node.agent.is_running
+
+
+async def test_a_list_changes_without_a_moment_in_which_it_is_empty(configured: ConfiguredNode) -> None:
+    node = configured.node
+    for number in range(4):
+        (configured.files / f"tty{number}").touch()
+    configured.start_agent()
+    await configured.configure("a", configured.serial("tty[01]"))
+    await node.until_numbers(total=2, allocated=0, available=2, resource_name=SERIAL)
+    await node.pod("holder", resource=SERIAL)
+    await node.until_numbers(total=2, allocated=1, available=1, resource_name=SERIAL)
+    await configured.configure("a", configured.serial("tty*"))
+    await node.until_numbers(total=4, allocated=1, available=3, resource_name=SERIAL)
+    assert not node.agent.lines("device plugin disconnected")
+    await configured.configure("a", configured.serial("tty3"))
+    seen = await node.until(lambda seen: seen["available"] == 1, SERIAL)
+    # what the pod holds stays its own
+    assert (seen["allocated"], seen["total"]) == (1, 2)
+
+
+async def test_labels_of_the_node_decide(configured: ConfiguredNode) -> None:
+    configured.start_agent()
+    await configured.configure("a", simulated(2), pool=f"{configured.node.name}-b")
+    await configured.configure("b", configured.serial())
+    (configured.files / "tty0").touch()
+    await configured.until_total(SERIAL, 1)
+    assert not configured.node.object(SIMULATED)
+    await configured.label(f"{configured.node.name}-b")
+    await configured.until_total(SIMULATED, 2)
+    await configured.until_reported({"a": {"generation": 1}})
+
+
+async def test_of_two_that_name_one_resource_the_higher_priority_has_it(configured: ConfiguredNode) -> None:
+    configured.start_agent()
+    await configured.configure("a", simulated(2), 1)
+    await configured.configure("b", simulated(5), 2)
+    await configured.until_total(SIMULATED, 5)
+    lost = {SIMULATED: f"{configured.node.name}-b"}
+    await configured.until_reported({"a": {"generation": 1, "lost": lost}, "b": {"generation": 1}})
+    await configured.remove("b")
+    await configured.until_total(SIMULATED, 2)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "words"),
+    [
+        ({"generic": [{"resourceName": SERIAL, "groups": [{"paths": [{"path": "/etc/shadow"}]}]}]}, "allowedHostPaths"),
+        ({"generic": [{"resourceName": SERIAL, "groups": [{"pathz": []}]}]}, "did you mean paths?"),
+        ({"nvml": {"libraryDir": "/tmp"}}, "agents.config"),
+    ],
+)
+async def test_what_is_not_valid_is_refused_and_the_rest_runs_on(
+    configured: ConfiguredNode, plugins: dict[str, Any], words: str
+) -> None:
+    configured.start_agent()
+    await configured.configure("good", simulated(2))
+    await configured.configure("bad", plugins, 9)
+    await until(
+        lambda: words in configured.reported().get("bad", {}).get("refusal", ""), lambda: str(configured.reported())
+    )
+    await configured.until_total(SIMULATED, 2)
+    assert (await configured.node.agent.until_logged("configuration refused"))["generation"] == 1
+
+
+async def test_a_node_that_starts_without_an_api_server_has_its_plugins(
+    configured: ConfiguredNode, tmp_path: Path
+) -> None:
+    node = configured.node
+    configured.start_agent()
+    await configured.configure("a", simulated(2))
+    await configured.until_total(SIMULATED, 2)
+    node.agent.kill()
+    nowhere = node.kubeconfig_by("https://127.0.0.1:9")
+    configured.start_agent(**{"--kubeconfig": nowhere})
+    assert (await node.agent.until_logged("plugin registered"))["resource_name"] == SIMULATED
+    # and what changed meanwhile is applied by the next one
+    node.agent.kill()
+    await configured.configure("a", simulated(4))
+    configured.start_agent()
+    await configured.until_total(SIMULATED, 4)
+
+
+async def test_a_damaged_file_is_as_good_as_none(configured: ConfiguredNode) -> None:
+    node = configured.node
+    node.state_dir.mkdir()
+    (node.state_dir / "configs.json").write_text('{"labels": 3')
+    await configured.configure("a", simulated(2))
+    configured.start_agent()
+    await node.agent.until_logged("cannot read the configurations that were known last; waiting for the API server")
+    seen = await node.until_numbers(total=2, allocated=0, available=2, resource_name=SIMULATED)
+    assert condition(seen, "Registered")["status"] == "True"

@@ -1,0 +1,167 @@
+"""The status of NodeDeviceConfigs on a real API server: what agents report on their Leases, and nothing else is written."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from lightkube.models.coordination_v1 import LeaseSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.coordination_v1 import Lease
+from nodedevice_api import names
+from nodedevice_api.names import ConfigCondition, ConfigReason
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import NodeDeviceConfig
+from tests.integration.operator_process import OperatorProcess
+
+_PATIENCE_SECONDS = 60.0
+GPU = "example.com/gpu"
+
+
+class Fleet:
+    """Agents that report, each by a Lease, and configurations."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self.control_plane, self.client = control_plane, control_plane.client
+        self.prefix = f"c{uuid.uuid4().hex[:6]}"
+        self._leases: set[str] = set()
+        self._configs: set[str] = set()
+
+    def configure(self, name: str, count: int = 1) -> None:
+        plugins = {"simulated": [{"resourceName": GPU, "count": count}]}
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.NODE_DEVICE_CONFIG,
+            "metadata": {"name": self.name(name)},
+        }
+        self._configs.add(self.name(name))
+        found = NodeDeviceConfig.from_dict({**body, "spec": {"plugins": plugins}})
+        self.client.apply(found, field_manager="admin", force=True)
+
+    def name(self, name: str) -> str:
+        return f"{self.prefix}-{name}"
+
+    def remove(self, name: str) -> None:
+        self._configs.discard(self.name(name))
+        self.client.delete(NodeDeviceConfig, self.name(name))
+
+    def report(self, node: str, text: str | None = None, **outcomes: Any) -> None:
+        """By the configuration's name."""
+        text = json.dumps({self.name(name): outcome for name, outcome in outcomes.items()}) if text is None else text
+        metadata = ObjectMeta(
+            name=self.name(node), namespace=names.AGENTS_NAMESPACE, annotations={names.CONFIGS_ANNOTATION: text}
+        )
+        now = datetime.now(UTC)
+        spec = LeaseSpec(holderIdentity="agent", leaseDurationSeconds=60, acquireTime=now, renewTime=now)
+        self._leases.add(self.name(node))
+        self.client.apply(Lease(metadata=metadata, spec=spec), field_manager="agent", force=True)
+
+    def status(self, name: str) -> dict[str, Any]:
+        found: Any = self.client.get(NodeDeviceConfig, self.name(name))
+        return dict(found.to_dict().get("status") or {})
+
+    def condition(self, name: str, kind: str) -> tuple[str, str, str]:
+        found = {each["type"]: each for each in self.status(name).get("conditions", ())}.get(kind, {})
+        return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+
+    def until(self, name: str, kind: str, status: str, reason: str) -> str:
+        """Until the condition is so; its message."""
+        wait_until(lambda: self.condition(name, kind)[:2] == (status, reason), f"{kind} is {reason}", _PATIENCE_SECONDS)
+        return self.condition(name, kind)[2]
+
+    def events(self, name: str) -> list[str]:
+        text = self.control_plane.kubectl(
+            "get", "events", "-n", "default", f"--field-selector=involvedObject.name={self.name(name)}", "-o", "json"
+        )
+        return [event["reason"] for event in json.loads(text)["items"]]
+
+    def close(self) -> None:
+        for name in self._configs:
+            self.client.delete(NodeDeviceConfig, name)
+        for name in self._leases:
+            self.client.delete(Lease, name, namespace=names.AGENTS_NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    running = OperatorProcess(installed, tmp_path_factory.mktemp("operator"), "--agent-poll-seconds", "1")
+    running.start()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def fleet(installed: ControlPlane, operator: OperatorProcess) -> Iterator[Fleet]:
+    found = Fleet(installed)
+    yield found
+    found.close()
+
+
+ACCEPTED, CONFLICT = ConfigCondition.ACCEPTED, ConfigCondition.CONFLICT
+
+
+def test_the_status_counts_what_agents_report(fleet: Fleet) -> None:
+    fleet.configure("a")
+    fleet.until("a", ACCEPTED, "Unknown", ConfigReason.NO_NODES)
+    fleet.report("n1", a={"generation": 1})
+    fleet.report("n2", a={"generation": 0})
+    fleet.until("a", ACCEPTED, "Unknown", ConfigReason.PENDING)
+    fleet.report("n2", a={"generation": 1})
+    assert fleet.until("a", ACCEPTED, "True", ConfigReason.TAKEN) == "taken by 2 nodes"
+    status = fleet.status("a")
+    assert (status["nodes"], status["observedGeneration"]) == ({"selected": 2, "accepted": 2, "refused": 0}, 1)
+    fleet.configure("a", 2)
+    fleet.until("a", ACCEPTED, "Unknown", ConfigReason.PENDING)
+    wait_until(lambda: ConfigReason.TAKEN in fleet.events("a"), "there is an Event")
+
+
+def test_refusals_are_shown_with_one_node_that_says_so(fleet: Fleet) -> None:
+    fleet.configure("a")
+    for node in ("n1", "n2"):
+        fleet.report(node, a={"generation": 1, "refusal": "path: /x is not below /dev"})
+    fleet.report("n3", a={"generation": 1})
+    message = fleet.until("a", ACCEPTED, "False", ConfigReason.REFUSED)
+    assert message == f"{fleet.name('n1')} and 1 more: path: /x is not below /dev"
+    [refusal] = fleet.status("a")["refusals"]
+    assert (refusal["nodes"], refusal["example"]) == (2, fleet.name("n1"))
+    wait_until(lambda: ConfigReason.REFUSED in fleet.events("a"), "there is an Event")
+
+
+def test_a_conflict_is_shown_on_both(fleet: Fleet) -> None:
+    fleet.configure("a")
+    fleet.configure("b")
+    fleet.report("n1", a={"generation": 1}, b={"generation": 1, "lost": {GPU: fleet.name("a")}})
+    assert f"{fleet.name('a')} has {GPU} on 1 node" in fleet.until("b", CONFLICT, "True", ConfigReason.RESOURCE_TAKEN)
+    assert f"{fleet.name('b')} names {GPU} on 1 node" in fleet.until("a", CONFLICT, "True", ConfigReason.RESOURCE_WON)
+    fleet.remove("a")
+    fleet.report("n1", b={"generation": 1})
+    fleet.until("b", CONFLICT, "False", ConfigReason.NO_OTHER)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"x": 3}', "[" * 1000])
+def test_an_agent_that_reports_nonsense_counts_for_nothing(fleet: Fleet, text: str) -> None:
+    fleet.configure("a")
+    fleet.report("n1", text)
+    fleet.report("n2", a={"generation": 1})
+    assert fleet.until("a", ACCEPTED, "True", ConfigReason.TAKEN) == "taken by 1 node"
+
+
+def test_nothing_but_the_status_is_written_and_only_when_it_changes(fleet: Fleet, operator: OperatorProcess) -> None:
+    fleet.configure("a")
+    fleet.report("n1", a={"generation": 1})
+    fleet.until("a", ACCEPTED, "True", ConfigReason.TAKEN)
+    before: Any = fleet.client.get(NodeDeviceConfig, fleet.name("a"))
+    assert not before.metadata.finalizers
+    assert not before.metadata.annotations
+    operator.stop()
+    operator.start()
+    fleet.report("n2", a={"generation": 1})
+    wait_until(lambda: fleet.status("a")["nodes"]["accepted"] == 2, "the next operator writes", _PATIENCE_SECONDS)
+    after: Any = fleet.client.get(NodeDeviceConfig, fleet.name("a"))
+    writers = {(entry.manager, entry.subresource) for entry in after.metadata.managedFields}
+    assert writers == {("admin", None), (names.OPERATOR_FIELD_MANAGER, "status")}
+    assert fleet.events("a").count(ConfigReason.TAKEN) == 1

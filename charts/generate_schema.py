@@ -37,7 +37,9 @@ PROGRAMS: dict[str, type[msgspec.Struct]] = {
 _HTTP = ("metricsAuthentication", "tlsCertificate", "tlsKey")
 # The chart sets these itself: where the pod runs, where its ports are, and what must agree with the rights it hands out.
 DECIDED = {
-    "agent": frozenset({"nodeName", "kubeconfig", "httpAddress", "leasesNamespace", "observe", "allowedHostPaths", *_HTTP}),
+    "agent": frozenset(
+        {"nodeName", "kubeconfig", "httpAddress", "leasesNamespace", "observe", "allowedHostPaths", *_HTTP}
+    ),
     "operator": frozenset(
         {
             "kubeconfig",

@@ -139,7 +139,7 @@ def _plugins(config: Config, allowed_host_paths: Collection[str]) -> ConfiguredP
     PluginSettings(found.generic, found.simulated, found.nvml)
     if found.nvml is not None and found.nvml.library_dir:
         raise ValueError(
-            "nvml.libraryDir: the agent would run what is there; set it in the agents' own settings (agents.config)"
+            "nvml.libraryDir: not allowed here, because the agent loads that library; set it in agents.config of the chart"
         )
     for key, path in _host_paths(found):
         if not any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in allowed_host_paths):

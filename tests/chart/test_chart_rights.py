@@ -33,6 +33,7 @@ from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.crds.custom_resources import (
     NodeDevice,
+    NodeDeviceConfig,
     PodDevice,
     apply_status,
     condition,
@@ -46,6 +47,8 @@ pytestmark = pytest.mark.cluster
 NODE = "rights-node"
 NAME = node_device_name(NODE, "example.com/gpu")
 
+CONFIG = NodeDeviceConfig.from_dict({"metadata": {"name": "a"}, "spec": {"plugins": {}}})
+
 Right = tuple[str, str, str]  # group, resource, verb
 
 
@@ -54,8 +57,9 @@ def each_verb(group: str, resource: str, *verbs: str) -> set[Right]:
 
 
 AGENT = {
-    *each_verb("", "nodes", "get"),
+    *each_verb("", "nodes", "get", "list", "watch"),
     *each_verb("", "pods", "list", "watch"),
+    *each_verb(GROUP, "nodedeviceconfigs", "list", "watch"),
     *each_verb(GROUP, "nodedevices", "list", "watch", "create", "patch"),
     *each_verb(GROUP, "nodedevices/status", "patch"),
 }
@@ -68,6 +72,8 @@ OPERATOR = {
     *each_verb("", "events", "create", "patch"),
     *each_verb(GROUP, "nodedevices", "get", "list", "watch", "delete", "patch"),
     *each_verb(GROUP, "nodedevices/status", "patch"),
+    *each_verb(GROUP, "nodedeviceconfigs", "list", "watch"),
+    *each_verb(GROUP, "nodedeviceconfigs/status", "patch"),
     *each_verb(GROUP, "poddevices", "list", "watch", "create", "patch", "delete"),
     *(
         (ADMISSION, f"mutatingadmission{kind}{name}", verb)
@@ -228,7 +234,8 @@ EMPTY = {"status": {"capacity": {"example.com/gpu": "9"}}}
     [
         pytest.param(lambda c, ns: c.patch(Node, NODE, TAKEN_OUT, patch_type=PatchType.MERGE), id="changes its Node"),
         pytest.param(lambda c, ns: c.patch(Node.Status, NODE, EMPTY, patch_type=PatchType.MERGE), id="its capacity"),
-        pytest.param(lambda c, ns: list(c.list(Node)), id="reads all Nodes"),
+        pytest.param(lambda c, ns: c.create(CONFIG), id="configures plugins"),
+        pytest.param(lambda c, ns: c.delete(NodeDeviceConfig, "a"), id="deletes a configuration"),
         pytest.param(lambda c, ns: c.delete(NodeDevice, NAME), id="deletes its NodeDevice"),
         pytest.param(lambda c, ns: c.apply(pod_device(ns), field_manager="x"), id="writes a PodDevice"),
         pytest.param(lambda c, ns: c.get(PodDevice, "pod-a", namespace=ns), id="reads a PodDevice"),

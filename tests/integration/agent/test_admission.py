@@ -305,7 +305,7 @@ def makes_lease(name: str = A, namespace: str = AGENTS_NAMESPACE, **metadata: An
 NOBODY = "11111111-1111-1111-1111-111111111111"
 NEW, OPERATOR = "example.com/new", "nodedevice-operator"
 OF_OTHERS, OF_OPERATOR = f"NodeDevice of node {B}", "are the operator's"
-NO_MARKS, ONE_EXCEPTION = "no labels, annotations", "on its Lease is the one exception"
+NO_MARKS, ONE_EXCEPTION = "no labels, annotations", "on its Lease are the exceptions"
 
 FORBIDDEN: list[tuple[str, Call, str]] = [
     # another node's

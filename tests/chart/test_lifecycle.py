@@ -95,7 +95,7 @@ def test_from_nothing_to_nothing(cluster: ControlPlane, run: Helm) -> None:
     assert jobs_seen(cluster) == ["nodedevice-crds", "nodedevice-cleanup"]
     assert listed(cluster, RIGHTS) == set()
     assert listed(cluster, REST) == set()
-    kinds = {"nodedevices.nodedevice.io", "poddevices.nodedevice.io"}
+    kinds = {"nodedevices.nodedevice.io", "poddevices.nodedevice.io", "nodedeviceconfigs.nodedevice.io"}
     assert {each.removeprefix("CustomResourceDefinition/") for each in listed(cluster, "crds")} == kinds
     assert names.AGENTS_NAMESPACE not in cluster.kubectl("get", "namespaces", "-o", "name")
 

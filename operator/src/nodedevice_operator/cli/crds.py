@@ -29,7 +29,7 @@ from nodedevice_operator.objects.nodedevice_schema import ConditionStatus
 FIELD_MANAGER: Final = "helm"
 KIND: Final = "customresourcedefinitions"
 NAMES: Final = tuple(
-    f"{plural}.{names.GROUP}" for plural in (names.NODE_DEVICES, names.POD_DEVICES, names.NODE_DEVICE_CONFIGS)
+    f"{plural}.{names.GROUP}" for plural in (names.NODE_DEVICE_CONFIGS, names.NODE_DEVICES, names.POD_DEVICES)
 )
 
 _PATH: Final = f"/apis/apiextensions.k8s.io/v1/{KIND}"

@@ -75,7 +75,7 @@ class AgentMonitor:
     interval_seconds: float = INTERVAL_SECONDS
     clock: Callable[[], float] = time.monotonic
     # called after each poll with what agents report of their configurations, by node
-    on_configs: Callable[[Mapping[str, str]], None] = field(default=lambda _: None, init=False)
+    on_configs: Callable[[Mapping[str, str]], object] = field(default_factory=lambda: dict, init=False)
     # whether a list was tried: capacity need not wait until one succeeds
     has_listed: bool = field(default=False, init=False)
     # by node without a Lease: after how many polls

@@ -19,7 +19,7 @@ from tests.integration.crds.custom_resources import NodeDevice
 
 pytestmark = pytest.mark.cluster
 
-ND, PD, _ = NAMES
+_, ND, PD = NAMES
 
 
 def of_chart(name: str) -> dict[str, Any]:

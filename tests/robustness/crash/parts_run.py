@@ -121,8 +121,9 @@ class PartsRun:
         self._at = "at the end"
         await self._node.until_ready(_TIMEOUT_SECONDS)
         await self._pods.keep(1)
-        alive = await self._alive()
-        needs = [(holder, count) for holder, count in self._requested.items() if holder.pod_uid in alive]
+        # one that is being deleted and has nothing yet is given nothing
+        kept = {uid for uid, pod in (await self._alive()).items() if pod.metadata.deletionTimestamp is None}
+        needs = [(holder, count) for holder, count in self._requested.items() if holder.pod_uid in kept]
         await self._until(lambda: list(unmet(needs, saved(self._node.checkpoint()))))
         await self._check()
         await self._pods.keep(0)

@@ -12,7 +12,7 @@ from tests.e2e.chart.workloads import user
 
 GPU = "example.com/gpu"
 BUILT_IN = {"config": {"plugins": {"simulated": [{"resourceName": GPU, "count": 2}]}}}
-KINDS = {"nodedevices.nodedevice.io", "poddevices.nodedevice.io"}
+KINDS = {"nodedevices.nodedevice.io", "poddevices.nodedevice.io", "nodedeviceconfigs.nodedevice.io"}
 _CLUSTER_WIDE = (
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",

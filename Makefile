@@ -173,6 +173,10 @@ scheduling: setup ## 10,000 pods with parts on 20 nodes, with and without the ex
 bench-extender: setup ## The extender at 500 and 5,000 nodes of 20 pods: table, build/bench-extender.json (BENCH_NODES, BENCH_PODS)
 	$(BIN)/python -m hack.bench.extender.bench
 
+.PHONY: bench-configs
+bench-configs: setup ## 5,000 agents that watch NodeDeviceConfigs: the API server's cost, build/bench-configs.json (BENCH_NODES)
+	$(BIN)/python -m hack.bench.configs
+
 .PHONY: bench-plugins
 bench-plugins: setup ## 255 plugins of 1,000 devices end at once: table, build/bench-plugins.json (BENCH_PLUGINS, BENCH_DEVICES)
 	$(BIN)/python -m hack.bench.plugins_gone

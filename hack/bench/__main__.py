@@ -79,6 +79,8 @@ def _with_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
         results |= footprint.many_devices(stack, devices)
         progress("measuring parts of devices")
         results |= footprint.parts(stack, devices, results["agent_rss"].value)
+        progress("measuring configurations")
+        results["config_to_node"] = latency.config_to_node(stack, nodes)
         # last: each of its resources stays known to the agent, with a watch of its own
         progress("measuring registrations")
         results["registration_to_node"] = latency.registration_to_node(stack, nodes)

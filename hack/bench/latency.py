@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 from nodedevice_agent.plugins.simulated import control
+from nodedevice_api import names
 from nodedevice_operator.capacity.reconciler import NODE_WRITES_PER_SECOND
 
 from hack.bench.load import GPUS, MANY_GPUS, available, event_loop
@@ -55,6 +56,24 @@ def registration_to_node(stack: Stack, nodes: Observer) -> Result:
             # it was written, and the end of its plugin is
             time.sleep(2 * _WRITE_SECONDS)
     return result(measured, "s", 0.3)
+
+
+def config_to_node(stack: Stack, nodes: Observer) -> Result:
+    """A NodeDeviceConfig changes -> another number of its devices is in the Node's capacity, a client's own start included."""
+    name = "bench.example.com/configured"
+    measured = []
+    for run in range(RUNS // 2):
+        count = 4 + run % 2
+        plugins = {"simulated": [{"resourceName": name, "count": count}]}
+        body = {"metadata": {"name": "bench"}, "spec": {"plugins": plugins}}
+        nodes.forget()
+        began = time.monotonic()
+        stack.control_plane.apply(
+            yaml.safe_dump({"apiVersion": names.API_VERSION, "kind": names.NODE_DEVICE_CONFIG, **body})
+        )
+        measured.append(nodes.wait(has(NODE_B, name, count), since=began).at - began)
+        time.sleep(2 * _WRITE_SECONDS)
+    return result(measured, "s", 1.0)
 
 
 def pod_end_to_available(stack: Stack, devices: Observer, pods: Observer) -> Result:

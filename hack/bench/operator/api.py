@@ -52,11 +52,12 @@ class Api:
         """Without a grace period."""
         return await self._request("DELETE", path, {"gracePeriodSeconds": 0}, {})
 
-    async def watch(self, path: str, form: type[T], query: Mapping[str, str]) -> AsyncIterator[T]:
-        """Events until the API server ends the watch, each decoded as `form`."""
+    async def watch(self, path: str, form: type[T], query: Mapping[str, str], accept: str = "") -> AsyncIterator[T]:
+        """Events until the API server ends the watch, each decoded as `form`. accept: another content type than JSON."""
         decoder = msgspec.json.Decoder(form)
         parameters = {"watch": "1", "allowWatchBookmarks": "true", **query}
-        async with self._session.get(f"{self._server}{path}", params=parameters) as answer:
+        headers = {"Accept": accept} if accept else {}
+        async with self._session.get(f"{self._server}{path}", params=parameters, headers=headers) as answer:
             if answer.status != 200:
                 raise Refused(f"watch {path}: HTTP {answer.status}")
             rest = b""

@@ -100,6 +100,7 @@ async def test_plugins_come_change_and_go_with_their_configuration(configured: C
     await configured.configure("a", simulated(3))
     await node.until_numbers(total=3, allocated=0, available=3, resource_name=SIMULATED)
     await configured.until_reported({"a": {"generation": 2}})
+    assert not node.agent.lines("device plugin disconnected"), "for a moment there was no device"
     await configured.remove("a")
     await node.until(lambda seen: seen["available"] == 0, SIMULATED)
     await configured.until_reported({})

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from nodedevice_common.pacing import Backoff
 
@@ -114,34 +115,43 @@ class _Running:
     def __init__(self, plugin: _Plugin) -> None:
         self.plugin = plugin
         self.task: asyncio.Task[None]
-        self._source: DeviceSource | None = None
+        # for settings of the same kind
+        self._reconfigure: Callable[[Any], None] | None = None
 
     def make(self, state_dir: Path, watcher: FileWatcher) -> DeviceSource:
         """A source with the current settings; called again after each failure."""
         settings = self.plugin.settings
         if isinstance(settings, GenericSettings):
-            self._source = GenericSource(settings, self.plugin.host_root, watcher)
-        else:
-            assert isinstance(settings, SimulatedSettings)
-            self._source = SimulatedSource(settings, state_dir, watcher)
-        return self._source
+            generic = GenericSource(settings, self.plugin.host_root, watcher)
+            self._reconfigure = generic.reconfigure
+            return generic
+        assert isinstance(settings, SimulatedSettings)
+        simulated = SimulatedSource(settings, state_dir, watcher)
+        self._reconfigure = simulated.reconfigure
+        return simulated
 
     def take(self, plugin: _Plugin) -> bool:
         """Go on with these settings, without a moment in which no device is listed; whether that is possible."""
         new, old = plugin.settings, self.plugin.settings
-        if not (isinstance(new, GenericSettings) and isinstance(old, GenericSettings)):
+        if isinstance(new, NvmlSettings) or isinstance(old, NvmlSettings):
             return False
-        # the device manager learns these when a plugin registers
-        if new.part_rules != old.part_rules or plugin.host_root != self.plugin.host_root:
+        if _registered(new) != _registered(old) or plugin.host_root != self.plugin.host_root:
             return False
         self.plugin = plugin
-        if isinstance(self._source, GenericSource):
-            self._source.reconfigure(new)
+        # None before there is a source, which begins with them
+        if self._reconfigure is not None:
+            self._reconfigure(new)
         return True
 
     async def end(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+
+
+def _registered(settings: GenericSettings | SimulatedSettings) -> tuple[object, ...]:
+    """What the device manager learns when a plugin registers, and not again."""
+    prefers = isinstance(settings, SimulatedSettings) and settings.numa_nodes > 0
+    return type(settings), settings.part_rules, prefers
 
 
 async def run_plugins(settings: PluginSettings, plugin_dir: Path, state_dir: Path) -> None:

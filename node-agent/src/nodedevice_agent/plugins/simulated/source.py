@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, shared_ids
-from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.control import (
     Listing,
@@ -44,8 +44,15 @@ class SimulatedSource:
         self._state_dir = state_dir
         self._path = state_path(state_dir, settings.resource_name)
         self._watcher = watcher
+        self._subscription: Subscription | None = None
         self._listed_ids: tuple[str, ...] | None = None
         self._logged = ""
+
+    def reconfigure(self, settings: SimulatedSettings) -> None:
+        """From now on these devices; of the same resource, with the same rules of parts."""
+        self._settings = settings
+        if self._subscription is not None:
+            self._subscription.wake()
 
     def refresh(self) -> None:
         """Create the state file if there is none, read it, and publish the devices. Raises OSError."""
@@ -55,18 +62,21 @@ class SimulatedSource:
         self._read()
 
     async def run(self) -> None:
-        """Read the state file at once, at each change of it, and every half minute."""
+        """Read the state file at once, at each change of it or of the settings, and every half minute."""
         folder = self._path.parent
-        subscription = self._watcher.subscribe()
+        subscription = self._subscription = self._watcher.subscribe()
         happened: frozenset[Path] = frozenset()
+        settings = self._settings
         try:
             while True:
-                if not happened or self._path in happened or folder in happened:
+                if not happened or self._path in happened or folder in happened or settings is not self._settings:
+                    settings = self._settings
                     # followed before it is read, so that an edit in between is an event
                     subscription.follow([folder], contents=True)
                     self._read()
                 happened = await subscription.wait(_RESCAN_SECONDS)
         finally:
+            self._subscription = None
             subscription.close()
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:

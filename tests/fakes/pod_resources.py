@@ -4,6 +4,7 @@ async with PodResources(socket) as resources:
     resources.assigned = [...]
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ class AssignedDevices:
 
 
 class PodResources(api_pb2_grpc.PodResourcesListerServicer):
-    """Serves while entered. `refusal`: what List is refused with, if anything; `calls`: how often it was called.
+    """Serves while entered. `refusal`: what List is refused with, if anything; `is_stuck`: it does not answer; `calls`.
 
     allocatable: by resource name and device ID the NUMA nodes; None: an old kubelet, which does not say.
     """
@@ -37,6 +38,7 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         self.assigned: list[AssignedDevices] = []
         self.allocatable: dict[str, dict[str, tuple[int, ...]]] | None = None
         self.refusal = ""
+        self.is_stuck = False
         self.calls = 0
 
     async def __aenter__(self) -> Self:
@@ -52,6 +54,8 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
 
     async def List(self, request: Any, context: Any) -> api_pb2.ListPodResourcesResponse:
         self.calls += 1
+        while self.is_stuck:
+            await asyncio.sleep(0.05)
         if self.refusal:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self.refusal)
         pods: dict[tuple[str, str], list[AssignedDevices]] = {}

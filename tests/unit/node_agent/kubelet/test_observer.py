@@ -11,6 +11,7 @@ from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kubelet import observer as module
+from nodedevice_agent.kubelet import pod_resources
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES
 from nodedevice_agent.kubelet.served import ServedByKubelet
@@ -162,6 +163,28 @@ async def test_without_pod_resources_nothing_is_shown_and_it_is_said_once(
         assert not await kubelet.observer._look()
     assert not kubelet.observer.served.resources
     assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+async def test_a_kubelet_that_does_not_answer_in_time_loses_nothing(
+    kubelet: Kubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubelet.allocate("one", "a")
+    assert await kubelet.observer._look()
+    monkeypatch.setattr(pod_resources, "LIST_SECONDS", 0.2)
+    kubelet.resources.is_stuck = True
+    for _ in range(3):
+        assert not await kubelet.observer._look()
+    assert kubelet.holders() == {"one": ("a",)}
+    (record,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert "Deadline Exceeded" in record.__dict__["error"]
+    kubelet.resources.is_stuck = False
+    assert await kubelet.observer._look()
+
+
+async def test_a_hundred_thousand_devices_are_shown(kubelet: Kubelet) -> None:
+    kubelet.resources.allocatable = {GPU: {f"device-{index:06}": (index % 2,) for index in range(100_000)}}
+    await kubelet.observer._look()
+    assert kubelet.observer.served.snapshot(GPU).healthy == 100_000
 
 
 async def test_more_devices_than_a_message_may_have_are_those_of_the_checkpoint(kubelet: Kubelet) -> None:

@@ -1,0 +1,156 @@
+"""The disk that every machine begins with: Debian, a kernel's modules, the node's programs, and images in the runtime's store.
+
+Made once for what it is made of, and kept in the user's cache folder. Images are imported here, by the same containerd, and not in the
+emulated machine, where that takes a minute.
+"""
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hack.cluster.build import images
+from hack.cluster.build.binaries import cache_folder, find
+from hack.cluster.build.builder import lock
+from hack.cluster.node import containerd
+from hack.cluster.node.machine import Machine
+from hack.machine import guest, kernel, packages
+
+_HERE = Path(__file__).parent
+_ON_NODE = ("containerd", "containerd-shim-runc-v2", "ctr", "bridge", "host-local", "loopback", "kubelet")
+_BINARIES = (*_ON_NODE, "busybox", "checker", "runc")
+_DISK_BYTES = 4 * 1024**3
+_READY_SECONDS = 60.0
+_KEPT = 2
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class MachineImage:
+    """disk: qcow2, which nobody writes to: each machine has an overlay over it."""
+
+    kernel: Path
+    initrd: Path
+    disk: Path
+
+
+def machine_image(
+    archives: Sequence[Path], progress: Progress, kernel_name: str = "linux-image-amd64"
+) -> MachineImage:
+    """The image with these archives' container images, made where the cache has none. Raises BinaryError with a remedy."""
+    packages.install(progress)
+    binaries = find(_BINARIES, progress)
+    package = packages.kernel_package(kernel_name)
+    sources = {name: (_HERE / f"{name}.py").read_text() for name in ("guest", "kernel", "image")}
+    base_key = _digest([sources["kernel"], *guest.PACKAGES, package, packages.version_of(package)])
+    # archives of images are named after their sources, folders of programs after their pins
+    parts = (path.name for path in (*(binary.parent for binary in binaries.values()), *archives))
+    key = _digest([base_key, sources["guest"], sources["image"], *sorted(parts)])
+    folder = cache_folder() / "machines"
+    with lock(cache_folder(), progress):
+        base = folder / f"base-{base_key}"
+        if not base.exists():
+            _complete(base, lambda new: _make_base(new, package, binaries["busybox"], progress))
+        made = folder / f"disk-{key}"
+        if not made.exists():
+            _complete(made, lambda new: _make_disk(new, base, binaries, archives, progress))
+        for prefix in ("base-", "disk-"):
+            _forget_old(folder, prefix)
+    return MachineImage(base / "kernel/vmlinux", base / "kernel/initrd.cpio", made / "disk.qcow2")
+
+
+def _make_base(folder: Path, package: str, busybox: Path, progress: Progress) -> None:
+    """kernel/ and root.tar: what no source of ours is in."""
+    progress(f"machine: the kernel {package}")
+    kernel.make(package, busybox, folder / "kernel")
+    progress("machine: Debian, from its packages")
+    include = ",".join(guest.PACKAGES)
+    leave_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "zoneinfo", "info")]
+    packages.run(
+        ["mmdebstrap", "--variant=minbase", "--mode=root", "--quiet", f"--include={include}", *leave_out]
+        + ["bookworm", str(folder / "root.tar"), *_sources()]
+    )
+
+
+def _sources() -> list[str]:
+    """apt's Debian sources of this machine, which reach its mirror: others' packages have no place in a guest."""
+    found = [Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list")]
+    return [str(path) for path in found if path.exists() and path.read_text().strip()][:1]
+
+
+def _make_disk(folder: Path, base: Path, binaries: Mapping[str, Path], archives: Sequence[Path], progress: Progress) -> None:
+    root = folder / "root"
+    root.mkdir()
+    packages.run(["tar", "-xpf", str(base / "root.tar"), "-C", str(root), "--xattrs"])
+    guest.furnish(root)
+    version = (base / "kernel/version").read_text()
+    shutil.copytree(base / "kernel/modules", root / "lib/modules" / version)
+    packages.run(["depmod", "-b", str(root), version])
+    for name in _ON_NODE:
+        shutil.copy2(binaries[name], root / guest.PROGRAMS.lstrip("/") / name)
+    progress("machine: the container images")
+    _import_images(root, binaries, archives)
+    progress("machine: the disk")
+    raw = folder / "disk.img"
+    with raw.open("wb") as file:
+        file.truncate(_DISK_BYTES)
+    packages.run(["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^metadata_csum_seed", "-d", str(root), str(raw)])
+    packages.run(["qemu-img", "convert", "-O", "qcow2", str(raw), str(folder / "disk.qcow2")])
+    raw.unlink()
+    shutil.rmtree(root)
+
+
+def _import_images(root: Path, binaries: Mapping[str, Path], archives: Sequence[Path]) -> None:
+    """Into the tree's /var/lib/containerd, by a containerd here whose /var/lib is another folder."""
+    # short: sockets lie below it
+    with tempfile.TemporaryDirectory(prefix="ndm-") as scratch:
+        machine = Machine(Path(scratch) / "m")
+        machine.boot()
+        try:
+            ours = Path(scratch) / "images.tar"
+            images.write_archive(ours, binaries["busybox"], binaries["checker"])
+            settings = containerd.RuntimeSettings([binaries["bridge"].parent], Path(scratch), binaries["runc"], nri=False)
+            (Path(scratch) / "containerd.toml").write_text(containerd.configuration(settings))
+            command = [str(binaries["containerd"]), "--config", f"{scratch}/containerd.toml"]
+            runtime = machine.process("containerd", command, Path(scratch) / "containerd.log")
+            ctr = [str(binaries["ctr"]), "--address", str(machine.outside(containerd.SOCKET)), "--namespace", "k8s.io"]
+            runtime.start()
+            runtime.wait_ready(lambda: _answers([*ctr, "version"]), _READY_SECONDS)
+            for archive in (ours, *archives):
+                packages.run([*ctr, "images", "import", "--local", str(archive)])
+            runtime.stop(_READY_SECONDS)
+            # with the layers' owners, attributes and devices
+            packages.run(["cp", "-a", str(machine.outside("/var/lib/containerd")), str(root / "var/lib/containerd")])
+        finally:
+            machine.power_off()
+
+
+def _answers(command: Sequence[str]) -> bool:
+    try:
+        packages.run(command)
+    except packages.BinaryError:
+        return False
+    return True
+
+
+def _complete(target: Path, make: Callable[[Path], None]) -> None:
+    """A folder that is there complete or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    make(unfinished)
+    unfinished.replace(target)
+
+
+def _forget_old(folder: Path, prefix: str) -> None:
+    found = sorted(folder.glob(f"{prefix}*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in found[_KEPT:]:
+        shutil.rmtree(old)
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

@@ -1,0 +1,87 @@
+"""Debian's packages for machines: the host's emulator, and what a guest is made of. apt fetches and verifies them.
+
+Needs root: an emulator is installed as any package is, and a root file system has owners.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hack.cluster.errors import BinaryError
+
+_PROGRAMS = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "qemu-img": "qemu-utils",
+    "mmdebstrap": "mmdebstrap",
+    "depmod": "kmod",
+    "mkfs.ext4": "e2fsprogs",
+    "cpio": "cpio",
+}
+_SHOWN_LINES = 15
+
+
+def why_not_here() -> str:
+    """What is missing for a machine here, in a few words; empty where nothing is."""
+    if os.uname().machine != "x86_64":
+        return f"machines are emulated for x86_64, and this is {os.uname().machine}"
+    if os.geteuid() != 0:
+        return "machines need root: taps, a bridge, and file systems with owners"
+    if not Path("/dev/net/tun").exists():
+        return "there is no /dev/net/tun for the machines' network"
+    missing = [package for program, package in _PROGRAMS.items() if shutil.which(program) is None]
+    if missing and shutil.which("apt-get") is None:
+        return f"{', '.join(missing)} is not here, nor is apt to install it: run on Debian"
+    return ""
+
+
+def install(progress: Callable[[str], None]) -> None:
+    """The emulator and its tools, where they are missing. Raises BinaryError."""
+    missing = sorted({package for program, package in _PROGRAMS.items() if shutil.which(program) is None})
+    if missing:
+        progress(f"machine: installing Debian's {', '.join(missing)}")
+        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing])
+
+
+def kernel_package(name: str = "linux-image-amd64") -> str:
+    """The package with the kernel itself, which the one of this name depends on. Raises BinaryError."""
+    found = [line.split()[1] for line in run(["apt-cache", "depends", name]).splitlines() if "Depends: linux-image" in line]
+    if not found:
+        raise BinaryError(name, "apt knows no kernel of it", "run `apt-get update` on a Debian that reaches its mirror")
+    return found[0]
+
+
+def version_of(package: str) -> str:
+    """The version that apt would fetch. Raises BinaryError."""
+    shown = run(["apt-cache", "show", "--no-all-versions", package])
+    return next(line.split()[1] for line in shown.splitlines() if line.startswith("Version:"))
+
+
+def fetch(package: str, folder: Path) -> Path:
+    """Unpack a package into `folder`, which is made; nothing is installed. Raises BinaryError."""
+    folder.mkdir()
+    # as ourselves: apt's own user may not write into a folder of ours
+    run(["apt-get", "-o", "APT::Sandbox::User=", "download", "-qq", package], folder)
+    (archive,) = folder.glob("*.deb")
+    run(["dpkg-deb", "-x", str(archive), str(folder / "unpacked")])
+    archive.unlink()
+    return folder / "unpacked"
+
+
+def run(command: Sequence[str], folder: Path | None = None) -> str:
+    """What a tool printed. Raises BinaryError with the end of what it complained about."""
+    try:
+        done = subprocess.run(
+            command, cwd=folder, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+    except OSError as exc:
+        raise BinaryError("machine", f"{command[0]}: {exc.strerror}", _remedy()) from exc
+    if done.returncode != 0:
+        shown = "\n".join((done.stderr or done.stdout).strip().splitlines()[-_SHOWN_LINES:])
+        raise BinaryError("machine", f"{Path(command[0]).name} failed:\n{shown}", _remedy())
+    return done.stdout
+
+
+def _remedy() -> str:
+    return "run `apt-get update` as root on a Debian that reaches its mirror, with 4 GB free where XDG_CACHE_HOME is"

@@ -1,4 +1,4 @@
-"""What a guest has besides Debian's packages: units, and the few files that a minimal system lacks. Writes into a tree; starts nothing.
+"""What a guest has besides Debian's packages: units, and what a minimal system lacks. Writes into a tree; starts nothing.
 
 A machine's identity comes from outside: name and address on the kernel's command line (`nd.name=`, `nd.ip=`), certificates and
 configurations on a second disk, mounted read-only at /opt/node.
@@ -88,12 +88,35 @@ StandardOutput=socket
 StandardError=socket
 """,
 }
-# seconds of an emulated boot each, and of no use here. D-Bus and logind stay: runc's systemd driver and graceful shutdown need them.
+# Seconds of an emulated boot each, and of no use here. D-Bus and logind stay: runc's systemd driver and graceful shutdown
+# need them.
 _MASKED = (
-    *("getty.target", "serial-getty@ttyS0.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer"),
-    *("e2scrub_all.timer", "e2scrub_reap.service", "fstrim.timer", "systemd-random-seed.service", "systemd-timesyncd.service"),
-    *("modprobe@configfs.service", "modprobe@drm.service", "modprobe@efi_pstore.service", "proc-sys-fs-binfmt_misc.automount"),
-    *("systemd-binfmt.service", "systemd-firstboot.service", "systemd-pcrphase.service", "systemd-pcrphase-sysinit.service"),
+    *(
+        "getty.target",
+        "serial-getty@ttyS0.service",
+        "apt-daily.timer",
+        "apt-daily-upgrade.timer",
+        "dpkg-db-backup.timer",
+    ),
+    *(
+        "e2scrub_all.timer",
+        "e2scrub_reap.service",
+        "fstrim.timer",
+        "systemd-random-seed.service",
+        "systemd-timesyncd.service",
+    ),
+    *(
+        "modprobe@configfs.service",
+        "modprobe@drm.service",
+        "modprobe@efi_pstore.service",
+        "proc-sys-fs-binfmt_misc.automount",
+    ),
+    *(
+        "systemd-binfmt.service",
+        "systemd-firstboot.service",
+        "systemd-pcrphase.service",
+        "systemd-pcrphase-sysinit.service",
+    ),
 )
 _MODULES = ("overlay", "bridge", "veth", "fuse", "loop", "virtio_net", "ftdi_sio", "usb-storage", "sd_mod", "tcp_diag")
 

@@ -1,7 +1,7 @@
 """The disk that every machine begins with: Debian, a kernel's modules, the node's programs, and images in the runtime's store.
 
-Made once for what it is made of, and kept in the user's cache folder. Images are imported here, by the same containerd, and not in the
-emulated machine, where that takes a minute.
+Made once for what it is made of, and kept in the user's cache folder. Images are imported here, by the same containerd: in the
+emulated machine that takes a minute.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ from pathlib import Path
 from hack.cluster.build import images
 from hack.cluster.build.binaries import cache_folder, find
 from hack.cluster.build.builder import lock
+from hack.cluster.errors import BinaryError
 from hack.cluster.node import containerd
 from hack.cluster.node.machine import Machine
 from hack.machine import guest, kernel, packages
@@ -37,9 +38,7 @@ class MachineImage:
     disk: Path
 
 
-def machine_image(
-    archives: Sequence[Path], progress: Progress, kernel_name: str = "linux-image-amd64"
-) -> MachineImage:
+def machine_image(archives: Sequence[Path], progress: Progress, kernel_name: str = "linux-image-amd64") -> MachineImage:
     """The image with these archives' container images, made where the cache has none. Raises BinaryError with a remedy."""
     packages.install(progress)
     binaries = find(_BINARIES, progress)
@@ -70,8 +69,10 @@ def _make_base(folder: Path, package: str, busybox: Path, progress: Progress) ->
     include = ",".join(guest.PACKAGES)
     leave_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "zoneinfo", "info")]
     packages.run(
-        ["mmdebstrap", "--variant=minbase", "--mode=root", "--quiet", f"--include={include}", *leave_out]
-        + ["bookworm", str(folder / "root.tar"), *_sources()]
+        [
+            *("mmdebstrap", "--variant=minbase", "--mode=root", "--quiet", f"--include={include}", *leave_out),
+            *("bookworm", str(folder / "root.tar"), *_sources()),
+        ]
     )
 
 
@@ -81,7 +82,9 @@ def _sources() -> list[str]:
     return [str(path) for path in found if path.exists() and path.read_text().strip()][:1]
 
 
-def _make_disk(folder: Path, base: Path, binaries: Mapping[str, Path], archives: Sequence[Path], progress: Progress) -> None:
+def _make_disk(
+    folder: Path, base: Path, binaries: Mapping[str, Path], archives: Sequence[Path], progress: Progress
+) -> None:
     root = folder / "root"
     root.mkdir()
     packages.run(["tar", "-xpf", str(base / "root.tar"), "-C", str(root), "--xattrs"])
@@ -112,7 +115,9 @@ def _import_images(root: Path, binaries: Mapping[str, Path], archives: Sequence[
         try:
             ours = Path(scratch) / "images.tar"
             images.write_archive(ours, binaries["busybox"], binaries["checker"])
-            settings = containerd.RuntimeSettings([binaries["bridge"].parent], Path(scratch), binaries["runc"], nri=False)
+            settings = containerd.RuntimeSettings(
+                [binaries["bridge"].parent], Path(scratch), binaries["runc"], nri=False
+            )
             (Path(scratch) / "containerd.toml").write_text(containerd.configuration(settings))
             command = [str(binaries["containerd"]), "--config", f"{scratch}/containerd.toml"]
             runtime = machine.process("containerd", command, Path(scratch) / "containerd.log")
@@ -131,7 +136,7 @@ def _import_images(root: Path, binaries: Mapping[str, Path], archives: Sequence[
 def _answers(command: Sequence[str]) -> bool:
     try:
         packages.run(command)
-    except packages.BinaryError:
+    except BinaryError:
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""A guest's kernel, from Debian's package: unpacked, as an emulated machine would take seconds for that; with the modules that it uses.
+"""A guest's kernel, from Debian's package: unpacked, which an emulated machine is slow at, with the modules that it uses.
 
 The cloud kernels have neither USB nor GPUs, so it is the ordinary one. Packages carry no modules.dep.
 """
@@ -18,7 +18,18 @@ from hack.machine.packages import fetch, run
 _EARLY = ("crc32c_generic", "virtio_pci", "virtio_blk", "ext4")
 MODULES = (
     *_EARLY,
-    *("virtio_net", "virtio_rng", "virtio_console", "virtio-gpu", "overlay", "bridge", "veth", "fuse", "loop", "autofs4"),
+    *(
+        "virtio_net",
+        "virtio_rng",
+        "virtio_console",
+        "virtio-gpu",
+        "overlay",
+        "bridge",
+        "veth",
+        "fuse",
+        "loop",
+        "autofs4",
+    ),
     *("xhci_pci", "usb-storage", "sd_mod", "usbserial", "ftdi_sio", "nvme", "tun"),
     *("tcp_diag", "inet_diag", "vfio-pci", "vfio_iommu_type1"),
 )

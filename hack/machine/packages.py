@@ -46,7 +46,9 @@ def install(progress: Callable[[str], None]) -> None:
 
 def kernel_package(name: str = "linux-image-amd64") -> str:
     """The package with the kernel itself, which the one of this name depends on. Raises BinaryError."""
-    found = [line.split()[1] for line in run(["apt-cache", "depends", name]).splitlines() if "Depends: linux-image" in line]
+    found = [
+        line.split()[1] for line in run(["apt-cache", "depends", name]).splitlines() if "Depends: linux-image" in line
+    ]
     if not found:
         raise BinaryError(name, "apt knows no kernel of it", "run `apt-get update` on a Debian that reaches its mirror")
     return found[0]

@@ -49,7 +49,7 @@ runtime_type = "io.containerd.runc.v2"
 
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
 BinaryName = {runc}
-SystemdCgroup = false
+SystemdCgroup = {systemd_cgroups}
 
 [plugins.'io.containerd.nri.v1.nri']
 disable = {nri_disabled}
@@ -65,13 +65,17 @@ enable = {validator_enabled}
 
 @dataclass(frozen=True)
 class RuntimeSettings:
-    """What differs from run to run. nri: its socket is there. validator: required plugins are enforced."""
+    """What differs from run to run. nri: its socket is there. validator: required plugins are enforced.
+
+    systemd_cgroups: runc asks systemd for its cgroups.
+    """
 
     cni_bin_dirs: Sequence[Path]
     cni_conf_dir: Path
     runc: Path
     nri: bool = True
     validator: bool = True
+    systemd_cgroups: bool = False
 
 
 def configuration(settings: RuntimeSettings) -> str:
@@ -86,12 +90,14 @@ def configuration(settings: RuntimeSettings) -> str:
         "nri_disabled": not settings.nri,
         "nri_socket": NRI_SOCKET,
         "validator_enabled": settings.validator,
+        "systemd_cgroups": settings.systemd_cgroups,
     }
     return _TEMPLATE.format_map({name: json.dumps(value) for name, value in values.items()})
 
 
-def network(bridge: str, subnet: str, last_address: str) -> str:
-    """A CNI configuration: each pod gets an address on the bridge, and no way out."""
+def network(bridge: str, subnet: str, last_address: str, *, routed: bool = False) -> str:
+    """A CNI configuration: each pod gets an address on the bridge, and no way out, unless `routed`: through the node."""
+    routes = {"routes": [{"dst": "0.0.0.0/0"}]} if routed else {}
     return json.dumps(
         {
             "cniVersion": "1.0.0",
@@ -100,11 +106,12 @@ def network(bridge: str, subnet: str, last_address: str) -> str:
                 {
                     "type": "bridge",
                     "bridge": bridge,
-                    "isGateway": False,
+                    "isGateway": routed,
                     "ipMasq": False,
                     "ipam": {
                         "type": "host-local",
                         "ranges": [[{"subnet": subnet, "rangeEnd": last_address}]],
+                        **routes,
                         "dataDir": "/run/cni/networks",
                     },
                 }

@@ -3,6 +3,7 @@
 Starts nothing. Paths are those of a real node, inside the machine.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,26 +45,29 @@ def command(binary: Path, configuration_file: Path, settings: KubeletSettings) -
     ]
 
 
-def configuration(settings: KubeletSettings) -> str:
-    """The text of its KubeletConfiguration."""
-    return yaml.safe_dump(
-        {
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            **_reachable(settings),
-            **_on_a_small_machine(settings),
-            "containerRuntimeEndpoint": f"unix://{containerd.SOCKET}",
-            "staticPodPath": MANIFESTS,
-            # the folder is made when the first manifest comes, and one that is not there is not watched
-            "fileCheckFrequency": "1s",
-            "nodeStatusUpdateFrequency": f"{settings.status_seconds}s",
-            # many pods start at once in tests, and nothing here is a registry or a shared API server
-            "registryPullQPS": 0,
-            "kubeAPIQPS": 200,
-            "kubeAPIBurst": 400,
-            "eventRecordQPS": 0,
-        }
-    )
+def configuration(settings: KubeletSettings, other: Mapping[str, Any] | None = None) -> str:
+    """The text of its KubeletConfiguration. other: values instead of these; None leaves a key out."""
+    values: dict[str, Any] = {**_values(settings), **(other or {})}
+    return yaml.safe_dump({key: value for key, value in values.items() if value is not None})
+
+
+def _values(settings: KubeletSettings) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        **_reachable(settings),
+        **_on_a_small_machine(settings),
+        "containerRuntimeEndpoint": f"unix://{containerd.SOCKET}",
+        "staticPodPath": MANIFESTS,
+        # the folder is made when the first manifest comes, and one that is not there is not watched
+        "fileCheckFrequency": "1s",
+        "nodeStatusUpdateFrequency": f"{settings.status_seconds}s",
+        # many pods start at once in tests, and nothing here is a registry or a shared API server
+        "registryPullQPS": 0,
+        "kubeAPIQPS": 200,
+        "kubeAPIBurst": 400,
+        "eventRecordQPS": 0,
+    }
 
 
 def _reachable(settings: KubeletSettings) -> dict[str, Any]:

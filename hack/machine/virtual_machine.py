@@ -1,0 +1,182 @@
+"""A machine in an emulator: switched on and off, reset, with devices that come and go, and a shell for tests inside.
+
+    machine = VirtualMachine("node-a", folder, image, identity, address, tap); machine.start()
+    machine.run("systemctl is-system-running")
+    machine.add("usb-serial", id="s1", chardev="c1", bus="xhci.0", serial="AAA")
+    machine.reset()
+
+KVM is of no use where this machine is itself a virtual one of the kind without svm or vmx, so it is emulation, ten to twenty times
+slower: timeouts are generous.
+"""
+
+import contextlib
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from qemu.qmp.error import QMPError
+from qemu.qmp.legacy import QEMUMonitorProtocol
+
+from hack.cluster.errors import CommandError
+from hack.cluster.processes.processes import Process
+from hack.machine.guest import DOOR_PORT
+from hack.machine.image import MachineImage
+from hack.machine.packages import run
+
+MEMORY_MIB, CORES = 1536, 2
+USB_PORTS = 8
+_UNPLUG_SECONDS = 60.0
+_DOOR_SECONDS = 180.0
+_POLL_SECONDS = 0.1
+_KERNEL_LINE = (
+    "console=ttyS0 quiet mitigations=off panic=10 nowatchdog audit=0 random.trust_cpu=on tsc=reliable systemd.show_status=0 "
+    "apparmor=0 selinux=0 net.ifnames=0"
+)
+
+
+class VirtualMachine:
+    """folder: of its disk, log and sockets, with a short path. identity: what it finds at /opt/node."""
+
+    def __init__(self, name: str, folder: Path, image: MachineImage, identity: Path, address: str, tap: str) -> None:
+        self.name, self.address, self.folder, self.tap = name, address, folder, tap
+        self.console = folder / "console.log"
+        self._disk = folder / "disk.qcow2"
+        self._socket = folder / "qmp"
+        self._image, self._identity = image, identity
+        folder.mkdir(parents=True, exist_ok=True)
+        run(["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image.disk), "-F", "qcow2", str(self._disk)])
+        self._emulator = Process(f"machine {name}", self._command(), folder / "qemu.log")
+        self._monitor: QEMUMonitorProtocol | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._emulator.pid
+
+    def start(self) -> None:
+        """Switch it on. Raises ComponentError when the emulator does not come up."""
+        self._socket.unlink(missing_ok=True)
+        self._emulator.start()
+        self._emulator.wait_ready(self._socket.exists, 30)
+        self._monitor = QEMUMonitorProtocol(str(self._socket))
+        self._monitor.connect()
+
+    def kill(self) -> None:
+        """As if the cable was pulled: what the guest had not flushed is lost."""
+        if self._monitor is not None:
+            with contextlib.suppress(QMPError, OSError, RuntimeError):
+                self._monitor.close()
+            self._monitor = None
+        self._emulator.kill()
+
+    def reset(self) -> None:
+        """The reset button."""
+        self.command("system_reset")
+
+    def verify_alive(self) -> None:
+        """Raises ComponentError when the emulator has ended."""
+        self._emulator.verify_alive()
+
+    # -- its devices ------------------------------------------------------------------------------------------------------
+
+    def command(self, name: str, **arguments: Any) -> Any:
+        """A command of the emulator's monitor. Raises QMPError with its words."""
+        assert self._monitor is not None
+        return self._monitor.cmd(name, **{key.replace("_", "-"): value for key, value in arguments.items()})
+
+    def add_serial(self, serial: str, port: str) -> None:
+        """Plug a USB serial port in. What is written to it, `heard` says."""
+        self.command("chardev-add", id=f"c{serial}", backend={"type": "ringbuf", "data": {"size": 65536}})
+        self.command(
+            "device_add",
+            driver="usb-serial",
+            id=f"s{serial}",
+            chardev=f"c{serial}",
+            serial=serial,
+            bus="xhci.0",
+            port=port,
+        )
+
+    def remove_serial(self, serial: str) -> None:
+        self.remove(f"s{serial}")
+        self.command("chardev-remove", id=f"c{serial}")
+
+    def heard(self, serial: str) -> str:
+        """What was written to that port since the last time."""
+        return str(self.command("ringbuf-read", device=f"c{serial}", size=65536))
+
+    def add(self, driver: str, **properties: Any) -> None:
+        self.command("device_add", driver=driver, **properties)
+
+    def remove(self, device: str) -> None:
+        """Pull a device out; it is gone when this returns. Raises TimeoutError."""
+        assert self._monitor is not None
+        self._monitor.clear_events()
+        self.command("device_del", id=device)
+        deadline = time.monotonic() + _UNPLUG_SECONDS
+        while time.monotonic() < deadline:
+            event: Any = self._monitor.pull_event(wait=_UNPLUG_SECONDS)
+            if event and event["event"] == "DEVICE_DELETED" and event["data"].get("device") == device:
+                return
+        raise TimeoutError(f"{device} was not released within {_UNPLUG_SECONDS:.0f} s")
+
+    # -- inside -----------------------------------------------------------------------------------------------------------
+
+    def run(self, script: str, timeout_seconds: float = _DOOR_SECONDS) -> str:
+        """What a script in its shell prints. Raises CommandError with that when the script fails, OSError without the door."""
+        with socket.create_connection((self.address, DOOR_PORT), timeout=timeout_seconds) as door:
+            door.sendall(f"exec 2>&1\n(\n{script}\n)\necho; echo $?\n".encode())
+            door.shutdown(socket.SHUT_WR)
+            found = b""
+            while chunk := door.recv(65536):
+                found += chunk
+        output, _, status = found.decode(errors="replace").rstrip("\n").rpartition("\n")
+        if status.strip() != "0":
+            raise CommandError([self.name, script], int(status or 255), output, "")
+        return output.removesuffix("\n")
+
+    def wait_door(self, timeout_seconds: float = _DOOR_SECONDS) -> None:
+        """Until the shell answers. Raises TimeoutError with the end of the console, ComponentError."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            self.verify_alive()
+            with contextlib.suppress(OSError, CommandError):
+                self.run("true", 10.0)
+                return
+            if time.monotonic() > deadline:
+                shown = "\n".join(self.console.read_text(errors="replace").splitlines()[-20:])
+                raise TimeoutError(f"{self.name} does not answer; the end of its console:\n{shown}")
+            time.sleep(_POLL_SECONDS)
+
+    def remove_files(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _command(self) -> list[str]:
+        line = f"{_KERNEL_LINE} nd.name={self.name} nd.ip={self.address}"
+        mac = "52:54:00:4d:00:" + f"{int(self.address.rpartition('.')[2]):02x}"
+        return [
+            *(
+                str(shutil.which("qemu-system-x86_64")),
+                "-machine",
+                "q35,hpet=off",
+                "-accel",
+                "tcg,thread=multi,tb-size=512",
+                "-cpu",
+                "max",
+            ),
+            *("-m", str(MEMORY_MIB), "-smp", str(CORES), "-nodefaults", "-display", "none", "-no-user-config"),
+            *("-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd), "-append", line),
+            *_drive("d0", f"file={self._disk},format=qcow2,cache=writeback,discard=unmap"),
+            *_drive("d1", f"file={self._identity},format=raw,readonly=on"),
+            *("-netdev", f"tap,id=n0,ifname={self.tap},script=no,downscript=no"),
+            *("-device", f"virtio-net-pci,netdev=n0,mac={mac},romfile=", "-device", "virtio-rng-pci"),
+            # more ports than there are by default: behind a hub devices have other names
+            *("-device", f"qemu-xhci,id=xhci,p2={USB_PORTS},p3={USB_PORTS}", "-device", "pcie-root-port,id=rp1,slot=1"),
+            *("-device", "pcie-root-port,id=rp2,slot=2", "-device", "virtio-serial-pci,id=vser"),
+            *("-serial", f"file:{self.console}", "-qmp", f"unix:{self._socket},server=on,wait=off"),
+        ]
+
+
+def _drive(name: str, options: str) -> tuple[str, ...]:
+    return "-drive", f"{options},if=none,id={name}", "-device", f"virtio-blk-pci,drive={name}"

@@ -61,12 +61,12 @@ class MachineNode:
         folder: Path,
         image: MachineImage,
         number: int = 11,
-        options: MachineOptions = MachineOptions(),
+        options: MachineOptions | None = None,
     ) -> Iterator[Self]:
         """A node that is Ready. number: the last one of its address. Raises ClusterError, TimeoutError."""
         address, tap, pods = f"10.77.0.{number}", f"tap{number}", f"10.88.{number}.0/24"
         folder.mkdir(parents=True)
-        identity = _identity(control_plane, name, folder, address, pods, options)
+        identity = _identity(control_plane, name, folder, address, pods, options or MachineOptions())
         network.add_tap(tap, address, pods)
         machine = VirtualMachine(name, folder / "m", image, identity, address, tap)
         node = cls(control_plane, name, machine)
@@ -78,6 +78,10 @@ class MachineNode:
             machine.kill()
             network.remove_tap(tap)
             machine.remove_files()
+
+    def verify_alive(self) -> None:
+        """Raises ComponentError when the emulator has ended."""
+        self.machine.verify_alive()
 
     def wait_ready(self, timeout_seconds: float = _READY_SECONDS) -> None:
         """Until the Node is Ready and a kubelet of this boot says so. Raises TimeoutError, ComponentError."""

@@ -25,9 +25,16 @@ _READY_SECONDS = 10.0
 @contextmanager
 def reachable_from_pods(control_plane: ControlPlane, node: RealNode) -> Iterator[None]:
     """For the length of the block. Raises CommandError or ComponentError."""
-    address, server = api_address(node.network.services), urlsplit(control_plane.url)
+    address = api_address(node.network.services)
     node_network.add_address(node.network, address)
-    log = node.folder / "logs" / "relay.log"
+    with relayed(control_plane, address, node.folder / "logs" / "relay.log"):
+        yield
+
+
+@contextmanager
+def relayed(control_plane: ControlPlane, address: str, log: Path) -> Iterator[None]:
+    """What comes in at an address of ours goes to the API server. Raises ComponentError."""
+    server = urlsplit(control_plane.url)
     command = [sys.executable, "-I", "-S", str(RELAY), address, str(PORT)]
     relay = Process("relay", [*command, str(server.hostname), str(server.port)], log)
     relay.start()

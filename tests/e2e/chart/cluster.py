@@ -95,47 +95,31 @@ NODE = "node-1"
 _STATE = "/var/lib/nodedevice"
 
 
-class ChartCluster:
-    """Made by `start`. values: what everybody who installs the chart here has to say, which is where the images are."""
+class InstalledCluster:
+    """A control plane, images that its node has, and helm. patience_seconds: for each wait.
+
+    verify_alive: raises when the node has ended. values: what everybody who installs the chart here has to say, which is where the
+    images are.
+    """
+
+    patience_seconds = PATIENCE_SECONDS
 
     def __init__(
-        self, control_plane: ControlPlane, node: RealNode, images: Mapping[str, ProductImage], folder: Path
+        self,
+        control_plane: ControlPlane,
+        verify_alive: Callable[[], None],
+        images: Mapping[str, ProductImage],
+        folder: Path,
     ) -> None:
-        self.control_plane, self.node = control_plane, node
+        self.control_plane = control_plane
         self.release = Release(control_plane, folder / "helm")
         self.images = images
-
-    @classmethod
-    @contextmanager
-    def start(cls, folder: Path, progress: Callable[[str], None]) -> Iterator[Self]:
-        """folder: made for it, its path short. Raises ClusterError when a part cannot be had, or does not come up."""
-        images = product_images(progress)
-        number = node_network.free_number()
-        services = node_network.choose("", number).services
-        options = NodeOptions(network=number, status_seconds=1)
-        with (
-            ControlPlane.start(folder / "cluster", progress, services) as control_plane,
-            RealNode.start(control_plane, NODE, folder / "node", progress, options) as node,
-            reachable_from_pods(control_plane, node),
-        ):
-            vendor = folder / "vendor.tar"
-            write_program_archive(
-                vendor, VENDOR_IMAGE, find(["sample-device-plugin"], progress)["sample-device-plugin"]
-            )
-            for archive in (vendor, *(image.archive for image in images.values())):
-                node.import_images(archive)
-            yield cls(control_plane, node, images, folder)
+        self._verify_alive = verify_alive
 
     def values(self, **more: Any) -> Json:
         """Where the images are, and more at the top."""
         tags = {name: {"image": {"tag": self.images[program].tag}} for name, program in _PROGRAMS.items()}
         return _merged({"image": {"registry": REGISTRY}, **tags}, more)
-
-    def values_of_other_images(self, tag: str, **more: Any) -> Json:
-        """The same programs under another tag, as those of another release would be."""
-        for image in self.images.values():
-            self.node.tag_image(image.reference, f"{REGISTRY}/{image.program}:{tag}")
-        return _merged({"image": {"registry": REGISTRY, "tag": tag}}, more)
 
     # -- what the API shows -----------------------------------------------------------------------------------------------
 
@@ -188,11 +172,11 @@ class ChartCluster:
         """Raises TimeoutError with all pods and what was last reported about them."""
 
         def poll() -> bool:
-            self.node.verify_alive()
+            self._verify_alive()
             return is_so()
 
         try:
-            wait_until(poll, what, PATIENCE_SECONDS)
+            wait_until(poll, what, self.patience_seconds)
         except TimeoutError as exc:
             exc.add_note(self.state())
             raise
@@ -206,6 +190,43 @@ class ChartCluster:
               for part in ("agent", "operator", "crds", "cleanup", "check")),
         ]  # fmt: skip
         return "\n".join(self.control_plane.kubectl(*question, check=False) for question in questions)
+
+
+class ChartCluster(InstalledCluster):
+    """Made by `start`."""
+
+    def __init__(
+        self, control_plane: ControlPlane, node: RealNode, images: Mapping[str, ProductImage], folder: Path
+    ) -> None:
+        super().__init__(control_plane, node.verify_alive, images, folder)
+        self.node = node
+
+    @classmethod
+    @contextmanager
+    def start(cls, folder: Path, progress: Callable[[str], None]) -> Iterator[Self]:
+        """folder: made for it, its path short. Raises ClusterError when a part cannot be had, or does not come up."""
+        images = product_images(progress)
+        number = node_network.free_number()
+        services = node_network.choose("", number).services
+        options = NodeOptions(network=number, status_seconds=1)
+        with (
+            ControlPlane.start(folder / "cluster", progress, services) as control_plane,
+            RealNode.start(control_plane, NODE, folder / "node", progress, options) as node,
+            reachable_from_pods(control_plane, node),
+        ):
+            vendor = folder / "vendor.tar"
+            write_program_archive(
+                vendor, VENDOR_IMAGE, find(["sample-device-plugin"], progress)["sample-device-plugin"]
+            )
+            for archive in (vendor, *(image.archive for image in images.values())):
+                node.import_images(archive)
+            yield cls(control_plane, node, images, folder)
+
+    def values_of_other_images(self, tag: str, **more: Any) -> Json:
+        """The same programs under another tag, as those of another release would be."""
+        for image in self.images.values():
+            self.node.tag_image(image.reference, f"{REGISTRY}/{image.program}:{tag}")
+        return _merged({"image": {"registry": REGISTRY, "tag": tag}}, more)
 
     def remove_all(self) -> None:
         """As if the chart had never been here, whatever a test that failed has left."""

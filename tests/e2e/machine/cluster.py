@@ -1,0 +1,121 @@
+"""A cluster of emulated machines with the chart installed: what a test of them needs besides `InstalledCluster`."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from hack.cluster.build.images import TEST_IMAGE
+from hack.cluster.build.product_images import ProductImage, product_images
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.node.in_cluster_api import relayed
+from hack.machine import network
+from hack.machine.image import machine_image
+from hack.machine.node import API_SERVER, MachineNode, MachineOptions
+from tests.e2e.chart.cluster import NODE, InstalledCluster, Json
+
+SERIAL = "example.com/serial"
+BY_ID = "/dev/serial/by-id"
+FUSE, LOOP = "/dev/fuse", "/dev/loop3"
+# emulated, a pod takes six seconds to start, and a machine half a minute; others use this one too
+_PATIENCE_SECONDS = 300.0
+
+
+class MachineCluster(InstalledCluster):
+    """Made by `start`: one machine, which is Ready."""
+
+    patience_seconds = _PATIENCE_SECONDS
+
+    def __init__(
+        self, control_plane: ControlPlane, node: MachineNode, images: Mapping[str, ProductImage], folder: Path
+    ) -> None:
+        super().__init__(control_plane, node.verify_alive, images, folder)
+        self.node, self.machine = node, node.machine
+        self._plugged: set[str] = set()
+
+    @classmethod
+    @contextmanager
+    def start(
+        cls, folder: Path, progress: Callable[[str], None], options: MachineOptions | None = None
+    ) -> Iterator[Self]:
+        """folder: made for it, its path short. Raises ClusterError when a part cannot be had, or does not come up."""
+        images = product_images(progress)
+        image = machine_image([each.archive for each in images.values()], progress)
+        network.create(API_SERVER)
+        with ExitStack() as opened:
+            control_plane = opened.enter_context(ControlPlane.start(folder / "cluster", progress, network.SERVICES))
+            opened.enter_context(relayed(control_plane, API_SERVER, folder / "relay.log"))
+            node = opened.enter_context(MachineNode.start(control_plane, NODE, folder / "node", image, options=options))
+            progress(f"machine {NODE} is Ready")
+            yield cls(control_plane, node, images, folder)
+
+    def install(self, *generic: Json) -> None:
+        """The chart, with these resources of the generic plugin."""
+        agents = {"config": {"plugins": {"generic": list(generic)}}}
+        self.release.install(self.values(agents=agents, operator={"replicas": 1}))
+
+    def devices_of(self, pod: str, resource: str = SERIAL) -> list[str]:
+        """IDs, as the API shows them."""
+        found = self.node_device(resource).get("status", {}).get("allocations", [])
+        return [device for each in found if each["name"] == pod for device in each["deviceIDs"]]
+
+    def unhealthy(self, resource: str) -> list[str]:
+        """IDs of devices that are not healthy, as the NodeDevice shows them."""
+        devices = self.node_device(resource)["status"]["devices"]
+        return sorted(each["id"] for each in devices if each["health"] != "Healthy")
+
+    def is_running_again(self, pod: str) -> bool:
+        """Whether a container of it was started since its machine was."""
+        status = self.get("pod", pod)["status"]
+        return status["phase"] == "Running" and all(
+            each["restartCount"] > 0 and "running" in each["state"] for each in status["containerStatuses"]
+        )
+
+    def plug(self, serial: str, port: str) -> None:
+        """A USB serial port."""
+        self.machine.add_serial(serial, port)
+        self._plugged.add(serial)
+
+    def unplug(self, serial: str) -> None:
+        self.machine.remove_serial(serial)
+        self._plugged.discard(serial)
+
+    def unplug_all(self) -> None:
+        for serial in list(self._plugged):
+            self.unplug(serial)
+        self.wait(lambda: not self.capacity().get(SERIAL), "no serial port is left")
+
+    def until_heard(self, serial: str, text: str) -> None:
+        """Until that was written to the serial port, from now on."""
+        self.machine.heard(serial)
+        self.wait(lambda: text in self.machine.heard(serial), f"serial port {serial} hears {text}")
+
+
+def serial_ports() -> Json:
+    return {"resourceName": SERIAL, "groups": [{"paths": [{"path": f"{BY_ID}/*"}]}]}
+
+
+def device(name: str, path: str, permissions: str) -> Json:
+    """A resource of one device file that many pods may have."""
+    return {
+        "resourceName": f"example.com/{name}",
+        "groups": [{"count": 4, "paths": [{"path": path, "permissions": permissions}]}],
+    }
+
+
+def talker(name: str, resource: str = SERIAL) -> Json:
+    """A pod that writes its name to each serial port that it was given, again and again."""
+    script = f'while true; do for port in {BY_ID}/*; do echo "$NAME" > "$port"; done; sleep 0.5; done'
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": TEST_IMAGE,
+        "command": ["/bin/sh", "-c", script],
+        "env": [{"name": "NAME", "value": name}],
+        "resources": {"limits": {resource: "1"}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1, "enableServiceLinks": False},
+    }

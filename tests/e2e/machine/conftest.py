@@ -1,0 +1,55 @@
+"""One emulated machine for all tests of this folder, with the chart installed; run below `unshare --net`."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from hack.cluster.build import product_images
+from hack.cluster.processes.processes import removed_at_the_end
+from hack.machine import network, packages
+from tests.e2e.machine.cluster import FUSE, LOOP, MachineCluster, device, serial_ports
+
+_HERE = Path(__file__).parent
+_LOGS = Path(__file__).parents[3] / "build" / "e2e" / "machine"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ours = [item for item in items if _HERE in item.path.parents]
+    reason = packages.why_not_here() or product_images.why_not_here()
+    if not network.is_own():
+        reason = reason or "machines run in a network namespace of their own: make e2e-machine"
+    if not ours or not reason:
+        return
+    if os.environ.get("MACHINE_REQUIRED") == "1":
+        raise pytest.UsageError(f"MACHINE_REQUIRED=1: {reason}")
+    for item in ours:
+        item.add_marker(pytest.mark.skip(reason=f"{item.name}: {reason}"))
+
+
+@pytest.fixture(scope="package")
+def installed_machine(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
+    folder = Path(mkdtemp(prefix="nd-"))
+    with removed_at_the_end(folder), MachineCluster.start(folder, progress) as cluster:
+        try:
+            permissions = ("r", "w", "rw", "rm", "m")
+            chars = [device(f"fuse-{each}", FUSE, each) for each in permissions]
+            blocks = [device(f"loop-{each}", LOOP, each) for each in ("r", "rw")]
+            cluster.install(serial_ports(), *chars, *blocks)
+            progress("the chart is installed")
+            yield cluster
+        finally:
+            _LOGS.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(cluster.machine.console, _LOGS / "console.log")
+            (_LOGS / "state.txt").write_text(cluster.state())
+
+
+@pytest.fixture
+def cluster(installed_machine: MachineCluster) -> Iterator[MachineCluster]:
+    yield installed_machine
+    installed_machine.control_plane.kubectl("delete", "pods", "--all", "--grace-period=1")
+    installed_machine.wait(lambda: not installed_machine.names_of("pods"), "no pod is left")
+    installed_machine.unplug_all()

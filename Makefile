@@ -107,11 +107,17 @@ test-1: setup ## One half: each part by itself, fast tests first; chart, dashboa
 .PHONY: test-2
 test-2: setup ## The other half: both programs on a control plane of its own; demos, pages
 	$(BIN)/pytest --durations=25 tests/integration tests/e2e --ignore tests/integration/crds --ignore tests/integration/deviceplugin \
-	  --ignore tests/integration/nvml --ignore tests/integration/operator/bad_input --ignore tests/e2e/real_node --ignore tests/e2e/chart
+	  --ignore tests/integration/nvml --ignore tests/integration/operator/bad_input --ignore tests/e2e/real_node --ignore tests/e2e/chart --ignore tests/e2e/machine
 
 .PHONY: e2e
 e2e: setup ## From nothing, as root: `helm install` with our images, then pods on a real node: containerd, kubelet (E2E_ROUNDS; E2E_REQUIRED=1: no skips)
 	$(BIN)/pytest -q tests/e2e/chart tests/e2e/real_node
+
+# Below unshare: machines, and the control plane with them, have a network of their own.
+.PHONY: e2e-machine
+e2e-machine: setup ## As root: nodes as people have them, emulated: systemd, cgroup v2, hot-plug, resets (MACHINE_TESTS; MACHINE_REQUIRED=1: no skips)
+	$(BIN)/python -m hack.machine
+	unshare --net env E2E_REQUIRED=$(MACHINE_REQUIRED) $(BIN)/pytest -q tests/e2e/machine $(if $(MACHINE_TESTS),-k '$(MACHINE_TESTS)')
 
 .PHONY: dashboards
 dashboards: setup ## Dashboards and alerts: every query and rule in a real Prometheus that scrapes the real programs
@@ -133,12 +139,16 @@ transcripts: setup ## Regenerate the transcripts in docs/operations.md on a real
 	@$(BIN)/python -m docs.generate_transcripts
 
 .PHONY: up
-up: setup ## Start a local cluster with agents and operator; prints its KUBECONFIG (CLUSTER=current: use yours)
+up: setup ## Start a local cluster with agents and operator; prints its KUBECONFIG (CLUSTER=current: use yours; MACHINE=1: an emulated node)
 	@$(BIN)/python -m hack.cluster.local.local up
 
 .PHONY: down
 down: setup ## Stop the local cluster
 	@$(BIN)/python -m hack.cluster.local.local down
+
+.PHONY: machine-shell
+machine-shell: setup ## A shell in the machine of `make up MACHINE=1`
+	@$(BIN)/python -m hack.cluster.local.local shell
 
 .PHONY: images
 images: ## Build the images of agent and operator with docker, podman or buildah (BUILDER, BASE, TAG)

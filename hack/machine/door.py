@@ -35,18 +35,20 @@ def _talk(door: socket.socket) -> None:
     before = termios.tcgetattr(terminal) if os.isatty(terminal) else None
     if before is not None:
         tty.setraw(terminal)
+    sources: list[int | socket.socket] = [terminal, door]
     try:
         while True:
-            for source in select.select([terminal, door], [], [])[0]:
-                data = os.read(terminal, 4096) if source == terminal else door.recv(65536)
-                if source is door and not data:
+            ready = select.select(sources, [], [])[0]
+            if terminal in ready:
+                data = os.read(terminal, 4096)
+                door.sendall(data)
+                if not data:
+                    sources.remove(terminal)
+            if door in ready:
+                data = door.recv(65536)
+                if not data:
                     return
-                if source is door:
-                    os.write(sys.stdout.fileno(), data)
-                elif data:
-                    door.sendall(data)
-                else:
-                    door.shutdown(socket.SHUT_WR)
+                os.write(sys.stdout.fileno(), data)
     finally:
         if before is not None:
             termios.tcsetattr(terminal, termios.TCSADRAIN, before)

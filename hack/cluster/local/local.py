@@ -66,8 +66,8 @@ def down() -> None:
     click.echo("the local cluster is down")
 
 
-@main.command()
-@click.argument("script", nargs=-1)
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("script", nargs=-1, type=click.UNPROCESSED)
 def shell(script: tuple[str, ...]) -> None:
     """A shell in the machine of `make up MACHINE=1`; with arguments, what that command prints."""
     keeper = _keeper(_folder())

@@ -121,6 +121,15 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
             "extraVolumeMounts": [{"name": "driver", "mountPath": "/driver", "readOnly": True}],
         }
     },
+    "pools of nodes": {
+        "agents": {
+            "affinity": {"podAntiAffinity": {}},
+            "pools": [
+                {"name": "gpus", "nodeSelector": {"gpu": "yes"}, "runtimeClassName": "nvidia", "resources": {}},
+                {"name": "lab", "nodeSelector": {"pool": "lab", "zone": "a"}, "privileged": True, "tolerations": []},
+            ],
+        }
+    },
     "everything of pods": {
         "agents": {
             "nodeSelector": {"accelerator": "yes"},

@@ -33,7 +33,13 @@ _NAMED: Final = 5
 @command.kubeconfig_option
 @command.namespace_option
 @command.leases_namespace_option
-@click.option("--daemon-set", default="nodedevice-agent", help="DaemonSet of the agents, where there is one.")
+@click.option(
+    "--daemon-set",
+    "daemon_sets",
+    multiple=True,
+    default=["nodedevice-agent"],
+    help="DaemonSet of the agents, where there is one; once for each pool.",
+)
 @click.option(
     "--wait-seconds",
     type=click.FloatRange(0, 3600),
@@ -41,19 +47,27 @@ _NAMED: Final = 5
     help="How long to wait for everything to become ready; 0 checks once.",
 )
 def check(
-    kubeconfig: str | None, namespace: str | None, leases_namespace: str, daemon_set: str, wait_seconds: float
+    kubeconfig: str | None,
+    namespace: str | None,
+    leases_namespace: str,
+    daemon_sets: tuple[str, ...],
+    wait_seconds: float,
 ) -> None:
     """Print whether CRDs, operator, agents and NodeDevices are ready; exit with status 1 if one is not."""
     login = credentials.load(kubeconfig)
     where = namespace or login.namespace or names.SYSTEM_NAMESPACE
-    results = asyncio.run(_run(login, where, leases_namespace, daemon_set, wait_seconds))
+    results = asyncio.run(_run(login, where, leases_namespace, daemon_sets, wait_seconds))
     for line in table(results):
         click.echo(line)
     sys.exit(0 if all(result.is_good for result in results) else 1)
 
 
 async def _run(
-    login: credentials.Credentials, namespace: str, leases_namespace: str, daemon_set: str, wait_seconds: float
+    login: credentials.Credentials,
+    namespace: str,
+    leases_namespace: str,
+    daemon_sets: tuple[str, ...],
+    wait_seconds: float,
 ) -> list[CheckResult]:
     limit = wait_seconds + _SERVER_SECONDS
     waits_for_server = f"waiting up to {limit:g} s for the API server {login.server}"
@@ -61,7 +75,7 @@ async def _run(
         command.connected(login) as client,
         command.within(limit, lambda trouble: _echo(f"{waits_for_server}: {trouble}")) as progress,
     ):
-        checks = _Checks(client, namespace, leases_namespace, daemon_set)
+        checks = _Checks(client, namespace, leases_namespace, daemon_sets)
         progress.step = "reading the objects"
         give_up_at = asyncio.get_running_loop().time() + wait_seconds
         is_reported = False
@@ -91,13 +105,13 @@ def _few(bad: list[CheckResult]) -> str:
 class _Checks:
     """All checks; remembers the Leases as they were first seen."""
 
-    def __init__(self, client: Client, namespace: str, leases_namespace: str, daemon_set: str) -> None:
+    def __init__(self, client: Client, namespace: str, leases_namespace: str, daemon_sets: tuple[str, ...]) -> None:
         self._crds = CrdApi(client)
         self._cluster = Cluster(client)
         self._agents_api = AgentsApi(client, leases_namespace)
         self._leader = LeaderLeases(client, namespace)
         self._workloads = WorkloadsApi(client, namespace)
-        self._daemon_set = daemon_set
+        self._daemon_sets = daemon_sets
         self._first_leader: LeaseRecord | None = None
         self._first_agents: dict[str, LeaseRecord] = {}
 
@@ -135,5 +149,7 @@ class _Checks:
         except NotFound:
             leases = {}
         self._first_agents = leases | self._first_agents
-        desired = await self._workloads.desired_agents(self._daemon_set)
+        found = [await self._workloads.desired_agents(name) for name in self._daemon_sets]
+        counts = [count for count in found if count is not None]
+        desired = sum(counts) if counts else None
         return of_agents(leases, self._first_agents, datetime.datetime.now(datetime.UTC), desired)

@@ -57,7 +57,7 @@ class CleanupScope:
     namespace: str
     leases_namespace: str
     deployment: str
-    daemon_set: str
+    daemon_sets: tuple[str, ...]
     delete_crds: bool
     delete_leases_namespace: bool
 
@@ -138,7 +138,8 @@ class Cleanup:
         scope = self.scope
         workloads = WorkloadsApi(self.free, scope.namespace)
         deployments = [(DEPLOYMENT, name) for name in (scope.deployment, *SCHEDULERS)]
-        for kind, name in (*deployments, (DAEMON_SET, scope.daemon_set), (POD, CHECK_POD)):
+        daemon_sets = [(DAEMON_SET, name) for name in scope.daemon_sets]
+        for kind, name in (*deployments, *daemon_sets, (POD, CHECK_POD)):
             self.progress.step = f"deleting {kind} {name}"
             if await self.progress.retrying(partial(workloads.delete, kind, name)):
                 click.echo(f"deleted {kind} {name}")
@@ -290,7 +291,13 @@ async def _remaining(crds: CrdApi, name: str) -> str:
 @command.namespace_option
 @command.leases_namespace_option
 @click.option("--deployment", default="nodedevice-operator", help="Deployment of the operator, deleted first.")
-@click.option("--daemon-set", default="nodedevice-agent", help="DaemonSet of the agents, deleted first.")
+@click.option(
+    "--daemon-set",
+    "daemon_sets",
+    multiple=True,
+    default=["nodedevice-agent"],
+    help="DaemonSet of the agents, deleted first; once for each pool.",
+)
 @click.option(
     "--delete-crds",
     is_flag=True,

@@ -1,0 +1,165 @@
+{{/*
+The DaemonSet of the agents of one pool, or of all nodes that no pool has. root: the chart's context. agents: .Values.agents with what the
+pool sets. pool: its name, empty for the rest. before: node selectors of the pools that come first. hostPaths: what is mounted.
+*/}}
+{{- define "nodedevice.agent.daemonSet" -}}
+{{- $agents := .agents }}
+apiVersion: apps/v1
+kind: DaemonSet
+metadata:
+  name: {{ include "nodedevice.agent.daemonSetName" .pool | quote }}
+  namespace: {{ .root.Release.Namespace | quote }}
+  labels:
+    {{- include "nodedevice.labels" (dict "root" .root "component" "agent") | nindent 4 }}
+spec:
+  selector:
+    # That of the rest can never change, and selects pods of pools too, which their owner keeps: no controller takes another's.
+    matchLabels:
+      {{- include "nodedevice.selectorLabels" (dict "root" .root "component" "agent") | nindent 6 }}
+      {{- with .pool }}
+      nodedevice.io/pool: {{ . | quote }}
+      {{- end }}
+  updateStrategy:
+    type: RollingUpdate
+    rollingUpdate:
+      maxUnavailable: {{ $agents.maxUnavailable }}
+      maxSurge: 0 # two agents of one node would only wait for each other's directory
+  template:
+    metadata:
+      # nothing of the chart's version: an upgrade that changes nothing for the program replaces no pod
+      labels:
+        {{- include "nodedevice.selectorLabels" (dict "root" .root "component" "agent") | nindent 8 }}
+        {{- with .pool }}
+        nodedevice.io/pool: {{ . | quote }}
+        {{- end }}
+        {{- with $agents.podLabels }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      annotations:
+        kubectl.kubernetes.io/default-container: agent
+        checksum/config: {{ toYaml $agents.config | sha256sum | quote }}
+        {{- with $agents.podAnnotations }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    spec:
+      serviceAccountName: nodedevice-agent
+      # its token is bound to this pod, and so to its node: the policy nodedevice-agent relies on that
+      automountServiceAccountToken: true
+      # variables of a Service called nodedevice would be taken for settings
+      enableServiceLinks: false
+      {{- with include "nodedevice.pullSecrets" .root }}
+      {{- trim . | nindent 6 }}
+      {{- end }}
+      priorityClassName: {{ $agents.priorityClassName | quote }}
+      {{- with $agents.runtimeClassName }}
+      runtimeClassName: {{ . | quote }}
+      {{- end }}
+      terminationGracePeriodSeconds: 20
+      {{- with $agents.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with include "nodedevice.agent.affinity" . | fromJson }}
+      affinity:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $agents.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      containers:
+        - name: agent
+          image: {{ include "nodedevice.image" (dict "root" .root "image" $agents.image) | quote }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          args: [run]
+          env:
+            - name: NODEDEVICE_NODE_NAME
+              valueFrom:
+                fieldRef:
+                  fieldPath: spec.nodeName
+            - name: NODEDEVICE_CONFIG
+              value: /etc/nodedevice/agent.yaml
+            - name: NODEDEVICE_LEASES_NAMESPACE
+              value: {{ include "nodedevice.leaseNamespace" .root | quote }}
+            - name: NODEDEVICE_HTTP_ADDRESS
+              value: ":{{ $agents.httpPort }}"
+            {{- include "nodedevice.http.env" .root | nindent 12 }}
+            {{- with $agents.env }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
+          ports:
+            - name: http
+              containerPort: {{ $agents.httpPort }}
+          # where a node boots, everything starts at once: whoever is still starting is not to be killed for it
+          startupProbe:
+            httpGet: {path: /healthz, port: http, scheme: {{ include "nodedevice.http.scheme" .root }}}
+            periodSeconds: 1
+            timeoutSeconds: 5
+            failureThreshold: 300
+          # the event loop turns; a restart brings no API server back, so that is not asked here
+          livenessProbe:
+            httpGet: {path: /healthz, port: http, scheme: {{ include "nodedevice.http.scheme" .root }}}
+            periodSeconds: 10
+            timeoutSeconds: 5
+            # a minute: on a machine that has too much to do, a restart would only add to it
+            failureThreshold: 6
+          # plugins can register and the API server has been reached; the answer names what is missing
+          readinessProbe:
+            httpGet: {path: /readyz, port: http, scheme: {{ include "nodedevice.http.scheme" .root }}}
+            periodSeconds: 2
+            timeoutSeconds: 5
+          resources:
+            {{- toYaml $agents.resources | nindent 12 }}
+          # root, because sockets and files of the host's kubelet, runtime and plugins are root's alone. No capability: it opens no
+          # device, enters no namespace and changes nobody else's files.
+          securityContext:
+            runAsUser: 0
+            runAsNonRoot: false
+            readOnlyRootFilesystem: true
+            {{- if $agents.privileged }}
+            privileged: true
+            {{- else }}
+            privileged: false
+            allowPrivilegeEscalation: false
+            capabilities:
+              drop: [ALL]
+            seccompProfile:
+              type: RuntimeDefault
+            {{- end }}
+            {{- with $agents.seLinuxOptions }}
+            seLinuxOptions:
+              {{- toYaml . | nindent 14 }}
+            {{- end }}
+          # not in /dev, which is the host's here
+          terminationMessagePath: /termination-log
+          terminationMessagePolicy: FallbackToLogsOnError
+          volumeMounts:
+            - name: config
+              mountPath: /etc/nodedevice
+              readOnly: true
+            {{- include "nodedevice.http.mount" .root | nindent 12 }}
+            {{- range .hostPaths }}
+            - name: {{ .name }}
+              mountPath: {{ .path | quote }}
+              {{- if .readOnly }}
+              readOnly: true
+              {{- end }}
+            {{- end }}
+            {{- with $agents.extraVolumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
+      volumes:
+        - name: config
+          configMap:
+            name: nodedevice-agent
+        {{- include "nodedevice.http.volume" .root | nindent 8 }}
+        {{- range .hostPaths }}
+        - name: {{ .name }}
+          hostPath:
+            path: {{ .path | quote }}
+            type: {{ .type }}
+        {{- end }}
+        {{- with $agents.extraVolumes }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+{{- end }}

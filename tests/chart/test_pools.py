@@ -1,0 +1,155 @@
+"""Pools of nodes: each node has exactly one agent, that of the first pool that selects it."""
+
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.cluster.chart import render_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.chart.values import refusal
+
+pytestmark = pytest.mark.cluster
+
+Json = dict[str, Any]
+_KEYS, _VALUES = ("pool", "gpu", "zone"), ("a", "b")
+_LINUX = {"kubernetes.io/os": "linux"}
+
+
+def daemon_sets(values: Json) -> dict[str, Json]:
+    """Pod specs by name, in order."""
+    found = (each for each in render_chart(values) if each["kind"] == "DaemonSet")
+    return {each["metadata"]["name"]: each["spec"] for each in found}
+
+
+def pools(*selectors: Json) -> Json:
+    return {"agents": {"pools": [{"name": f"p{i}", "nodeSelector": each} for i, each in enumerate(selectors)]}}
+
+
+def selects(spec: Json, labels: dict[str, str]) -> bool:
+    """As the scheduler decides: all of the node selector, and one of the affinity's terms."""
+    pod = spec["template"]["spec"]
+    affinity = pod.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    terms = affinity["nodeSelectorTerms"] if affinity else [{}]
+    return all(labels.get(key) == value for key, value in pod["nodeSelector"].items()) and any(
+        all(fits(each, labels) for each in term.get("matchExpressions", [])) for term in terms
+    )
+
+
+def fits(expression: Json, labels: dict[str, str]) -> bool:
+    if expression["operator"] == "Exists":
+        return expression["key"] in labels
+    assert expression["operator"] == "NotIn"
+    return labels.get(expression["key"]) not in expression["values"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_node_has_one_agent_that_of_the_first_pool(seed: int) -> None:
+    dice = random.Random(seed)
+    selectors = [
+        {key: dice.choice(_VALUES) for key in dice.sample(_KEYS, dice.randint(1, 2))} for _ in range(dice.randint(1, 4))
+    ]
+    made = daemon_sets(pools(*selectors))
+    for choice in itertools.product((None, *_VALUES), repeat=len(_KEYS)):
+        labels = _LINUX | {key: value for key, value in zip(_KEYS, choice, strict=True) if value is not None}
+        first = next((i for i, each in enumerate(selectors) if each.items() <= labels.items()), None)
+        wanted = "nodedevice-agent" if first is None else f"nodedevice-agent-p{first}"
+        assert [name for name, spec in made.items() if selects(spec, labels)] == [wanted], (selectors, labels)
+
+
+def test_affinity_of_all_agents_counts_too() -> None:
+    term = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+    node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    values = pools({"pool": "a"})
+    values["agents"]["affinity"] = {"nodeAffinity": node}
+    made = daemon_sets(values)
+    for labels, wanted in (
+        ({"zone": "1", "pool": "a"}, ["nodedevice-agent-p0"]),
+        ({"zone": "1"}, ["nodedevice-agent"]),
+        ({"pool": "a"}, []),
+        ({}, []),
+    ):
+        assert [name for name, spec in made.items() if selects(spec, _LINUX | labels)] == wanted
+
+
+def test_a_pool_differs_in_what_it_says() -> None:
+    pool = {"name": "gpu", "nodeSelector": {"gpu": "a"}, "runtimeClassName": "nvidia", "privileged": True}
+    more = {"tolerations": [], "resources": {"limits": {"memory": "1Gi"}}}
+    made = daemon_sets({"agents": {"pools": [{**pool, **more}]}})
+    ours, rest = (made[name]["template"]["spec"] for name in ("nodedevice-agent-gpu", "nodedevice-agent"))
+    assert ours["runtimeClassName"] == "nvidia"
+    assert ours["containers"][0]["securityContext"]["privileged"] is True
+    assert ours["containers"][0]["resources"] == {"limits": {"memory": "1Gi"}}
+    assert "tolerations" not in ours
+    assert "runtimeClassName" not in rest
+    assert rest["containers"][0]["securityContext"]["privileged"] is False
+    assert rest["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_no_pod_is_selected_by_two_pools() -> None:
+    made = daemon_sets(pools({"pool": "a"}, {"pool": "b"}))
+    for name, spec in made.items():
+        labels = spec["template"]["metadata"]["labels"].items()
+        of = [other for other, its in made.items() if its["selector"]["matchLabels"].items() <= labels]
+        # the selector of the rest is as it always was
+        assert of == list(dict.fromkeys([name, "nodedevice-agent"]))
+
+
+@pytest.mark.parametrize(
+    ("pool", "sentence"),
+    [
+        ([{"name": "a"}], "missing property 'nodeSelector'"),
+        ([{"nodeSelector": {"a": "b"}}], "missing property 'name'"),
+        ([{"name": "a", "nodeSelector": {}}], "minProperties: got 0, want 1"),
+        ([{"name": "A_b", "nodeSelector": {"a": "b"}}], "'A_b' does not match pattern"),
+        ([{"name": "a", "nodeSelector": {"a": "b"}, "image": {}}], "additional properties 'image' not allowed"),
+        ([{"name": "a", "nodeSelector": {"a": "b"}}] * 2, "agents.pools: two pools are called a"),
+        (
+            [{"name": f"p{i}", "nodeSelector": {"a": str(i), "b": str(i), "c": str(i)}} for i in range(4)],
+            "takes 81 terms of node affinity; 64 are allowed: select pools by fewer labels",
+        ),
+        (
+            [
+                {
+                    "name": "a",
+                    "nodeSelector": {"a": "b"},
+                    "resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}},
+                }
+            ],
+            "agents.pools (a)",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(pool: list[Json], sentence: str) -> None:
+    assert sentence in refusal({"agents": {"pools": pool}})
+
+
+def test_a_cluster_gives_each_pool_its_nodes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The controller of DaemonSets decides. One whose RuntimeClass does not exist makes no pods, and the others theirs."""
+    values = pools({"pool": "a"}, {"pool": "b"})
+    values["agents"]["pools"][1]["runtimeClassName"] = "is-not-there"
+    wanted = {"nodedevice-agent-p0": 1, "nodedevice-agent-p1": 1, "nodedevice-agent": 2}
+    with ControlPlane.start(tmp_path_factory.mktemp("pools") / "c", print) as running:
+        nodes = {"node-a": "pool=a", "node-b": "pool=b", "node-c": "pool=c", "node-d": ""}
+        running.add_nodes(list(nodes))
+        for node, label in nodes.items():
+            running.kubectl("label", "node", node, "kubernetes.io/os=linux", *filter(None, [label]))
+        kinds = {"DaemonSet", "ServiceAccount", "ConfigMap"}
+        running.kubectl("create", "namespace", "nodedevice-system")
+        rendered = (
+            each for each in render_chart(values) if each["kind"] in kinds and "agent" in each["metadata"]["name"]
+        )
+        running.apply(yaml.safe_dump_all(rendered))
+
+        def numbers(field: str) -> dict[str, int]:
+            found = json.loads(running.kubectl("get", "daemonsets", "-A", "-o", "json"))["items"]
+            return {each["metadata"]["name"]: each["status"].get(field, 0) for each in found}
+
+        wait_until(lambda: numbers("desiredNumberScheduled") == wanted, "every pool has its nodes", 60)
+        wait_until(
+            lambda: numbers("currentNumberScheduled") == wanted | {"nodedevice-agent-p1": 0}, "pods are made", 60
+        )

@@ -51,8 +51,8 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the 
 	  --python_out=$(PROTO_ROOT) --mypy_out=$(PROTO_ROOT) --grpc_python_out=$(PROTO_ROOT) --mypy_grpc_out=$(PROTO_ROOT) $(PROTOS)
 	$(BIN)/python charts/generate_crds.py
 	$(BIN)/python charts/generate_schema.py
-	$(BIN)/python charts/generate_values_table.py
-	$(BIN)/python docs/generate_api.py
+	$(BIN)/python -m charts.generate_values_table
+	$(BIN)/python -m docs.generate_api
 	$(BIN)/python -m docs.generate_reasons
 	$(BIN)/python -m docs.generate_settings
 	$(BIN)/python -m charts.dashboards

@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from docs import tables
+
 _CHART = Path(__file__).parent / "nodedevice"
 README = _CHART / "README.md"
 BEGIN, END = "<!-- values: generated -->", "<!-- end of values -->"
@@ -46,17 +48,19 @@ def comments(text: str) -> dict[str, str]:
     return reader.comments
 
 
-def rows(text: str) -> list[str]:
-    """The table's rows, in the order of the file. Raises SystemExit for a value that nobody has explained."""
+def table(text: str) -> str:
+    """The table, in the order of the file. Raises SystemExit for a value that nobody has explained."""
     comment_of = comments(text)
-    found = []
+    rows, below = [], []
     for path, default in _leaves(yaml.safe_load(text), comment_of):
         explained = comment_of[path] or comment_of.get(path.rpartition(".")[0], "")
         if not explained:
             raise SystemExit(f"values.yaml: {path} has no comment, nor has what it is in")
         shown = json.dumps(default, ensure_ascii=False)
-        found.append(f"| `{path}` | `{shown}` | {explained} |")
-    return found
+        cell, rest = tables.divided(explained)
+        rows.append(f"| `{path}` | `{shown}` | {cell} |")
+        below += [f"`{path}`: {rest}"] if rest else []
+    return tables.table("| value | default | what it is |", rows, below)
 
 
 def _leaves(values: dict[str, Any], comment_of: dict[str, str], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -70,19 +74,14 @@ def _leaves(values: dict[str, Any], comment_of: dict[str, str], before: str = ""
             yield path, value
 
 
-def table() -> str:
-    """All of the table."""
-    text = (_CHART / "values.yaml").read_text(encoding="utf-8")
-    return "\n".join(["| value | default | what it is |", "|---|---|---|", *rows(text)])
-
-
 def with_table(readme: str) -> str:
     """The README with the table between its two marks. Raises ValueError where it has none."""
     before, _, rest = readme.partition(BEGIN)
     _, found, after = rest.partition(END)
     if not found:
         raise ValueError(f"{README} has no {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    values = (_CHART / "values.yaml").read_text(encoding="utf-8")
+    return f"{before}{BEGIN}\n{table(values)}{END}{after}"
 
 
 if __name__ == "__main__":

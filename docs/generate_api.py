@@ -1,10 +1,13 @@
 """Writes docs/api.md from crds/*.yaml: every field with its type, bounds and description. Run by `make generate`."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from docs import tables
 
 _ROOT = Path(__file__).parents[1]
 _INTRO = """# API reference
@@ -24,13 +27,24 @@ def _kind(crd: dict[str, Any]) -> Iterator[str]:
     names, schema = spec["names"], version["schema"]["openAPIV3Schema"]
     scope = "one for each node and resource" if spec["scope"] == "Cluster" else "in the namespace of its pod"
     yield f"## {names['kind']}\n\n{schema['description']} {spec['scope']}-scoped, {scope}; short name `{names['shortNames'][0]}`.\n"
-    yield "| field | type | what it says |\n|---|---|---|\n" + "".join(_rows(schema, ""))
+    rows = list(_rows(schema, ""))
+    below = [f"`{row.path}`: {row.rest}" for row in rows if row.rest]
+    yield tables.table("| field | type | what it says |", [row.line for row in rows], below)
     rules = list(_rules(schema, ""))
     if rules:
         yield "The API server refuses what breaks one of these:\n\n" + "".join(rules)
 
 
-def _rows(schema: dict[str, Any], path: str) -> Iterator[str]:
+@dataclass(frozen=True)
+class _Row:
+    """A field. rest: of its description, what does not fit into the table."""
+
+    path: str
+    line: str
+    rest: str
+
+
+def _rows(schema: dict[str, Any], path: str) -> Iterator[_Row]:
     for name, field in schema.get("properties", {}).items():
         if not path and name in ("apiVersion", "kind", "metadata"):
             continue
@@ -38,7 +52,8 @@ def _rows(schema: dict[str, Any], path: str) -> Iterator[str]:
         inner = field.get("items", field)
         here += "[]" if field["type"] == "array" else ""
         needed = " (required)" if name in schema.get("required", ()) else ""
-        yield f"| `{here}`{needed} | {_type(field)} | {_description(field)} |\n"
+        cell, rest = tables.divided(_description(field))
+        yield _Row(here, f"| `{here}`{needed} | {_type(field)} | {cell} |", rest)
         yield from _rows(inner, here)
 
 

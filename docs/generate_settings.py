@@ -18,6 +18,8 @@ from nodedevice_agent.settings import AgentSettings
 from nodedevice_operator.extender.settings import ExtenderSettings
 from nodedevice_operator.settings import OperatorSettings
 
+from docs import tables
+
 PAGE = Path(__file__).parent / "settings.md"
 PROGRAMS: dict[str, type[msgspec.Struct]] = {
     "nodedevice-agent": AgentSettings,
@@ -36,8 +38,6 @@ Every key of the settings files, made from the code by `make generate`. In the c
   [device plugins](device-plugins.md#devices-by-usb-udev-and-subsystem).
 """
 _ENTRY = re.compile(r"(?P<names>[a-z_]+(?:, [a-z_]+)*): (?P<text>.+)", re.DOTALL)
-# of a cell; what is longer goes below the table
-_LONGEST = 150
 _WORD = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
 
@@ -131,23 +131,10 @@ def _table(kind: type[msgspec.Struct]) -> str:
     rows, below = [], []
     for key, field in _fields(kind):
         text = _WORD.sub(lambda word: f"`{keys[word[0]]}`" if word[0] in keys else word[0], explained[field.name])
-        cell, rest = _divided(text)
-        rows.append(f"| `{key}` | {_type(field.type)} | {_default(field)} | {_cell(cell)} |\n")
-        below += [f"- `{key}`: {rest.removesuffix('.')}.\n"] if rest else []
-    return (
-        "| key | type | default | meaning |\n|---|---|---|---|\n" + "".join(rows) + "\n" * bool(below) + "".join(below)
-    )
-
-
-def _divided(text: str) -> tuple[str, str]:
-    """What fits into a cell, and the rest, divided at the end of a sentence. Raises ValueError where the first one does not fit."""
-    cell, rest = text, ""
-    while len(cell) > _LONGEST:
-        cell, end, last = cell.rpartition(". ")
-        if not end:
-            raise ValueError(f"make the first sentence at most {_LONGEST} characters long: {text}")
-        rest = f"{last}. {rest}" if rest else last
-    return cell, rest
+        cell, rest = tables.divided(text)
+        rows.append(f"| `{key}` | {_type(field.type)} | {_default(field)} | {_cell(cell)} |")
+        below += [f"`{key}`: {rest.removesuffix('.')}."] if rest else []
+    return tables.table("| key | type | default | meaning |", rows, below)
 
 
 def _cell(text: str) -> str:

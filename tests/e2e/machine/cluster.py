@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +18,50 @@ from tests.e2e.chart.cluster import NODE, InstalledCluster, Json
 SERIAL = "example.com/serial"
 BY_ID = "/dev/serial/by-id"
 FUSE, LOOP = "/dev/fuse", "/dev/loop3"
+
+
+@dataclass(frozen=True)
+class HotPlugged:
+    """A kind of device besides serial ports. pattern: of its files, by stable names. backend: command and arguments of the monitor.
+
+    driver, properties: as of the monitor's device_add.
+    """
+
+    resource: str
+    pattern: str
+    path: str
+    backend: tuple[str, Json]
+    driver: str
+    properties: Json
+
+
+_SECTORS = {"driver": "null-co", "size": 16 * 1024**2, "read-zeroes": True}
+HOT_PLUGGED = (
+    HotPlugged(
+        "example.com/usb-disk",
+        "/dev/disk/by-id/usb-*",
+        "/dev/disk/by-id/usb-QEMU_QEMU_HARDDISK_STICK-0:0",
+        ("blockdev-add", {"node-name": "stick", **_SECTORS}),
+        "usb-storage",
+        {"drive": "stick", "serial": "STICK", "bus": "xhci.0", "port": "3"},
+    ),
+    HotPlugged(
+        "example.com/nvme",
+        "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_FLASH",
+        "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_FLASH",
+        ("blockdev-add", {"node-name": "flash", **_SECTORS}),
+        "nvme",
+        {"drive": "flash", "serial": "FLASH", "bus": "rp1"},
+    ),
+    HotPlugged(
+        "example.com/virtio-port",
+        "/dev/virtio-ports/*",
+        "/dev/virtio-ports/tests",
+        ("chardev-add", {"id": "tests", "backend": {"type": "ringbuf", "data": {"size": 4096}}}),
+        "virtserialport",
+        {"chardev": "tests", "name": "tests", "bus": "vser.0"},
+    ),
+)
 # emulated, a pod takes six seconds to start, and a machine half a minute; others use this one too
 _PATIENCE_SECONDS = 300.0
 
@@ -31,7 +76,7 @@ class MachineCluster(InstalledCluster):
     ) -> None:
         super().__init__(control_plane, node.verify_alive, images, folder)
         self.node, self.machine = node, node.machine
-        self._plugged: set[str] = set()
+        self._plugged: dict[str, str] = {}
 
     @classmethod
     @contextmanager
@@ -71,14 +116,25 @@ class MachineCluster(InstalledCluster):
             each["restartCount"] > 0 and "running" in each["state"] for each in status["containerStatuses"]
         )
 
+    def is_ready(self) -> bool:
+        """Whether the Node is."""
+        conditions = self.get("node", NODE)["status"]["conditions"]
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
     def plug(self, serial: str, port: str) -> None:
         """A USB serial port."""
         self.machine.add_serial(serial, port)
-        self._plugged.add(serial)
+        self._plugged[serial] = port
 
     def unplug(self, serial: str) -> None:
         self.machine.remove_serial(serial)
-        self._plugged.discard(serial)
+        self._plugged.pop(serial, None)
+
+    def replug(self, *serials: str) -> None:
+        """At their ports of before, after a power cut: an emulator that starts has none of them."""
+        for serial, port in self._plugged.items():
+            if serial in serials:
+                self.machine.add_serial(serial, port)
 
     def unplug_all(self) -> None:
         for serial in list(self._plugged):
@@ -92,7 +148,11 @@ class MachineCluster(InstalledCluster):
 
 
 def serial_ports() -> Json:
-    return {"resourceName": SERIAL, "groups": [{"paths": [{"path": f"{BY_ID}/*"}]}]}
+    return files(SERIAL, f"{BY_ID}/*")
+
+
+def files(resource: str, pattern: str) -> Json:
+    return {"resourceName": resource, "groups": [{"paths": [{"path": pattern}]}]}
 
 
 def device(name: str, path: str, permissions: str) -> Json:

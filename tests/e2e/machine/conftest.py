@@ -10,7 +10,8 @@ import pytest
 from hack.cluster.build import product_images
 from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine import network, packages
-from tests.e2e.machine.cluster import FUSE, LOOP, MachineCluster, device, serial_ports
+from hack.machine.node import MachineOptions
+from tests.e2e.machine.cluster import FUSE, HOT_PLUGGED, LOOP, MachineCluster, device, files, serial_ports
 
 _HERE = Path(__file__).parent
 _LOGS = Path(__file__).parents[3] / "build" / "e2e" / "machine"
@@ -28,12 +29,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="package")
 def installed_machine(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
     folder = Path(mkdtemp(prefix="nd-"))
-    with removed_at_the_end(folder), MachineCluster.start(folder, progress) as cluster:
+    with (
+        removed_at_the_end(folder),
+        MachineCluster.start(folder, progress, MachineOptions(shutdown_seconds=20)) as cluster,
+    ):
         try:
             permissions = ("r", "w", "rw", "rm", "m")
             chars = [device(f"fuse-{each}", FUSE, each) for each in permissions]
             blocks = [device(f"loop-{each}", LOOP, each) for each in ("r", "rw")]
-            cluster.install(serial_ports(), *chars, *blocks)
+            plugged = [files(kind.resource, kind.pattern) for kind in HOT_PLUGGED]
+            cluster.install(serial_ports(), *chars, *blocks, *plugged)
             progress("the chart is installed")
             yield cluster
         finally:

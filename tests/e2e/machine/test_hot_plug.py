@@ -3,9 +3,11 @@
 import time
 from collections.abc import Callable
 
+import pytest
 from nodedevice_api.names import Condition
 
-from tests.e2e.machine.cluster import SERIAL, MachineCluster, talker
+from tests.e2e.chart.workloads import user
+from tests.e2e.machine.cluster import HOT_PLUGGED, SERIAL, HotPlugged, MachineCluster, talker
 
 
 def test_a_port_is_plugged_in_held_pulled_out_and_back(
@@ -31,6 +33,25 @@ def test_a_port_is_plugged_in_held_pulled_out_and_back(
     cluster.wait(lambda: not cluster.unhealthy(SERIAL), "it is healthy again")
     cluster.until_heard("AAA", "talks")
     assert cluster.devices_of("talks") == held
+
+
+@pytest.mark.parametrize("kind", HOT_PLUGGED, ids=lambda kind: kind.driver)
+def test_other_kinds_come_and_go(cluster: MachineCluster, kind: HotPlugged, progress: Callable[[str], None]) -> None:
+    began = time.monotonic()
+    command, arguments = kind.backend
+    cluster.machine.command(command, **arguments)
+    cluster.machine.add(kind.driver, id="plugged", **kind.properties)
+    cluster.wait_capacity(kind.resource, 1)
+    progress(f"{kind.driver}: in the Node {time.monotonic() - began:.1f} s after it was plugged in")
+    cluster.run(user("opens", {kind.resource: 1}, "-open", kind.path))
+    assert cluster.report_of("opens")["opened"][kind.path]["read"] == "ok"
+    held = cluster.devices_of("opens", kind.resource)
+    cluster.machine.remove("plugged")
+    cluster.wait(lambda: cluster.unhealthy(kind.resource) == held, "it is shown as missing")
+    cluster.machine.add(kind.driver, id="plugged", **kind.properties)
+    cluster.wait(lambda: not cluster.unhealthy(kind.resource), "it is healthy again")
+    assert cluster.devices_of("opens", kind.resource) == held
+    cluster.machine.remove("plugged")
 
 
 def test_a_free_port_that_is_pulled_out_leaves_the_node(cluster: MachineCluster) -> None:

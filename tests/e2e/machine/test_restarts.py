@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from hack.machine import network
 from tests.e2e.machine.cluster import SERIAL, MachineCluster, talker
 
 
@@ -28,3 +29,68 @@ def test_a_reset_swaps_nobodys_device(cluster: MachineCluster, progress: Callabl
     for name, serial in serial_of.items():
         cluster.until_heard(serial, name)
         assert cluster.devices_of(name) == held[name]
+
+
+def test_after_a_power_cut_a_pod_waits_for_its_device(cluster: MachineCluster, progress: Callable[[str], None]) -> None:
+    """It is not there when the machine starts: no container starts without it, and with another one neither."""
+    for serial, port in {"AAA": "1", "BBB": "2"}.items():
+        cluster.plug(serial, port)
+    cluster.wait_capacity(SERIAL, 2)
+    cluster.run(talker("waits"))
+    (held,) = cluster.devices_of("waits")
+    mine, other = ("AAA", "BBB") if "AAA" in held else ("BBB", "AAA")
+    cluster.until_heard(mine, "waits")
+
+    began = time.monotonic()
+    cluster.machine.kill()
+    cluster.machine.start()
+    cluster.replug(other)
+    cluster.node.wait_ready()
+    cluster.wait(lambda: cluster.unhealthy(SERIAL) == [held], "its device is missing")
+    assert not cluster.is_running_again("waits")
+    assert cluster.devices_of("waits") == [held]
+    cluster.replug(mine)
+    cluster.wait(lambda: cluster.is_running_again("waits"), "it runs again")
+    progress(f"the pod was back {time.monotonic() - began:.0f} s after the power cut")
+    cluster.until_heard(mine, "waits")
+    assert "waits" not in cluster.machine.heard(other)
+
+
+def test_an_orderly_reboot_gives_devices_back(cluster: MachineCluster) -> None:
+    """The kubelet ends pods before the machine goes: what they held is free when it is back."""
+    cluster.plug("AAA", "1")
+    cluster.wait_capacity(SERIAL, 1)
+    cluster.run(talker("ends"))
+    cluster.machine.run("(sleep 1; systemctl reboot) >/dev/null 2>&1 &")
+    cluster.wait(lambda: cluster.get("pod", "ends")["status"]["phase"] in ("Failed", "Succeeded"), "the pod was ended")
+    cluster.wait(lambda: not cluster.is_ready(), "the Node is not ready")
+    cluster.node.wait_ready()
+    cluster.wait_capacity(SERIAL, 1)
+    cluster.wait(lambda: not cluster.devices_of("ends"), "nobody holds the device")
+    cluster.run(talker("next"))
+    cluster.until_heard("AAA", "next")
+
+
+def test_a_partition_gives_no_device_to_two(cluster: MachineCluster) -> None:
+    """A pod that was deleted by force while its node was away: the next one waits until its process is dead."""
+    cluster.plug("AAA", "1")
+    cluster.wait_capacity(SERIAL, 1)
+    cluster.run(talker("old"))
+    cluster.until_heard("AAA", "old")
+    network.cut(cluster.machine.tap)
+    try:
+        cluster.wait(lambda: not cluster.is_ready(), "the Node is not ready")
+        cluster.control_plane.kubectl("delete", "pod", "old", "--force", "--grace-period=0")
+        cluster.apply(talker("new"))
+        assert "old" in cluster.machine.heard("AAA"), "it should run on"
+    finally:
+        network.mend(cluster.machine.tap)
+    heard = ""
+
+    def is_heard() -> bool:
+        nonlocal heard
+        heard += cluster.machine.heard("AAA")
+        return heard.count("new") > 3
+
+    cluster.wait(is_heard, "the next pod speaks")
+    assert "old" not in heard[heard.index("new") :], "two had it at once"

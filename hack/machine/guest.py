@@ -140,7 +140,8 @@ def furnish(root: Path) -> None:
     _write(root / "etc/sysctl.d/node.conf", "net.ipv4.ip_forward = 1\nkernel.panic = 10\nvm.overcommit_memory = 1\n")
     journal = "[Journal]\nStorage=persistent\nSystemMaxUse=64M\nForwardToConsole=no\n"
     _write(root / "etc/systemd/journald.conf.d/node.conf", journal)
-    for folder in (NODE, PROGRAMS):
+    # where it is missing the kubelet says so each second
+    for folder in (NODE, PROGRAMS, "/var/lib/kubelet/manifests"):
         (root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
 
 

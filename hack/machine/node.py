@@ -6,6 +6,7 @@
 The control plane runs in the same network namespace (see `network`).
 """
 
+import contextlib
 import shutil
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from hack.cluster.control_plane import kubeconfigs
 from hack.cluster.control_plane.certificates import Identity
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.control_plane.layout import api_address
+from hack.cluster.errors import CommandError
 from hack.cluster.node import containerd, kubelet
 from hack.cluster.nodes import is_schedulable
 from hack.machine import network
@@ -86,15 +88,19 @@ class MachineNode:
     def wait_ready(self, timeout_seconds: float = _READY_SECONDS) -> None:
         """Until the Node is Ready and a kubelet of this boot says so. Raises TimeoutError, ComponentError."""
         deadline = time.monotonic() + timeout_seconds
-        self.machine.wait_door(timeout_seconds)
-        boot = self.machine.run("cat /proc/sys/kernel/random/boot_id").strip()
         while True:
-            self.machine.verify_alive()
-            if is_schedulable(self._control_plane.client, self.name) and self._boot_shown() == boot:
+            self.machine.wait_door(timeout_seconds)
+            # asked each time: a machine that is about to go down answers too
+            if is_schedulable(self._control_plane.client, self.name) and self._boot_shown() == self._boot():
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError(f"node {self.name} is not Ready:\n{self.machine.run('journalctl -n 40 --no-pager')}")
             time.sleep(_POLL_SECONDS)
+
+    def _boot(self) -> str:
+        with contextlib.suppress(OSError, CommandError):
+            return self.machine.run("cat /proc/sys/kernel/random/boot_id").strip()
+        return ""
 
     def _boot_shown(self) -> str:
         status = self._control_plane.client.get(Node, self.name).status

@@ -80,7 +80,7 @@ class VirtualMachine:
 
     # -- its devices ------------------------------------------------------------------------------------------------------
 
-    def command(self, name: str, **arguments: Any) -> Any:
+    def command(self, name: str, /, **arguments: Any) -> Any:
         """A command of the emulator's monitor. Raises QMPError with its words."""
         assert self._monitor is not None
         return self._monitor.cmd(name, **{key.replace("_", "-"): value for key, value in arguments.items()})
@@ -106,7 +106,7 @@ class VirtualMachine:
         """What was written to that port since the last time."""
         return str(self.command("ringbuf-read", device=f"c{serial}", size=65536))
 
-    def add(self, driver: str, **properties: Any) -> None:
+    def add(self, driver: str, /, **properties: Any) -> None:
         self.command("device_add", driver=driver, **properties)
 
     def remove(self, device: str) -> None:

@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 GENERATE_VENV := .venv-generate
 MUTANTS_VENV := .venv-mutants
+DOCS_VENV := .venv-docs
 CODE := proto common operator node-agent charts tests hack docs
 PROTO_ROOT := proto/src
 # what `make generate` writes into
@@ -36,7 +37,7 @@ $(BIN)/.ready: requirements/dev.txt proto/pyproject.toml common/pyproject.toml o
 
 .PHONY: lock
 lock: setup ## Update the hash-locked requirements/*.txt from *.in
-	@for name in agent operator dev generate go mutants; do \
+	@for name in agent operator dev docs generate go mutants; do \
 	  (cd requirements && ../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --upgrade $$name.in -o $$name.txt); done
 
@@ -62,6 +63,15 @@ verify-generate: generate ## Fail when generated files are not up to date
 	@git diff --exit-code --stat -- $(GENERATED) && \
 	  test -z "$$(git ls-files --others --exclude-standard -- $(GENERATED))" || \
 	  { echo "generated files differ: run 'make generate' and commit"; exit 1; }
+
+$(DOCS_VENV)/.ready: requirements/docs.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS_VENV)/.ready ## The pages as a site in build/site, by MkDocs Material: links and anchors are checked, warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build
 
 .PHONY: binaries
 binaries: setup ## Build the control plane that tests run against, once (or KUBEBUILDER_ASSETS)
@@ -128,7 +138,7 @@ chart: setup ## The chart: lint, invalid values, every manifest on a real API se
 	$(BIN)/pytest -q tests/chart
 
 .PHONY: check
-check: lint types imports verify-generate test ## What CI runs: everything but the benchmarks
+check: lint types imports verify-generate docs test ## What CI runs: everything but the benchmarks
 
 .PHONY: demo
 demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them)
@@ -223,7 +233,7 @@ mutants: $(MUTANTS_VENV)/.ready ## Change the code in one place at a time: does 
 
 .PHONY: clean
 clean: ## Remove build outputs and .venv (binaries stay in the cache folder)
-	rm -rf $(VENV) $(GENERATE_VENV) $(MUTANTS_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(GENERATE_VENV) $(MUTANTS_VENV) $(DOCS_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: crash

@@ -1,7 +1,7 @@
 """Log messages, Events, conditions, errors and help texts use the field's words, so that people and grep find them.
 
-Every text counts that people may read: string constants of two words and more that are no docstring, and the texts of the CRDs. The
-glossary is in CONTRIBUTING.md.
+Every text counts that people may read: string constants of two words and more that are no docstring, the texts of the CRDs,
+and pages. The glossary is in CONTRIBUTING.md.
 """
 
 import ast
@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 _ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = sorted([*_ROOT.glob("*.md"), *_ROOT.glob("docs/*.md"), _ROOT / "charts/nodedevice/README.md"])
 _SOURCES: Final = ("node-agent/src", "operator/src", "common/src", "proto/src")
 # Words of a private language: each has a term of the field, or says nothing.
 FORBIDDEN: Final = re.compile(
@@ -88,3 +89,10 @@ def test_log_messages_are_constant() -> None:
     """A message is a constant text without values, so that it can be searched for; the values are fields."""
     odd = [text for text in _log_messages() if "%" in text.text or "{" in text.text]
     assert not odd
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_use_the_words_of_the_field(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    # the glossary names them
+    assert [line for line in lines if FORBIDDEN.search(line) and not line.startswith("Not used: ")] == []

@@ -74,7 +74,7 @@ docs: $(DOCS_VENV)/.ready ## The pages as a site in build/site, by MkDocs Materi
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build
 
 .PHONY: binaries
-binaries: setup ## Build the control plane that tests run against, once (or KUBEBUILDER_ASSETS)
+binaries: setup ## Download or build the control plane that tests run against, once (BINARIES=build, download; or KUBEBUILDER_ASSETS)
 	$(BIN)/python -m hack.cluster build
 
 .PHONY: lint

@@ -19,10 +19,11 @@ def main() -> None:
 @main.command()
 @click.argument("names", nargs=-1)
 def build(names: tuple[str, ...]) -> None:
-    """Find or build the programs NAMES (default: all) and print where each is.
+    """Find, download or build the programs NAMES (default: all) and print where each is.
 
-    KUBEBUILDER_ASSETS: a folder of ready programs that come first. XDG_CACHE_HOME: where built ones are kept (default
-    ~/.cache). KUBERNETES: another version than the pinned one, as 1.36.4.
+    KUBEBUILDER_ASSETS: a folder of ready programs that come first. XDG_CACHE_HOME: where the others are kept (default
+    ~/.cache). BINARIES: build or download; default, what can be reached within seconds is downloaded. BINARIES_MIRROR: what
+    stands before each address. KUBERNETES: another version than the pinned one, as 1.36.4.
     """
     for name, path in find(names or ALL_PROGRAMS, _progress).items():
         click.echo(f"{name}\t{path}")

@@ -1,8 +1,8 @@
 """Where the programs of a control plane and of a node come from.
 
 `KUBEBUILDER_ASSETS` when it is set, by the convention of envtest (a folder with etcd, kube-apiserver and kubectl). What
-is not in it, or everything without it, is built once from the modules pinned in hack/cluster/build/go, or taken from Debian's
-packages, and kept in the user's cache folder.
+is not in it, or everything without it, is downloaded once from where its project publishes it, or built from the modules pinned in
+hack/cluster/build/go, or taken from Debian's packages, and kept in the user's cache folder.
 """
 
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hack.cluster.build import debian
 from hack.cluster.build.builder import build, built_path, lock
+from hack.cluster.build.downloads import download
 from hack.cluster.build.pins import ALL_BINARIES
 from hack.cluster.errors import BinaryError
 
@@ -18,7 +19,7 @@ ALL_PROGRAMS = (*ALL_BINARIES, *debian.PACKAGES)
 
 
 def find(names: Iterable[str], progress: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
-    """Path of each named program, built now where need be.
+    """Path of each named program, downloaded or built now where need be.
 
     progress: called with each step, a line at a time. A build takes minutes the first time, nothing later.
     Raises BinaryError, which says what to do.
@@ -31,6 +32,7 @@ def find(names: Iterable[str], progress: Callable[[str], None] = lambda _: None)
             debian.fetch(to_fetch, _kept_path, progress)
     to_build = [name for name in missing if name not in debian.PACKAGES]
     if to_build:
+        download(to_build, cache_folder(), progress)
         build(to_build, cache_folder(), progress)
     return paths
 

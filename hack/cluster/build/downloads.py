@@ -1,0 +1,159 @@
+"""Programs as their projects publish them: a minute instead of a build, where the projects can be reached.
+
+`BINARIES` in the environment: `download` never builds what is published, `build` never downloads; without it, what a project does
+not hand out within seconds is built. `BINARIES_MIRROR=https://mirror.example.com/files` stands before each address, as in
+`https://mirror.example.com/files/dl.k8s.io/release/…`.
+
+A program appears in the cache complete and with the right checksum, or not at all; a download cut short goes on where it ended.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import httpx2
+
+from hack.cluster.build.builder import built_path, lock
+from hack.cluster.build.pins import family_of
+from hack.cluster.build.published import Published, published
+from hack.cluster.errors import BinaryError
+
+_ANSWER_SECONDS = 4.0
+_STALLED_SECONDS = 20.0
+_TRIES = 5
+_REPORT_EVERY_SECONDS = 5.0
+_CHOICES = ("build", "download")
+
+
+class _NotReached(Exception):
+    """A project's address gave no answer, or none that is of use; says which."""
+
+
+def download(binaries: Sequence[str], cache: Path, progress: Callable[[str], None]) -> None:
+    """Download what is published, can be reached and is not in the cache yet; what is still missing then is to be built.
+
+    Raises BinaryError for a wrong checksum, and where BINARIES=download cannot be followed.
+    """
+    choice = os.environ.get("BINARIES", "")
+    if choice and choice not in _CHOICES:
+        raise BinaryError(
+            "BINARIES", f"{choice} is neither build nor download", "unset it: what can be reached is downloaded"
+        )
+    files = {binary: file for binary in binaries if (file := published(binary))}
+    if choice == "build" or not files:
+        return
+    with lock(cache, progress), _client() as client:
+        missing = [binary for binary in files if not built_path(binary, cache).exists()]
+        silent: set[str] = set()
+        for number, binary in enumerate(missing, start=1):
+            if files[binary].host in silent:
+                continue
+            label = f"[{number}/{len(missing)}] {binary} {family_of(binary).version}"
+            try:
+                _fetch(client, files[binary], built_path(binary, cache), label, progress)
+            except _NotReached as exc:
+                if choice == "download":
+                    raise BinaryError(
+                        binary,
+                        f"could not be downloaded: {exc}",
+                        "name a mirror in BINARIES_MIRROR, or unset BINARIES to build it",
+                    ) from exc
+                silent.add(files[binary].host)
+                progress(f"{label}: not downloaded, to be built: {exc}")
+
+
+def _client() -> httpx2.Client:
+    timeout = httpx2.Timeout(_STALLED_SECONDS, connect=_ANSWER_SECONDS)
+    return httpx2.Client(follow_redirects=True, timeout=timeout)
+
+
+def _url(address: str) -> str:
+    mirror = os.environ.get("BINARIES_MIRROR", "").rstrip("/")
+    return f"{mirror}/{address}" if mirror else f"https://{address}"
+
+
+def _fetch(client: httpx2.Client, file: Published, target: Path, label: str, progress: Callable[[str], None]) -> None:
+    expected = file.pinned() or _published_checksum(client, file)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # its name carries the checksum: what was begun of another file is not gone on with
+    part = target.with_name(f".{target.name}.{expected[:12]}.part")
+    progress(f"{label}: downloading from {file.host}")
+    _receive(client, _url(file.address), part, label, progress)
+    with part.open("rb") as received:
+        found = hashlib.file_digest(received, "sha256").hexdigest()
+    if found != expected:
+        part.unlink()
+        raise BinaryError(
+            target.name,
+            f"{_url(file.address)} has the SHA-256 {found}, and {expected} is the right one: it is not used",
+            "try again; if it stays so, somebody changed it on its way: BINARIES=build builds it from source",
+        )
+    _keep(part, file.member, target)
+    progress(f"{label}: downloaded, checksum verified")
+
+
+def _published_checksum(client: httpx2.Client, file: Published) -> str:
+    url = _url(file.checksums)
+    try:
+        answer = client.get(url, timeout=_ANSWER_SECONDS)
+    except httpx2.TransportError as exc:
+        raise _NotReached(f"{url} gave no answer within {_ANSWER_SECONDS:.0f} s ({type(exc).__name__})") from exc
+    if answer.status_code != httpx2.codes.OK:
+        raise _NotReached(f"{url} answered {answer.status_code}")
+    try:
+        checksum = file.checksum_in(answer.text)
+    except json.JSONDecodeError:
+        checksum = None
+    if checksum is None:
+        raise _NotReached(f"{url} names no checksum of {file.file_name}")
+    return checksum
+
+
+def _receive(client: httpx2.Client, url: str, part: Path, label: str, progress: Callable[[str], None]) -> None:
+    """Append to `part` until it is whole; after each cut it goes on from there."""
+    for attempt in range(1, _TRIES + 1):
+        try:
+            _receive_rest(client, url, part, label, progress)
+        except httpx2.TransportError as exc:
+            if attempt == _TRIES:
+                raise _NotReached(f"{url} was cut off {_TRIES} times ({type(exc).__name__})") from exc
+            progress(f"{label}: cut off after {part.stat().st_size if part.exists() else 0} bytes, going on from there")
+        else:
+            return
+
+
+def _receive_rest(client: httpx2.Client, url: str, part: Path, label: str, progress: Callable[[str], None]) -> None:
+    have = part.stat().st_size if part.exists() else 0
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    with client.stream("GET", url, headers=headers) as answer:
+        if have and answer.status_code == httpx2.codes.RANGE_NOT_SATISFIABLE:
+            return  # it is whole already
+        if answer.status_code not in (httpx2.codes.OK, httpx2.codes.PARTIAL_CONTENT):
+            raise _NotReached(f"{url} answered {answer.status_code}")
+        goes_on = answer.status_code == httpx2.codes.PARTIAL_CONTENT
+        reported = time.monotonic()
+        with part.open("ab" if goes_on else "wb") as received:
+            for block in answer.iter_bytes():
+                received.write(block)
+                if time.monotonic() - reported > _REPORT_EVERY_SECONDS:
+                    reported = time.monotonic()
+                    progress(f"{label}: {received.tell() / 1e6:.0f} MB")
+
+
+def _keep(part: Path, member: str | None, target: Path) -> None:
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    if member is None:
+        part.replace(unfinished)
+    else:
+        with tarfile.open(part) as archive, unfinished.open("wb") as program:
+            packed = archive.extractfile(member)
+            assert packed is not None, f"{member} is no file"
+            shutil.copyfileobj(packed, program)
+        part.unlink()
+    unfinished.chmod(0o755)
+    unfinished.replace(target)

@@ -1,14 +1,12 @@
 """The operator put together. kopf runs its life: start-up, log-in, and a shut-down, at a signal, that gives up the lead first.
 
-kopf watches the NodeDeviceConfigs, which are few; of the other kinds see docs/decisions/0009. It is given connections of ours, and
-makes no write.
+A second life of kopf watches the NodeDeviceConfigs, which are few (config_watch.py); of other kinds see docs/decisions/0009.
 """
 
 import asyncio
 import logging
-import random
 import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import kopf
@@ -16,12 +14,12 @@ from nodedevice_api import names
 from nodedevice_common.http_server import Protection, protection
 
 from nodedevice_operator.capacity.reconciler import CapacityApi, CapacityReconciler
+from nodedevice_operator.config_watch import ConfigWatch, kopf_settings
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi
 from nodedevice_operator.errors import OperatorError, OperatorSettingsError, TaskEnded
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kopf_storage import InMemoryDiffs, InMemoryProgress
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import CONCURRENT_REQUESTS, Client
 from nodedevice_operator.kube.health import ApiHealth, Health
@@ -54,8 +52,6 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _PEER: Final[Any] = "nodedevice-operator"
 _BEAT_SECONDS: Final = 1.0
 _KOPF_END_SECONDS: Final = 0.2
-# whole seconds: the API server takes no others
-_KOPF_WATCH_SECONDS: Final = 300
 # Longer than nearly every write takes; whoever takes over need not wait for longer ones.
 _SETTLE_SECONDS: Final = 0.3
 
@@ -89,8 +85,9 @@ class Operator:
             settings.agent_grace_seconds,
             settings.agent_poll_seconds,
         )
-        self._diffs = InMemoryDiffs()
-        self._configs = ConfigController(ConfigsApi(client), fence, recorder)
+        configs = ConfigsApi(client)
+        self._configs = ConfigController(configs, fence, recorder)
+        self._config_watch = ConfigWatch(configs, self._configs, self._session, self._take_signals, _SIGNALS)
         self._agents.on_configs = self._configs.leases_are
         annotator = PodAnnotator(UnboundPodsApi(client), is_on=settings.mark_waiting_pods)
         self._required_plugins = RequiredPluginsController(
@@ -152,7 +149,7 @@ class Operator:
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
         life = kopf.operator(
             registry=self._registry(),
-            settings=kopf_settings(self._diffs),
+            settings=kopf_settings(),
             identity=_PEER,
             clusterwide=True,
             standalone=True,
@@ -200,20 +197,7 @@ class Operator:
         kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(self._start)
         kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(self._log_in)
         kopf.on.cleanup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(self._clean_up)
-        configs = (names.GROUP, names.VERSION, names.NODE_DEVICE_CONFIGS)
-        for on in (kopf.on.create, kopf.on.update, kopf.on.resume):
-            on(*configs, registry=registry, id="config")(self._config_seen)
-        # not on.delete: without a finalizer, which would hold objects up when no operator runs, kopf calls it for none that is gone
-        kopf.on.event(*configs, registry=registry, id="config-gone")(self._config_event)
         return registry
-
-    async def _config_seen(self, body: kopf.Body, **_: Any) -> None:
-        self._configs.seen(body)
-
-    async def _config_event(self, event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
-        if event["type"] == "DELETED":
-            self._configs.gone(str(body.metadata.name))
-            self._diffs.forget(str(body.metadata.uid))
 
     async def _start(self, **_: Any) -> None:
         # kopf takes the signals when it has created its tasks, and this is one of them
@@ -230,6 +214,9 @@ class Operator:
         self._stop.set()
 
     async def _log_in(self, **_: Any) -> kopf.AiohttpSession:
+        return self._session()
+
+    def _session(self) -> kopf.AiohttpSession:
         return kopf.AiohttpSession(server=self._api_health.server, aiohttp_session=self._client.lend_session())
 
     async def _clean_up(self, **_: Any) -> None:
@@ -270,6 +257,7 @@ class Operator:
             "leases": self._agents.work(),
             "policy": self._required_plugins.work(),
             "configs": self._configs.work(),
+            "watch-configs": self._config_watch.work(),
             "evictions": self._evictions.work(),
             "node-labels": self._node_labels.work(),
             "gone-nodedevices": self._gone.work(),
@@ -303,32 +291,6 @@ class Operator:
         while True:
             self._health.heartbeat.beat()
             await asyncio.sleep(_BEAT_SECONDS)
-
-
-class _Backoffs:
-    """Seconds between kopf's attempts while the API server is unreachable: without end."""
-
-    def __iter__(self) -> Iterator[float]:
-        yield 0.2
-        while True:
-            yield random.uniform(0.7, 1.0)
-
-
-def kopf_settings(diffs: InMemoryDiffs) -> kopf.OperatorSettings:
-    """Settings of kopf that writes nothing, and watches configurations alone."""
-    settings = kopf.OperatorSettings()
-    settings.posting.enabled = False
-    settings.networking.error_backoffs = _Backoffs()
-    # it asks once which kinds there are; watching for new ones would need rights that nothing else does
-    settings.scanning.disabled = True
-    settings.peering.standalone = True
-    # what it remembers of objects stays in this process: nothing is written into them, by no replica
-    settings.persistence.diffbase_storage = diffs
-    settings.persistence.progress_storage = InMemoryProgress()
-    # a watch over which nothing comes is opened again, as load balancers forget connections
-    settings.watching.server_timeout = _KOPF_WATCH_SECONDS
-    settings.watching.client_timeout = _KOPF_WATCH_SECONDS + 30
-    return settings
 
 
 def _raise_failure(task: asyncio.Task[Any]) -> None:

@@ -32,6 +32,7 @@ def test_nothing_is_left(cluster: ChartCluster, kept: bool) -> None:
     cluster.wait_capacity(GPU, 2)
     cluster.run(user("stays", {GPU: 1}))
     _cordon(cluster)
+    cluster.apply(_config())
     _break(cluster, "gpu-1")
     cluster.wait(lambda: _marked(cluster.get("node", NODE)) == {"labels", "taints"}, "the Node is marked by us")
     theirs = cluster.containers("default")
@@ -49,6 +50,7 @@ def test_nothing_is_left(cluster: ChartCluster, kept: bool) -> None:
     assert cluster.containers("default") == theirs, "a pod was hurt"
     assert cluster.names_of("crds") & KINDS == (KINDS if kept else set())
     if kept:
+        assert cluster.names_of("nodedeviceconfigs") == {"lab"}
         # an administrator's word is not ours to throw away
         (cordoned,) = cluster.get("nodedevices")["items"]
         assert [device["reason"] for device in cordoned["spec"]["cordonedDevices"]] == ["fan"]
@@ -59,6 +61,12 @@ def _cordon(cluster: ChartCluster) -> None:
     patch = {"spec": {"cordonedDevices": [{"id": "gpu-9", "reason": "fan"}]}}
     name = names.node_device_name(NODE, GPU)
     cluster.control_plane.kubectl("patch", "nodedevice", name, "--type=merge", "-p", json.dumps(patch))
+
+
+def _config() -> dict[str, Any]:
+    plugins = {"simulated": [{"resourceName": "example.com/lab", "count": 1}]}
+    kind = {"apiVersion": names.API_VERSION, "kind": names.NODE_DEVICE_CONFIG}
+    return {**kind, "metadata": {"name": "lab"}, "spec": {"plugins": plugins}}
 
 
 def _break(cluster: ChartCluster, device: str) -> None:

@@ -1,6 +1,7 @@
 """The status of NodeDeviceConfigs on a real API server: what agents report on their Leases, and nothing else is written."""
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 from nodedevice_api.names import ConfigCondition, ConfigReason
 
+from hack.cluster.chart import CHART
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDeviceConfig
@@ -20,6 +22,9 @@ from tests.integration.operator_process import OperatorProcess
 
 _PATIENCE_SECONDS = 60.0
 GPU = "example.com/gpu"
+# several times as long as its watches and polls take
+_WITHOUT_SECONDS = 12.0
+_MOST_LINES = 20
 
 
 class Fleet:
@@ -48,6 +53,10 @@ class Fleet:
     def remove(self, name: str) -> None:
         self._configs.discard(self.name(name))
         self.client.delete(NodeDeviceConfig, self.name(name))
+
+    def forget_configs(self) -> None:
+        """They went with their kind."""
+        self._configs.clear()
 
     def report(self, node: str, text: str | None = None, **outcomes: Any) -> None:
         """By the configuration's name."""
@@ -165,3 +174,40 @@ def test_nothing_but_the_status_is_written_and_only_when_it_changes(fleet: Fleet
     writers = {(entry.manager, entry.subresource) for entry in after.metadata.managedFields}
     assert writers == {("admin", None), (names.OPERATOR_FIELD_MANAGER, "status")}
     assert fleet.events("a").count(ConfigReason.TAKEN) == 1
+
+
+def test_the_kind_may_go_and_come_while_the_operator_runs(fleet: Fleet, operator: OperatorProcess) -> None:
+    """As after an upgrade that has not brought it yet: everything else goes on, and it is not said again and again."""
+    crd, definition = f"{names.NODE_DEVICE_CONFIGS}.{names.GROUP}", CHART / f"crds/{names.NODE_DEVICE_CONFIGS}.yaml"
+    lines = len(operator.lines())
+    try:
+        fleet.control_plane.kubectl("delete", "crd", crd, "--wait=true")
+        fleet.report("n1", a={"generation": 1})
+        time.sleep(_WITHOUT_SECONDS)
+        operator.verify_running()
+        said = operator.lines()[lines:]
+        assert len(said) < _MOST_LINES, said
+    finally:
+        fleet.forget_configs()
+        fleet.control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(definition))
+        fleet.control_plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}", "--timeout=60s")
+    fleet.configure("b")
+    fleet.report("n1", b={"generation": 1})
+    fleet.until("b", ACCEPTED, "True", ConfigReason.TAKEN)
+
+
+def test_an_operator_starts_without_the_kind(fleet: Fleet, operator: OperatorProcess) -> None:
+    crd, definition = f"{names.NODE_DEVICE_CONFIGS}.{names.GROUP}", CHART / f"crds/{names.NODE_DEVICE_CONFIGS}.yaml"
+    operator.stop()
+    try:
+        fleet.control_plane.kubectl("delete", "crd", crd, "--wait=true")
+        operator.start()
+        time.sleep(_WITHOUT_SECONDS)
+        operator.verify_running()
+    finally:
+        fleet.forget_configs()
+        fleet.control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(definition))
+        fleet.control_plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}", "--timeout=60s")
+    fleet.configure("c")
+    fleet.report("n1", c={"generation": 1})
+    fleet.until("c", ACCEPTED, "True", ConfigReason.TAKEN)

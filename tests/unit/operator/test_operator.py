@@ -10,9 +10,10 @@ from typing import Any, cast
 import kopf
 import pytest
 from nodedevice_operator import settings
+from nodedevice_operator.config_watch import kopf_settings
 from nodedevice_operator.errors import StaleWatch, TaskEnded
 from nodedevice_operator.kopf_storage import InMemoryDiffs
-from nodedevice_operator.operator import Operator, _raise_failure, kopf_settings
+from nodedevice_operator.operator import Operator, _raise_failure
 
 from tests.unit.operator.kube.api_server import kubeconfig
 
@@ -67,7 +68,11 @@ def _kopf_that_fails(monkeypatch: pytest.MonkeyPatch, *, after_a_signal: bool) -
     """kopf.operator with the same hooks, and an error at its end."""
 
     async def run(registry: kopf.OperatorRegistry, stop_flag: asyncio.Event, **_: Any) -> None:
-        start, _log_in, clean_up = registry._activities.get_all_handlers()
+        hooks = registry._activities.get_all_handlers()
+        if len(hooks) < 3:
+            # its other life, which watches configurations
+            await asyncio.Event().wait()
+        start, _log_in, clean_up = hooks
         await cast(Any, start.fn)()
         if after_a_signal:
             os.kill(os.getpid(), signal.SIGTERM)

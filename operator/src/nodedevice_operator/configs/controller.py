@@ -27,6 +27,11 @@ _TOGETHER_SECONDS: Final = 0.5
 
 
 class ConfigsApi(Requests):
+    async def probe(self) -> None:
+        """Raises NotFound without the kind, Forbidden where it may not be listed, other ApiErrors."""
+        path = f"{OWN}/{names.NODE_DEVICE_CONFIGS}"
+        await self._client.request("GET", names.NODE_DEVICE_CONFIGS, path, query={"limit": 1})
+
     async def write_status(self, name: str, uid: str, status: Mapping[str, Any]) -> None:
         """Of just that object. Raises ApiError."""
         body = {
@@ -73,6 +78,10 @@ class ConfigController:
     def gone(self, name: str) -> None:
         self._known.pop(name, None)
         self._changed.set()
+
+    def all_gone(self) -> None:
+        """What there is will be said anew."""
+        self._known.clear()
 
     def leases_are(self, texts: Mapping[str, str]) -> None:
         """What each node's agent reports, where it reports anything."""

@@ -2,9 +2,9 @@
 
 import os
 import stat
-from pathlib import Path
 
 from nodedevice_agent.plugins.generic.devices import FoundFile
+from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.patterns import Captures
 
 
@@ -16,15 +16,6 @@ def found_file(root: str, path: str, captures: Captures = ()) -> FoundFile | Non
         return None
     kind = "char" if stat.S_ISCHR(status.st_mode) else "block" if stat.S_ISBLK(status.st_mode) else ""
     if kind:
-        return FoundFile(path, captures, True, _numa_nodes(root, kind, status.st_rdev))
+        number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+        return FoundFile(path, captures, True, Sysfs(root).numa_nodes_of(kind, number))
     return FoundFile(path, captures, False) if stat.S_ISREG(status.st_mode) else None
-
-
-def _numa_nodes(root: str, kind: str, number: int) -> tuple[int, ...]:
-    """From sysfs; empty for a device without a bus of its own, or on a machine with one node (-1)."""
-    path = f"{root}/sys/dev/{kind}/{os.major(number)}:{os.minor(number)}/device/numa_node"
-    try:
-        node = int(Path(path).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return ()
-    return (node,) if node >= 0 else ()

@@ -50,6 +50,10 @@ class Sysfs:
                 found[sysfs] = usb
         return found
 
+    def numa_nodes_of(self, kind: str, number: str) -> tuple[int, ...]:
+        """Of a device file. kind: char or block. number: as 188:0. A USB device is some steps below the controller that has it."""
+        return self.numa_nodes(self._target(f"/dev/{kind}", number))
+
     def numa_nodes(self, sysfs: str) -> tuple[int, ...]:
         """Of the nearest device on the way up that has one; empty on a machine with one node (-1)."""
         while sysfs:

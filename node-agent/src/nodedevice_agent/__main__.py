@@ -21,6 +21,7 @@ from nodedevice_agent.cli.checkpoint import checkpoint
 from nodedevice_agent.cli.options import takes_all_settings
 from nodedevice_agent.cli.plugins import gpu, simulate
 from nodedevice_agent.cli.runtime import runtime
+from nodedevice_agent.cli.systemd import systemd
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, AgentSettingsError, ApiNotFound, DirectoryServed, StateDirectoryUsed
 from nodedevice_agent.kube.client import KubeClient, until_done
@@ -59,6 +60,7 @@ main.add_command(simulate)
 main.add_command(gpu)
 main.add_command(checkpoint)
 main.add_command(runtime)
+main.add_command(systemd)
 
 
 @main.command()

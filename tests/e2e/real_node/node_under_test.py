@@ -117,17 +117,23 @@ class NodeUnderTest(PodsOnNode):
     @contextmanager
     def agent_with(self, flags: Mapping[str, str], environment: Mapping[str, str] | None = None) -> Iterator[None]:
         """For the length of the block an agent with further flags and variables is in the place of the usual one."""
-        usual = self.agent
-        self._exchange_agent(self._agent_process(flags, environment or {}))
+        with self.agent_replaced(self._agent_process(flags, environment or {}), self._agent_address):
+            yield
+
+    @contextmanager
+    def agent_replaced(self, agent: MachineProcess, address: str) -> Iterator[None]:
+        """For the length of the block that agent, which answers at that address, is in the place of the usual one."""
+        usual, usual_address = self.agent, self._agent_address
+        self._exchange_agent(agent, address)
         try:
             yield
         finally:
-            self._exchange_agent(usual)
+            self._exchange_agent(usual, usual_address)
 
-    def _exchange_agent(self, agent: MachineProcess) -> None:
+    def _exchange_agent(self, agent: MachineProcess, address: str) -> None:
         with self.registering_anew():
             self.agent.kill()
-            self._agent = agent
+            self._agent, self._agent_address = agent, address
             self.start_agent()
 
     def bring_back(self) -> None:

@@ -1,0 +1,53 @@
+"""Wheels in a clean virtual environment, installed by pip as the pages say: both commands are there, and what belongs to them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.release import distributions
+
+_ROOT = Path(__file__).parents[3]
+_VERSION = yaml.safe_load((_ROOT / "charts/nodedevice/Chart.yaml").read_text())["version"]
+_PROGRAMS = ("nodedevice-agent", "nodedevice-operator")
+
+pytestmark = pytest.mark.parametrize("program", _PROGRAMS)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the commands of an environment with nothing but our wheels and what they depend on."""
+    folder = tmp_path_factory.mktemp("wheels")
+    built = distributions.build(_ROOT, folder / "dist", epoch=1_700_000_000)
+    _output(sys.executable, "-m", "venv", str(folder / "venv"))
+    wheels = [str(path) for path in built if path.suffix == ".whl"]
+    pip = [str(folder / "venv/bin/pip"), "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, *wheels], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "venv/bin"
+
+
+def test_says_its_version_and_helps(programs: Path, program: str) -> None:
+    assert _output(str(programs / program), "--version") == f"{program}, version {_VERSION}\n"
+    assert _output(str(programs / program), "--help").startswith(f"Usage: {program} ")
+    assert _output(str(programs / program), "run", "--help").startswith(f"Usage: {program} run ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completes_in_shells(programs: Path, program: str, shell: str) -> None:
+    variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
+    assert program in _output(str(programs / program), **{variable: f"{shell}_source"})
+    asked = {
+        "COMP_WORDS": f"{program} ru",
+        "COMP_CWORD": "1" if shell != "fish" else "ru",
+        variable: f"{shell}_complete",
+    }
+    assert "run" in _output(str(programs / program), **asked).replace(",", "\n").split()
+
+
+def _output(*command: str, **environment: str) -> str:
+    """Nothing of this project's own environment gets in."""
+    variables = {"PATH": "/usr/bin:/bin", **environment}
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=variables).stdout

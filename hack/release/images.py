@@ -3,13 +3,12 @@
 The programs' byte code is compiled here, so this Python has to be of the release that Debian's packages bring.
 """
 
-import compileall
-import py_compile
 import re
 import shutil
 import sys
 from pathlib import Path
 
+from hack.cluster.build.bytecode import compile_folder, compile_standard_library
 from hack.release import debian_root, dockerfile, oci, sbom
 from hack.release.errors import ReleaseError
 
@@ -26,6 +25,7 @@ def build(tree: Path, made: Path, scratch: Path, tag: str, epoch: int) -> dict[s
     for architecture in ARCHITECTURES:
         root = debian_root.make(scratch / architecture, architecture)
         _check_python(root)
+        compile_standard_library(root)
         bases[architecture] = oci.layer(root, scratch / f"{architecture}.tar.gz", epoch)
     digests = {}
     for program, path in DOCKERFILES.items():
@@ -63,7 +63,7 @@ def _install(tree: Path, stage: dockerfile.Stage, root: Path, architecture: str)
     _forget_scripts(site)
     for source, target in stage.copies:
         shutil.copytree(tree / source, root / target.lstrip("/"))
-    _compile(site)
+    compile_folder(site, "/opt/nodedevice")
 
 
 def _forget_scripts(site: Path) -> None:
@@ -74,13 +74,3 @@ def _forget_scripts(site: Path) -> None:
     for record in site.glob("*.dist-info/RECORD"):
         lines = record.read_text().splitlines(keepends=True)
         record.write_text("".join(line for line in lines if not re.match(r"(\.\./)*bin/", line)))
-
-
-def _compile(site: Path) -> None:
-    compileall.compile_dir(
-        str(site),
-        quiet=2,
-        stripdir=str(site),
-        prependdir="/opt/nodedevice",
-        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-    )

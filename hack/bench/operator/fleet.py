@@ -4,6 +4,7 @@ Sends nothing. Sizes are those of a real cluster: a Node of 7 kB, as a kubelet w
 with 8 devices each, and two pods that hold two of either.
 """
 
+import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,10 @@ from nodedevice_api import names
 from hack.cluster import agent_objects
 from hack.cluster.agent_objects import SINCE
 
-RESOURCES = ("bench.example.com/gpu", "bench.example.com/nic")
+# BENCH_RESOURCES=3: as on nodes whose kubelet serves another one, which is observed
+RESOURCES = ("bench.example.com/gpu", "bench.example.com/nic", "bench.example.com/observed")[
+    : int(os.environ.get("BENCH_RESOURCES", "2"))
+]
 DEVICES = 8
 PODS = 2
 NAMESPACE = "default"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from hack.cluster.build.binaries import cache_folder
 from hack.cluster.build.builder import lock
+from hack.cluster.build.bytecode import compile_standard_library
 from hack.cluster.errors import BinaryError
 
 REGISTRY = "localhost"
@@ -129,6 +130,7 @@ def base_root(root: Path) -> Path:
         unpack = f"dpkg-deb --fsys-tarfile {archive} | tar -x --keep-directory-symlink -C {root}"
         _run(["sh", "-c", unpack], "unpacking Debian's packages")
     (root / "tmp").mkdir(mode=0o1777, exist_ok=True)
+    compile_standard_library(root)
     bundle = b"".join(file.read_bytes() for file in sorted((root / "usr/share/ca-certificates").rglob("*.crt")))
     (root / "etc/ssl/certs/ca-certificates.crt").write_bytes(bundle)
     return root

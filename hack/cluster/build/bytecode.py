@@ -1,0 +1,28 @@
+"""Python's byte code for an image whose file system is read-only: what is not compiled now is compiled at each start, for seconds.
+
+Equal sources give equal bytes: no times. Debian compiles its standard library at installation, and ours is only unpacked.
+"""
+
+import compileall
+import py_compile
+import sys
+from pathlib import Path
+
+
+def compile_folder(folder: Path, seen_as: str) -> None:
+    """seen_as: where the folder is in the image. This Python has to be of the image's release."""
+    compileall.compile_dir(
+        str(folder),
+        quiet=2,
+        stripdir=str(folder),
+        prependdir=seen_as,
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+
+
+def compile_standard_library(root: Path) -> None:
+    """Of the root file system of an image; where this Python is of another release, it stays as it is."""
+    ours = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    library = root / "usr/lib" / ours
+    if (library / "os.py").exists():
+        compile_folder(library, f"/usr/lib/{ours}")

@@ -13,8 +13,11 @@ from hack.cluster.errors import CommandError
 
 BRIDGE = "nd0"
 HOST = "10.77.0.1"
-# of Services, of which only the API server's leads anywhere: a relay has the address
-SERVICES = "10.77.0.128/25"
+
+
+def services(cluster: int = 0) -> str:
+    """The network of a cluster's Services, of which only the API server's leads anywhere: a relay has its address."""
+    return f"10.77.0.{128 + 32 * cluster}/27"
 
 
 def is_own() -> bool:
@@ -29,16 +32,15 @@ def enter(module: str) -> None:
 
 
 def create(service_address: str) -> None:
-    """Make the bridge, once for the namespace. Raises CommandError with ip's message."""
+    """Make the bridge, once for the namespace, and give it that address too. Raises CommandError with ip's message."""
     if not is_own():
         raise RuntimeError("machines belong into a network namespace of their own: run below `unshare --net`")
-    if BRIDGE in _links():
-        return
-    _ip("link", "set", "lo", "up")
-    _ip("link", "add", BRIDGE, "type", "bridge")
-    _ip("address", "add", f"{HOST}/24", "dev", BRIDGE)
-    _ip("address", "add", f"{service_address}/32", "dev", BRIDGE)
-    _ip("link", "set", BRIDGE, "up")
+    if BRIDGE not in _links():
+        _ip("link", "set", "lo", "up")
+        _ip("link", "add", BRIDGE, "type", "bridge")
+        _ip("address", "add", f"{HOST}/24", "dev", BRIDGE)
+        _ip("link", "set", BRIDGE, "up")
+    _ip("address", "replace", f"{service_address}/32", "dev", BRIDGE)
 
 
 def add_tap(name: str, address: str, pods: str) -> None:

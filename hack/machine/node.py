@@ -20,7 +20,6 @@ from lightkube.resources.core_v1 import Node
 from hack.cluster.control_plane import kubeconfigs
 from hack.cluster.control_plane.certificates import Identity
 from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.control_plane.layout import api_address
 from hack.cluster.errors import CommandError
 from hack.cluster.node import containerd, kubelet
 from hack.cluster.nodes import is_schedulable
@@ -30,7 +29,6 @@ from hack.machine.image import MachineImage
 from hack.machine.packages import run
 from hack.machine.virtual_machine import VirtualMachine
 
-API_SERVER = api_address(network.SERVICES)
 _READY_SECONDS = 240.0
 _POLL_SECONDS = 0.2
 _IDENTITY_BYTES = 16 * 1024**2
@@ -38,12 +36,16 @@ _IDENTITY_BYTES = 16 * 1024**2
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """systemd_cgroups: the driver of runc and kubelet; cgroupfs otherwise. validator: NRI's required plugins are enforced."""
+    """systemd_cgroups: the driver of runc and kubelet; cgroupfs otherwise. validator: NRI's required plugins are enforced.
+
+    shutdown_seconds: what pods have before an orderly shutdown. write_log: as of VirtualMachine.
+    """
 
     systemd_cgroups: bool = True
     nri: bool = True
     validator: bool = True
     shutdown_seconds: int = 0
+    write_log: bool = False
 
 
 class MachineNode:
@@ -62,15 +64,20 @@ class MachineNode:
         name: str,
         folder: Path,
         image: MachineImage,
+        api_server: str,
         number: int = 11,
         options: MachineOptions | None = None,
     ) -> Iterator[Self]:
-        """A node that is Ready. number: the last one of its address. Raises ClusterError, TimeoutError."""
+        """A node that is Ready. api_server: its address there. number: the last one of the node's own address.
+
+        Raises ClusterError, TimeoutError.
+        """
         address, tap, pods = f"10.77.0.{number}", f"tap{number}", f"10.88.{number}.0/24"
         folder.mkdir(parents=True)
-        identity = _identity(control_plane, name, folder, address, pods, options or MachineOptions())
+        options = options or MachineOptions()
+        identity = _identity(control_plane, name, folder, api_server, address, pods, options)
         network.add_tap(tap, address, pods)
-        machine = VirtualMachine(name, folder / "m", image, identity, address, tap)
+        machine = VirtualMachine(name, folder / "m", image, identity, address, tap, write_log=options.write_log)
         node = cls(control_plane, name, machine)
         try:
             machine.start()
@@ -108,7 +115,13 @@ class MachineNode:
 
 
 def _identity(
-    control_plane: ControlPlane, name: str, folder: Path, address: str, pods: str, options: MachineOptions
+    control_plane: ControlPlane,
+    name: str,
+    folder: Path,
+    api_server: str,
+    address: str,
+    pods: str,
+    options: MachineOptions,
 ) -> Path:
     """The read-only disk with certificates and configurations."""
     tree, authority = folder / "identity", control_plane.authority
@@ -127,7 +140,7 @@ def _identity(
         authority=at / "ca.crt",
         serving=replace(serving, certificate=at / "serving.crt", key=at / "serving.key"),
     )
-    url = f"https://{API_SERVER}:443"
+    url = f"https://{api_server}:443"
     kubeconfigs.write_for_certificate(tree / "kubeconfig", url, authority.file, client)
     (tree / "kubelet.yaml").write_text(kubelet.configuration(settings, _of_a_whole_machine(options)))
     command = kubelet.command(Path(PROGRAMS) / "kubelet", at / "kubelet.yaml", settings)

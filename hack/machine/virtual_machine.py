@@ -24,6 +24,7 @@ from hack.cluster.processes.processes import Process
 from hack.machine.guest import DOOR_PORT
 from hack.machine.image import MachineImage
 from hack.machine.packages import run
+from hack.machine.write_log import SECTOR
 
 MEMORY_MIB, CORES = 1536, 2
 USB_PORTS = 8
@@ -37,12 +38,26 @@ _KERNEL_LINE = (
 
 
 class VirtualMachine:
-    """folder: of its disk, log and sockets, with a short path. identity: what it finds at /opt/node."""
+    """folder: of its disk, log and sockets, with a short path. identity: what it finds at /opt/node.
 
-    def __init__(self, name: str, folder: Path, image: MachineImage, identity: Path, address: str, tap: str) -> None:
+    write_log: what it writes is logged from each start on, in `writes`, as `write_log` reads it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        image: MachineImage,
+        identity: Path,
+        address: str,
+        tap: str,
+        *,
+        write_log: bool = False,
+    ) -> None:
         self.name, self.address, self.folder, self.tap = name, address, folder, tap
         self.console = folder / "console.log"
         self._disk = folder / "disk.qcow2"
+        self.writes = folder / "writes.log" if write_log else None
         self.monitor = folder / "qmp"
         self._image, self._identity = image, identity
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,6 +72,8 @@ class VirtualMachine:
     def start(self) -> None:
         """Switch it on. Raises ComponentError when the emulator does not come up."""
         self.monitor.unlink(missing_ok=True)
+        if self.writes is not None:
+            self.writes.write_bytes(b"")
         self._emulator.start()
         self._emulator.wait_ready(self.monitor.exists, 30)
         self._monitor = QEMUMonitorProtocol(str(self.monitor))
@@ -73,6 +90,14 @@ class VirtualMachine:
     def reset(self) -> None:
         """The reset button."""
         self.command("system_reset")
+
+    def raw_disk(self, target: Path) -> None:
+        """A copy of what its disk began with, as raw bytes."""
+        run(["qemu-img", "convert", "-O", "raw", str(self._image.disk), str(target)])
+
+    def use_disk(self, raw: Path) -> None:
+        """Another content for its disk, while it is off."""
+        run(["qemu-img", "convert", "-O", "qcow2", str(raw), str(self._disk)])
 
     def verify_alive(self) -> None:
         """Raises ComponentError when the emulator has ended."""
@@ -158,7 +183,7 @@ class VirtualMachine:
             ),
             *("-m", str(MEMORY_MIB), "-smp", str(CORES), "-nodefaults", "-display", "none", "-no-user-config"),
             *("-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd), "-append", line),
-            *_drive("d0", f"file={self._disk},format=qcow2,cache=writeback,discard=unmap"),
+            *self._system_drive(),
             *_drive("d1", f"file={self._identity},format=raw,readonly=on"),
             *("-netdev", f"tap,id=n0,ifname={self.tap},script=no,downscript=no"),
             *("-device", f"virtio-net-pci,netdev=n0,mac={mac},romfile=", "-device", "virtio-rng-pci"),
@@ -167,6 +192,18 @@ class VirtualMachine:
             *("-device", "pcie-root-port,id=rp2,slot=2", "-device", "virtio-serial-pci,id=vser"),
             *("-serial", f"file:{self.console}", "-qmp", f"unix:{self.monitor},server=on,wait=off"),
         ]
+
+    def _system_drive(self) -> tuple[str, ...]:
+        if self.writes is None:
+            return _drive("d0", f"file={self._disk},format=qcow2,cache=writeback,discard=unmap")
+        nodes = (
+            f"driver=file,node-name=f0,filename={self._disk}",
+            "driver=qcow2,node-name=q0,file=f0",
+            f"driver=file,node-name=l0,filename={self.writes}",
+            f"driver=blklogwrites,node-name=d0,file=q0,log=l0,log-sector-size={SECTOR}",
+        )
+        drives = (word for node in nodes for word in ("-blockdev", node))
+        return *drives, "-device", "virtio-blk-pci,drive=d0"
 
 
 def run_inside(address: str, script: str, timeout_seconds: float = _DOOR_SECONDS) -> str:

@@ -3,16 +3,18 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
 from hack.cluster.build.images import TEST_IMAGE
 from hack.cluster.build.product_images import ProductImage, product_images
 from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.control_plane.layout import api_address
 from hack.cluster.node.in_cluster_api import relayed
 from hack.machine import network
 from hack.machine.image import machine_image
-from hack.machine.node import API_SERVER, MachineNode, MachineOptions
+from hack.machine.node import MachineNode, MachineOptions
 from tests.e2e.chart.cluster import NODE, InstalledCluster, Json
 
 SERIAL = "example.com/serial"
@@ -62,6 +64,8 @@ HOT_PLUGGED = (
         {"chardev": "tests", "name": "tests", "bus": "vser.0"},
     ),
 )
+# the last number of a machine's address
+FIRST_ADDRESS = 11
 # emulated, a pod takes six seconds to start, and a machine half a minute; others use this one too
 _PATIENCE_SECONDS = 300.0
 
@@ -81,22 +85,30 @@ class MachineCluster(InstalledCluster):
     @classmethod
     @contextmanager
     def start(
-        cls, folder: Path, progress: Callable[[str], None], options: MachineOptions | None = None
+        cls, folder: Path, progress: Callable[[str], None], options: MachineOptions | None = None, number: int = 0
     ) -> Iterator[Self]:
-        """folder: made for it, its path short. Raises ClusterError when a part cannot be had, or does not come up."""
+        """folder: made for it, its path short. number: of the cluster, where there is more than one.
+
+        Raises ClusterError when a part cannot be had, or does not come up.
+        """
+        services = network.services(number)
+        api_server = api_address(services)
         images = product_images(progress)
         image = machine_image([each.archive for each in images.values()], progress)
-        network.create(API_SERVER)
+        network.create(api_server)
         with ExitStack() as opened:
-            control_plane = opened.enter_context(ControlPlane.start(folder / "cluster", progress, network.SERVICES))
-            opened.enter_context(relayed(control_plane, API_SERVER, folder / "relay.log"))
-            node = opened.enter_context(MachineNode.start(control_plane, NODE, folder / "node", image, options=options))
+            control_plane = opened.enter_context(ControlPlane.start(folder / "cluster", progress, services))
+            opened.enter_context(relayed(control_plane, api_server, folder / "relay.log"))
+            machine = MachineNode.start(
+                control_plane, NODE, folder / "node", image, api_server, FIRST_ADDRESS + 10 * number, options
+            )
+            node = opened.enter_context(machine)
             progress(f"machine {NODE} is Ready")
             yield cls(control_plane, node, images, folder)
 
-    def install(self, *generic: Json) -> None:
+    def install(self, *generic: Json, runtime: str = "auto") -> None:
         """The chart, with these resources of the generic plugin."""
-        agents = {"config": {"plugins": {"generic": list(generic)}}}
+        agents = {"config": {"runtime": runtime, "plugins": {"generic": list(generic)}}}
         self.release.install(self.values(agents=agents, operator={"replicas": 1}))
 
     def devices_of(self, pod: str, resource: str = SERIAL) -> list[str]:
@@ -108,6 +120,12 @@ class MachineCluster(InstalledCluster):
         """IDs of devices that are not healthy, as the NodeDevice shows them."""
         devices = self.node_device(resource)["status"]["devices"]
         return sorted(each["id"] for each in devices if each["health"] != "Healthy")
+
+    def is_running_since(self, pod: str, moment: datetime) -> bool:
+        """Whether all its containers run, and began after that."""
+        states = self.get("pod", pod)["status"].get("containerStatuses", [])
+        began = [each["state"].get("running", {}).get("startedAt", "") for each in states]
+        return bool(began) and all(each and datetime.fromisoformat(each) >= moment for each in began)
 
     def is_running_again(self, pod: str) -> bool:
         """Whether a container of it was started since its machine was."""

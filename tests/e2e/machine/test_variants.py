@@ -1,0 +1,56 @@
+"""Other drivers and runtimes than the usual ones, on a machine each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from hack.cluster.processes.processes import removed_at_the_end
+from hack.machine.node import MachineOptions
+from tests.e2e.chart.workloads import user
+from tests.e2e.machine.cluster import FUSE, SERIAL, MachineCluster, device, serial_ports, talker
+
+_OK = "ok"
+RESOURCE = "example.com/fuse-r"
+
+
+@dataclass(frozen=True)
+class Variant:
+    name: str
+    options: MachineOptions
+    runtime: str
+
+
+VARIANTS = (
+    Variant("nri, cgroupfs", MachineOptions(systemd_cgroups=False), "nri"),
+    Variant("nri, without the validator", MachineOptions(validator=False), "nri"),
+    Variant("kubelet, systemd", MachineOptions(nri=False), "kubelet"),
+)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_devices_reach_their_containers_and_no_other(variant: Variant, progress: Callable[[str], None]) -> None:
+    folder = Path(mkdtemp(prefix="nd-"))
+    with (
+        removed_at_the_end(folder),
+        MachineCluster.start(folder, progress, variant.options, number=1) as cluster,
+    ):
+        cluster.install(serial_ports(), device("fuse-r", FUSE, "r"), runtime=variant.runtime)
+        cluster.plug("AAA", "1")
+        cluster.wait_capacity(SERIAL, 1)
+        cluster.wait_capacity(RESOURCE, 4)
+        cluster.run(talker("talks"))
+        cluster.until_heard("AAA", "talks")
+        cluster.run(user("reads", {RESOURCE: 1}, "-open", FUSE))
+        opened = cluster.report_of("reads")["opened"][FUSE]
+        assert (opened["read"], opened["write"] == _OK) == (_OK, False)
+        cluster.run(user("none", {}, "-number", "c:10:229"))
+        (refused,) = cluster.report_of("none")["opened"].values()
+        assert refused["read"] != _OK
+        held = cluster.devices_of("talks")
+        cluster.machine.run("systemctl daemon-reload; systemctl restart containerd kubelet")
+        cluster.node.wait_ready()
+        cluster.until_heard("AAA", "talks")
+        assert cluster.devices_of("talks") == held

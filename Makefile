@@ -126,7 +126,7 @@ e2e: setup ## From nothing, as root: `helm install` with our images, then pods o
 # Below unshare: machines, and the control plane with them, have a network of their own.
 .PHONY: e2e-machine
 e2e-machine: setup ## As root: nodes as people have them, emulated: systemd, cgroup v2, hot-plug, resets (MACHINE_TESTS; MACHINE_REQUIRED=1: no skips)
-	$(BIN)/python -m hack.machine
+	$(BIN)/python -m hack.machine $(if $(MACHINE_TESTS),,trixie)
 	unshare --net env E2E_REQUIRED=$(MACHINE_REQUIRED) $(BIN)/pytest -q tests/e2e/machine $(if $(MACHINE_TESTS),-k '$(MACHINE_TESTS)')
 
 .PHONY: dashboards

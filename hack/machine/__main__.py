@@ -1,4 +1,7 @@
-"""`python -m hack.machine`: make what machines need, which takes a network; machines themselves have none but their own."""
+"""`python -m hack.machine [SUITE...]`: make what machines need, which takes a network; machines have none but their own.
+
+SUITE: of Debian, as trixie, for machines with its kernel besides the usual ones.
+"""
 
 import sys
 
@@ -17,7 +20,9 @@ def main() -> int:
         print(f"  {line}", file=sys.stderr, flush=True)
 
     try:
-        machine_image([image.archive for image in product_images(progress).values()], progress)
+        archives = [image.archive for image in product_images(progress).values()]
+        for suite in ("", *sys.argv[1:]):
+            machine_image(archives, progress, suite)
     except ClusterError as error:
         print(error, file=sys.stderr)
         return 1

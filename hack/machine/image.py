@@ -38,21 +38,25 @@ class MachineImage:
     disk: Path
 
 
-def machine_image(archives: Sequence[Path], progress: Progress, kernel_name: str = "linux-image-amd64") -> MachineImage:
-    """The image with these archives' container images, made where the cache has none. Raises BinaryError with a remedy."""
+def machine_image(archives: Sequence[Path], progress: Progress, kernel_suite: str = "") -> MachineImage:
+    """The image with these archives' container images, made where the cache has none. Raises BinaryError with a remedy.
+
+    kernel_suite: of Debian, as trixie, from which the kernel alone comes; empty for that of this machine.
+    """
     packages.install(progress)
     binaries = find(_BINARIES, progress)
-    package = packages.kernel_package(kernel_name)
+    folder = cache_folder() / "machines"
+    apt = packages.Apt(kernel_suite, folder / f"apt-{kernel_suite}")
+    package = apt.kernel_package()
     sources = {name: (_HERE / f"{name}.py").read_text() for name in ("guest", "kernel", "image")}
-    base_key = _digest([sources["kernel"], *guest.PACKAGES, package, packages.version_of(package)])
+    base_key = _digest([sources["kernel"], *guest.PACKAGES, package, apt.version_of(package)])
     # archives of images are named after their sources, folders of programs after their pins
     parts = (path.name for path in (*(binary.parent for binary in binaries.values()), *archives))
     key = _digest([base_key, sources["guest"], sources["image"], *sorted(parts)])
-    folder = cache_folder() / "machines"
     with lock(cache_folder(), progress):
         base = folder / f"base-{base_key}"
         if not base.exists():
-            _complete(base, lambda new: _make_base(new, package, binaries["busybox"], progress))
+            _complete(base, lambda new: _make_base(new, apt, package, binaries["busybox"], progress))
         made = folder / f"disk-{key}"
         if not made.exists():
             _complete(made, lambda new: _make_disk(new, base, binaries, archives, progress))
@@ -61,25 +65,19 @@ def machine_image(archives: Sequence[Path], progress: Progress, kernel_name: str
     return MachineImage(base / "kernel/vmlinux", base / "kernel/initrd.cpio", made / "disk.qcow2")
 
 
-def _make_base(folder: Path, package: str, busybox: Path, progress: Progress) -> None:
-    """kernel/ and root.tar: what no source of ours is in."""
+def _make_base(folder: Path, apt: packages.Apt, package: str, busybox: Path, progress: Progress) -> None:
+    """kernel/ and root.tar.zst: what no source of ours is in."""
     progress(f"machine: the kernel {package}")
-    kernel.make(package, busybox, folder / "kernel")
+    kernel.make(apt, package, busybox, folder / "kernel")
     progress("machine: Debian, from its packages")
     include = ",".join(guest.PACKAGES)
     leave_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "zoneinfo", "info")]
     packages.run(
         [
             *("mmdebstrap", "--variant=minbase", "--mode=root", "--quiet", f"--include={include}", *leave_out),
-            *("bookworm", str(folder / "root.tar"), *_sources()),
+            *("bookworm", str(folder / "root.tar.zst"), str(packages.debian_sources())),
         ]
     )
-
-
-def _sources() -> list[str]:
-    """apt's Debian sources of this machine, which reach its mirror: others' packages have no place in a guest."""
-    found = [Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list")]
-    return [str(path) for path in found if path.exists() and path.read_text().strip()][:1]
 
 
 def _make_disk(
@@ -87,7 +85,7 @@ def _make_disk(
 ) -> None:
     root = folder / "root"
     root.mkdir()
-    packages.run(["tar", "-xpf", str(base / "root.tar"), "-C", str(root), "--xattrs"])
+    packages.run(["tar", "-xpf", str(base / "root.tar.zst"), "-C", str(root), "--xattrs"])
     guest.furnish(root)
     version = (base / "kernel/version").read_text()
     shutil.copytree(base / "kernel/modules", root / "lib/modules" / version)
@@ -101,7 +99,8 @@ def _make_disk(
     with raw.open("wb") as file:
         file.truncate(_DISK_BYTES)
     packages.run(["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^metadata_csum_seed", "-d", str(root), str(raw)])
-    packages.run(["qemu-img", "convert", "-O", "qcow2", str(raw), str(folder / "disk.qcow2")])
+    compressed = ("-c", "-o", "compression_type=zstd")
+    packages.run(["qemu-img", "convert", "-O", "qcow2", *compressed, str(raw), str(folder / "disk.qcow2")])
     raw.unlink()
     shutil.rmtree(root)
 

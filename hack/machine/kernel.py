@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hack.cluster.errors import BinaryError
-from hack.machine.packages import fetch, run
+from hack.machine.packages import Apt, run
 
 # before there is a root file system, in this order with what they need
 _EARLY = ("crc32c_generic", "virtio_pci", "virtio_blk", "ext4")
@@ -56,10 +56,10 @@ class Kernel:
     modules: Path
 
 
-def make(package: str, busybox: Path, folder: Path) -> Kernel:
+def make(apt: Apt, package: str, busybox: Path, folder: Path) -> Kernel:
     """A kernel with its initrd, in a new folder. Raises BinaryError."""
     folder.mkdir()
-    tree = fetch(package, folder / "package")
+    tree = apt.fetch(package, folder / "package")
     (compressed,) = (tree / "boot").glob("vmlinuz-*")
     version = compressed.name.removeprefix("vmlinuz-")
     image, initrd = folder / "vmlinux", folder / "initrd.cpio"
@@ -71,7 +71,7 @@ def make(package: str, busybox: Path, folder: Path) -> Kernel:
     run(["depmod", "-b", str(tree), version])
     modules = folder / "modules"
     for file in sorted(set(_closure(tree, version, MODULES))):
-        _copy(file, modules / file.relative_to(packaged / version))
+        _copy(file, modules / file.relative_to(tree / "lib/modules" / version))
     # what is built in is asked for by name too
     for name in ("modules.builtin", "modules.builtin.modinfo", "modules.order"):
         shutil.copy2(packaged / version / name, modules / name)

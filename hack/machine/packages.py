@@ -4,6 +4,7 @@ Needs root: an emulator is installed as any package is, and a root file system h
 """
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -44,31 +45,71 @@ def install(progress: Callable[[str], None]) -> None:
         run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing])
 
 
-def kernel_package(name: str = "linux-image-amd64") -> str:
-    """The package with the kernel itself, which the one of this name depends on. Raises BinaryError."""
-    found = [
-        line.split()[1] for line in run(["apt-cache", "depends", name]).splitlines() if "Depends: linux-image" in line
-    ]
-    if not found:
-        raise BinaryError(name, "apt knows no kernel of it", "run `apt-get update` on a Debian that reaches its mirror")
-    return found[0]
+class Apt:
+    """Debian's packages as this machine's apt has them; of another suite, with lists of its own and nothing installed.
+
+    suite: as trixie, of the same mirror; empty for the machine's own.
+    """
+
+    def __init__(self, suite: str = "", folder: Path | None = None) -> None:
+        self._options: list[str] = []
+        if suite:
+            assert folder is not None
+            self._options = _options_of(suite, folder)
+            self._do("apt-get", "-o", "APT::Update::Error-Mode=any", "update", "-qq")
+
+    def kernel_package(self) -> str:
+        """The package with the kernel itself, which the one without a version depends on. Raises BinaryError."""
+        name = "linux-image-amd64"
+        lines = self._do("apt-cache", "depends", name).splitlines()
+        found = [line.split()[1] for line in lines if "Depends: linux-image" in line]
+        if not found:
+            raise BinaryError(name, "apt knows no kernel of it", _remedy())
+        return found[0]
+
+    def version_of(self, package: str) -> str:
+        """The version that apt would fetch. Raises BinaryError."""
+        shown = self._do("apt-cache", "show", "--no-all-versions", package)
+        return next(line.split()[1] for line in shown.splitlines() if line.startswith("Version:"))
+
+    def fetch(self, package: str, folder: Path) -> Path:
+        """Unpack a package into `folder`, which is made; nothing is installed. Raises BinaryError."""
+        folder.mkdir()
+        self._do("apt-get", "download", "-qq", package, folder=folder)
+        (archive,) = folder.glob("*.deb")
+        run(["dpkg-deb", "-x", str(archive), str(folder / "unpacked")])
+        archive.unlink()
+        return folder / "unpacked"
+
+    def _do(self, tool: str, *arguments: str, folder: Path | None = None) -> str:
+        # as ourselves: apt's own user may not write into a folder of ours
+        return run([tool, "-o", "APT::Sandbox::User=", *self._options, *arguments], folder)
 
 
-def version_of(package: str) -> str:
-    """The version that apt would fetch. Raises BinaryError."""
-    shown = run(["apt-cache", "show", "--no-all-versions", package])
-    return next(line.split()[1] for line in shown.splitlines() if line.startswith("Version:"))
+def debian_sources() -> Path:
+    """apt's Debian sources of this machine, which reach its mirror. Raises BinaryError."""
+    for path in (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list")):
+        if path.exists() and path.read_text().strip():
+            return path
+    raise BinaryError("machine", "apt has no sources of Debian", _remedy())
 
 
-def fetch(package: str, folder: Path) -> Path:
-    """Unpack a package into `folder`, which is made; nothing is installed. Raises BinaryError."""
-    folder.mkdir()
-    # as ourselves: apt's own user may not write into a folder of ours
-    run(["apt-get", "-o", "APT::Sandbox::User=", "download", "-qq", package], folder)
-    (archive,) = folder.glob("*.deb")
-    run(["dpkg-deb", "-x", str(archive), str(folder / "unpacked")])
-    archive.unlink()
-    return folder / "unpacked"
+def _options_of(suite: str, folder: Path) -> list[str]:
+    for name in ("lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "status").touch()
+    sources = debian_sources()
+    ours = folder / sources.name
+    # the mirror has all suites under one name each, with -updates and -security behind it
+    ours.write_text(re.sub(r"\b(bookworm|trixie)\b", suite, sources.read_text()))
+    options = {
+        "Dir::Etc::SourceList": ours if ours.suffix == ".list" else "/dev/null",
+        "Dir::Etc::SourceParts": folder if ours.suffix == ".sources" else "/dev/null",
+        "Dir::State::Lists": folder / "lists",
+        "Dir::State::Status": folder / "status",
+        "Dir::Cache": folder / "cache",
+    }
+    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
 
 
 def run(command: Sequence[str], folder: Path | None = None) -> str:

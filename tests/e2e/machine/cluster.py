@@ -85,16 +85,21 @@ class MachineCluster(InstalledCluster):
     @classmethod
     @contextmanager
     def start(
-        cls, folder: Path, progress: Callable[[str], None], options: MachineOptions | None = None, number: int = 0
+        cls,
+        folder: Path,
+        progress: Callable[[str], None],
+        options: MachineOptions | None = None,
+        number: int = 0,
+        kernel_suite: str = "",
     ) -> Iterator[Self]:
         """folder: made for it, its path short. number: of the cluster, where there is more than one.
 
-        Raises ClusterError when a part cannot be had, or does not come up.
+        kernel_suite: as of machine_image. Raises ClusterError when a part cannot be had, or does not come up.
         """
         services = network.services(number)
         api_server = api_address(services)
         images = product_images(progress)
-        image = machine_image([each.archive for each in images.values()], progress)
+        image = machine_image([each.archive for each in images.values()], progress, kernel_suite)
         network.create(api_server)
         with ExitStack() as opened:
             control_plane = opened.enter_context(ControlPlane.start(folder / "cluster", progress, services))

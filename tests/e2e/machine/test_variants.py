@@ -18,15 +18,19 @@ RESOURCE = "example.com/fuse-r"
 
 @dataclass(frozen=True)
 class Variant:
+    """kernel_suite: of Debian, from which the kernel comes; empty for the usual one."""
+
     name: str
     options: MachineOptions
     runtime: str
+    kernel_suite: str = ""
 
 
 VARIANTS = (
     Variant("nri, cgroupfs", MachineOptions(systemd_cgroups=False), "nri"),
     Variant("nri, without the validator", MachineOptions(validator=False), "nri"),
     Variant("kubelet, systemd", MachineOptions(nri=False), "kubelet"),
+    Variant("kernel 6.12", MachineOptions(), "nri", "trixie"),
 )
 
 
@@ -35,7 +39,7 @@ def test_devices_reach_their_containers_and_no_other(variant: Variant, progress:
     folder = Path(mkdtemp(prefix="nd-"))
     with (
         removed_at_the_end(folder),
-        MachineCluster.start(folder, progress, variant.options, number=1) as cluster,
+        MachineCluster.start(folder, progress, variant.options, 1, variant.kernel_suite) as cluster,
     ):
         cluster.install(serial_ports(), device("fuse-r", FUSE, "r"), runtime=variant.runtime)
         cluster.plug("AAA", "1")

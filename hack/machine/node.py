@@ -38,7 +38,7 @@ _IDENTITY_BYTES = 16 * 1024**2
 class MachineOptions:
     """systemd_cgroups: the driver of runc and kubelet; cgroupfs otherwise. validator: NRI's required plugins are enforced.
 
-    shutdown_seconds: what pods have before an orderly shutdown. write_log: as of VirtualMachine.
+    shutdown_seconds: what pods have before an orderly shutdown. write_log, numa: as of VirtualMachine.
     """
 
     systemd_cgroups: bool = True
@@ -46,6 +46,7 @@ class MachineOptions:
     validator: bool = True
     shutdown_seconds: int = 0
     write_log: bool = False
+    numa: bool = False
 
 
 class MachineNode:
@@ -77,7 +78,9 @@ class MachineNode:
         options = options or MachineOptions()
         identity = _identity(control_plane, name, folder, api_server, address, pods, options)
         network.add_tap(tap, address, pods)
-        machine = VirtualMachine(name, folder / "m", image, identity, address, tap, write_log=options.write_log)
+        machine = VirtualMachine(
+            name, folder / "m", image, identity, address, tap, write_log=options.write_log, numa=options.numa
+        )
         node = cls(control_plane, name, machine)
         try:
             machine.start()

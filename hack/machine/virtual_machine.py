@@ -2,7 +2,7 @@
 
     machine = VirtualMachine("node-a", folder, image, identity, address, tap); machine.start()
     machine.run("systemctl is-system-running")
-    machine.add("usb-serial", id="s1", chardev="c1", bus="xhci.0", serial="AAA")
+    machine.add("usb-serial", id="s1", chardev="c1", bus=bus, serial="AAA")
     machine.reset()
 
 KVM is of no use where this machine is itself a virtual one of the kind without svm or vmx, so it is emulation, ten to twenty times
@@ -40,7 +40,8 @@ _KERNEL_LINE = (
 class VirtualMachine:
     """folder: of its disk, log and sockets, with a short path. identity: what it finds at /opt/node.
 
-    write_log: what it writes is logged from each start on, in `writes`, as `write_log` reads it.
+    write_log: what it writes is logged from each start on, in `writes`, as `write_log` reads it. numa: two NUMA nodes, of which the
+    second one has a USB controller of its own, xhci1.0.
     """
 
     def __init__(
@@ -53,10 +54,12 @@ class VirtualMachine:
         tap: str,
         *,
         write_log: bool = False,
+        numa: bool = False,
     ) -> None:
         self.name, self.address, self.folder, self.tap = name, address, folder, tap
         self.console = folder / "console.log"
         self._disk = folder / "disk.qcow2"
+        self._numa = numa
         self.writes = folder / "writes.log" if write_log else None
         self.monitor = folder / "qmp"
         self._image, self._identity = image, identity
@@ -110,7 +113,7 @@ class VirtualMachine:
         assert self._monitor is not None
         return self._monitor.cmd(name, **{key.replace("_", "-"): value for key, value in arguments.items()})
 
-    def add_serial(self, serial: str, port: str) -> None:
+    def add_serial(self, serial: str, port: str, bus: str = "xhci.0") -> None:
         """Plug a USB serial port in. What is written to it, `heard` says."""
         self.command("chardev-add", id=f"c{serial}", backend={"type": "ringbuf", "data": {"size": 65536}})
         self.command(
@@ -119,7 +122,7 @@ class VirtualMachine:
             id=f"s{serial}",
             chardev=f"c{serial}",
             serial=serial,
-            bus="xhci.0",
+            bus=bus,
             port=port,
         )
 
@@ -183,6 +186,7 @@ class VirtualMachine:
             ),
             *("-m", str(MEMORY_MIB), "-smp", str(CORES), "-nodefaults", "-display", "none", "-no-user-config"),
             *("-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd), "-append", line),
+            *self._nodes(),
             *self._system_drive(),
             *_drive("d1", f"file={self._identity},format=raw,readonly=on"),
             *("-netdev", f"tap,id=n0,ifname={self.tap},script=no,downscript=no"),
@@ -192,6 +196,17 @@ class VirtualMachine:
             *("-device", "pcie-root-port,id=rp2,slot=2", "-device", "virtio-serial-pci,id=vser"),
             *("-serial", f"file:{self.console}", "-qmp", f"unix:{self.monitor},server=on,wait=off"),
         ]
+
+    def _nodes(self) -> tuple[str, ...]:
+        if not self._numa:
+            return ()
+        memory = f"size={MEMORY_MIB // 2}M"
+        return (
+            *("-object", f"memory-backend-ram,id=m0,{memory}", "-object", f"memory-backend-ram,id=m1,{memory}"),
+            *("-numa", "node,nodeid=0,cpus=0,memdev=m0", "-numa", "node,nodeid=1,cpus=1,memdev=m1"),
+            *("-device", "pxb-pcie,id=pxb1,bus_nr=64,bus=pcie.0,numa_node=1"),
+            *("-device", "pcie-root-port,id=far,bus=pxb1,chassis=9,slot=9", "-device", "qemu-xhci,id=xhci1,bus=far"),
+        )
 
     def _system_drive(self) -> tuple[str, ...]:
         if self.writes is None:

@@ -144,9 +144,9 @@ class MachineCluster(InstalledCluster):
         conditions = self.get("node", NODE)["status"]["conditions"]
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
-    def plug(self, serial: str, port: str) -> None:
+    def plug(self, serial: str, port: str, bus: str = "xhci.0") -> None:
         """A USB serial port."""
-        self.machine.add_serial(serial, port)
+        self.machine.add_serial(serial, port, bus)
         self._plugged[serial] = port
 
     def unplug(self, serial: str) -> None:

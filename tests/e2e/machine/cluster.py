@@ -67,7 +67,7 @@ HOT_PLUGGED = (
 # the last number of a machine's address
 FIRST_ADDRESS = 11
 # emulated, a pod takes six seconds to start, and a machine half a minute; others use this one too
-_PATIENCE_SECONDS = 300.0
+_PATIENCE_SECONDS = 600.0
 
 
 class MachineCluster(InstalledCluster):

@@ -211,3 +211,37 @@ def test_an_operator_starts_without_the_kind(fleet: Fleet, operator: OperatorPro
     fleet.configure("c")
     fleet.report("n1", c={"generation": 1})
     fleet.until("c", ACCEPTED, "True", ConfigReason.TAKEN)
+
+
+@pytest.mark.parametrize("kept", [[]], ids=["no right"])
+def test_without_the_right_to_read_them_all_else_goes_on(
+    fleet: Fleet, operator: OperatorProcess, kept: list[str]
+) -> None:
+    """As with the roles of an older release: said, not again and again, and over with the right."""
+    kubectl, role = fleet.control_plane.kubectl, "clusterrole/nodedevice-operator"
+    rules = json.loads(kubectl("get", role, "-o", "json"))["rules"]
+    [own] = [rule for rule in rules if names.NODE_DEVICE_CONFIGS in rule["resources"]]
+    others = [rule for rule in rules if rule is not own]
+
+    def allow(wanted: list[dict[str, Any]]) -> None:
+        kubectl("patch", role, "--type=merge", "-p", json.dumps({"rules": wanted}))
+
+    operator.stop()
+    try:
+        allow([*others, *([{**own, "verbs": kept}] if kept else [])])
+        # not ready, as without any other right of its role; what it does goes on
+        operator.launch()
+        fleet.configure("d")
+        wait_until(lambda: bool(operator.lines("leading")), "it leads", _PATIENCE_SECONDS)
+        forbidden = names.NODE_DEVICE_CONFIGS
+        wait_until(lambda: forbidden in json.dumps(operator.lines()), "what is missing is said", _PATIENCE_SECONDS)
+        time.sleep(_WITHOUT_SECONDS)
+        operator.verify_running()
+        assert operator.get("/healthz")[0] == 200
+        said = operator.lines()
+        assert len(said) < _MOST_LINES, said
+    finally:
+        allow(rules)
+    fleet.report("n1", d={"generation": 1})
+    fleet.until("d", ACCEPTED, "True", ConfigReason.TAKEN)
+    operator.verify_no_traceback()

@@ -76,11 +76,9 @@ def _accepted(found: ConfigStatus) -> tuple[str, str, str]:
         return "Unknown", ConfigReason.NO_NODES, message
     if found.accepted < found.selected:
         waiting = found.selected - found.accepted
-        return (
-            "Unknown",
-            ConfigReason.PENDING,
-            f"{_nodes(waiting)} of {found.selected} has not taken this generation yet",
-        )
+        have = "has" if waiting == 1 else "have"
+        message = f"{_nodes(waiting)} of {found.selected} {have} not taken this generation yet"
+        return "Unknown", ConfigReason.PENDING, message
     return "True", ConfigReason.TAKEN, f"taken by {_nodes(found.selected)}"
 
 

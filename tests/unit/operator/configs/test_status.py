@@ -1,0 +1,112 @@
+"""The status of a NodeDeviceConfig, from what agents report of it."""
+
+import json
+from typing import Any
+
+import pytest
+from nodedevice_api.names import ConfigCondition, ConfigReason
+from nodedevice_operator.configs.status import ConfigStatus, Reports, config_status, read_reports, to_json
+
+ACCEPTED, CONFLICT = ConfigCondition.ACCEPTED, ConfigCondition.CONFLICT
+GPU, NIC = "example.com/gpu", "example.com/nic"
+TAKEN = {"generation": 2}
+
+
+def fleet(**by_node: Any) -> dict[str, Reports]:
+    return {node: read_reports(json.dumps(report)) for node, report in by_node.items()}
+
+
+def status(name: str = "a", /, **by_node: Any) -> ConfigStatus:
+    return config_status(name, 2, fleet(**by_node))
+
+
+def refusing(sentence: str, generation: int = 2) -> dict[str, Any]:
+    return {"a": {"generation": generation, "refusal": sentence}}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"a": 3}', '{"a": {"generation": "2"}}', "[" * 100_000])
+def test_what_is_no_report_says_nothing(text: str) -> None:
+    assert read_reports(text) == {}
+
+
+def test_what_a_later_agent_says_besides_is_passed_over() -> None:
+    assert read_reports('{"a": {"generation": 1, "mood": "good"}}')["a"].generation == 1
+
+
+@pytest.mark.parametrize(
+    ("by_node", "counts", "condition"),
+    [
+        ({}, (0, 0, 0), ("Unknown", ConfigReason.NO_NODES)),
+        ({"n1": {"b": TAKEN}}, (0, 0, 0), ("Unknown", ConfigReason.NO_NODES)),
+        ({"n1": {"a": TAKEN}}, (1, 1, 0), ("True", ConfigReason.TAKEN)),
+        ({"n1": {"a": TAKEN}, "n2": {"a": {"generation": 1}}}, (2, 1, 0), ("Unknown", ConfigReason.PENDING)),
+        # of an object of that name that is gone, or that this process does not know yet
+        ({"n1": {"a": {"generation": 3}}}, (1, 0, 0), ("Unknown", ConfigReason.PENDING)),
+        # what was refused of another generation is none of this one's
+        ({"n1": refusing("no", 1)}, (1, 0, 0), ("Unknown", ConfigReason.PENDING)),
+        ({"n1": refusing("no"), "n2": {"a": {"generation": 1}}}, (2, 0, 1), ("False", ConfigReason.REFUSED)),
+    ],
+    ids=["no agent", "of another one", "taken", "one is behind", "ahead", "refused before", "refused and behind"],
+)
+def test_nodes_are_counted_by_the_present_generation(
+    by_node: dict[str, Any], counts: tuple[int, int, int], condition: tuple[str, str]
+) -> None:
+    found = status(**by_node)
+    assert (found.selected, found.accepted, found.refused) == counts
+    assert found.conditions[ACCEPTED][:2] == condition
+
+
+@pytest.mark.parametrize(
+    ("behind", "message"),
+    [(1, "1 node of 4 has not taken this generation yet"), (2, "2 nodes of 4 have not taken this generation yet")],
+)
+def test_how_many_are_behind(behind: int, message: str) -> None:
+    found = status(**{f"n{i}": {"a": {"generation": 1 if i < behind else 2}} for i in range(4)})
+    assert found.conditions[ACCEPTED][2] == message
+
+
+def test_refusals_are_sorted_by_how_many_say_so_each_with_its_first_node() -> None:
+    found = status(n3=refusing("rare"), n2=refusing("often"), n1=refusing("often"), n4=refusing("also rare"))
+    assert found.refusals == (("often", 2, "n1"), ("also rare", 1, "n4"), ("rare", 1, "n3"))
+    assert found.conditions[ACCEPTED][2] == "n1 and 3 more: often"
+
+
+def test_refusals_are_bounded_in_number_and_length() -> None:
+    found = status(**{f"n{i:02}": refusing(f"{i:02}" + "x" * 9000) for i in range(20)})
+    assert found.refused == 20
+    assert len(found.refusals) == 8
+    assert {len(sentence) for sentence, _, _ in found.refusals} == {512}
+    assert len(json.dumps(to_json(found, {}, "now"))) < 16_000
+
+
+def test_what_is_stored_has_every_field_that_the_kind_asks_for() -> None:
+    stored = to_json(status(n1=refusing("no"), n2={"a": TAKEN}), {}, "now")
+    assert (stored["observedGeneration"], stored["nodes"]) == (2, {"selected": 2, "accepted": 1, "refused": 1})
+    assert stored["refusals"] == [{"message": "no", "nodes": 1, "example": "n1"}]
+    assert [(each["type"], each["lastTransitionTime"]) for each in stored["conditions"]] == [
+        (ACCEPTED, "now"),
+        (CONFLICT, "now"),
+    ]
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    first = to_json(status(n1=refusing("no")), {}, "first")
+    other_words = to_json(status(n1=refusing("no, never")), first, "second")
+    assert {each["lastTransitionTime"] for each in other_words["conditions"]} == {"first"}
+    taken = to_json(status(n1={"a": TAKEN}), other_words, "third")
+    assert {each["type"]: each["lastTransitionTime"] for each in taken["conditions"]} == {
+        ACCEPTED: "third",
+        CONFLICT: "first",
+    }
+
+
+def test_what_has_not_changed_is_equal_to_what_is_stored() -> None:
+    found = status(n1=refusing("no"), n2={"a": TAKEN})
+    stored = json.loads(json.dumps(to_json(found, {}, "first")))
+    assert to_json(found, stored, "second") == stored
+
+
+@pytest.mark.parametrize("conditions", [None, "x", [None], [{}], [{"type": ACCEPTED}]])
+def test_a_status_that_others_wrote_is_replaced(conditions: Any) -> None:
+    stored = to_json(status(n1={"a": TAKEN}), {"conditions": conditions}, "now")
+    assert {each["lastTransitionTime"] for each in stored["conditions"]} == {"now"}

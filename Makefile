@@ -169,8 +169,8 @@ images: ## Build the images of agent and operator with docker, podman or buildah
 	  $$builder build --quiet $(if $(BASE),--build-arg BASE=$(BASE)) -f $$program/Dockerfile -t $$name . ; done
 
 .PHONY: release
-release: setup ## All that is published, from the commit into dist/: wheels, images, chart, SBOMs, sums, notes (VERSION=0.1.0, REGISTRY=registry.example.com/team)
-	@$(BIN)/python -m hack.release "$(VERSION)" --registry "$(REGISTRY)"
+release: setup ## All that is published, from the commit into dist/: wheels, images, chart, SBOMs, sums, notes (VERSION=0.1.0, REGISTRY=registry.example.com/team, SOURCE=https://…)
+	@$(BIN)/python -m hack.release "$(VERSION)" --registry "$(REGISTRY)" --source "$(SOURCE)"
 
 .PHONY: workflows
 workflows: setup ## Check .github/workflows with actionlint, built once

@@ -1,6 +1,6 @@
 """`make release`: everything that is published, from one commit into one folder, whole or not at all.
 
-python -m hack.release VERSION [--registry PREFIX] [--target dist]
+python -m hack.release VERSION [--registry PREFIX] [--source ADDRESS] [--target dist]
 """
 
 import argparse
@@ -20,13 +20,15 @@ from hack.release.errors import ReleaseError
 ROOT = Path(__file__).parents[2]
 
 
-def release(root: Path, name: str, registry: str, target: Path, *, with_images: bool = True) -> None:
+def release(root: Path, name: str, registry: str, target: Path, *, source: str = "", with_images: bool = True) -> None:
     """Make a release of what is checked out in `root`. Raises ReleaseError or ClusterError, with `target` as it was.
 
+    source: where people find the sources, for Chart.yaml.
     with_images: False leaves out what takes minutes and packages of Debian's; the chart then names images by tag.
     """
     wanted = version.parse(name)
     chart.check_registry(registry)
+    chart.with_source("", source)
     sources.check_clean(root)
     target.parent.mkdir(parents=True, exist_ok=True)
     # beside the target, so that it is renamed into place
@@ -40,7 +42,7 @@ def release(root: Path, name: str, registry: str, target: Path, *, with_images: 
         if with_images:
             _say("images for amd64 and arm64, a few minutes")
             digests = images.build(tree, made, Path(scratch) / "images", name, epoch)
-        _chart(tree, made, registry, digests, epoch)
+        _chart(tree, made, registry, digests, source, epoch)
         sums.write(made)
         if target.exists():
             target.rename(Path(scratch) / "former")
@@ -59,11 +61,13 @@ def _distributions(tree: Path, made: Path, wanted: Version, epoch: int) -> None:
             (made / f"{name}.cdx.json").write_text(sbom.of_wheel(archive, epoch))
 
 
-def _chart(tree: Path, made: Path, registry: str, digests: Mapping[str, str], epoch: int) -> None:
+def _chart(tree: Path, made: Path, registry: str, digests: Mapping[str, str], source: str, epoch: int) -> None:
     _say("chart")
     folder = tree / "charts/nodedevice"
     values = folder / "values.yaml"
     values.write_text(chart.with_images(values.read_text(), registry, digests))
+    described = folder / "Chart.yaml"
+    described.write_text(chart.with_source(described.read_text(), source))
     chart.package(str(find(["helm"])["helm"]), folder, made, epoch)
 
 
@@ -75,11 +79,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make release", description=__doc__)
     parser.add_argument("version")
     parser.add_argument("--registry", default="")
+    parser.add_argument("--source", default="")
     parser.add_argument("--target", type=Path, default=ROOT / "dist")
     arguments = parser.parse_args()
     os.umask(0o022)  # what is installed into an image has modes by it
     try:
-        release(ROOT, arguments.version, arguments.registry, arguments.target.resolve())
+        release(ROOT, arguments.version, arguments.registry, arguments.target.resolve(), source=arguments.source)
     except (ReleaseError, ClusterError) as exc:
         sys.exit(f"release: {exc}")
     _say(f"{arguments.target} is complete; `cd {arguments.target} && sha256sum --check {sums.NAME}`")

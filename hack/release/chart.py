@@ -32,6 +32,15 @@ def with_images(values: str, registry: str, digests: Mapping[str, str]) -> str:
     return values
 
 
+def with_source(chart_yaml: str, source: str) -> str:
+    """The text of Chart.yaml with the address of the sources; as it is without one. Pure. Raises ReleaseError for no address."""
+    if not source:
+        return chart_yaml
+    if not re.fullmatch(r"https://[^\s\"]+", source):
+        raise ReleaseError(f"SOURCE={source} is no address", "write it as https://git.example.com/team/nodedevice")
+    return f'{chart_yaml}home: "{source}"\nsources: ["{source}"]\n'
+
+
 def package(helm: str, chart: Path, target: Path, epoch: int) -> Path:
     """Package a chart's folder. Returns the archive, NAME-VERSION.tgz."""
     done = subprocess.run(

@@ -80,3 +80,16 @@ def test_the_pretended_devices_are_values_that_work(helm: Helm, tmp_path: Path) 
 def test_with_plugins_the_notes_name_no_simulated_ones(helm: Helm, tmp_path: Path) -> None:
     typed = commands(helm, VALUE_SETS["built-in plugins"], tmp_path)
     assert not [command for command in typed if command[:2] == ["helm", "upgrade"]]
+
+
+@pytest.mark.parametrize(
+    ("registry", "said"), [("", "no registry is set"), ("registry.example.com/team", "get them from registry")]
+)
+def test_images_and_what_to_set_without_them(helm: Helm, tmp_path: Path, registry: str, said: str) -> None:
+    arguments = ["install", "nodedevice", str(CHART), "--dry-run=client", "--set", f"image.registry={registry}"]
+    notes = " ".join(helm(*arguments).stdout.partition("NOTES:")[2].split())
+    assert said in notes
+    prefix = f"{registry}/" if registry else ""
+    for program in PROGRAMS:
+        assert f"- {prefix}{program}:" in notes
+    assert "set image.registry" in notes

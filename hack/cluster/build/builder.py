@@ -30,6 +30,7 @@ _CORE_SECONDS = {
     "containerd": 92,
     "kwok": 106,
     "helm": 152,
+    "helm3": 152,
 }
 _CORE_SECONDS_OF_OTHERS = 14
 

@@ -185,6 +185,13 @@ FAMILIES = (
         version_variables={"helm.sh/helm/v4/internal/version.version": "{version}"},
     ),
     Family(
+        # beside the newest: charts are installed with it for years to come
+        name="helm3",
+        module="helm.sh/helm/v3",
+        packages={"helm3": "helm.sh/helm/v3/cmd/helm"},
+        version_variables={"helm.sh/helm/v3/internal/version.version": "{version}"},
+    ),
+    Family(
         name="actionlint",
         module="github.com/rhysd/actionlint",
         packages={"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},

@@ -67,7 +67,7 @@ def published(binary: str) -> Published | None:
         version = family_of(binary).version
         release, name = f"github.com/etcd-io/etcd/releases/download/{version}", f"etcd-{version}-linux-{machine}"
         return Published(f"{release}/{name}.tar.gz", f"{release}/SHA256SUMS", f"{name}/etcd")
-    if binary == "helm":
+    if binary in ("helm", "helm3"):
         address = f"get.helm.sh/helm-{family_of(binary).version}-linux-{machine}.tar.gz"
         return Published(address, f"{address}.sha256sum", f"linux-{machine}/helm")
     if binary == "kwok":

@@ -38,10 +38,10 @@ PATIENCE = "180s"
 
 
 class Release:
-    """folder: for helm's own files and for values."""
+    """folder: for helm's own files and for values. helm: which one, `helm3` is the former."""
 
-    def __init__(self, control_plane: ControlPlane, folder: Path) -> None:
-        self._helm = find(["helm"])["helm"]
+    def __init__(self, control_plane: ControlPlane, folder: Path, helm: str = "helm") -> None:
+        self._helm = find([helm])[helm]
         self._folder = folder
         folder.mkdir()
         homes = {f"HELM_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
@@ -71,6 +71,10 @@ class Release:
         """An archive of the chart under that version."""
         self._do("package", str(chart), "--version", version, "--destination", str(self._folder))
         return self._folder / f"{NAME}-{version}.tgz"
+
+    def shown_values(self, chart: Path) -> str:
+        """The values of a packaged chart."""
+        return self._do("show", "values", str(chart))
 
     def _written(self, values: Mapping[str, Any]) -> str:
         file = self._folder / "values.yaml"

@@ -74,8 +74,11 @@ def test_a_container_has_the_device_over_restart_and_upgrade(
     _write_settings(tmp_path, nri_node.node.name, address)
     with nri_node.agent_replaced(_by_unit(nri_node, tmp_path), address):
         rw = nri_node.kinds["rw"]
-        nri_node.run(pod("before", [container("main", {rw.resource: 1})]))
-        mine = nri_node.seen("before").env[rw.env]
+        checks = [word for device_id in rw.files for word in ("-open", rw.path_of(device_id))]
+        nri_node.run(pod("before", [container("main", {rw.resource: 1}, checks)]))
+        seen = nri_node.seen("before")
+        mine = seen.env[rw.env]
+        assert [each for each in rw.files if seen.modes(rw.path_of(each)) == "rw"] == [mine]
         for command in upgrade:
             if "systemctl" not in command:
                 type_in(command)

@@ -54,6 +54,7 @@ class _Projects(ThreadingHTTPServer):
         form: dict[str, Any] = {
             "kwok": json.dumps({"assets": [others, asset]}),
             "etcd": f"{'0' * 64}  another\n{checksum}  {file.file_name}\n",
+            "helm3": f"{checksum}  {file.file_name}\n",
             "helm": f"{checksum}  {file.file_name}\n",
         }
         self.files |= {file.address: packed, file.checksums: str(form.get(binary, checksum)).encode()}
@@ -121,7 +122,7 @@ def _kept() -> list[str]:
     return sorted(path.name for path in cache_folder().glob("bin/*/*"))
 
 
-@pytest.mark.parametrize("binary", ["kube-apiserver", "kubectl", "etcd", "helm", "kwok"])
+@pytest.mark.parametrize("binary", ["kube-apiserver", "kubectl", "etcd", "helm", "helm3", "kwok"])
 def test_what_is_published_is_downloaded(projects: _Projects, binary: str) -> None:
     address = projects.publish(binary)
     lines: list[str] = []

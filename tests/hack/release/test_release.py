@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hack.release import __main__ as command
-from hack.release.chart import with_images
+from hack.release.chart import with_images, with_source
 from hack.release.errors import ReleaseError
 
 _CHART = Path(__file__).parents[3] / "charts" / "nodedevice"
@@ -45,6 +45,24 @@ def test_the_chart_has_the_registry(dist: Path) -> None:
         content = chart.extractfile("nodedevice/values.yaml")
         assert content
         assert yaml.safe_load(content)["image"]["registry"] == "registry.example.com/team"
+
+
+def test_artifact_hub_finds_what_it_shows() -> None:
+    source = "https://git.example.com/team/nodedevice"
+    chart = yaml.safe_load(with_source((_CHART / "Chart.yaml").read_text(), source))
+    assert (chart["home"], chart["sources"]) == (source, [source])
+    assert chart["icon"].startswith("data:image/svg+xml;base64,")
+    described = {each["name"]: each for each in yaml.safe_load(chart["annotations"]["artifacthub.io/crds"])}
+    kinds = [yaml.safe_load(path.read_text()) for path in (_CHART / "crds").glob("*.yaml")]
+    assert described.keys() == {kind["metadata"]["name"] for kind in kinds}
+    for kind in kinds:
+        shown = described[kind["metadata"]["name"]]
+        assert (shown["kind"], shown["version"]) == (kind["spec"]["names"]["kind"], kind["spec"]["versions"][0]["name"])
+
+
+def test_a_source_that_is_no_address_is_refused() -> None:
+    with pytest.raises(ReleaseError, match="SOURCE=somewhere is no address"):
+        with_source("", "somewhere")
 
 
 def test_digests_are_written_beside_their_repositories() -> None:

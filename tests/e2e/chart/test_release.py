@@ -1,0 +1,59 @@
+"""A release's folder and nothing else: its archives on the node, its chart by each Helm, without a registry."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from nodedevice_api.names import GROUP
+
+from hack.cluster.chart import CHART
+from hack.release.__main__ import release
+from tests.e2e.chart.cluster import ChartCluster, Json, Release
+from tests.e2e.chart.workloads import user
+from tests.hack.release.committed import committed_copy
+
+GPU = "example.com/gpu"
+_VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
+
+
+@pytest.fixture(scope="module")
+def dist(chart_cluster: ChartCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release's folder, its images loaded as docs/releasing.md says."""
+    folder = tmp_path_factory.mktemp("release")
+    target = folder / "dist"
+    release(committed_copy(folder / "project"), _VERSION, "", target)
+    for program, digest in _digests(chart_cluster, target).items():
+        name = f"docker.io/library/{program}"
+        chart_cluster.node.import_images(target / f"{program}-{_VERSION}.oci.tar")
+        chart_cluster.node.tag_image(f"{name}:{_VERSION}", f"{name}@{digest}")
+    return target
+
+
+@pytest.mark.parametrize("helm", ["helm", "helm3"])
+def test_installs_tests_upgrades_and_uninstalls(cluster: ChartCluster, dist: Path, tmp_path: Path, helm: str) -> None:
+    chart = dist / f"nodedevice-{_VERSION}.tgz"
+    by_helm = Release(cluster.control_plane, tmp_path / "helm", helm)
+    by_helm.install(_devices(2), chart=chart)
+    cluster.wait_capacity(GPU, 2)
+    cluster.run(user("holds", {GPU: 1}))
+    assert re.search(r"ok .*example\.com\.gpu .*Ready", by_helm.test())
+    by_helm.upgrade(_devices(3), chart=chart)
+    cluster.wait_capacity(GPU, 3)
+    cluster.run(user("comes-after", {GPU: 2}))
+    assert re.search(r"ok .*example\.com\.gpu .*Ready", by_helm.test())
+    by_helm.uninstall()
+    assert not by_helm.is_installed()
+    assert GPU not in cluster.capacity()
+    assert {name for name in cluster.names_of("crds") if GROUP in name}, "the kinds went with the release"
+
+
+def _devices(count: int) -> Json:
+    return {"agents": {"config": {"plugins": {"simulated": [{"resourceName": GPU, "count": count}]}}}}
+
+
+def _digests(cluster: ChartCluster, dist: Path) -> dict[str, str]:
+    """By image, as the chart names them."""
+    values = yaml.safe_load(cluster.release.shown_values(dist / f"nodedevice-{_VERSION}.tgz"))
+    images = (values["agents"]["image"], values["operator"]["image"])
+    return {image["repository"]: image["digest"] for image in images}

@@ -68,7 +68,8 @@ def _chart(tree: Path, made: Path, registry: str, digests: Mapping[str, str], so
     values.write_text(chart.with_images(values.read_text(), registry, digests))
     described = folder / "Chart.yaml"
     described.write_text(chart.with_source(described.read_text(), source))
-    chart.package(str(find(["helm"])["helm"]), folder, made, epoch)
+    archive = chart.package(str(find(["helm"])["helm"]), folder, made, epoch)
+    (made / f"{archive.stem}.cdx.json").write_text(sbom.of_chart(archive, epoch))
 
 
 def _say(what: str) -> None:

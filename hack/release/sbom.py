@@ -1,17 +1,20 @@
-"""Bills of materials in CycloneDX 1.6: what an image's own databases say is in it, and what a distribution asks for.
+"""Bills of materials in CycloneDX 1.6: what an image's own databases say is in it, what a distribution or a chart asks for.
 
 Nothing in them depends on when or where they are written.
 """
 
 import json
 import re
+import tarfile
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
+import yaml
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
@@ -36,6 +39,32 @@ def of_wheel(wheel: Path, epoch: int) -> str:
     required = [re.match(r"[\w.-]+", line) for line in metadata.get_all("Requires-Dist", [])]
     subject = _pypi(metadata["Name"], metadata["Version"])
     return _write(subject, [_pypi(match[0], None) for match in required if match], epoch)
+
+
+def of_chart(chart: Path, epoch: int) -> str:
+    """The text of a packaged chart's SBOM: the images that its values name; a version is a digest, a tag, or the chart's own."""
+    with tarfile.open(chart) as files:
+        metadata, values = (_yaml(files, name) for name in ("Chart.yaml", "values.yaml"))
+    name, version = metadata["name"], metadata["version"]
+    registry = values["image"]["registry"]
+    found = [_oci(values[part]["image"], registry, metadata["appVersion"]) for part in ("agents", "operator")]
+    # of Kubernetes' own registry whatever `image.registry` says, at the version of the cluster
+    found.append(_oci(values["scheduler"]["image"], "", None))
+    return _write(_component(name, version, PackageURL("helm", None, name, version)), found, epoch)
+
+
+def _yaml(files: tarfile.TarFile, name: str) -> Any:
+    content = files.extractfile(f"nodedevice/{name}")
+    assert content is not None
+    return yaml.safe_load(content)
+
+
+def _oci(image: Mapping[str, str], registry: str, version: str | None) -> Component:
+    place = f"{registry}/{image['repository']}" if registry else image["repository"]
+    name = place.rpartition("/")[2]
+    qualifiers = {"repository_url": place} if "/" in place else {}
+    wanted = image["digest"] or image["tag"] or version
+    return _component(name, wanted, PackageURL("oci", None, name, wanted, qualifiers), is_image=True)
 
 
 def _debian(root: Path) -> list[Component]:

@@ -1,11 +1,13 @@
 """What `make release` leaves in its folder, without the images: reproducible, complete, or nothing."""
 
+import json
 import subprocess
 import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -45,6 +47,14 @@ def test_the_chart_has_the_registry(dist: Path) -> None:
         content = chart.extractfile("nodedevice/values.yaml")
         assert content
         assert yaml.safe_load(content)["image"]["registry"] == "registry.example.com/team"
+
+
+def test_the_charts_sbom_names_its_images(dist: Path) -> None:
+    bill = json.loads((dist / "nodedevice-0.1.0.cdx.json").read_text())
+    assert bill["metadata"]["component"]["purl"] == "pkg:helm/nodedevice@0.1.0"
+    named = {each["name"]: each["purl"] for each in bill["components"]}
+    assert named.keys() == {"nodedevice-agent", "nodedevice-operator", "kube-scheduler"}
+    assert "repository_url=registry.example.com/team/nodedevice-agent" in unquote(named["nodedevice-agent"])
 
 
 def test_artifact_hub_finds_what_it_shows() -> None:

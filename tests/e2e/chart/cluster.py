@@ -57,9 +57,9 @@ class Release:
         flags = ("--wait", "--timeout", PATIENCE, *flags)
         return self._do("upgrade", NAME, str(chart), "--values", self._written(values), *flags)
 
-    def test(self) -> str:
-        """Run the chart's own test; returns its output, too."""
-        return self._do("test", NAME, "--logs", "--timeout", PATIENCE)
+    def test(self, *flags: str) -> str:
+        """Run the chart's own test; returns its output. flags: by default such that what the test prints is a part of that."""
+        return self._do("test", NAME, *(flags or ("--logs",)), "--timeout", PATIENCE)
 
     def uninstall(self, *flags: str) -> str:
         return self._do("uninstall", NAME, "--wait", "--timeout", PATIENCE, *flags)

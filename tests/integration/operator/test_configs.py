@@ -213,7 +213,7 @@ def test_an_operator_starts_without_the_kind(fleet: Fleet, operator: OperatorPro
     fleet.until("c", ACCEPTED, "True", ConfigReason.TAKEN)
 
 
-@pytest.mark.parametrize("kept", [[]], ids=["no right"])
+@pytest.mark.parametrize("kept", [[], ["list"]], ids=["no right", "no right to watch"])
 def test_without_the_right_to_read_them_all_else_goes_on(
     fleet: Fleet, operator: OperatorProcess, kept: list[str]
 ) -> None:

@@ -42,6 +42,7 @@ from nodedevice_operator.errors import (
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.decode import DECODE_ERRORS, decode, decode_record
 from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.kube.lent_watches import reporting_watches
 from nodedevice_operator.kube.write_fence import WriteFence, fenced_requests
 from nodedevice_operator.objects.meta import ListSchema, Status
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
@@ -193,7 +194,7 @@ class Client:
             connector_owner=False,
             headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
-            middlewares=(self._authorize,),
+            middlewares=(self._authorize, reporting_watches(self._health)),
         )
 
     async def _authorize(

@@ -1,10 +1,13 @@
-"""The server that the tests of requests share."""
+"""The server that the tests of requests share, and a client of it."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.health import ApiHealth
 
-from tests.unit.operator.kube.api_server import Server
+from tests.unit.operator.kube.api_server import Server, client_of
 
 
 @pytest.fixture
@@ -12,3 +15,15 @@ def server() -> Iterator[Server]:
     made = Server()
     yield made
     made.close()
+
+
+@pytest.fixture
+def health(server: Server) -> ApiHealth:
+    return ApiHealth(server.url)
+
+
+@pytest.fixture
+async def client(server: Server, health: ApiHealth, tmp_path: Path) -> AsyncIterator[Client]:
+    (tmp_path / "token").write_text("first\n")
+    async with client_of(tmp_path, server.url, {"tokenFile": "token"}, health=health) as made:
+        yield made

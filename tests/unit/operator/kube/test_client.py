@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +30,6 @@ from nodedevice_operator.kube.lists import NODES, Cluster
 from nodedevice_operator.observability.metrics import Metrics
 
 from tests.unit.operator.kube.api_server import Server, client_of, kubeconfig, listening, page
-
-
-@pytest.fixture
-def health(server: Server) -> ApiHealth:
-    return ApiHealth(server.url)
-
-
-@pytest.fixture
-async def client(server: Server, health: ApiHealth, tmp_path: Path) -> AsyncIterator[Client]:
-    (tmp_path / "token").write_text("first\n")
-    async with client_of(tmp_path, server.url, {"tokenFile": "token"}, health=health) as made:
-        yield made
 
 
 async def test_an_apply_is_sent_as_such(server: Server, client: Client) -> None:

@@ -28,6 +28,7 @@ from hack.machine.write_log import SECTOR
 
 MEMORY_MIB, CORES = 1536, 2
 USB_PORTS = 8
+_START_SECONDS = 60.0
 _UNPLUG_SECONDS = 60.0
 _DOOR_SECONDS = 180.0
 _POLL_SECONDS = 0.1
@@ -78,9 +79,19 @@ class VirtualMachine:
         if self.writes is not None:
             self.writes.write_bytes(b"")
         self._emulator.start()
-        self._emulator.wait_ready(self.monitor.exists, 30)
-        self._monitor = QEMUMonitorProtocol(str(self.monitor))
-        self._monitor.connect()
+        self._emulator.wait_ready(self._connects, _START_SECONDS)
+
+    def _connects(self) -> bool:
+        """Whether its monitor answers now: the socket is there before anybody listens."""
+        monitor = QEMUMonitorProtocol(str(self.monitor))
+        try:
+            monitor.connect()
+        except (QMPError, OSError):
+            with contextlib.suppress(QMPError, OSError):
+                monitor.close()
+            return False
+        self._monitor = monitor
+        return True
 
     def kill(self) -> None:
         """As if the cable was pulled: what the guest had not flushed is lost."""

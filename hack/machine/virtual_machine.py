@@ -2,7 +2,7 @@
 
     machine = VirtualMachine("node-a", folder, image, identity, address, tap); machine.start()
     machine.run("systemctl is-system-running")
-    machine.add("usb-serial", id="s1", chardev="c1", bus=bus, serial="AAA")
+    machine.add("usb-serial", id="s1", chardev="c1", bus="xhci.0", serial="AAA")
     machine.reset()
 
 KVM is of no use where this machine is itself a virtual one of the kind without svm or vmx, so it is emulation, ten to twenty times
@@ -10,6 +10,7 @@ slower: timeouts are generous.
 """
 
 import contextlib
+import logging
 import shutil
 import socket
 import time
@@ -28,6 +29,8 @@ from hack.machine.write_log import SECTOR
 
 MEMORY_MIB, CORES = 1536, 2
 USB_PORTS = 8
+# what it says of each attempt to connect
+logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 _START_SECONDS = 60.0
 _UNPLUG_SECONDS = 60.0
 _DOOR_SECONDS = 180.0
@@ -197,7 +200,6 @@ class VirtualMachine:
             ),
             *("-m", str(MEMORY_MIB), "-smp", str(CORES), "-nodefaults", "-display", "none", "-no-user-config"),
             *("-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd), "-append", line),
-            *self._nodes(),
             *self._system_drive(),
             *_drive("d1", f"file={self._identity},format=raw,readonly=on"),
             *("-netdev", f"tap,id=n0,ifname={self.tap},script=no,downscript=no"),
@@ -206,6 +208,8 @@ class VirtualMachine:
             *("-device", f"qemu-xhci,id=xhci,p2={USB_PORTS},p3={USB_PORTS}", "-device", "pcie-root-port,id=rp1,slot=1"),
             *("-device", "pcie-root-port,id=rp2,slot=2", "-device", "virtio-serial-pci,id=vser"),
             *("-serial", f"file:{self.console}", "-qmp", f"unix:{self.monitor},server=on,wait=off"),
+            # last: devices without a bus of their own are put onto the first that they find
+            *self._nodes(),
         ]
 
     def _nodes(self) -> tuple[str, ...]:

@@ -78,6 +78,14 @@ def jobs_seen(cluster: ControlPlane) -> list[str]:
     ]
 
 
+_CONFIG = """
+apiVersion: nodedevice.io/v1alpha1
+kind: NodeDeviceConfig
+metadata: {name: lab}
+spec: {plugins: {simulated: [{resourceName: example.com/lab, count: 1}]}}
+"""
+
+
 def test_from_nothing_to_nothing(cluster: ControlPlane, run: Helm) -> None:
     run("install", "nodedevice", str(CHART), "--create-namespace", "--wait", "--timeout", "90s")
     rights = listed(cluster, RIGHTS)
@@ -91,6 +99,7 @@ def test_from_nothing_to_nothing(cluster: ControlPlane, run: Helm) -> None:
     assert listed(cluster, RIGHTS) == rights
     assert listed(cluster, "pods") == pods  # nothing changed, so nothing was replaced
 
+    cluster.apply(_CONFIG)
     run("uninstall", "nodedevice", "--wait", "--timeout", "90s")
     assert jobs_seen(cluster) == ["nodedevice-crds", "nodedevice-cleanup"]
     assert listed(cluster, RIGHTS) == set()
@@ -99,7 +108,10 @@ def test_from_nothing_to_nothing(cluster: ControlPlane, run: Helm) -> None:
     assert {each.removeprefix("CustomResourceDefinition/") for each in listed(cluster, "crds")} == kinds
     assert names.AGENTS_NAMESPACE not in cluster.kubectl("get", "namespaces", "-o", "name")
 
+    # an administrator's word stays, and the next installation has it
     run("install", "nodedevice", str(CHART), "--wait", "--timeout", "90s")
+    assert cluster.kubectl("get", "nodedeviceconfigs", "-o", "name").split() == ["nodedeviceconfig.nodedevice.io/lab"]
+    cluster.kubectl("delete", "nodedeviceconfig", "lab", "--timeout=30s")
 
 
 @pytest.fixture

@@ -68,9 +68,11 @@ async def test_allocate_returns_all_its_edits(manager: Manager, plugin_dir: Path
 async def test_a_real_device_has_its_numa_node(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
     (host / "dev/ttyUSB0").symlink_to("/dev/null")
     numbers = os.stat("/dev/null").st_rdev
-    sysfs = host / f"sys/dev/char/{os.major(numbers)}:{os.minor(numbers)}/device"
-    sysfs.mkdir(parents=True)
-    (sysfs / "numa_node").write_text("1\n")
+    controller, below = "devices/pci0000:40/0000:40:00.0", "usb3/3-1/3-1:1.0/ttyUSB0/tty/ttyUSB0"
+    (host / "sys" / controller / below).mkdir(parents=True)
+    (host / "sys" / controller / "numa_node").write_text("1\n")
+    (host / "sys/dev/char").mkdir(parents=True)
+    (host / f"sys/dev/char/{os.major(numbers)}:{os.minor(numbers)}").symlink_to(f"../../{controller}/{below}")
     (host / "dev/ttyUSB1").touch()
     async with running(serial(host, allowFiles=False), plugin_dir, tmp_path):
         await manager.until_listed(SERIAL, ["ttyUSB0"])

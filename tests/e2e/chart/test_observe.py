@@ -1,11 +1,13 @@
 """`helm install` on a node whose kubelet serves other people's plugins already: they are shown, and nothing else happens."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR
 from nodedevice_api import names
 
 from hack.cluster.build.binaries import find
@@ -27,6 +29,22 @@ def plugins(cluster: ChartCluster) -> Iterator[list[MachineProcess]]:
         pytest.skip(str(error))
     with ExitStack() as stack:
         yield [stack.enter_context(_running(cluster, program)) for program in programs]
+    _forget(cluster)
+
+
+def _forget(cluster: ChartCluster) -> None:
+    """The kubelet remembers both in its checkpoint: the next test's agent would show them, too."""
+    node, kubectl = cluster.node, cluster.control_plane.kubectl
+    kubectl("delete", "pods", "--all", "-n", "default", "--grace-period=1")
+    node.kubelet.kill()
+    (node.outside("/var/lib/kubelet") / PLUGIN_DIR / CHECKPOINT).unlink(missing_ok=True)
+    node.start_kubelet()
+    node.wait_ready()
+    for field in ("capacity", "allocatable"):
+        for resource in (SAMPLE, WIDGETS):
+            operation = {"op": "remove", "path": f"/status/{field}/{resource.replace('/', '~1')}"}
+            patch = ("--subresource=status", "--type=json", "-p", json.dumps([operation]))
+            kubectl("patch", "node", NODE, *patch, check=False)
 
 
 @contextmanager

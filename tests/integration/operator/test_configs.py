@@ -1,5 +1,6 @@
 """The status of NodeDeviceConfigs on a real API server: what agents report on their Leases, and nothing else is written."""
 
+import contextlib
 import json
 import time
 import uuid
@@ -14,7 +15,7 @@ from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 from nodedevice_api.names import ConfigCondition, ConfigReason
 
-from hack.cluster.chart import CHART
+from hack.cluster.chart import CHART, installed_manifests
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDeviceConfig
@@ -25,6 +26,7 @@ GPU = "example.com/gpu"
 # several times as long as its watches and polls take
 _WITHOUT_SECONDS = 12.0
 _MOST_LINES = 20
+_ROLE = ("ClusterRole", "nodedevice-operator")
 
 
 class Fleet:
@@ -176,38 +178,38 @@ def test_nothing_but_the_status_is_written_and_only_when_it_changes(fleet: Fleet
     assert fleet.events("a").count(ConfigReason.TAKEN) == 1
 
 
-def test_the_kind_may_go_and_come_while_the_operator_runs(fleet: Fleet, operator: OperatorProcess) -> None:
-    """As after an upgrade that has not brought it yet: everything else goes on, and it is not said again and again."""
+@contextlib.contextmanager
+def _without_kind(fleet: Fleet) -> Iterator[None]:
     crd, definition = f"{names.NODE_DEVICE_CONFIGS}.{names.GROUP}", CHART / f"crds/{names.NODE_DEVICE_CONFIGS}.yaml"
-    lines = len(operator.lines())
     try:
         fleet.control_plane.kubectl("delete", "crd", crd, "--wait=true")
+        yield
+    finally:
+        fleet.forget_configs()
+        fleet.control_plane.kubectl("apply", "--server-side", "-f", str(definition))
+        fleet.control_plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}", "--timeout=60s")
+
+
+def test_the_kind_may_go_and_come_while_the_operator_runs(fleet: Fleet, operator: OperatorProcess) -> None:
+    """As after an upgrade that has not brought it yet: everything else goes on, and it is not said again and again."""
+    lines = len(operator.lines())
+    with _without_kind(fleet):
         fleet.report("n1", a={"generation": 1})
         time.sleep(_WITHOUT_SECONDS)
         operator.verify_running()
         said = operator.lines()[lines:]
         assert len(said) < _MOST_LINES, said
-    finally:
-        fleet.forget_configs()
-        fleet.control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(definition))
-        fleet.control_plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}", "--timeout=60s")
     fleet.configure("b")
     fleet.report("n1", b={"generation": 1})
     fleet.until("b", ACCEPTED, "True", ConfigReason.TAKEN)
 
 
 def test_an_operator_starts_without_the_kind(fleet: Fleet, operator: OperatorProcess) -> None:
-    crd, definition = f"{names.NODE_DEVICE_CONFIGS}.{names.GROUP}", CHART / f"crds/{names.NODE_DEVICE_CONFIGS}.yaml"
     operator.stop()
-    try:
-        fleet.control_plane.kubectl("delete", "crd", crd, "--wait=true")
+    with _without_kind(fleet):
         operator.start()
         time.sleep(_WITHOUT_SECONDS)
         operator.verify_running()
-    finally:
-        fleet.forget_configs()
-        fleet.control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(definition))
-        fleet.control_plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}", "--timeout=60s")
     fleet.configure("c")
     fleet.report("n1", c={"generation": 1})
     fleet.until("c", ACCEPTED, "True", ConfigReason.TAKEN)
@@ -218,13 +220,14 @@ def test_without_the_right_to_read_them_all_else_goes_on(
     fleet: Fleet, operator: OperatorProcess, kept: list[str]
 ) -> None:
     """As with the roles of an older release: said, not again and again, and over with the right."""
-    kubectl, role = fleet.control_plane.kubectl, "clusterrole/nodedevice-operator"
-    rules = json.loads(kubectl("get", role, "-o", "json"))["rules"]
+    [role] = [each for each in installed_manifests() if (each["kind"], each["metadata"]["name"]) == _ROLE]
+    rules = role["rules"]
     [own] = [rule for rule in rules if names.NODE_DEVICE_CONFIGS in rule["resources"]]
     others = [rule for rule in rules if rule is not own]
 
     def allow(wanted: list[dict[str, Any]]) -> None:
-        kubectl("patch", role, "--type=merge", "-p", json.dumps({"rules": wanted}))
+        # as the chart's own field manager: whoever else wrote a rule would conflict with the chart from then on
+        fleet.control_plane.apply(json.dumps({**role, "rules": wanted}))
 
     operator.stop()
     try:

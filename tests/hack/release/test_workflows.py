@@ -36,3 +36,11 @@ def test_each_command_is_a_target() -> None:
                 assert found, f"{file.name}: {step['run']}"
                 targets = {found[1]} if found[1] else set(job["strategy"]["matrix"]["target"])
                 assert targets <= _TARGETS
+
+
+def test_each_action_is_pinned_by_commit() -> None:
+    for file in _FILES:
+        used = re.findall(r"uses: (.+)", file.read_text())
+        assert used
+        for action in used:
+            assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), f"{file.name}: {action}"

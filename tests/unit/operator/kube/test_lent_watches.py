@@ -13,7 +13,8 @@ from tests.unit.operator.kube.api_server import Server
 async def get(client: Client, url: str) -> None:
     async with client.lend_session() as lent:
         with contextlib.suppress(aiohttp.ClientConnectionError):
-            await lent.get(url)
+            async with lent.get(url):
+                pass
 
 
 async def test_a_forbidden_watch_is_said_once_until_it_is_allowed(

@@ -1,7 +1,7 @@
 """A node that is a machine of its own: systemd, cgroup v2, a stock kernel; containerd and the kubelet as their upstreams run them.
 
-    with MachineNode.start(control_plane, "node-a", folder, image, number=11) as node:
-        node.machine.reset(); node.wait_ready()
+    with MachineNode.switched_on(control_plane, "node-a", folder, image, api_server) as node:
+        node.wait_ready(); node.machine.reset(); node.wait_ready()
 
 The control plane runs in the same network namespace (see `network`).
 """
@@ -50,7 +50,7 @@ class MachineOptions:
 
 
 class MachineNode:
-    """Made by `start`."""
+    """Made by `switched_on`."""
 
     def __init__(self, control_plane: ControlPlane, name: str, machine: VirtualMachine) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class MachineNode:
 
     @classmethod
     @contextmanager
-    def start(
+    def switched_on(
         cls,
         control_plane: ControlPlane,
         name: str,
@@ -69,9 +69,9 @@ class MachineNode:
         number: int = 11,
         options: MachineOptions | None = None,
     ) -> Iterator[Self]:
-        """A node that is Ready. api_server: its address there. number: the last one of the node's own address.
+        """A node that is booting: several do side by side. api_server: its address there. number: the last one of its own address.
 
-        Raises ClusterError, TimeoutError.
+        Raises ClusterError.
         """
         address, tap, pods = f"10.77.0.{number}", f"tap{number}", f"10.88.{number}.0/24"
         folder.mkdir(parents=True)
@@ -84,7 +84,6 @@ class MachineNode:
         node = cls(control_plane, name, machine)
         try:
             machine.start()
-            node.wait_ready()
             yield node
         finally:
             machine.kill()

@@ -135,17 +135,17 @@ class InstalledCluster:
     def names_of(self, kind: str, *flags: str) -> set[str]:
         return {item["metadata"]["name"] for item in self.get(kind, *flags).get("items", [])}
 
-    def node_device(self, resource: str) -> Json:
-        return self.get("nodedevice", names.node_device_name(NODE, resource))
+    def node_device(self, resource: str, node: str = NODE) -> Json:
+        return self.get("nodedevice", names.node_device_name(node, resource))
 
-    def capacity(self) -> dict[str, int]:
+    def capacity(self, node: str = NODE) -> dict[str, int]:
         """What the Node shows of resources of ours and of vendors'."""
-        found = self.control_plane.client.get(Node, NODE)
+        found = self.control_plane.client.get(Node, node)
         assert found.status is not None
         return {name: int(count) for name, count in (found.status.capacity or {}).items() if "/" in name}
 
-    def wait_capacity(self, resource: str, count: int) -> None:
-        self.wait(lambda: self.capacity().get(resource) == count, f"the Node shows {count} of {resource}")
+    def wait_capacity(self, resource: str, count: int, node: str = NODE) -> None:
+        self.wait(lambda: self.capacity(node).get(resource) == count, f"{node} shows {count} of {resource}")
 
     def containers(self, namespace: str, selector: str = "") -> dict[str, tuple[str, int]]:
         """Container ID and number of restarts, by pod and container."""

@@ -1,6 +1,7 @@
 """A cluster of emulated machines with the chart installed: what a test of them needs besides `InstalledCluster`."""
 
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,7 @@ from hack.cluster.node.in_cluster_api import relayed
 from hack.machine import network
 from hack.machine.image import machine_image
 from hack.machine.node import MachineNode, MachineOptions
+from hack.machine.virtual_machine import VirtualMachine
 from tests.e2e.chart.cluster import NODE, InstalledCluster, Json
 
 SERIAL = "example.com/serial"
@@ -66,21 +68,31 @@ HOT_PLUGGED = (
 )
 # the last number of a machine's address
 FIRST_ADDRESS = 11
+SECOND_NODE = "node-2"
 # emulated, a pod takes six seconds to start, and a machine half a minute; others use this one too
 _PATIENCE_SECONDS = 600.0
 
 
 class MachineCluster(InstalledCluster):
-    """Made by `start`: one machine, which is Ready."""
+    """Made by `start`: machines, all of them Ready. node, machine: the first one."""
 
     patience_seconds = _PATIENCE_SECONDS
 
     def __init__(
-        self, control_plane: ControlPlane, node: MachineNode, images: Mapping[str, ProductImage], folder: Path
+        self,
+        control_plane: ControlPlane,
+        nodes: Sequence[MachineNode],
+        images: Mapping[str, ProductImage],
+        folder: Path,
     ) -> None:
-        super().__init__(control_plane, node.verify_alive, images, folder)
-        self.node, self.machine = node, node.machine
-        self._plugged: dict[str, str] = {}
+        super().__init__(control_plane, self._verify_alive_all, images, folder)
+        self.nodes = {node.name: node for node in nodes}
+        self.node, self.machine = nodes[0], nodes[0].machine
+        self._plugged: dict[str, tuple[VirtualMachine, str]] = {}
+
+    def _verify_alive_all(self) -> None:
+        for node in self.nodes.values():
+            node.verify_alive()
 
     @classmethod
     @contextmanager
@@ -91,10 +103,12 @@ class MachineCluster(InstalledCluster):
         options: MachineOptions | None = None,
         number: int = 0,
         kernel_suite: str = "",
+        names: Sequence[str] = (NODE,),
     ) -> Iterator[Self]:
         """folder: made for it, its path short. number: of the cluster, where there is more than one.
 
-        kernel_suite: as of machine_image. Raises ClusterError when a part cannot be had, or does not come up.
+        kernel_suite: as of machine_image. names: of its nodes, which start side by side.
+        Raises ClusterError when a part cannot be had, or does not come up.
         """
         services = network.services(number)
         api_server = api_address(services)
@@ -104,26 +118,45 @@ class MachineCluster(InstalledCluster):
         with ExitStack() as opened:
             control_plane = opened.enter_context(ControlPlane.start(folder / "cluster", progress, services))
             opened.enter_context(relayed(control_plane, api_server, folder / "relay.log"))
-            machine = MachineNode.start(
-                control_plane, NODE, folder / "node", image, api_server, FIRST_ADDRESS + 10 * number, options
-            )
-            node = opened.enter_context(machine)
-            progress(f"machine {NODE} is Ready")
-            yield cls(control_plane, node, images, folder)
+            nodes = [
+                opened.enter_context(
+                    MachineNode.switched_on(
+                        control_plane, name, folder / name, image, api_server, FIRST_ADDRESS + 10 * number + at, options
+                    )
+                )
+                for at, name in enumerate(names)
+            ]
+            for node in nodes:
+                node.wait_ready()
+                progress(f"machine {node.name} is Ready")
+            yield cls(control_plane, nodes, images, folder)
 
-    def install(self, *generic: Json, runtime: str = "auto") -> None:
-        """The chart, with these resources of the generic plugin."""
+    def install(self, *generic: Json, runtime: str = "auto", operator: Json | None = None) -> None:
+        """The chart, with these resources of the generic plugin. operator: its values; one replica unless they are given."""
         agents = {"config": {"runtime": runtime, "plugins": {"generic": list(generic)}}}
-        self.release.install(self.values(agents=agents, operator={"replicas": 1}))
+        self.release.install(self.values(agents=agents, operator=operator or {"replicas": 1}))
 
-    def devices_of(self, pod: str, resource: str = SERIAL) -> list[str]:
+    def clear(self) -> None:
+        """No pod and no serial port is left of what a test had."""
+        self.control_plane.kubectl("delete", "pods", "--all", "--grace-period=1")
+        self.wait(lambda: not self.names_of("pods"), "no pod is left")
+        self.unplug_all()
+
+    def save_logs(self, folder: Path) -> None:
+        """What a person needs to find out what went wrong."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for node in self.nodes.values():
+            shutil.copy2(node.machine.console, folder / f"{node.name}-console.log")
+        (folder / "state.txt").write_text(self.state())
+
+    def devices_of(self, pod: str, resource: str = SERIAL, node: str = NODE) -> list[str]:
         """IDs, as the API shows them."""
-        found = self.node_device(resource).get("status", {}).get("allocations", [])
+        found = self.node_device(resource, node).get("status", {}).get("allocations", [])
         return [device for each in found if each["name"] == pod for device in each["deviceIDs"]]
 
-    def unhealthy(self, resource: str) -> list[str]:
+    def unhealthy(self, resource: str, node: str = NODE) -> list[str]:
         """IDs of devices that are not healthy, as the NodeDevice shows them."""
-        devices = self.node_device(resource)["status"]["devices"]
+        devices = self.node_device(resource, node)["status"]["devices"]
         return sorted(each["id"] for each in devices if each["health"] != "Healthy")
 
     def is_running_since(self, pod: str, moment: datetime) -> bool:
@@ -139,35 +172,43 @@ class MachineCluster(InstalledCluster):
             each["restartCount"] > 0 and "running" in each["state"] for each in status["containerStatuses"]
         )
 
-    def is_ready(self) -> bool:
+    def is_ready(self, node: str = NODE) -> bool:
         """Whether the Node is."""
-        conditions = self.get("node", NODE)["status"]["conditions"]
+        conditions = self.get("node", node)["status"]["conditions"]
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
-    def plug(self, serial: str, port: str, bus: str = "xhci.0") -> None:
-        """A USB serial port."""
-        self.machine.add_serial(serial, port, bus)
-        self._plugged[serial] = port
+    def plug(self, serial: str, port: str, bus: str = "xhci.0", node: str = NODE) -> None:
+        """A USB serial port. serial: another one in the whole cluster."""
+        machine = self.nodes[node].machine
+        machine.add_serial(serial, port, bus)
+        self._plugged[serial] = machine, port
 
     def unplug(self, serial: str) -> None:
-        self.machine.remove_serial(serial)
-        self._plugged.pop(serial, None)
+        machine, _ = self._plugged[serial]
+        machine.remove_serial(serial)
+        del self._plugged[serial]
 
     def replug(self, *serials: str) -> None:
         """At their ports of before, after a power cut: an emulator that starts has none of them."""
-        for serial, port in self._plugged.items():
-            if serial in serials:
-                self.machine.add_serial(serial, port)
+        for serial in serials:
+            machine, port = self._plugged[serial]
+            machine.add_serial(serial, port)
 
     def unplug_all(self) -> None:
         for serial in list(self._plugged):
             self.unplug(serial)
-        self.wait(lambda: not self.capacity().get(SERIAL), "no serial port is left")
+        for node in self.nodes:
+            self.wait(lambda node=node: not self.capacity(node).get(SERIAL), "no serial port is left")  # type: ignore[misc]
+
+    def heard(self, serial: str) -> str:
+        """What was written to the serial port since the last time."""
+        machine, _ = self._plugged[serial]
+        return machine.heard(serial)
 
     def until_heard(self, serial: str, text: str) -> None:
         """Until that was written to the serial port, from now on."""
-        self.machine.heard(serial)
-        self.wait(lambda: text in self.machine.heard(serial), f"serial port {serial} hears {text}")
+        self.heard(serial)
+        self.wait(lambda: text in self.heard(serial), f"serial port {serial} hears {text}")
 
 
 def serial_ports() -> Json:

@@ -1,6 +1,5 @@
 """One emulated machine for all tests of this folder, with the chart installed; run below `unshare --net`."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
@@ -14,7 +13,7 @@ from hack.machine.node import MachineOptions
 from tests.e2e.machine.cluster import FUSE, HOT_PLUGGED, LOOP, MachineCluster, device, files, serial_ports
 
 _HERE = Path(__file__).parent
-_LOGS = Path(__file__).parents[3] / "build" / "e2e" / "machine"
+LOGS = Path(__file__).parents[3] / "build" / "e2e" / "machine"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,14 +41,10 @@ def installed_machine(progress: Callable[[str], None]) -> Iterator[MachineCluste
             progress("the chart is installed")
             yield cluster
         finally:
-            _LOGS.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(cluster.machine.console, _LOGS / "console.log")
-            (_LOGS / "state.txt").write_text(cluster.state())
+            cluster.save_logs(LOGS)
 
 
 @pytest.fixture
 def cluster(installed_machine: MachineCluster) -> Iterator[MachineCluster]:
     yield installed_machine
-    installed_machine.control_plane.kubectl("delete", "pods", "--all", "--grace-period=1")
-    installed_machine.wait(lambda: not installed_machine.names_of("pods"), "no pod is left")
-    installed_machine.unplug_all()
+    installed_machine.clear()

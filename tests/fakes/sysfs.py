@@ -86,6 +86,12 @@ class FakeSysfs:
         self.node(f"{hid}/hidraw/hidraw{number}", "hidraw", f"240:{number}", parent=hid)
         return sysfs
 
+    def link(self, link: str, file: str) -> None:
+        """As udevd makes it: /dev/serial/by-id/usb-FTDI_A-if00-port0 to /dev/ttyUSB0."""
+        made = self.root / link[1:]
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.symlink_to(os.path.relpath(file, os.path.dirname(link)))
+
     def udev(self, number: str, **properties: str) -> None:
         """What udevd writes of a device, such as c188:0."""
         lines = ["I:1234567", *(f"E:{key}={value}" for key, value in properties.items()), "G:uaccess", "V:1"]

@@ -36,6 +36,14 @@ def is_served(path: Path) -> bool:
             return False
 
 
+def names_in(directory: str) -> list[str]:
+    """Sorted; none where it is missing, no directory, or removed meanwhile."""
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
     """Distinguishes a file, such as a socket, from a later one at the same path.

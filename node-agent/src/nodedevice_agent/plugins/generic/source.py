@@ -7,7 +7,6 @@ one device are joined by name, not by position (see devices.py).
 import asyncio
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Iterator
 from itertools import takewhile
@@ -16,9 +15,11 @@ from pathlib import Path
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, Trouble
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
-from nodedevice_agent.plugins.generic.devices import FoundFile, GenericDevice, allocate, generic_devices
-from nodedevice_agent.plugins.generic.files import found_file
+from nodedevice_agent.lib.filesystem import names_in
+from nodedevice_agent.plugins.generic.devices import Found, FoundFile, GenericDevice, allocate, generic_devices
+from nodedevice_agent.plugins.generic.files import found_file, udev_links
 from nodedevice_agent.plugins.generic.scan import SelectScan
+from nodedevice_agent.plugins.generic.stable_names import advice, stable_names
 from nodedevice_agent.plugins.generic.uevents import Uevents
 from nodedevice_agent.plugins.patterns import Captures, matched, wildcard_count
 from nodedevice_agent.plugins.settings import GenericSettings
@@ -45,6 +46,8 @@ class GenericSource:
         self._select = SelectScan(settings.resource_name, self._root)
         self._watcher = watcher
         self._by_id: dict[str, GenericDevice] = {}
+        self._problem = NO_TROUBLE
+        self._warned: set[str] = set()
         self._directories: set[Path] = set()
         self._subscription: Subscription | None = None
 
@@ -71,12 +74,26 @@ class GenericSource:
             self._directories.add(Path(self._select.udev_directory))
         by_id = generic_devices(self._groups, found, selected, are_parts=self.devices.part_rules is not None)
         self._by_id = dict(list(by_id.items())[:MAX_DEVICES])
-        trouble = self._trouble(len(by_id))
-        if trouble != self.devices.trouble and trouble != NO_TROUBLE:
-            extra = {"resource_name": self.resource_name, "reason": trouble[0], "error": trouble[1]}
+        before, self._problem = self._problem, self._trouble(len(by_id))
+        if self._problem not in (before, NO_TROUBLE):
+            extra = {"resource_name": self.resource_name, "reason": self._problem[0], "error": self._problem[1]}
             log.error("not all devices can be listed", extra=extra)
+        notes = [each for each in (self._problem, self._names_of_the_kernel(found)) if each != NO_TROUBLE]
+        trouble = (notes[0][0], "; ".join(message for _, message in notes)) if notes else NO_TROUBLE
         if self.devices.publish((device.listed for device in self._by_id.values()), trouble):
             log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(self._by_id)})
+
+    def _names_of_the_kernel(self, found: Found) -> Trouble:
+        """What prevents nothing today, and may give a pod another device after a reboot. Logged once for each pattern."""
+        stable = stable_names(found, udev_links(self._root)) if any(found.values()) else {}
+        if not stable:
+            return NO_TROUBLE
+        message = advice(stable)
+        if not stable.keys() <= self._warned:
+            self._warned |= stable.keys()
+            extra = {"resource_name": self.resource_name, "path": ", ".join(stable), "error": message}
+            log.warning("device files go by the kernel's names, which are not lasting", extra=extra)
+        return "KernelNames", message
 
     def _trouble(self, found: int) -> Trouble:
         if found > MAX_DEVICES:
@@ -142,15 +159,7 @@ class GenericSource:
             return
         pattern, *below = parts[len(literal) :]
         self._directories.add(Path(f"{self._root}{path}/"))
-        for name in _names(f"{self._root}{path}/"):
+        for name in names_in(f"{self._root}{path}/"):
             captured = matched(pattern, name)
             if captured is not None:
                 yield from self._walk(f"{path}/{name}", captures + captured, below)
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError:
-        # missing, not a directory, or removed meanwhile: no matches until a file event
-        return []

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 
+from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.generic.functions import Node, UsbDevice
 from nodedevice_agent.plugins.generic.select_settings import USB_ID
 
@@ -32,7 +33,7 @@ class Sysfs:
         """All device files. Only those that are new since the last call are read: nothing of a Node changes."""
         known: dict[tuple[str, str], Node | None] = {}
         for kind, letter in _KINDS:
-            for name in _names(f"{self._sys}/dev/{kind}"):
+            for name in names_in(f"{self._sys}/dev/{kind}"):
                 sysfs = self._target(f"/dev/{kind}", name)
                 if sysfs:
                     key = (f"{letter}{name}", sysfs)
@@ -43,7 +44,7 @@ class Sysfs:
     def usb_devices(self) -> dict[str, UsbDevice]:
         """By path in sysfs. One without vendor and product, as while it goes away, is left out."""
         found = {}
-        for name in _names(f"{self._sys}/bus/usb/devices"):
+        for name in names_in(f"{self._sys}/bus/usb/devices"):
             sysfs = self._target("/bus/usb/devices", name) if ":" not in name else ""
             usb = self._usb_device(name, sysfs) if sysfs else None
             if usb is not None:
@@ -113,14 +114,6 @@ class Sysfs:
             return _read(f"{self._sys}{sysfs}/{name}")
         except FileNotFoundError:
             return ""
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError:
-        # no such bus
-        return []
 
 
 def _read(path: str) -> str:

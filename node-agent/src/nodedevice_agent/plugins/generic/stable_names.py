@@ -1,0 +1,69 @@
+"""Which device files are named by the kernel although udev has a lasting name for them, and what to write instead. Pure.
+
+The kernel numbers devices in the order in which it finds them: after a reboot `/dev/ttyUSB0` may be another one, which has the same
+device ID here. A file that one of udev's links leads to is such a file; one without a link, such as /dev/fuse, is none.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+
+from nodedevice_agent.plugins.generic.devices import FoundFile
+from nodedevice_agent.plugins.patterns import wildcard_count
+
+# where udev makes these links, such as /dev/serial/by-id; by-id first: it stays with the device, by-path with the port
+LINK_DIRECTORIES = ("by-id", "by-path")
+_MAX_SHOWN = 3
+
+
+def stable_names(found: Mapping[str, Iterable[FoundFile]], links: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """By pattern that finds devices by the kernel's names: what to write instead.
+
+    found: by pattern. links: udev's links, and the files they lead to.
+    """
+    by_file: dict[str, str] = {}
+    for link, file in sorted(links.items(), key=_preference):
+        by_file.setdefault(file, link)
+    stable = {
+        pattern: [by_file[file.path] for file in files if file.is_device and file.path in by_file]
+        for pattern, files in found.items()
+    }
+    return {pattern: _instead(pattern, names, links) for pattern, names in stable.items() if names}
+
+
+def advice(stable: Mapping[str, Sequence[str]]) -> str:
+    """For people. stable: as above; not empty."""
+    shown = [f"{pattern} ({_listed(names)})" for pattern, names in list(stable.items())[:_MAX_SHOWN]]
+    more = f" and {len(stable) - _MAX_SHOWN} more" if len(stable) > _MAX_SHOWN else ""
+    return (
+        "a reboot may give the kernel's names to other devices, and a pod another device: in paths, replace "
+        f"{', '.join(shown)}{more} by the names in parentheses, or use select"
+    )
+
+
+def _preference(link: tuple[str, str]) -> tuple[int, str]:
+    kind = link[0].split("/")[-2]
+    return LINK_DIRECTORIES.index(kind), link[0]
+
+
+def _instead(pattern: str, names: Sequence[str], links: Mapping[str, str]) -> tuple[str, ...]:
+    """One pattern where it matches these devices only; else each name."""
+    if len(names) == 1 or not wildcard_count(pattern):
+        return tuple(names)
+    prefix = _common_prefix(names)
+    directory, _, begin = prefix.rpartition("/")
+    is_within = all(name.rpartition("/")[0] == directory for name in names)
+    files = {links[name] for name in names}
+    matched = {file for link, file in links.items() if link.startswith(prefix)}
+    # names of files may have characters that are wildcards in a pattern
+    if begin and is_within and matched == files and not wildcard_count(prefix):
+        return (f"{prefix}*",)
+    return tuple(names)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_SHOWN]) + (", …" if len(names) > _MAX_SHOWN else "")
+
+
+def _common_prefix(names: Sequence[str]) -> str:
+    pairs = zip(min(names), max(names), strict=False)
+    return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

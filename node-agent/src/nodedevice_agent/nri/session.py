@@ -111,6 +111,8 @@ class Session:
         self._client = TtrpcClient(partial(self._mux.write, RUNTIME_STREAM))
         self._answer_seconds = ANSWER_SECONDS
         self._is_configured = False
+        # who listens speaks NRI: it has called, or answered
+        self._is_runtime = False
         self._runtime = ("", "")
         self._nri_version = ""
         self._validates = validates
@@ -136,6 +138,8 @@ class Session:
         self.is_rejected = reason == _CLOSED and self._is_configured and not self.synchronized.is_set()
         if self.is_rejected:
             reason = f"{reason} before it sent its containers; its log has the reason"
+        elif not self._is_runtime:
+            reason = f"{reason}; perhaps another program listens on {socket}"
         raise SessionEnded(reason)
 
     async def _register(self) -> None:
@@ -148,6 +152,7 @@ class Session:
             async with asyncio.timeout(SYNCHRONIZE_SECONDS):
                 await self.synchronized.wait()
         except CallFailed as exc:
+            self._is_runtime = self._is_runtime or exc.code != Code.DEADLINE_EXCEEDED
             self._mux.abort(f"the container runtime did not register the plugin {self._index}-{NAME}: {exc}")
         except TimeoutError:
             self._mux.abort(
@@ -173,6 +178,7 @@ class Session:
         return {(PLUGIN_SERVICE, name): _method(name, *method) for name, method in methods.items()}
 
     def _configure(self, request: api_pb2.ConfigureRequest) -> api_pb2.ConfigureResponse:
+        self._is_runtime = True
         version = request.NRI_version
         if version not in _NO_VERSION and not _KNOWN_VERSION.fullmatch(version):
             sentence = (

@@ -189,7 +189,9 @@ async def test_reconnects_after_invalid_bytes(
 
     server = await asyncio.start_unix_server(talk, socket)
     async with running(handler, socket):
-        assert "violates the protocol" in await disconnected(handler)
+        reason = await disconnected(handler)
+        assert "violates the protocol" in reason
+        assert reason.endswith(f"; perhaps another program listens on {socket}")
         async with asyncio.timeout(PATIENCE_SECONDS):
             await left.wait()
         server.close()

@@ -9,8 +9,8 @@ from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.checkpoint.files import agent_id, restore
-from nodedevice_agent.configs.watch import ConfigWatch
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.configs.watch import ConfigWatch, last_known
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, without_responses
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
@@ -55,6 +55,10 @@ class Agent:
         node_name, state_dir = settings.node_name, Path(settings.state_dir)
         topology = read_topology(settings.topology_policy, settings.topology_scope, settings.numa_nodes)
         checkpoint, note = restore(state_dir)
+        if checkpoint is not None and settings.runtime == RUNTIME_NRI:
+            # meanwhile the node may have booted, and a name of theirs may be another device's
+            plugins = last_known(settings.plugins, settings.allowed_host_paths, state_dir)
+            checkpoint = without_responses(checkpoint, plugins.selecting())
         self._manager = _device_manager(settings, topology, checkpoint)
         self._publisher = Publisher(cluster, node_name, settings.runtime, note)
         self._host = PluginHost(

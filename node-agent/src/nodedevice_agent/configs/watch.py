@@ -67,9 +67,11 @@ class ConfigWatch:
         self._applied: Effective | None = None
 
     async def run(self) -> None:
-        has_stored = self._read()
-        if has_stored:
-            self._decide(self._stored)
+        stored = _read(self._file)
+        has_stored = stored is not None
+        if stored is not None:
+            self._stored = stored
+            self._decide(stored)
         async with asyncio.TaskGroup() as tasks:
             node = {"metadata.name": self._node_name}
             tasks.create_task(self._watches.follow("node", NodeMetadataObject, node, _NodeHandler(self._labels_are)))
@@ -120,25 +122,29 @@ class ConfigWatch:
             self._apply(found.plugins)
         self._publish(report(found.outcomes))
 
-    # -- what was known ---------------------------------------------------------------------------------------------------
-
-    def _read(self) -> bool:
-        """Whether there was something; what is damaged is as good as nothing."""
-        try:
-            self._stored = msgspec.json.decode(self._file.read_bytes(), type=_Stored)
-        except FileNotFoundError:
-            return False
-        except (OSError, msgspec.MsgspecError, ValueError) as exc:
-            extra = {"path": str(self._file), "error": str(exc)[:400]}
-            log.error("cannot read the configurations that were known last; waiting for the API server", extra=extra)
-            return False
-        return True
-
     def _write(self) -> None:
         try:
             replace_durably(self._file, msgspec.json.encode(self._stored).decode())
         except OSError as exc:
             log.error("cannot keep configurations", extra={"path": str(self._file), "error": str(exc)})
+
+
+def last_known(base: PluginSettings, allowed_host_paths: Collection[str], state_dir: Path) -> PluginSettings:
+    """The plugins of the node as they were known last; arguments as of ConfigWatch."""
+    known = _read(state_dir / FILE_NAME) or _Stored()
+    return effective(base, known.configs, known.labels, allowed_host_paths).plugins
+
+
+def _read(file: Path) -> _Stored | None:
+    """What is damaged is as good as nothing."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Stored)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError, ValueError) as exc:
+        extra = {"path": str(file), "error": str(exc)[:400]}
+        log.error("cannot read the configurations that were known last; waiting for the API server", extra=extra)
+        return None
 
 
 class _NodeHandler:

@@ -114,6 +114,7 @@ class DeviceManager:
         if not resource.list(endpoint, accepted, now):
             return []
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
+        self._reallocations.forget_outdated(resource)
         changed += self._pending_calls(now)
         return [*changed, *self._reconsider_physical({resource_name}, now)]
 

@@ -187,6 +187,10 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         is_instance = self.nvml is not None and self.nvml.is_instance_name(resource_name)
         return is_instance or resource_name in self.resource_names()
 
+    def selecting(self) -> frozenset[str]:
+        """Resources whose devices are selected, by files that may have other names after a replug or boot."""
+        return frozenset(r.resource_name for r in self.generic if any(group.select is not None for group in r.groups))
+
     def resource_names(self) -> tuple[str, ...]:
         """All resources that these plugins may serve, in order of the plugins, but MIG instances named by profile."""
         resources: Sequence[GenericSettings | SimulatedSettings] = [*self.generic, *self.simulated]

@@ -174,8 +174,8 @@ def _grant_or_refusal(container: str, version: InjectionVersion, once: AllocateO
             return Refusal(f"container {container} cannot start again: {lost}")
         if a.response is None:
             return Refusal(
-                f"the response of the device plugin of {a.resource_name} for container {container} was lost with the checkpoint, "
-                "and Allocate has not been answered again yet",
+                f"the response of the device plugin of {a.resource_name} for container {container} was lost with the checkpoint "
+                "or is outdated, and Allocate has not been answered again yet",
                 is_temporary=True,
             )
     return _grant(container, version)

@@ -4,7 +4,7 @@ One entry per container and resource, as in the kubelet's checkpoint. A device m
 container's and an app container's), but never in entries of two pods. The checkpoint's file format is in checkpoint/format.py.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -108,6 +108,15 @@ class Checkpoint:
     gone: tuple[str, ...] = ()
     part_sizes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     journal: JournalMark | None = None
+
+
+def without_responses(checkpoint: Checkpoint, resource_names: Collection[str]) -> Checkpoint:
+    """The checkpoint as if the plugins' responses for these resources were lost: Allocate is called again."""
+    kept = (
+        replace(a, response=None, edits=None) if a.resource_name in resource_names else a
+        for a in checkpoint.allocations
+    )
+    return replace(checkpoint, allocations=tuple(kept))
 
 
 class AllocationBook:

@@ -1,4 +1,4 @@
-"""Calls to plugins about devices that pods hold already: PreStartContainer, and Allocate where its response was lost.
+"""Calls to plugins about devices that pods hold already: PreStartContainer, and Allocate where its response was lost or outdated.
 
 A plugin that requires PreStartContainer is called once for each container and resource before the devices are used. The calls are
 made when the pod's allocation is committed, one at a time within a pod, in the order in which its containers start. A failed call
@@ -23,6 +23,10 @@ from nodedevice_agent.devicemanager.allocation.container_edits import AllocateRe
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources.resource import Resource
+
+# the attribute with a device's files, separated by spaces, and from which length on it may be cut off
+_FILES, _LONGEST = "files", 256
 
 
 class _RetriedCalls:
@@ -76,7 +80,8 @@ class _RetriedCalls:
 
 
 class Reallocations(_RetriedCalls):
-    """Allocate is called again with the same device IDs where its response was lost with the checkpoint, unless once is enough.
+    """Allocate is called again with the same device IDs where its response was lost with the checkpoint or is outdated, unless once
+    is enough.
 
     The devices stay held meanwhile; only the response (what the container needs to use them) is missing.
     """
@@ -90,6 +95,17 @@ class Reallocations(_RetriedCalls):
         self._once = once
         # by UID, those that are known
         self._pods = pods
+
+    def forget_outdated(self, resource: Resource) -> None:
+        """Responses with other device files than the plugin lists for their devices now: a device that is plugged in again, or was
+        found after a boot, may have another name, and its old one may be another device's.
+        """
+        held = (resource.devices[i] for i in resource.holders if i in resource.devices)
+        if not any(_FILES in dict(device.attributes) for device in held) or self._once.applies_to(resource.name):
+            return
+        for allocation in self._book.of_resource(resource.name):
+            if _is_outdated(allocation, resource):
+                self._book.add(replace(allocation, response=None, edits=None))
 
     def due(self, now: float) -> list[Effect]:
         """A call for every allocation without a response whose plugin lists its devices again."""
@@ -117,6 +133,16 @@ class Reallocations(_RetriedCalls):
         self._book.add(replace(allocation, response=response.octets, edits=response.edits))
         # The response also shows whether a running container has its devices.
         return [SaveCheckpoint(durable=True, pod_uid=key[0]), Publish(allocation.resource_name)]
+
+
+def _is_outdated(allocation: Allocation, resource: Resource) -> bool:
+    devices = [resource.devices.get(device_id) for device_id in allocation.device_ids]
+    listed = [dict(device.attributes).get(_FILES, "") if device is not None else "" for device in devices]
+    # not all are there, or some are listed without files, or with a text that was cut off
+    if allocation.edits is None or not all(0 < len(text) < _LONGEST for text in listed):
+        return False
+    files = {path for text in listed for path in text.split()}
+    return any(device.host_path not in files for device in allocation.edits.devices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,8 @@ class Reason:
     """Containers run without the devices that were allocated to them."""
     DEVICES_IN_USE_AFTER_RELEASE: Final = "DevicesInUseAfterRelease"
     """Containers still use devices that were released."""
+    DEVICES_RENUMBERED: Final = "DevicesRenumbered"
+    """Device files of containers are not their devices' any more, which were plugged in again under another number."""
     KUBELET_REGISTERED: Final = "RegisteredWithKubelet"
     """The kubelet gives the devices to containers, on behalf of the agent."""
     KUBELET_UNREACHABLE: Final = "KubeletUnreachable"

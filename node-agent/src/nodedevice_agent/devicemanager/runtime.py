@@ -140,7 +140,7 @@ class ContainerInstance:
 
     fingerprints: of the devices it was created with, by resource name. reported: what the runtime reports about an instance
     without fingerprints. without_process_since, unlisted_since: when the runtime listed it without a process, or left it out of
-    its list (monotonic seconds), else None.
+    its list (monotonic seconds), else None. devices: the files that an instance with fingerprints has, as the runtime reports them.
     """
 
     id: str
@@ -151,6 +151,7 @@ class ContainerInstance:
     reported: RunningContainer | None = None
     without_process_since: float | None = None
     unlisted_since: float | None = None
+    devices: tuple[RuntimeDevice, ...] = ()
 
     @property
     def is_doubtful(self) -> bool:

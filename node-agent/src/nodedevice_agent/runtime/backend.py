@@ -30,6 +30,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.container_events import ContainerEvents
+from nodedevice_agent.runtime.device_numbers import DeviceNumbers
 from nodedevice_agent.runtime.injection import Decision, Grant, Injection, Refusal
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
@@ -60,6 +61,7 @@ class NriBackend:
         self._injection = Injection(host.manager, self._kubelet)
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
         self._plugin = NriPlugin(self, Path(settings.nri_socket), settings.nri_index)
+        self._numbers = DeviceNumbers(host.manager, on_change)
         self._grace: asyncio.TimerHandle | None = None
         self._synchronized = asyncio.Event()
         # logged, by resource: pod UID and container name; and container ID
@@ -74,6 +76,7 @@ class NriBackend:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._watch_doubtful())
                 tasks.create_task(self._takeover.run())
+                tasks.create_task(self._numbers.run())
                 await self._plugin.run()
         finally:
             if self._grace is not None:
@@ -88,6 +91,7 @@ class NriBackend:
 
     def resource_changed(self, resource_name: str) -> None:
         """Pods that wait for a plugin which is not connected here may have been served by the kubelet."""
+        self._numbers.changed()
         for pending in self._manager.pending(resource_name):
             self._leave_to_kubelet(pending.pod_uid)
 
@@ -107,9 +111,10 @@ class NriBackend:
         metrics.CONTAINERS_WITHOUT.labels(name).set(len(without))
         using_released = self.events.using_released(name) if self._manager.containers.by_pod else ()
         self._log_using_released(name, using_released)
-        if condition is None or not (without or using_released):
+        changed = self._numbers.of(name)
+        if condition is None or not (without or using_released or changed):
             return condition
-        return injectable(condition, now, using_released)
+        return injectable(condition, now, using_released, changed)
 
     def _log_using_released(self, resource_name: str, found: Iterable[ContainerInstance]) -> None:
         by_id = {instance.id: instance for instance in found}
@@ -228,8 +233,10 @@ class NriBackend:
 
     def container_started(self, sandbox: Sandbox, container: RunningContainer) -> None:
         self._host.do(self.events.started(sandbox, container))
+        self._numbers.changed()
 
     def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        self._numbers.changed()
         self._host.do(self.events.ended(sandbox.uid, container.id, self._host.now()))
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:

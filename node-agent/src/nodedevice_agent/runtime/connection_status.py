@@ -11,6 +11,7 @@ from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.runtime import ContainerInstance, Validator
 from nodedevice_agent.devicemanager.snapshot import Snapshot
+from nodedevice_agent.runtime.given_files import GivenFile
 
 _NAMED = 3
 
@@ -106,14 +107,27 @@ class ConnectionStatus:
         return before != condition
 
 
-def injectable(condition: Injectable, now: Snapshot, using_released: Sequence[ContainerInstance] = ()) -> Injectable:
+def injectable(
+    condition: Injectable,
+    now: Snapshot,
+    using_released: Sequence[ContainerInstance] = (),
+    renumbered: Sequence[GivenFile] = (),
+) -> Injectable:
     """The condition of one resource: that of the connection, and containers that run without their devices, or with devices
-    that were released (using_released: as in ContainerEvents).
+    that were released (using_released: as in ContainerEvents), or with files that are not their devices' any more (renumbered).
     """
     if condition[0] == "True" and using_released:
         shown = _first([f"{found.container} of pod UID {found.pod_uid} ({found.id})" for found in using_released])
         message = f"containers still use devices that were released, and that another pod may have: {shown}"
         return "True", Reason.DEVICES_IN_USE_AFTER_RELEASE, message
+    if condition[0] == "True" and renumbered:
+        shown = _first(
+            [f"{f.host_path} in {f.container.container} of pod UID {f.container.pod_uid}" for f in renumbered]
+        )
+        message = (
+            f"device files of containers are not their devices' any more; the containers must be restarted: {shown}"
+        )
+        return "True", Reason.DEVICES_RENUMBERED, message
     pods = [h.pod for h in now.held if h.not_injected] + [p.pod for p in now.pending if p.not_injected]
     if condition[0] != "True" or not pods:
         return condition

@@ -65,10 +65,9 @@ class ContainerEvents:
             return []
         known = self._containers.find(sandbox.uid, container.id)
         if known is not None:
-            if not known.is_doubtful:
-                return []
-            self._containers.put(replace(known, without_process_since=None, unlisted_since=None))
-            return self._published(known) + _saved(known)
+            now = replace(known, without_process_since=None, unlisted_since=None, devices=container.devices)
+            self._containers.put(now)
+            return self._published(known) + _saved(known) if known.is_doubtful else []
         new = _instance(sandbox.uid, container)
         self._containers.put(new)
         return self._published(new)
@@ -265,7 +264,7 @@ def _with_known_marks(found: ContainerInstance, before: ContainerInstance | None
     """A container that was created here keeps its marks: a runtime may not list the annotation."""
     if before is None or not before.fingerprints:
         return found
-    return replace(found, fingerprints=before.fingerprints, reported=None)
+    return replace(found, fingerprints=before.fingerprints, reported=None, devices=before.devices)
 
 
 def _instance(pod_uid: str, container: RunningContainer, listed_at: float | None = None) -> ContainerInstance:
@@ -273,4 +272,13 @@ def _instance(pod_uid: str, container: RunningContainer, listed_at: float | None
     marks = marks_of(container)
     reported = None if marks else container
     since = listed_at if container.state is ContainerState.CREATED and container.pid == 0 else None
-    return ContainerInstance(container.id, container.sandbox_id, pod_uid, container.name, marks, reported, since)
+    return ContainerInstance(
+        container.id,
+        container.sandbox_id,
+        pod_uid,
+        container.name,
+        marks,
+        reported,
+        since,
+        devices=container.devices if marks else (),
+    )

@@ -2,9 +2,10 @@
 
 from nodedevice_agent.devicemanager.runtime import ContainerInstance, Validator
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, injectable
+from nodedevice_agent.runtime.given_files import GivenFile
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container
-from tests.unit.node_agent.devicemanager.scenario import pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod
 
 
 def connected() -> ConnectionStatus:
@@ -102,6 +103,16 @@ def test_containers_that_use_released_devices_are_named_first() -> None:
     assert message.endswith(": main of pod UID a (id-a), main of pod UID b (id-b), main of pod UID c (id-c), …")
     away = ("False", "RuntimeDisconnected", "away")
     assert injectable(away, now, four) == away
+
+
+def test_files_that_are_another_devices_are_named() -> None:
+    scenario = RuntimeScenario.with_plugin(1)
+    scenario.sync()
+    file = GivenFile(ContainerInstance("id-a", "s", "a", "main"), GPU, "/dev/ttyUSB0", ("c", 188, 0))
+    here = ("True", "RuntimeConnected", "connected")
+    state, reason, message = injectable(here, scenario.snapshot_with_runtime(), renumbered=[file])
+    assert (state, reason) == ("True", "DevicesRenumbered")
+    assert message.endswith("must be restarted: /dev/ttyUSB0 in main of pod UID a")
 
 
 def test_a_disconnected_runtime_comes_before_everything_else() -> None:

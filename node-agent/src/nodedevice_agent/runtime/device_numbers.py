@@ -1,0 +1,91 @@
+"""Compares the device files of running containers with the host's whenever devices have changed, and says where they differ.
+
+Reads files in threads with a bound, as creations of containers do: a file system that hangs delays nothing else.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.runtime import InjectionRefused
+from nodedevice_agent.nri.host_devices import HostDeviceStat
+from nodedevice_agent.runtime.given_files import GivenFile, Number, given_files, is_renumbered
+
+log = logging.getLogger(__name__)
+
+# udevd makes and removes names some moments after the device has come or gone
+_SETTLE_SECONDS = 1.0
+_READ_SECONDS = 1.0
+_SYSFS = "/sys/dev"
+_KINDS = {"c": "char", "b": "block"}
+
+
+class DeviceNumbers:
+    """run() until cancelled; changed(): devices or containers may have changed. on_change: called when `found` has.
+
+    found: files that are not their devices' any more.
+    """
+
+    def __init__(self, manager: DeviceManager, on_change: Callable[[], None], sysfs: str = _SYSFS) -> None:
+        self.found: tuple[GivenFile, ...] = ()
+        self._manager = manager
+        self._on_change = on_change
+        self._sysfs = sysfs
+        self._stat = HostDeviceStat()
+        self._is_due = asyncio.Event()
+
+    def changed(self) -> None:
+        self._is_due.set()
+
+    def of(self, resource_name: str) -> tuple[GivenFile, ...]:
+        return tuple(file for file in self.found if file.resource_name == resource_name)
+
+    async def run(self) -> None:
+        while True:
+            await self._is_due.wait()
+            await asyncio.sleep(_SETTLE_SECONDS)
+            self._is_due.clear()
+            given = tuple(given_files(self._manager))
+            numbers = {path: await self._number(path) for path in sorted({file.host_path for file in given})}
+            host = _Host(numbers, self._sysfs)
+            self._set(tuple(file for file in given if is_renumbered(file, host)))
+
+    def _set(self, found: tuple[GivenFile, ...]) -> None:
+        before, self.found = self.found, found
+        for file in found:
+            if file not in before:
+                extra = {
+                    "pod_uid": file.container.pod_uid,
+                    "container": file.container.container,
+                    "resource_name": file.resource_name,
+                    "path": file.host_path,
+                }
+                log.error("device file of a container is not its device's any more; restart the container", extra=extra)
+        if found != before:
+            self._on_change()
+
+    async def _number(self, host_path: str) -> Number | None:
+        with suppress(InjectionRefused, TimeoutError):
+            async with asyncio.timeout(_READ_SECONDS):
+                found = (await self._stat.stat_devices([host_path]))[host_path]
+            if len(found) == 1 and not found[0].below:
+                return found[0].type, found[0].major, found[0].minor
+        return None
+
+
+class _Host:
+    """As read at one moment."""
+
+    def __init__(self, numbers: dict[str, Number | None], sysfs: str) -> None:
+        self._numbers = numbers
+        self._sysfs = sysfs
+
+    def at(self, host_path: str) -> Number | None:
+        return self._numbers[host_path]
+
+    def has(self, number: Number) -> bool:
+        kind, major, minor = number
+        return os.path.exists(f"{self._sysfs}/{_KINDS.get(kind, kind)}/{major}:{minor}")

@@ -1,0 +1,129 @@
+"""Device files of running containers that have become another device's."""
+
+import asyncio
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
+from nodedevice_agent.devicemanager.pods import Container, ContainerSettings
+from nodedevice_agent.devicemanager.runtime import RunningContainer, RuntimeDevice
+from nodedevice_agent.runtime import device_numbers
+from nodedevice_agent.runtime.device_numbers import DeviceNumbers
+from nodedevice_agent.runtime.given_files import Number, given_files, is_renumbered
+
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
+from tests.unit.node_agent.devicemanager.scenario import GPU, calls, pod
+
+BY_ID, INSIDE = "/dev/serial/by-id/a", "/dev/port"
+MINE, OTHER = ("c", 188, 0), ("c", 188, 1)
+
+
+class Host:
+    def __init__(self, at: Number | None, *numbers: Number) -> None:
+        self._at, self._numbers = at, numbers
+
+    def at(self, host_path: str) -> Number | None:
+        assert host_path == BY_ID
+        return self._at
+
+    def has(self, number: Number) -> bool:
+        return number in self._numbers
+
+
+def running(host_path: str = BY_ID, number: Number = MINE) -> tuple[RuntimeScenario, RunningContainer]:
+    """A pod runs with a device file that had that number on the host."""
+    scenario = RuntimeScenario.with_plugin(1)
+    scenario.sync()
+    (call,) = calls(scenario.see(pod("p", gpu=1)))
+    edits = ContainerEdits(devices=(DeviceFile(INSIDE, host_path, "rw"),))
+    scenario.happens("allocated", call.ticket, AllocateResponse(b"file", edits))
+    made = scenario.create("p")
+    shown = RunningContainer(
+        made.id,
+        made.sandbox_id,
+        made.name,
+        devices=(RuntimeDevice(INSIDE, *number), RuntimeDevice("/dev/else", "c", 1, 3)),
+        annotations=made.annotations,
+    )
+    scenario.start(shown, "p")
+    return scenario, shown
+
+
+@pytest.mark.parametrize(
+    ("host", "is_another"),
+    [
+        pytest.param(Host(MINE, MINE), False, id="as before"),
+        pytest.param(Host(OTHER, OTHER), True, id="it has another number"),
+        pytest.param(Host(OTHER, MINE, OTHER), True, id="and the next device has its own"),
+        pytest.param(Host(None), False, id="pulled out, its number free"),
+        pytest.param(Host(None, MINE), True, id="pulled out, and the next device has its number"),
+    ],
+)
+def test_whether_a_file_is_another_devices(host: Host, is_another: bool) -> None:
+    scenario, _ = running()
+    (file,) = given_files(scenario.manager)
+    assert (file.resource_name, file.host_path, file.number) == (GPU, BY_ID, MINE)
+    assert is_renumbered(file, host) == is_another
+
+
+def test_a_container_that_lacks_what_its_plugin_answers_now() -> None:
+    """As after the plugin was asked again for a device that is back under another name."""
+    scenario, _ = running()
+    (allocation,) = scenario.manager.book
+    edits = ContainerEdits(devices=(DeviceFile("/dev/another", BY_ID, "rw"),))
+    scenario.manager.book.add(replace(allocation, edits=edits))
+    (file,) = given_files(scenario.manager)
+    assert file.number is None
+    assert is_renumbered(file, Host(OTHER))
+    assert not is_renumbered(file, Host(None, MINE))
+
+
+def test_what_the_pod_itself_mounts_there_is_no_device() -> None:
+    scenario, _ = running()
+    own = ContainerSettings(paths=frozenset([INSIDE]))
+    scenario.see(pod("p", Container("main", limits={GPU: 1}, settings=own)))
+    assert not list(given_files(scenario.manager))
+
+
+def test_the_agents_next_start_knows_from_the_runtime() -> None:
+    scenario, shown = running()
+    edits = ContainerEdits(devices=(DeviceFile(INSIDE, BY_ID, "rw"),))
+    (allocation,) = scenario.manager.book
+    after = scenario.rebooted()
+    after.manager.book.add(replace(allocation, edits=edits))
+    after.sync(("p", shown))
+    assert [file.number for file in given_files(after.manager)] == [MINE]
+
+
+def test_a_container_that_has_ended_has_none() -> None:
+    scenario, shown = running()
+    scenario.end(shown, "p")
+    assert not list(given_files(scenario.manager))
+
+
+async def test_it_is_said_once_and_ends_with_the_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(device_numbers, "_SETTLE_SECONDS", 0.0)
+    path = tmp_path / "port"
+    path.symlink_to("/dev/null")
+    null = os.stat("/dev/null").st_rdev
+    scenario, shown = running(str(path), ("c", os.major(null), os.minor(null)))
+    changes: asyncio.Queue[int] = asyncio.Queue()
+    numbers = DeviceNumbers(scenario.manager, lambda: changes.put_nowait(len(numbers.of(GPU))))
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(numbers.run())
+        numbers.changed()
+        path.unlink()
+        path.symlink_to("/dev/zero")
+        assert await changes.get() == 1
+        (file,) = numbers.of(GPU)
+        assert file.host_path == str(path)
+        scenario.end(shown, "p")
+        numbers.changed()
+        assert await changes.get() == 0
+        task.cancel()
+    assert [(r.levelno, r.__dict__["path"]) for r in caplog.records] == [(logging.ERROR, str(path))]

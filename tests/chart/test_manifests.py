@@ -207,6 +207,20 @@ def test_images() -> None:
     assert agent_pod()["containers"][0]["image"] == f"nodedevice-agent:{version}"
 
 
+def test_the_first_part_of_the_test_pulls_what_the_rest_needs() -> None:
+    """It ends within a minute, and can do nothing in the cluster."""
+    values = VALUE_SETS["a registry of one's own"]
+    job = named("Job", "nodedevice-image-pull", values)
+    assert job["spec"]["activeDeadlineSeconds"] <= 50
+    pulls, checks = pod_of(job), pod_of(named("Pod", "nodedevice-check", values))
+    agent, operator = agent_pod(values)["containers"][0], checks["containers"][0]
+    assert {each["image"] for each in pulls["containers"]} == {agent["image"], operator["image"]}
+    assert "serviceAccountName" not in pulls
+    assert pulls["automountServiceAccountToken"] is False
+    [container] = pod_of(named("Job", "nodedevice-image-pull", {"agents": {"enabled": False}}))["containers"]
+    assert container["name"] == "nodedevice-operator"
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "values"),
     [
@@ -361,17 +375,28 @@ def test_a_single_operator_has_no_budget() -> None:
 def test_hooks() -> None:
     """What runs when, and that nothing of a hook outlives it."""
     hooks = [each for each in manifests() if is_hook(each)]
-    work = {each["metadata"]["name"]: each["metadata"]["annotations"][HOOK] for each in hooks if each["kind"] in WORK}
-    assert work == {"nodedevice-crds": "pre-upgrade", "nodedevice-cleanup": "pre-delete", "nodedevice-check": "test"}
-    for each in hooks:
-        annotations = each["metadata"]["annotations"]
+    work = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in hooks if each["kind"] in WORK}
+    assert {name: annotations[HOOK] for name, annotations in work.items()} == {
+        "nodedevice-crds": "pre-upgrade",
+        "nodedevice-cleanup": "pre-delete",
+        "nodedevice-image-pull": "test",
+        "nodedevice-check": "test",
+    }
+    weights = {name: int(annotations["helm.sh/hook-weight"]) for name, annotations in work.items()}
+    assert weights.pop("nodedevice-image-pull") < weights["nodedevice-check"]
+    assert set(weights.values()) == {0}
+    policies = {name: annotations["helm.sh/hook-delete-policy"] for name, annotations in work.items()}
+    # of what failed there are Events; the pod of a check has a log
+    assert policies.pop("nodedevice-image-pull") == "before-hook-creation,hook-succeeded,hook-failed"
+    assert set(policies.values()) == {"before-hook-creation,hook-succeeded"}
+    for annotations in (each["metadata"]["annotations"] for each in hooks if each["kind"] not in WORK):
         assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
-        assert (int(annotations["helm.sh/hook-weight"]) < 0) is (each["kind"] not in WORK)
+        assert int(annotations["helm.sh/hook-weight"]) < 0
 
 
 def test_hooks_can_be_left_out() -> None:
     names = {each["metadata"]["name"] for each in manifests("as little as may be") if is_hook(each)}
-    assert names == {"nodedevice-check"}
+    assert names == {"nodedevice-image-pull", "nodedevice-check"}
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,24 @@
 {{/*
 What makes an object a hook: Helm makes it when that happens and takes it away when all went well, so nobody has these rights otherwise.
-Call with (dict "on" "pre-upgrade" "weight" 0). What a Job needs has a smaller weight than the Job.
+Call with (dict "on" "pre-upgrade" "weight" 0). What a Job needs has a smaller weight than the Job. With "always" true it goes where it failed,
+too.
 */}}
 {{- define "nodedevice.hook" -}}
 helm.sh/hook: {{ .on }}
 helm.sh/hook-weight: {{ .weight | quote }}
-helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded{{ if .always }},hook-failed{{ end }}
 {{- end }}
 
 {{/*
 The pod of a hook: one command of the operator's image, which may run on any node. Call with (dict "root" $ "name" "nodedevice-crds"
-"args" (list ...)).
+"args" (list ...)); without a name it has no account. Its containers come last: more may follow.
 */}}
 {{- define "nodedevice.hookPod" -}}
 {{- $operator := .root.Values.operator -}}
-serviceAccountName: {{ .name }}
-automountServiceAccountToken: true
+{{- with .name -}}
+serviceAccountName: {{ . }}
+{{ end -}}
+automountServiceAccountToken: {{ not (empty .name) }}
 enableServiceLinks: false
 {{- with include "nodedevice.pullSecrets" .root }}
 {{- . }}
@@ -33,20 +36,27 @@ securityContext:
   seccompProfile:
     type: RuntimeDefault
 containers:
-  - name: nodedevice-operator
-    image: {{ include "nodedevice.image" (dict "root" .root "image" $operator.image) | quote }}
-    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-    args: {{ toJson .args }}
-    {{- with $operator.env }}
-    env:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
-    resources:
-      requests: {cpu: 20m, memory: 96Mi}
-      limits: {memory: 384Mi}
-    securityContext:
-      {{- include "nodedevice.restricted" .root | nindent 6 }}
-    terminationMessagePolicy: FallbackToLogsOnError
+  {{- include "nodedevice.hookContainer" (dict "root" .root "name" "nodedevice-operator" "image" $operator.image "env" $operator.env "args" .args) | nindent 2 }}
+{{- end }}
+
+{{/*
+A container of such a pod. Call with (dict "root" $ "name" "nodedevice-operator" "image" .Values.operator.image "env" (list ...) "args" (list ...)).
+*/}}
+{{- define "nodedevice.hookContainer" -}}
+- name: {{ .name }}
+  image: {{ include "nodedevice.image" (dict "root" .root "image" .image) | quote }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  args: {{ toJson .args }}
+  {{- with .env }}
+  env:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  resources:
+    requests: {cpu: 20m, memory: 96Mi}
+    limits: {memory: 384Mi}
+  securityContext:
+    {{- include "nodedevice.restricted" .root | nindent 4 }}
+  terminationMessagePolicy: FallbackToLogsOnError
 {{- end }}
 
 {{/*

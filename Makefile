@@ -172,6 +172,11 @@ images: ## Build the images of agent and operator with docker, podman or buildah
 release: setup ## All that is published, from the commit into dist/: wheels, images, chart, SBOMs, sums, notes (VERSION=0.1.0, REGISTRY=registry.example.com/team, SOURCE=https://…)
 	@$(BIN)/python -m hack.release "$(VERSION)" --registry "$(REGISTRY)" --source "$(SOURCE)"
 
+.PHONY: publish
+publish: setup ## What `make release` has made: images and chart into a registry, wheels into an index, signed (REGISTRY, INDEX, INDEX_CHECK, KEY or UNSIGNED=1)
+	@$(BIN)/python -m hack.publish "$(REGISTRY)" --index "$(INDEX)" --index-check "$(INDEX_CHECK)" \
+	  $(if $(KEY),--key "$(KEY)") $(if $(UNSIGNED),--unsigned)
+
 .PHONY: workflows
 workflows: setup ## Check .github/workflows with actionlint, built once
 	@$(BIN)/python -m hack.release.workflows

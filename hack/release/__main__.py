@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from hack.cluster.build.binaries import find
 from hack.cluster.errors import ClusterError
-from hack.release import chart, distributions, images, sbom, sources, sums, version
+from hack.release import chart, distributions, images, provenance, sbom, sources, sums, version
 from hack.release.errors import ReleaseError
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +43,7 @@ def release(root: Path, name: str, registry: str, target: Path, *, source: str =
             _say("images for amd64 and arm64, a few minutes")
             digests = images.build(tree, made, Path(scratch) / "images", name, epoch)
         _chart(tree, made, registry, digests, source, epoch)
+        (made / "provenance.json").write_text(provenance.text(name, registry, source, sources.commit(root)))
         sums.write(made)
         if target.exists():
             target.rename(Path(scratch) / "former")

@@ -16,6 +16,11 @@ def check_clean(root: Path) -> None:
         )
 
 
+def commit(root: Path) -> str:
+    """The commit that is released."""
+    return git(root, "rev-parse", "HEAD").strip()
+
+
 def commit_time(root: Path) -> int:
     """When the commit was made, in seconds since 1970: SOURCE_DATE_EPOCH of all that is built of it."""
     return int(git(root, "log", "-1", "--format=%ct"))

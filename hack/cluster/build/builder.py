@@ -31,6 +31,7 @@ _CORE_SECONDS = {
     "kwok": 106,
     "helm": 152,
     "helm3": 152,
+    "cosign": 260,
 }
 _CORE_SECONDS_OF_OTHERS = 14
 

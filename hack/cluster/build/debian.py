@@ -34,6 +34,7 @@ _PROMETHEUS = "2.42.0+ds-5+deb12u1"
 PACKAGES = {
     "runc": Package("runc", "1.1.5+ds1-1+deb12u1", "usr/sbin/runc"),
     "busybox": Package("busybox-static", "1:1.35.0-4+deb12u1+b1", "bin/busybox"),
+    "docker-registry": Package("docker-registry", "2.8.2+ds1-1", "usr/bin/docker-registry"),
     "prometheus": Package("prometheus", _PROMETHEUS, "usr/bin/prometheus"),
     "promtool": Package("prometheus", _PROMETHEUS, "usr/bin/promtool"),
 }

@@ -196,6 +196,18 @@ FAMILIES = (
         module="github.com/rhysd/actionlint",
         packages={"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
     ),
+    Family(
+        name="crane",
+        module="github.com/google/go-containerregistry",
+        packages={"crane": "github.com/google/go-containerregistry/cmd/crane"},
+        version_variables={"github.com/google/go-containerregistry/cmd/crane/cmd.Version": "{version}"},
+    ),
+    Family(
+        name="cosign",
+        module="github.com/sigstore/cosign/v3",
+        packages={"cosign": "github.com/sigstore/cosign/v3/cmd/cosign"},
+        version_variables={"sigs.k8s.io/release-utils/version.gitVersion": "{version}"},
+    ),
 )
 
 ALL_BINARIES = tuple(name for family in FAMILIES for name in family.packages)

@@ -47,8 +47,8 @@ class Release:
         homes = {f"HELM_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
         self._environment = {**os.environ, **homes, "KUBECONFIG": str(control_plane.admin_kubeconfig)}
 
-    def install(self, values: Mapping[str, Any], *flags: str, chart: Path = CHART) -> str:
-        """Installed and ready when this returns."""
+    def install(self, values: Mapping[str, Any], *flags: str, chart: Path | str = CHART) -> str:
+        """Installed and ready when this returns. chart: a folder, an archive, or where it is published."""
         flags = ("--create-namespace", "--wait", "--timeout", PATIENCE, *flags)
         return self._do("install", NAME, str(chart), "--values", self._written(values), *flags)
 

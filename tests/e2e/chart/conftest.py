@@ -6,11 +6,15 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+import yaml
 
 from hack.cluster.build import product_images
+from hack.cluster.chart import CHART
 from hack.cluster.node import checks as node_checks
 from hack.cluster.processes.processes import removed_at_the_end
+from hack.release.__main__ import release
 from tests.e2e.chart.cluster import ChartCluster
+from tests.hack.release.committed import committed_copy
 
 _HERE = Path(__file__).parent
 _LOGS = Path(__file__).parents[3] / "build" / "e2e" / "chart"
@@ -34,6 +38,15 @@ def chart_cluster(progress: Callable[[str], None]) -> Iterator[ChartCluster]:
         finally:
             # the folder goes with the node; what went wrong is often to be read only here
             shutil.copytree(cluster.node.folder / "logs", _LOGS, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="package")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of the working tree, for no registry."""
+    folder = tmp_path_factory.mktemp("release")
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
+    release(committed_copy(folder / "project"), version, "", folder / "dist")
+    return folder / "dist"
 
 
 @pytest.fixture

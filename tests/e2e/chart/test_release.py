@@ -8,26 +8,21 @@ import yaml
 from nodedevice_api.names import GROUP
 
 from hack.cluster.chart import CHART
-from hack.release.__main__ import release
 from tests.e2e.chart.cluster import ChartCluster, Json, Release
 from tests.e2e.chart.workloads import user
-from tests.hack.release.committed import committed_copy
 
 GPU = "example.com/gpu"
 _VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
 
 
 @pytest.fixture(scope="module")
-def dist(chart_cluster: ChartCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def loaded(chart_cluster: ChartCluster, dist: Path) -> Path:
     """A release's folder, its images loaded as docs/releasing.md says."""
-    folder = tmp_path_factory.mktemp("release")
-    target = folder / "dist"
-    release(committed_copy(folder / "project"), _VERSION, "", target)
-    for program, digest in _digests(chart_cluster, target).items():
+    for program, digest in _digests(chart_cluster, dist).items():
         name = f"docker.io/library/{program}"
-        chart_cluster.node.import_images(target / f"{program}-{_VERSION}.oci.tar")
+        chart_cluster.node.import_images(dist / f"{program}-{_VERSION}.oci.tar")
         chart_cluster.node.tag_image(f"{name}:{_VERSION}", f"{name}@{digest}")
-    return target
+    return dist
 
 
 # Helm 3 deletes the pod of a test that has passed before it would read its logs
@@ -40,9 +35,9 @@ def dist(chart_cluster: ChartCluster, tmp_path_factory: pytest.TempPathFactory) 
     ids=["Helm 4", "Helm 3"],
 )
 def test_installs_tests_upgrades_and_uninstalls(
-    cluster: ChartCluster, dist: Path, tmp_path: Path, helm: str, flags: list[str], passed: str
+    cluster: ChartCluster, loaded: Path, tmp_path: Path, helm: str, flags: list[str], passed: str
 ) -> None:
-    chart = dist / f"nodedevice-{_VERSION}.tgz"
+    chart = loaded / f"nodedevice-{_VERSION}.tgz"
     by_helm = Release(cluster.control_plane, tmp_path / "helm", helm)
     by_helm.install(_devices(2), chart=chart)
     cluster.wait_capacity(GPU, 2)

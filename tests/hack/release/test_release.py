@@ -57,6 +57,18 @@ def test_the_charts_sbom_names_its_images(dist: Path) -> None:
     assert "repository_url=registry.example.com/team/nodedevice-agent" in unquote(named["nodedevice-agent"])
 
 
+def test_provenance_names_the_commit_and_the_arguments(project: Path, dist: Path) -> None:
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=project, check=True, capture_output=True, text=True)
+    built = json.loads((dist / "provenance.json").read_text())["buildDefinition"]
+    (source,) = built["resolvedDependencies"]
+    assert source["digest"] == {"gitCommit": head.stdout.strip()}
+    assert built["externalParameters"] == {
+        "version": "0.1.0",
+        "registry": "registry.example.com/team",
+        "source": "",
+    }
+
+
 def test_artifact_hub_finds_what_it_shows() -> None:
     source = "https://git.example.com/team/nodedevice"
     chart = yaml.safe_load(with_source((_CHART / "Chart.yaml").read_text(), source))

@@ -1,0 +1,35 @@
+"""Wheels and sdists in a Python package index, by uv, which reads its credentials from UV_PUBLISH_* itself."""
+
+import httpx2
+
+from hack.publish.dist import Dist
+from hack.publish.programs import Program
+from hack.release.errors import ReleaseError
+
+_ANSWER_SECONDS = 10.0
+
+
+class PackageIndex:
+    """address: where files are sent to.
+
+    check: the same index as an installer reads it; with it, files that are there are not sent again.
+    """
+
+    def __init__(self, uv: Program, address: str, check: str) -> None:
+        self._uv = uv
+        self._address = address
+        self._command = ["publish", "--no-progress", "--publish-url", address]
+        if check:
+            self._command += ["--check-url", check]
+
+    def check(self) -> None:
+        """Raise ReleaseError where nobody answers; whether it takes files from us, only an upload shows."""
+        try:
+            httpx2.get(self._address, timeout=_ANSWER_SECONDS)
+        except (httpx2.TransportError, httpx2.InvalidURL) as exc:
+            raise ReleaseError(
+                f"INDEX={self._address} gives no answer ({exc})", "check its address, and that this machine reaches it"
+            ) from exc
+
+    def upload(self, dist: Dist) -> None:
+        self._uv.run(self._address, *self._command, *map(str, dist.distributions))

@@ -17,6 +17,7 @@ from hack.bench import footprint, gpus, latency, load
 from hack.bench.allocation import allocation
 from hack.bench.load import GPUS, MANY_GPUS
 from hack.bench.results import Result, publish
+from hack.bench.start import start
 from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer
 
@@ -54,7 +55,9 @@ def _without_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
     progress("measuring the device manager")
     results = {"allocate_8": load.allocate(8, 200, 20_000), "allocate_1000": load.allocate(1000, 20, 2_000)}
     progress("measuring allocations through a plugin")
-    return results | allocation(folder)
+    results |= allocation(folder)
+    progress("measuring starts of an agent")
+    return results | start(folder)
 
 
 def _with_cluster(folder: Path, progress: Progress) -> dict[str, Result]:

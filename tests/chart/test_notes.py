@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from nodedevice_agent.__main__ import main as agent_main
+from nodedevice_agent.cli.run import main as agent_main
 from nodedevice_operator.__main__ import main as operator_main
 
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, render_chart

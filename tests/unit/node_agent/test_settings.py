@@ -9,8 +9,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from nodedevice_agent import __main__
-from nodedevice_agent.__main__ import main
+from nodedevice_agent.cli import run as run_command
+from nodedevice_agent.cli.run import main
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.settings import AgentSettings, Runtime, load, read_topology
@@ -33,7 +33,7 @@ def started_with(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
     async def note(settings: AgentSettings) -> None:
         seen.append(settings)
 
-    monkeypatch.setattr(__main__, "_until_stopped", note)
+    monkeypatch.setattr(run_command, "_until_stopped", note)
     monkeypatch.setattr(logs, "set_up_logs", lambda *_: None)
     return seen
 

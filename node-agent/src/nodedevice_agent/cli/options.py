@@ -12,8 +12,6 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_typ
 import click
 
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.plugins.nvml.boot_memory import MemoryUnreadable
-from nodedevice_agent.plugins.simulated.control import SimulateError
 from nodedevice_agent.settings import AgentSettings, combined
 
 _Command = Callable[..., None]
@@ -58,10 +56,12 @@ _HELP: Final = {
 class OneLineErrors(click.Group):
     """Reports a mistake of the caller's as one line on standard error, exit status 1."""
 
+    mistakes: tuple[type[Exception], ...] = (AgentSettingsError,)
+
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except (AgentSettingsError, MemoryUnreadable, SimulateError) as exc:
+        except self.mistakes as exc:
             raise click.ClickException(str(exc)) from exc
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from nodedevice_agent.cli.options import OneLineErrors, takes_settings
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.plugins.nvml import boot_memory as memory
 from nodedevice_agent.plugins.nvml.fleet import Remembered
 from nodedevice_agent.plugins.simulated import control
@@ -16,7 +17,11 @@ _node_settings = takes_settings("state_dir")
 _resource = click.argument("resource")
 
 
-@click.group(cls=OneLineErrors)
+class _PluginErrors(OneLineErrors):
+    mistakes = (AgentSettingsError, memory.MemoryUnreadable, control.SimulateError)
+
+
+@click.group(cls=_PluginErrors)
 def gpu() -> None:
     """Show and clear GPUs of the nvml plugin on this node."""
 
@@ -54,7 +59,7 @@ def _known(state_dir: Path) -> dict[str, Remembered]:
     return {known.gpu.uuid: known for known in memory.read(state_dir)}
 
 
-@click.group(cls=OneLineErrors)
+@click.group(cls=_PluginErrors)
 def simulate() -> None:
     """Change health and presence of the devices of a resource under `simulated` in the agent's settings."""
 

@@ -14,10 +14,8 @@ from nodedevice_agent.lib.deviceplugin_server.registered_socket import RESCAN_SE
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceSource, service_of
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import GenericSettings, PluginSettings, SimulatedSettings
-from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 log = logging.getLogger(__name__)
 
@@ -120,12 +118,17 @@ class _Running:
 
     def make(self, state_dir: Path, watcher: FileWatcher) -> DeviceSource:
         """A source with the current settings; called again after each failure."""
+        # imported here, as below: an agent saves the memory, and the time at its start, of plugins that its node does not have
         settings = self.plugin.settings
         if isinstance(settings, GenericSettings):
+            from nodedevice_agent.plugins.generic.source import GenericSource
+
             generic = GenericSource(settings, self.plugin.host_root, watcher)
             self._reconfigure = generic.reconfigure
             return generic
         assert isinstance(settings, SimulatedSettings)
+        from nodedevice_agent.plugins.simulated.source import SimulatedSource
+
         simulated = SimulatedSource(settings, state_dir, watcher)
         self._reconfigure = simulated.reconfigure
         return simulated
@@ -165,7 +168,6 @@ async def _run_gpus(
     settings: NvmlSettings, host_root: str, plugin_dir: Path, state_dir: Path, watcher: FileWatcher
 ) -> None:
     """One watch for all resource names; each name is served as soon as it has something to list."""
-    # imported here: most nodes have no GPUs, and their agents save the memory
     from nodedevice_agent.plugins.nvml.watch import GpuWatch
 
     watch = GpuWatch(settings, host_root, state_dir, watcher)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from nodedevice_agent.__main__ import main
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.checkpoint.writer import CheckpointStore
+from nodedevice_agent.cli.run import main
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, PluginSocket
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from nodedevice_agent.__main__ import main
 from nodedevice_agent.checkpoint.format import encode
+from nodedevice_agent.cli.run import main
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.plugins.simulated.control import Listing, simulated_dir, write_listing
 from nodedevice_agent.plugins.simulated.control import show as simulated

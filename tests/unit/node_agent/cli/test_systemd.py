@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from nodedevice_agent.__main__ import main
+from nodedevice_agent.cli.run import main
 from nodedevice_agent.cli.systemd import TMPFILES, UNIT
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from nodedevice_agent.__main__ import main
 from nodedevice_agent.checkpoint.format import encode
+from nodedevice_agent.cli.run import main
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib import filesystem

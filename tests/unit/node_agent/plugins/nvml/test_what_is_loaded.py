@@ -19,4 +19,4 @@ def test_the_reader_is_small(library: str) -> None:
 
 
 def test_the_agent_never_loads_the_driver_library() -> None:
-    assert "pynvml" not in loaded_by("nodedevice_agent.__main__")
+    assert "pynvml" not in loaded_by("nodedevice_agent.cli.run")

@@ -1,0 +1,50 @@
+"""What a start of the agent imports: every module costs each node time and memory."""
+
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+_START = """
+import gc, sys
+from nodedevice_agent import __main__
+sys.argv = ["nodedevice-agent", "run", "--help"]
+try:
+    __main__.main()
+except SystemExit:
+    import httpcore2
+    print("loaded", gc.isenabled(), gc.get_freeze_count() > 10_000, *(name for name, module in sys.modules.items() if module))
+"""
+
+
+@cache
+def _started() -> tuple[bool, bool, frozenset[str]]:
+    """Whether garbage is collected, whether modules are exempt, and the modules."""
+    out = subprocess.run([sys.executable, "-c", _START], check=True, capture_output=True, text=True).stdout
+    _, collects, exempt, *modules = out.splitlines()[-1].split()
+    return collects == "True", exempt == "True", frozenset(modules)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param("h2", id="HTTP/2"),
+        pytest.param("nodedevice_agent.cli.plugins", id="other commands"),
+        pytest.param("nodedevice_agent.cli.checkpoint", id="another command"),
+        pytest.param("nodedevice_agent.plugins.generic.source", id="generic"),
+        pytest.param("nodedevice_agent.plugins.simulated.source", id="simulated"),
+        pytest.param("nodedevice_agent.plugins.nvml.watch", id="nvml"),
+        pytest.param("nodedevice_agent.plugins.nvml.fleet", id="what nvml knows of GPUs"),
+        pytest.param("pynvml", id="NVIDIA's library"),
+    ],
+)
+def test_an_agent_imports_no_more_than_it_needs(module: str) -> None:
+    assert module not in _started()[2]
+
+
+def test_the_program_is_there_and_modules_are_no_garbage() -> None:
+    collects, exempt, modules = _started()
+    assert collects
+    assert exempt
+    assert {"nodedevice_agent.agent", "httpcore2", "grpc", "lightkube"} <= modules

@@ -7,12 +7,21 @@ async with PodResources(socket) as resources:
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
 import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
+
+
+class Get(Enum):
+    """Of kubelets since 1.34, of those before, and before 1.27. Source: kubelet server_v1.go @ 1.27, 1.33, 1.37."""
+
+    SERVED = "served"
+    OFF = "off"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,10 @@ class AssignedDevices:
 
 
 class PodResources(api_pb2_grpc.PodResourcesListerServicer):
-    """Serves while entered. `refusal`: what List is refused with, if anything; `is_stuck`: it does not answer; `calls`.
+    """Serves while entered. `refusal`: what calls are refused with, if anything; `is_stuck`: it does not answer; `calls`: of List.
+
+    get: how it answers for single pods: in earnest, with no such method, or as a kubelet that has it and does not serve it.
+    asked: the pods for which Get was called.
 
     allocatable: by resource name and device ID the NUMA nodes; None: an old kubelet, which does not say.
     """
@@ -40,6 +52,8 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         self.refusal = ""
         self.is_stuck = False
         self.calls = 0
+        self.get = Get.SERVED
+        self.asked: list[str] = []
 
     async def __aenter__(self) -> Self:
         self._socket.parent.mkdir(parents=True, exist_ok=True)
@@ -54,10 +68,7 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
 
     async def List(self, request: Any, context: Any) -> api_pb2.ListPodResourcesResponse:
         self.calls += 1
-        while self.is_stuck:
-            await asyncio.sleep(0.05)
-        if self.refusal:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self.refusal)
+        await self._answer(context)
         pods: dict[tuple[str, str], list[AssignedDevices]] = {}
         for row in self.assigned:
             pods.setdefault((row.namespace, row.name), []).append(row)
@@ -69,14 +80,31 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         )
 
     async def Get(self, request: Any, context: Any) -> api_pb2.GetPodResourcesResponse:
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "nobody asks for one pod")
-        raise AssertionError
+        self.asked.append(request.pod_name)
+        await self._answer(context)
+        if self.get is Get.UNKNOWN:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method Get for service v1.PodResourcesLister")
+        if self.get is Get.OFF:
+            await context.abort(grpc.StatusCode.UNKNOWN, "PodResources API Get method disabled")
+        rows = [r for r in self.assigned if (r.namespace, r.name) == (request.pod_namespace, request.pod_name)]
+        if not rows:
+            missing = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
+            await context.abort(grpc.StatusCode.UNKNOWN, missing)
+        found = api_pb2.PodResources(namespace=rows[0].namespace, name=rows[0].name, containers=map(_container, rows))
+        return api_pb2.GetPodResourcesResponse(pod_resources=found)
 
     async def GetAllocatableResources(self, request: Any, context: Any) -> api_pb2.AllocatableResourcesResponse:
+        await self._answer(context)
         if self.allocatable is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "API GetAllocatableResources disabled")
         rows = [AssignedDevices("", "", "", name, ids) for name, ids in (self.allocatable or {}).items()]
         return api_pb2.AllocatableResourcesResponse(devices=[entry for row in rows for entry in _devices(row)])
+
+    async def _answer(self, context: Any) -> None:
+        while self.is_stuck:
+            await asyncio.sleep(0.05)
+        if self.refusal:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self.refusal)
 
 
 def _container(row: AssignedDevices) -> api_pb2.ContainerResources:

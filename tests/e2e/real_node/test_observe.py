@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES, list_pod_resources
+from nodedevice_agent.kubelet.attribution import PodResourcesRow
+from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES, PodResourcesRefused, get_pods, list_pod_resources
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
@@ -69,6 +70,12 @@ def given(of: NodeUnderTest, resource: str) -> Holders:
     return {row.name: list(row.device_ids) for row in rows if row.resource_name == resource}
 
 
+def asked_for(of: NodeUnderTest, name: str) -> tuple[PodResourcesRow, ...]:
+    """The same of one pod."""
+    pod_name = (of.namespace, name)
+    return asyncio.run(get_pods(of.node.outside(_KUBELET) / POD_RESOURCES, [pod_name]))[pod_name]
+
+
 def until_shown(of: NodeUnderTest, resource: str, total: int, healthy: int) -> None:
     def is_shown() -> bool:
         seen = of.node_device(resource)
@@ -123,6 +130,10 @@ def test_both_are_shown_and_nothing_is_done_about_them(
         return resource in text
 
     wait_until(is_recorded, "the pod has a PodDevice", PATIENCE_SECONDS)
+    [row] = asked_for(of, "seen")
+    assert (row.name, row.resource_name, list(row.device_ids)) == ("seen", resource, shown(of, resource)["seen"])
+    with pytest.raises(PodResourcesRefused):
+        asked_for(of, "nobody")
     of.delete("seen", "refused")
     for name in (resource, rust_plugin.RESOURCE):
         until_equal(of, name)

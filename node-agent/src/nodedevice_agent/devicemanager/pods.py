@@ -53,6 +53,7 @@ class Pod:
     annotations: those of a pod that requests devices that a device plugin may read, cut to a bounded size.
     assigned_parts: the annotation by which a scheduler has assigned parts, not checked; see assignments.
     config_hash: by its annotations, the UID of the static pod that it mirrors, which anybody may claim; see static_pods.
+    unhealthy: resource name and ID of devices that the kubelet gave out and reports unhealthy; no device manager minds them.
     """
 
     uid: str
@@ -65,6 +66,7 @@ class Pod:
     config_hash: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
     assigned_parts: str = ""
+    unhealthy: frozenset[tuple[str, str]] = field(default=frozenset(), compare=False)
     # what to allocate, in the kubelet's order; within a container by resource name
     device_requests: "tuple[DeviceRequest, ...]" = field(init=False, repr=False, compare=False)
 

@@ -1,11 +1,12 @@
 """Watches the pods bound to this node, decodes them, and feeds the device manager; recovers a lost checkpoint before that.
 
 Only what the device manager needs is decoded: extended resources in limits, the kind of each container, phase and deletion; and
-of a container that requests devices, the settings that a device plugin must not override.
+of a container that requests devices, the settings that a device plugin must not override, and what the kubelet says of its devices.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -33,6 +34,9 @@ log = logging.getLogger(__name__)
 # Of annotations for device plugins. They stay in memory and go into every Allocate call; the API allows 256 KiB.
 _MAX_ANNOTATIONS = 16
 _MAX_ANNOTATION = 256
+
+# Of devices that a pod holds and that are not healthy.
+_MAX_UNHEALTHY = 256
 
 _IS_OVER = ("Succeeded", "Failed")
 
@@ -89,8 +93,23 @@ class ExtendedResourceClaimStatus(msgspec.Struct):
     requestMappings: list[RequestMapping] | None = None
 
 
+class ResourceHealth(msgspec.Struct):
+    resourceID: str = ""
+    health: str | None = None
+
+
+class ResourceStatus(msgspec.Struct):
+    name: str = ""
+    resources: list[ResourceHealth] | None = None
+
+
+class ContainerStatus(msgspec.Struct):
+    allocatedResourcesStatus: list[ResourceStatus] | None = None
+
+
 class PodObjectStatus(msgspec.Struct):
     phase: str | None = None
+    containerStatuses: list[ContainerStatus] | None = None
     extendedResourceClaimStatus: ExtendedResourceClaimStatus | None = None
 
 
@@ -179,7 +198,17 @@ def from_api(pod: PodObject) -> Pod:
         annotations=_own_annotations(pod) if has_requests else {},
         # one character more is enough to see that it is too long
         assigned_parts=annotations.get(ASSIGNED_PARTS_ANNOTATION, "")[: MAX_CHARACTERS + 1] if has_requests else "",
+        unhealthy=frozenset(islice(_unhealthy(pod.status), _MAX_UNHEALTHY)) if has_requests else frozenset(),
     )
+
+
+def _unhealthy(status: PodObjectStatus) -> Iterator[tuple[str, str]]:
+    """The kubelet counts a device that it does not know any more as healthy. Source: KEP-4680, on since 1.36."""
+    for container in status.containerStatuses or ():
+        for resource in container.allocatedResourcesStatus or ():
+            for device in resource.resources or ():
+                if device.health == "Unhealthy":
+                    yield resource.name, device.resourceID
 
 
 def _own_annotations(pod: PodObject) -> dict[str, str]:

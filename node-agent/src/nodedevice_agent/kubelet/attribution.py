@@ -14,6 +14,9 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
+# namespace and name
+PodName = tuple[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class PodResourcesRow:
@@ -46,6 +49,21 @@ class Attribution:
     unknown_pods: Mapping[str, Pod]
     conflicts: tuple[Allocation, ...]
     static_pods: Mapping[str, str] = field(default_factory=dict)
+
+
+def changed_pods(
+    before: Iterable[Allocation], entries: Iterable[Allocation], pods: Mapping[str, Pod]
+) -> frozenset[PodName] | None:
+    """Pods that got other devices between two checkpoints, also those that claim to mirror one. None where a name is missing.
+
+    pods: the API's unfinished pods, by UID. Whoever has left the checkpoint has ended.
+    """
+    known = {(a.pod_uid, a.container, a.resource_name, a.device_ids) for a in before}
+    uids = {a.pod_uid for a in entries if (a.pod_uid, a.container, a.resource_name, a.device_ids) not in known}
+    found = [(uid, (pod.namespace, pod.name)) for pod in pods.values() for uid in (pod.uid, pod.config_hash)]
+    if uids - {uid for uid, _ in found}:
+        return None
+    return frozenset(name for uid, name in found if uid in uids)
 
 
 def attribute(

@@ -1,7 +1,8 @@
 """Observes the resources that the kubelet's own device manager serves, so that they are published too. Nothing is changed there.
 
-The kubelet writes its checkpoint at each allocation and each list of a plugin: that triggers a look. Otherwise there is one every
-half a minute. The devices' NUMA nodes and the names of pods come from its pod resources; without these, nothing is shown.
+The kubelet writes its checkpoint at each allocation and each list of a plugin: that triggers a look, and so does the end of a pod.
+Otherwise there is one every half a minute. The devices' NUMA nodes and the names of pods come from its pod resources; without
+these, nothing is shown.
 """
 
 import asyncio
@@ -18,12 +19,8 @@ from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.errors import ApiRequestError
 from nodedevice_agent.kubelet.attribution import KubeletState
-from nodedevice_agent.kubelet.pod_resources import (
-    POD_RESOURCES,
-    PodResourcesUnavailable,
-    list_allocatable,
-    list_pod_resources,
-)
+from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES, PodResourcesUnavailable, list_allocatable
+from nodedevice_agent.kubelet.pod_rows import LIST_SECONDS, PodRows
 from nodedevice_agent.kubelet.served import DevicesByID, KubeletDevices, ServedByKubelet
 from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR, read_checkpoint
 from nodedevice_agent.lib.file_watcher import FileWatcher
@@ -31,7 +28,6 @@ from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 # several writes of its file, and then several calls, become one look
 _TOGETHER_SECONDS: Final = 0.1
@@ -59,6 +55,7 @@ class Observer:
         self._kubelet_dir = kubelet_dir
         self._checkpoint = kubelet_dir / PLUGIN_DIR / CHECKPOINT
         self._socket = kubelet_dir / POD_RESOURCES
+        self._rows = PodRows(self._socket)
         self._publish = publish
         self._capacity = capacity
         self._now = asyncio.get_running_loop().time
@@ -69,16 +66,16 @@ class Observer:
         self._is_answered = False
         self._healthy: Mapping[str, DevicesByID] = {}
         self._capacity_due = 0.0
-        self._pauses = Backoff(_FIRST_PAUSE_SECONDS, LOOK_SECONDS)
+        self._pauses = Backoff(_FIRST_PAUSE_SECONDS, LIST_SECONDS)
 
     async def run(self) -> None:
         with FileWatcher() as watcher:
             changes = watcher.subscribe()
             while True:
                 changes.follow([self._checkpoint.parent])
-                pause = LOOK_SECONDS if await self._look() else self._pauses.next()
+                due = self._rows.list_due() if await self._look() else self._now() + self._pauses.next()
                 await self._read_capacity()
-                until = min(self._now() + pause, max(self._capacity_due, self._now() + _FIRST_PAUSE_SECONDS))
+                until = min(due, max(self._capacity_due, self._now() + _FIRST_PAUSE_SECONDS))
                 while self._now() < until:
                     changed = await self._next(changes.wait(until - self._now()))
                     if self.served.is_outdated or self._checkpoint in changed or self._is_written():
@@ -86,12 +83,18 @@ class Observer:
                         break
 
     def pods_synced(self, pods: Iterable[Pod]) -> None:
+        self._rows.forget()
         self._do(self.served.pods_synced(pods, self._now()))
 
     def pod_seen(self, pod: Pod) -> None:
+        if pod.has_ended:
+            self._rows.pod_ended(pod)
         self._do(self.served.pod_seen(pod, self._now()))
 
     def pod_gone(self, pod_uid: str) -> None:
+        known = self.served.pods.get(pod_uid)
+        if known is not None:
+            self._rows.pod_ended(known)
         self._do(self.served.pod_gone(pod_uid, self._now()))
 
     # -- internals --------------------------------------------------------------------------------------------------------
@@ -124,17 +127,22 @@ class Observer:
         self._file = file_identity(self._checkpoint)
         checkpoint = await self._read_checkpoint()
         self.served.is_outdated = False
+        entries = checkpoint.allocations if checkpoint is not None else None
+        healthy, problem = await self._list_healthy(checkpoint)
+        if problem:
+            # an old kubelet, or one that is away: List shows which
+            self._rows.forget()
         try:
-            rows = await list_pod_resources(self._socket)
+            rows = await self._rows.read(entries, self.served.pods, self._now())
         except PodResourcesUnavailable as exc:
             message = "the kubelet's pod resources cannot be used; what it serves is not shown, or not updated"
             self._report("pod resources", str(exc), message)
             return False
         self._report("pod resources")
         self._is_answered = True
+        message = "the kubelet does not list allocatable devices; NUMA nodes of its devices are not shown"
+        self._report("allocatable", problem, message)
         self._pauses.reset()
-        entries = checkpoint.allocations if checkpoint is not None else None
-        healthy = await self._list_healthy(checkpoint)
         found = KubeletDevices(healthy, are_names_complete=checkpoint is not None)
         self._do(self.served.read(found, KubeletState(entries, rows), self._now()))
         self._do(self.served.tick(self._now()))
@@ -156,17 +164,14 @@ class Observer:
         self._report("checkpoint")
         return found
 
-    async def _list_healthy(self, checkpoint: Checkpoint | None) -> Mapping[str, DevicesByID]:
-        """With the names in the checkpoint: a resource without any healthy device is only there."""
+    async def _list_healthy(self, checkpoint: Checkpoint | None) -> tuple[Mapping[str, DevicesByID], str]:
+        """With the names in the checkpoint: a resource without any healthy device is only there. And why they are its alone."""
         names = checkpoint.registered if checkpoint is not None else {}
         try:
             allocatable = await list_allocatable(self._socket)
         except PodResourcesUnavailable as exc:
-            message = "the kubelet does not list allocatable devices; NUMA nodes of its devices are not shown"
-            self._report("allocatable", str(exc), message)
-            return {name: dict.fromkeys(ids, ()) for name, ids in names.items()}
-        self._report("allocatable")
-        return {**{name: {} for name in names}, **allocatable}
+            return {name: dict.fromkeys(ids, ()) for name, ids in names.items()}, str(exc)
+        return {**{name: {} for name in names}, **allocatable}, ""
 
     async def _read_capacity(self) -> None:
         if self._now() < self._capacity_due or not self._healthy:
@@ -176,7 +181,7 @@ class Observer:
             found = await self._capacity()
         except ApiRequestError as exc:
             log.debug("cannot read the Node's capacity", extra={"error": str(exc)})
-            self._capacity_due = self._now() + LOOK_SECONDS
+            self._capacity_due = self._now() + LIST_SECONDS
             return
         self._do(self.served.capacity_is(found, self._now()))
 

@@ -1,7 +1,7 @@
 """The kubelet's pod resources service: which containers have which devices, and which devices are healthy.
 
-Each List makes the kubelet free the devices of pods that have ended; that is all that changes there. It leaves out ordinary init
-containers. GetAllocatableResources has healthy devices alone, held or not.
+Each List makes the kubelet free the devices of pods that have ended; that is all that changes there. Get frees nothing. Both leave
+out ordinary init containers. GetAllocatableResources has healthy devices alone, held or not.
 Source: kubelet pkg/kubelet/apis/podresources v1 @ 1.37; limits as upstream's own client has them.
 """
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 POD_RESOURCES = "pod-resources/kubelet.sock"
 LIST_SECONDS = 5.0
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+# errors without a status of their own, and no such method
+_REFUSALS = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED
 
 T = TypeVar("T")
 
@@ -30,11 +32,26 @@ class PodResourcesUnavailable(Exception):
     """The kubelet does not respond; the text is gRPC's own."""
 
 
+class PodResourcesRefused(PodResourcesUnavailable):
+    """The kubelet does not have what it was asked for, or does not serve this call."""
+
+
 async def list_pod_resources(socket: Path) -> tuple[PodResourcesRow, ...]:
     """Every container of an active pod that has devices. Raises PodResourcesUnavailable."""
     async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
         response = await _answer(_stub(channel).List(api_pb2.ListPodResourcesRequest(), timeout=LIST_SECONDS))
     return tuple(row for pod in response.pod_resources for row in _rows(pod))
+
+
+async def get_pods(socket: Path, pods: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[PodResourcesRow, ...]]:
+    """The same of single active pods, by namespace and name. Raises PodResourcesRefused, PodResourcesUnavailable."""
+    found: dict[tuple[str, str], tuple[PodResourcesRow, ...]] = {}
+    async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
+        for namespace, name in pods:
+            request = api_pb2.GetPodResourcesRequest(pod_namespace=namespace, pod_name=name)
+            response = await _answer(_stub(channel).Get(request, timeout=LIST_SECONDS))
+            found[namespace, name] = tuple(_rows(response.pod_resources))
+    return found
 
 
 async def list_allocatable(socket: Path) -> dict[str, dict[str, tuple[int, ...]]]:
@@ -60,6 +77,8 @@ async def _answer(call: Awaitable[T]) -> T:
     try:
         response = await call
     except grpc.aio.AioRpcError as exc:
+        if exc.code() in _REFUSALS:
+            raise PodResourcesRefused(rpc_error_text(exc)) from exc
         raise PodResourcesUnavailable(rpc_error_text(exc)) from exc
     if response is None:
         raise PodResourcesUnavailable("the response is not a message of the pod resources API")

@@ -1,12 +1,12 @@
 """Resources that the kubelet's own device manager serves, as far as its pod resources and its checkpoint show them.
 
 A Mirror whose device lists come from the kubelet, too. It reports healthy devices alone; one that was among them, or that a pod
-holds, counts as unhealthy once it is not. Those that were never seen are a number: what the Node's capacity has besides. Nothing
-here is allocated, cordoned or advertised.
-Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity and the checkpoint @ 1.37.
+holds, counts as unhealthy once it is not. The status of that pod may say so, seconds later; then it is the plugin's word. Those
+that were never seen are a number: what the Node's capacity has besides. Nothing here is allocated, cordoned or advertised.
+Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity, UpdateAllocatedResourcesStatus, checkpoint @ 1.37.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions, Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
@@ -25,6 +26,7 @@ DevicesByID = Mapping[str, tuple[int, ...]]
 
 # of the one connection that each resource has: the kubelet's
 _ENDPOINT = 1
+_REPORTED = "its plugin reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it"
 _NOT_ALLOCATABLE = "the kubelet does not list it as allocatable: its plugin reports it unhealthy, or is not connected"
 
 
@@ -51,6 +53,8 @@ class ServedByKubelet(Mirror):
         self._remembered: dict[str, frozenset[str]] = {}
         # of these the published devices are remembered
         self._published: set[str] = set()
+        # by pod UID: resource name and ID of devices that its status reports unhealthy
+        self._reported: dict[str, frozenset[tuple[str, str]]] = {}
 
     # -- changes ----------------------------------------------------------------------------------------------------------
 
@@ -80,6 +84,21 @@ class ServedByKubelet(Mirror):
         self._capacity = capacity
         return [*self._list(now), *(Publish(name) for name in sorted(self.resources))]
 
+    def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:
+        """The complete list of this node's pods."""
+        found = list(pods)
+        self._reported = {pod.uid: pod.unhealthy for pod in found if pod.unhealthy and not pod.has_ended}
+        return [*super().pods_synced(found, now), *self._list(now)]
+
+    def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
+        """A pod bound to this node, new or changed; also in what its status says of its devices."""
+        effects = super().pod_seen(pod, now)
+        return effects if pod.has_ended else effects + self._report(pod.uid, pod.unhealthy, now)
+
+    def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
+        """The pod has finished, or the API no longer has it."""
+        return super().pod_gone(pod_uid, now) + self._report(pod_uid, frozenset(), now)
+
     def remember_published(self, resource_name: str, devices: Iterable[Mapping[str, Any]], now: float) -> None:
         """What the published status lists as lost, of before this agent started: once."""
         if resource_name not in self._published:
@@ -101,27 +120,40 @@ class ServedByKubelet(Mirror):
 
     # -- internals --------------------------------------------------------------------------------------------------------
 
+    def _report(self, pod_uid: str, unhealthy: frozenset[tuple[str, str]], now: float) -> list[Effect]:
+        if unhealthy == self._reported.get(pod_uid, frozenset()):
+            return []
+        if unhealthy:
+            self._reported[pod_uid] = unhealthy
+        else:
+            del self._reported[pod_uid]
+        return self._list(now)
+
     def _list(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
+        all_reported = frozenset[tuple[str, str]]().union(*self._reported.values())
         for name, healthy in self._healthy.items():
             resource = self.resources[name]
-            lost = self._lost(resource, healthy)
+            reported = {device_id for resource_name, device_id in all_reported if resource_name == name}
+            lost = self._lost(resource, healthy, reported)
             devices = [Device(i, numa_nodes=numa) for i, numa in healthy.items()]
             for device_id in lost:
                 known = resource.devices.get(device_id)
                 numa = known.numa_nodes if known is not None else ()
-                devices.append(Device(device_id, False, numa, Reason.NOT_ALLOCATABLE, _NOT_ALLOCATABLE))
+                message = _REPORTED if device_id in reported else _NOT_ALLOCATABLE
+                devices.append(Device(device_id, False, numa, Reason.NOT_ALLOCATABLE, message))
             listed = accept(devices, known=resource.listed)
             self._remembered[name] = frozenset(listed.devices)
             effects += self.listed(name, _ENDPOINT, listed, now)
         return effects
 
-    def _lost(self, resource: Resource, healthy: DevicesByID) -> list[str]:
-        """Devices that were healthy, or are held, and are not healthy now. Not more than the Node counts: the others are gone."""
-        held = [i for i in resource.holders if i not in healthy]
-        free = sorted(
-            i for i in self._remembered.get(resource.name, ()) if i not in healthy and i not in resource.holders
-        )
+    def _lost(self, resource: Resource, healthy: DevicesByID, reported: Collection[str]) -> list[str]:
+        """Devices that were healthy, or are held, and are not healthy now. Not more than the Node counts: the others are gone.
+
+        reported: what pods hold, by their status.
+        """
+        held = sorted({*resource.holders, *reported}.difference(healthy))
+        free = sorted(self._remembered.get(resource.name, frozenset()).difference(healthy, held))
         # -1 or less: not read yet, or before the devices came
         room = self._capacity.get(resource.name, -1) - len(healthy) - len(held)
         return held + (free if room < 0 else free[:room])

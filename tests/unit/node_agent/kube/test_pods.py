@@ -100,6 +100,32 @@ def test_a_name_that_a_pod_has_through_dra_is_passed_over() -> None:
     assert [dict(c.limits) for c in seen] == [{"v.com/y": 1}, {"v.com/x": 1}]
 
 
+def health(resource_name: str, **devices: str) -> dict[str, Any]:
+    found = [{"resourceID": device_id, "health": is_so, "message": "x"} for device_id, is_so in devices.items()]
+    return {"name": resource_name, "resources": found}
+
+
+@pytest.mark.kubelet("behaviour 68")
+def test_devices_that_the_kubelet_reports_unhealthy_are_known() -> None:
+    statuses = [
+        {"name": "a", "allocatedResourcesStatus": [health(GPU, g0="Healthy", g1="Unhealthy", g2="Unknown")]},
+        {"name": "b", "allocatedResourcesStatus": [health("claim:c", n0="Unhealthy"), {"name": GPU}]},
+        {"name": "c"},
+    ]
+    spec = {"containers": [container("a", {GPU: "3"}), container("b"), container("c")]}
+    seen = from_api(pod(spec, status={"containerStatuses": statuses}))
+    assert seen.unhealthy == {(GPU, "g1"), ("claim:c", "n0")}
+    # nothing that a device manager decides by
+    assert seen == from_api(pod(spec))
+    assert not from_api(pod({"containers": [container("a")]}, status={"containerStatuses": statuses})).unhealthy
+
+
+def test_unhealthy_devices_of_a_pod_are_bounded() -> None:
+    many = health(GPU, **{f"g{number}": "Unhealthy" for number in range(1000)})
+    status = {"containerStatuses": [{"name": "a", "allocatedResourcesStatus": [many]}]}
+    assert len(from_api(pod({"containers": [container("a", {GPU: "1"})]}, status=status)).unhealthy) == 256
+
+
 HASH = "0123456789abcdef0123456789abcdef"
 CONFIG_HASH = "kubernetes.io/config.hash"
 MIRROR = "kubernetes.io/config.mirror"

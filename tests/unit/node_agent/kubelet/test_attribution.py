@@ -1,10 +1,12 @@
 """Allocations from the kubelet's checkpoint, its pod resources and the API's pods."""
 
+from dataclasses import replace
+
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions, Resource
-from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, PodResourcesRow, attribute
+from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, PodResourcesRow, attribute, changed_pods
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, init, pod
 
@@ -103,3 +105,31 @@ def test_a_pods_containers_may_share_a_device() -> None:
     pods = {"one": pod("one", init("first"), init("main"))}
     found = attribute(KubeletState(entries, ()), pods, (), resources())
     assert len(found.allocations) == 2
+
+
+HASH = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("before", "entries", "expected"),
+    [
+        pytest.param((ONE, TWO), (TWO, ONE), set(), id="another order"),
+        pytest.param((), (ONE,), {("default", "one")}, id="one that came"),
+        pytest.param((ONE,), (held_by("one", "d3"),), {("default", "one")}, id="one with other devices"),
+        pytest.param(
+            (ONE,), (ONE, held_by("one", "d3", container="side")), {("default", "one")}, id="one more container"
+        ),
+        pytest.param((ONE, TWO), (ONE,), set(), id="one that ended"),
+        pytest.param(
+            (ONE, held_by("early", "d3")), (ONE, held_by("early", "d3")), set(), id="one without a name as before"
+        ),
+        pytest.param((), (ONE, held_by("early", "d3")), None, id="one that the API does not have"),
+        pytest.param((), (held_by(HASH, "d3"),), {("default", "mirror")}, id="a static pod"),
+    ],
+)
+def test_pods_that_changed_are_named(before: Entries, entries: Entries, expected: set[tuple[str, str]] | None) -> None:
+    pods = {uid: pod(uid, gpu=1) for uid in ("one", "two")} | {
+        "mirror": replace(pod("mirror", gpu=1), config_hash=HASH)
+    }
+    found = changed_pods(before, entries, pods)
+    assert found == (None if expected is None else frozenset(expected))

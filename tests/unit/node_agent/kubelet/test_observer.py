@@ -10,15 +10,14 @@ import pytest
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.errors import ApiUnreachable
-from nodedevice_agent.kubelet import observer as module
-from nodedevice_agent.kubelet import pod_resources
+from nodedevice_agent.kubelet import pod_resources, pod_rows
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES
 from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR
 from nodedevice_agent.lib.filesystem import replace_durably
 
-from tests.fakes.pod_resources import AssignedDevices, PodResources
+from tests.fakes.pod_resources import AssignedDevices, Get, PodResources
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
 
 _PATIENCE_SECONDS = 20.0
@@ -90,13 +89,47 @@ async def test_an_allocation_is_seen_when_the_kubelet_writes_it(running: Kubelet
     await running.until(lambda: running.holders() == {"one": ("a",)})
 
 
-async def test_the_end_of_a_pod_makes_it_look_again(running: Kubelet) -> None:
+async def test_a_pod_that_comes_is_the_only_one_asked_for(running: Kubelet) -> None:
+    await running.until(lambda: running.resources.calls == 1)
+    running.allocate("one", "a")
+    await running.until(lambda: running.holders() == {"one": ("a",)})
+    assert (running.resources.calls, running.resources.asked) == (1, ["one"])
+
+
+async def test_a_pod_that_the_api_does_not_have_is_found_by_a_list(running: Kubelet) -> None:
+    await running.until(lambda: running.resources.calls == 1)
+    running.allocate("early", "a")
+    await running.until(lambda: running.holders() == {"early": ("a",)})
+    assert (running.resources.calls, running.resources.asked) == (2, [])
+
+
+async def test_after_the_end_of_a_pod_the_kubelet_need_not_list(running: Kubelet) -> None:
+    """It would free the devices of ended pods, which is its own affair."""
     running.allocate("one", "a")
     await running.until(lambda: running.holders() == {"one": ("a",)})
     calls = running.resources.calls
+    running.resources.assigned.clear()
     running.observer.pod_gone("one")
     assert running.holders() == {}
-    await running.until(lambda: running.resources.calls > calls)
+    await running.until(lambda: not running.observer.served.is_outdated)
+    running.write()
+    await asyncio.sleep(0.5)
+    assert (running.holders(), running.resources.calls) == ({}, calls)
+
+
+@pytest.mark.parametrize("answer", [Get.UNKNOWN, Get.OFF])
+async def test_a_kubelet_without_get_lists_and_it_is_said_once(
+    running: Kubelet, answer: Get, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    running.resources.get = answer
+    running.observer.pod_seen(pod("two", gpu=1))
+    running.allocate("one", "a")
+    await running.until(lambda: running.holders() == {"one": ("a",)})
+    running.allocate("two", "b")
+    await running.until(lambda: running.holders() == {"two": ("b",)})
+    message = "the kubelet does not answer for single pods; all are listed at each change"
+    assert (caplog.messages.count(message), running.resources.asked) == (1, ["one"])
 
 
 async def test_it_does_not_look_while_nothing_happens(running: Kubelet) -> None:
@@ -106,7 +139,7 @@ async def test_it_does_not_look_while_nothing_happens(running: Kubelet) -> None:
 
 
 async def test_it_looks_again_after_a_while(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(pod_rows, "LIST_SECONDS", 0.05)
     task = asyncio.create_task(kubelet.observer.run())
     await kubelet.until(lambda: kubelet.resources.calls > 3)
     task.cancel()

@@ -1,5 +1,6 @@
 """What the kubelet serves, as its pod resources, its checkpoint and the Node's capacity show it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -138,6 +139,35 @@ def test_a_pod_that_ends_holds_nothing_whatever_the_kubelet_has() -> None:
     read(found, devices("a"), ("one", "a"))
     assert Publish(GPU) in found.pod_gone("one", 0.0)
     assert (found.snapshot(GPU).allocated, found.is_outdated) == (0, True)
+
+
+def messages(seen: Snapshot) -> dict[str, str]:
+    return {device.id: device.message for device in seen.devices if not device.healthy}
+
+
+def test_the_status_of_a_pod_says_whose_word_it_is() -> None:
+    found = ServedByKubelet(0.0)
+    read(found, devices("a"), ("one", "z"))
+    holder = pod("one", gpu=1)
+    found.pod_seen(holder, 0.0)
+    assert "or is not connected" in messages(found.snapshot(GPU))["z"]
+    assert Publish(GPU) in found.pod_seen(replace(holder, unhealthy=frozenset({(GPU, "z"), (NIC, "y")})), 0.0)
+    assert "allocatedResourcesStatus" in messages(found.snapshot(GPU))["z"]
+    # the kubelet's own list is newer
+    read(found, devices("a", "z"), ("one", "z"))
+    assert shown(found.snapshot(GPU)) == {"a": "Healthy", "z": "Healthy"}
+    assert not found.pod_seen(replace(holder, unhealthy=frozenset()), 0.0)
+
+
+def test_a_device_in_the_status_of_a_pod_alone_is_shown() -> None:
+    """As of an init container, where the kubelet's checkpoint cannot be read."""
+    found = ServedByKubelet(0.0)
+    read(found, devices("a"))
+    found.pods_synced([replace(pod("one", gpu=1), unhealthy=frozenset({(GPU, "z")}))], 0.0)
+    assert shown(found.snapshot(GPU)) == {"a": "Healthy", "z": Reason.NOT_ALLOCATABLE}
+    found.capacity_is({GPU: 1}, 0.0)
+    found.pod_gone("one", 0.0)
+    assert shown(found.snapshot(GPU)) == {"a": "Healthy"}
 
 
 def test_names_that_no_extended_resource_has_are_left_out() -> None:

@@ -93,3 +93,10 @@ def test_images_and_what_to_set_without_them(helm: Helm, tmp_path: Path, registr
     for program in PROGRAMS:
         assert f"- {prefix}{program}:" in notes
     assert "set image.registry" in notes
+
+
+def test_a_runtime_class_that_may_be_missing(helm: Helm, tmp_path: Path) -> None:
+    pool = {"name": "gpus", "nodeSelector": {"gpu": "a"}, "runtimeClassName": "nvidia"}
+    described = [each for each in commands(helm, {"agents": {"pools": [pool]}}, tmp_path) if "describe" in each]
+    assert [command[-1] for command in described] == ["daemonset/nodedevice-agent-gpus"]
+    assert not [each for each in commands(helm, {}, tmp_path) if "describe" in each]

@@ -3,6 +3,7 @@
 The expected rights are written out here a second time on purpose: a verb more in the chart has to be wanted in two places.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -157,6 +158,18 @@ def test_rights_of_the_agent(agent: Client, nobody: Client, namespace: str) -> N
 def test_rights_of_the_operator(operator: Client, nobody: Client, namespace: str) -> None:
     own = OPERATOR_OWN_LEASE if namespace == SYSTEM_NAMESPACE else set()
     assert rights(operator, namespace) - rights(nobody, namespace) == OPERATOR | own
+
+
+@pytest.mark.parametrize("role", ["edit", "admin"])
+def test_nothing_of_ours_is_in_the_roles_of_namespaces(installed: ControlPlane, role: str) -> None:
+    """Whoever may write NodeDeviceConfigs names files of nodes, which is not for owners of namespaces."""
+    rules = json.loads(installed.kubectl("get", "clusterrole", role, "-o", "json"))["rules"]
+    assert rules, "the control plane has aggregated them"
+    assert not [rule for rule in rules if {GROUP, "*"} & set(rule["apiGroups"])]
+    ours = json.loads(installed.kubectl("get", "clusterroles", "-o", "json"))["items"]
+    of_chart = [each["metadata"] for each in ours if "nodedevice" in each["metadata"]["name"]]
+    assert of_chart
+    assert not [meta["name"] for meta in of_chart if "aggregate-to" in json.dumps(meta.get("labels", {}))]
 
 
 def test_rights_among_the_leases(agent: Client, operator: Client, nobody: Client) -> None:

@@ -19,6 +19,7 @@ from lightkube.types import PatchType
 from nodedevice_api.names import (
     AGENT_FIELD_MANAGER,
     AGENTS_NAMESPACE,
+    CONFIGS_ANNOTATION,
     OPERATOR_FIELD_MANAGER,
     REFUSALS_ANNOTATION,
     node_device_name,
@@ -345,6 +346,8 @@ FORBIDDEN: list[tuple[str, Call, str]] = [
     ("takes annotations away", marks(annotations=None), NO_MARKS),
     ("lists refusals where they do not belong", marks(annotations={REFUSALS_ANNOTATION: "a"}), ONE_EXCEPTION),
     ("annotates its Lease", makes_lease(annotations={"note": "a", REFUSALS_ANNOTATION: "a"}), ONE_EXCEPTION),
+    ("reports much on its Lease", makes_lease(annotations={CONFIGS_ANNOTATION: "a" * 2049}), "at most 2048 characters"),
+    ("reports where it does not belong", marks(annotations={CONFIGS_ANNOTATION: "{}"}), ONE_EXCEPTION),
     ("finalizers", marks(finalizers=[FINALIZER]), NO_MARKS),
     ("makes one with a label", makes(labels={"a": "b"}), NO_MARKS),
     ("a Lease with a finalizer", makes_lease(finalizers=[FINALIZER]), NO_MARKS),

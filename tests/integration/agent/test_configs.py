@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ from lightkube import ApiError
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
+from nodedevice_api.names import ConfigCondition
 
-from tests.integration.agent_process import AgentNode, condition, until
+from tests.integration.agent_process import AGENT_USER, AgentNode, condition, until
 from tests.integration.crds.custom_resources import NodeDeviceConfig
+from tests.integration.operator_process import OperatorProcess
 
 SIMULATED, SERIAL = "example.com/simulated", "example.com/serial"
 
@@ -105,6 +109,50 @@ async def test_plugins_come_change_and_go_with_their_configuration(configured: C
     await node.until(lambda seen: seen["available"] == 0, SIMULATED)
     await configured.until_reported({})
     assert node.agent.is_running
+
+
+async def test_configurations_cost_two_watches(configured: ConfiguredNode) -> None:
+    """Of all configurations, and of the own Node by its name; there are none but these, of pods and of each NodeDevice."""
+    node, began = configured.node, datetime.now(UTC).isoformat()
+    configured.start_agent()
+    await configured.configure("a", simulated(2))
+    await configured.until_total(SIMULATED, 2)
+    await configured.configure("a", simulated(3))
+    await configured.label("elsewhere")
+    await configured.until_reported({})
+    node.agent.kill()
+
+    def watched() -> Counter[str]:
+        mine = (
+            event
+            for event in node.control_plane.audit_events()
+            if event["verb"] == "watch"
+            and event["user"]["username"] == AGENT_USER
+            and event["requestReceivedTimestamp"] > began
+        )
+        return Counter(event["objectRef"]["resource"] for event in mine)
+
+    wanted = {"nodedeviceconfigs": 1, "nodes": 1, "pods": 1, "nodedevices": 1}
+    await until(lambda: watched() == wanted, lambda: f"{watched()} becomes {wanted}")
+
+
+async def test_the_status_follows_in_fifteen_seconds(configured: ConfiguredNode, operator: OperatorProcess) -> None:
+    configured.start_agent()
+    await configured.node.agent.until_logged("serving device plugins")
+    loop = asyncio.get_running_loop()
+    for generation, priority in ((1, 0), (2, 5)):
+        began = loop.time()
+        await configured.configure("a", simulated(2), priority)
+        name = f"{configured.node.name}-a"
+
+        def is_taken(name: str = name, generation: int = generation) -> bool:
+            found = configured.node.control_plane.kubectl("get", "nodedeviceconfig", name, "-o", "json")
+            status = json.loads(found).get("status", {})
+            conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
+            return status.get("observedGeneration") == generation and conditions.get(ConfigCondition.ACCEPTED) == "True"
+
+        await until(is_taken, lambda: "it is taken")
+        assert loop.time() - began <= 15
 
 
 async def test_a_list_changes_without_a_moment_in_which_it_is_empty(configured: ConfiguredNode) -> None:

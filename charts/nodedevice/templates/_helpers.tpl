@@ -68,3 +68,26 @@ capabilities:
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
+
+{{/*
+Affinity of pods of a Deployment: `affinity` where it is given, else spread over nodes, then zones, as far as possible: a cluster of one node has
+them side by side rather than one that cannot be placed. Not by topologySpreadConstraints: the scheduler ignores soft ones on Nodes that lack one
+of their labels, so that where no Node has a zone, nothing would be spread.
+*/}}
+{{- define "nodedevice.affinity" -}}
+{{- if .affinity -}}
+{{- toYaml .affinity }}
+{{- else -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    {{- range $key, $weight := dict "kubernetes.io/hostname" 100 "topology.kubernetes.io/zone" 50 }}
+    - weight: {{ $weight }}
+      podAffinityTerm:
+        topologyKey: {{ $key }}
+        matchLabelKeys: [pod-template-hash]
+        labelSelector:
+          matchLabels:
+            {{- $.selector | nindent 12 }}
+    {{- end }}
+{{- end -}}
+{{- end }}

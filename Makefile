@@ -16,7 +16,7 @@ CODE := proto common operator node-agent charts tests hack docs
 PROTO_ROOT := proto/src
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) $(addprefix charts/nodedevice/,crds dashboards values.schema.json README.md) \
-  operator/src/nodedevice_operator/definitions docs/api.md docs/reasons.md docs/settings.md
+  operator/src/nodedevice_operator/definitions docs/api.md docs/install.md docs/reasons.md docs/settings.md
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
 # one job after the other under `make -j`, too: `generate` rewrites what types and tests read
@@ -56,6 +56,7 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the 
 	$(BIN)/python -m docs.generate_api
 	$(BIN)/python -m docs.generate_reasons
 	$(BIN)/python -m docs.generate_settings
+	$(BIN)/python -m docs.generate_tried_nodes
 	$(BIN)/python -m charts.dashboards
 
 .PHONY: verify-generate
@@ -120,12 +121,12 @@ test-2: setup ## The other half: both programs on a control plane of its own; de
 	  --ignore tests/integration/nvml --ignore tests/integration/operator/bad_input --ignore tests/e2e/real_node --ignore tests/e2e/chart --ignore tests/e2e/machine
 
 .PHONY: e2e
-e2e: setup ## From nothing, as root: `helm install` with our images, then pods on a real node: containerd, kubelet (E2E_ROUNDS; E2E_REQUIRED=1: no skips)
+e2e: setup ## From nothing, as root: `helm install` with our images, then pods on a real node: containerd, kubelet (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
 	$(BIN)/pytest -q tests/e2e/chart tests/e2e/real_node
 
 # Below unshare: machines, and the control plane with them, have a network of their own.
 .PHONY: e2e-machine
-e2e-machine: setup ## As root: nodes as people have them, emulated: systemd, cgroup v2, hot-plug, resets (MACHINE_TESTS; MACHINE_REQUIRED=1: no skips)
+e2e-machine: setup ## As root: nodes as people have them, emulated: systemd, cgroup v2, hot-plug, resets (MACHINE_TESTS, RECORD=1: into the table of nodes; MACHINE_REQUIRED=1: no skips)
 	$(BIN)/python -m hack.machine $(if $(MACHINE_TESTS),,trixie)
 	unshare --net env E2E_REQUIRED=$(MACHINE_REQUIRED) $(BIN)/pytest -q tests/e2e/machine $(if $(MACHINE_TESTS),-k '$(MACHINE_TESTS)')
 

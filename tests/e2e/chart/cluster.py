@@ -19,6 +19,7 @@ import yaml
 from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 
+from docs.tried_nodes import TriedNode
 from hack.cluster.build.binaries import find
 from hack.cluster.build.images import write_program_archive
 from hack.cluster.build.product_images import REGISTRY, ProductImage, product_images
@@ -31,6 +32,7 @@ from hack.cluster.node.layout import NodeOptions
 from hack.cluster.node.real_node import RealNode
 from hack.cluster.waiting import wait_until
 from tests.e2e.chart.workloads import VENDOR_IMAGE
+from tests.e2e.recording import described_real_node
 
 NAME = "nodedevice"
 # Hooks and workloads: a Python process takes seconds to start on a busy machine.
@@ -38,31 +40,36 @@ PATIENCE = "180s"
 
 
 class Release:
-    """folder: for helm's own files and for values. helm: which one, `helm3` is the former."""
+    """folder: for helm's own files and for values. helm: which one, `helm3` is the former. patience: of a wait."""
 
-    def __init__(self, control_plane: ControlPlane, folder: Path, helm: str = "helm") -> None:
+    def __init__(self, control_plane: ControlPlane, folder: Path, helm: str = "helm", patience: str = PATIENCE) -> None:
         self._helm = find([helm])[helm]
         self._folder = folder
+        self._patience = patience
         folder.mkdir()
         homes = {f"HELM_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
         self._environment = {**os.environ, **homes, "KUBECONFIG": str(control_plane.admin_kubeconfig)}
 
     def install(self, values: Mapping[str, Any], *flags: str, chart: Path | str = CHART) -> str:
         """Installed and ready when this returns. chart: a folder, an archive, or where it is published."""
-        flags = ("--create-namespace", "--wait", "--timeout", PATIENCE, *flags)
+        flags = ("--create-namespace", "--wait", "--timeout", self._patience, *flags)
         return self._do("install", NAME, str(chart), "--values", self._written(values), *flags)
 
     def upgrade(self, values: Mapping[str, Any], *flags: str, chart: Path = CHART) -> str:
         """To another version of the chart, or other values; ready when this returns."""
-        flags = ("--wait", "--timeout", PATIENCE, *flags)
+        flags = ("--wait", "--timeout", self._patience, *flags)
         return self._do("upgrade", NAME, str(chart), "--values", self._written(values), *flags)
 
     def test(self, *flags: str) -> str:
         """Run the chart's own test; returns its output. flags: by default such that what the test prints is a part of that."""
-        return self._do("test", NAME, *(flags or ("--logs",)), "--timeout", PATIENCE)
+        return self._do("test", NAME, *(flags or ("--logs",)), "--timeout", self._patience)
 
     def uninstall(self, *flags: str) -> str:
-        return self._do("uninstall", NAME, "--wait", "--timeout", PATIENCE, *flags)
+        return self._do("uninstall", NAME, "--wait", "--timeout", self._patience, *flags)
+
+    def version(self) -> str:
+        """Helm's own."""
+        return self._do("version", "--short")
 
     def is_installed(self) -> bool:
         return NAME in self._do("list", "--short").split()
@@ -100,13 +107,14 @@ _STATE = "/var/lib/nodedevice"
 
 
 class InstalledCluster:
-    """A control plane, images that its node has, and helm. patience_seconds: for each wait.
+    """A control plane, images that its node has, and helm. patience_seconds, helm_patience: for each wait.
 
     verify_alive: raises when the node has ended. values: what everybody who installs the chart here has to say, which is where the
     images are.
     """
 
     patience_seconds = PATIENCE_SECONDS
+    helm_patience = PATIENCE
 
     def __init__(
         self,
@@ -116,7 +124,7 @@ class InstalledCluster:
         folder: Path,
     ) -> None:
         self.control_plane = control_plane
-        self.release = Release(control_plane, folder / "helm")
+        self.release = Release(control_plane, folder / "helm", patience=self.helm_patience)
         self.images = images
         self._verify_alive = verify_alive
 
@@ -172,6 +180,15 @@ class InstalledCluster:
         self.wait(lambda: bool(self.control_plane.kubectl("logs", pod, check=False)), f"pod {pod} says something")
         return dict(json.loads(self.control_plane.kubectl("logs", pod)))
 
+    def agents_runtime(self) -> str:
+        """How devices reach containers, as its NodeDevices say; waits for one."""
+
+        def found() -> list[Json]:
+            return [each for each in self.get("nodedevices")["items"] if each.get("status")]
+
+        self.wait(lambda: bool(found()), "there is a NodeDevice")
+        return str(found()[0]["status"]["agent"]["runtime"])
+
     def wait(self, is_so: Callable[[], bool], what: str) -> None:
         """Raises TimeoutError with all pods and what was last reported about them."""
 
@@ -225,6 +242,12 @@ class ChartCluster(InstalledCluster):
             for archive in (vendor, *(image.archive for image in images.values())):
                 node.import_images(archive)
             yield cls(control_plane, node, images, folder)
+
+    def described(self, release: Release | None = None) -> TriedNode:
+        """What tests run on, while the chart is installed. release: by another Helm than the usual one."""
+        return described_real_node(
+            self.control_plane, self.node, self.agents_runtime(), (release or self.release).version()
+        )
 
     def values_of_other_images(self, tag: str, **more: Any) -> Json:
         """The same programs under another tag, as those of another release would be."""

@@ -10,6 +10,7 @@ from nodedevice_api.names import GROUP
 from hack.cluster.chart import CHART
 from tests.e2e.chart.cluster import ChartCluster, Json, Release
 from tests.e2e.chart.workloads import user
+from tests.e2e.recording import RanOn
 
 GPU = "example.com/gpu"
 _VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
@@ -35,12 +36,13 @@ def loaded(chart_cluster: ChartCluster, dist: Path) -> Path:
     ids=["Helm 4", "Helm 3"],
 )
 def test_installs_tests_upgrades_and_uninstalls(
-    cluster: ChartCluster, loaded: Path, tmp_path: Path, helm: str, flags: list[str], passed: str
+    cluster: ChartCluster, loaded: Path, tmp_path: Path, helm: str, flags: list[str], passed: str, ran_on: RanOn
 ) -> None:
     chart = loaded / f"nodedevice-{_VERSION}.tgz"
     by_helm = Release(cluster.control_plane, tmp_path / "helm", helm)
     by_helm.install(_devices(2), chart=chart)
     cluster.wait_capacity(GPU, 2)
+    ran_on(lambda: cluster.described(by_helm))
     cluster.run(user("holds", {GPU: 1}))
     assert re.search(passed, by_helm.test(*flags))
     by_helm.upgrade(_devices(3), chart=chart)

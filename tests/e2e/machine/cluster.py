@@ -8,16 +8,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
+from docs.tried_nodes import TriedNode
 from hack.cluster.build.images import TEST_IMAGE
 from hack.cluster.build.product_images import ProductImage, product_images
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.control_plane.layout import api_address
 from hack.cluster.node.in_cluster_api import relayed
 from hack.machine import network
+from hack.machine.guest import NODE as AT_NODE
+from hack.machine.guest import PROGRAMS
 from hack.machine.image import machine_image
 from hack.machine.node import MachineNode, MachineOptions
 from hack.machine.virtual_machine import VirtualMachine
 from tests.e2e.chart.cluster import NODE, InstalledCluster, Json
+from tests.e2e.recording import described
 
 SERIAL = "example.com/serial"
 BY_ID = "/dev/serial/by-id"
@@ -77,6 +81,7 @@ class MachineCluster(InstalledCluster):
     """Made by `start`: machines, all of them Ready. node, machine: the first one."""
 
     patience_seconds = _PATIENCE_SECONDS
+    helm_patience = f"{_PATIENCE_SECONDS:.0f}s"
 
     def __init__(
         self,
@@ -148,6 +153,20 @@ class MachineCluster(InstalledCluster):
         for node in self.nodes.values():
             shutil.copy2(node.machine.console, folder / f"{node.name}-console.log")
         (folder / "state.txt").write_text(self.state())
+
+    def described(self) -> TriedNode:
+        """What tests run on; the first machine says it. The chart is installed."""
+        shell = self.machine.run
+        return described(
+            self.control_plane,
+            NODE,
+            shell=shell,
+            containerd=shell(f"{PROGRAMS}/containerd --config {AT_NODE}/containerd.toml config dump 2>/dev/null"),
+            oci=shell("runc --version"),
+            init=shell("systemctl --version"),
+            runtime=self.agents_runtime(),
+            helm=self.release.version(),
+        )
 
     def devices_of(self, pod: str, resource: str = SERIAL, node: str = NODE) -> list[str]:
         """IDs, as the API shows them."""
@@ -227,8 +246,32 @@ def device(name: str, path: str, permissions: str) -> Json:
     }
 
 
-def talker(name: str, resource: str = SERIAL) -> Json:
-    """A pod that writes its name to each serial port that it was given, again and again."""
+def talker(name: str, resource: str = SERIAL, node: str = "") -> Json:
+    """A pod that writes its name to each serial port that it was given, again and again. node: the only one for it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": _talking(name, resource) | ({"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}),
+    }
+
+
+def talkers(name: str, replicas: int) -> Json:
+    """A Deployment of pods that write that name to a serial port each."""
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": _talking(name, SERIAL)},
+        },
+    }
+
+
+def _talking(name: str, resource: str) -> Json:
     script = f'while true; do for port in {BY_ID}/*; do echo "$NAME" > "$port"; done; sleep 0.5; done'
     container: dict[str, Any] = {
         "name": "main",
@@ -237,9 +280,4 @@ def talker(name: str, resource: str = SERIAL) -> Json:
         "env": [{"name": "NAME", "value": name}],
         "resources": {"limits": {resource: "1"}},
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1, "enableServiceLinks": False},
-    }
+    return {"containers": [container], "terminationGracePeriodSeconds": 1, "enableServiceLinks": False}

@@ -11,6 +11,7 @@ from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine import network, packages
 from hack.machine.node import MachineOptions
 from tests.e2e.machine.cluster import FUSE, HOT_PLUGGED, LOOP, MachineCluster, device, files, serial_ports
+from tests.e2e.recording import RanOn
 
 _HERE = Path(__file__).parent
 LOGS = Path(__file__).parents[3] / "build" / "e2e" / "machine"
@@ -45,6 +46,7 @@ def installed_machine(progress: Callable[[str], None]) -> Iterator[MachineCluste
 
 
 @pytest.fixture
-def cluster(installed_machine: MachineCluster) -> Iterator[MachineCluster]:
+def cluster(installed_machine: MachineCluster, ran_on: RanOn) -> Iterator[MachineCluster]:
+    ran_on(installed_machine.described)
     yield installed_machine
     installed_machine.clear()

@@ -18,6 +18,7 @@ from hack.machine.write_log import flushes, replay
 from tests.e2e.chart.test_configs import GPU, simulated
 from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import MachineCluster
+from tests.e2e.recording import RanOn
 
 PODS = 8
 POINTS = int(os.environ.get("POWER_CUTS", "40"))
@@ -35,12 +36,13 @@ def cluster(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
         yield cluster
 
 
-def test_at_any_flush(cluster: MachineCluster, tmp_path: Path, progress: Callable[[str], None]) -> None:
+def test_at_any_flush(cluster: MachineCluster, tmp_path: Path, progress: Callable[[str], None], ran_on: RanOn) -> None:
     machine = cluster.machine
     assert machine.writes is not None
     cluster.install()
     cluster.apply(simulated(PODS))
     cluster.wait_capacity(GPU, PODS)
+    ran_on(cluster.described)
     begin = flushes(machine.writes)
     names = [f"pod-{number}" for number in range(PODS)]
     cluster.apply(*(user(name, {GPU: 1}) for name in names))

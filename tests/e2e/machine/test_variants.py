@@ -11,6 +11,7 @@ from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine.node import MachineOptions
 from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import FUSE, SERIAL, MachineCluster, device, serial_ports, talker
+from tests.e2e.recording import RanOn
 
 _OK = "ok"
 RESOURCE = "example.com/fuse-r"
@@ -35,7 +36,9 @@ VARIANTS = (
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_devices_reach_their_containers_and_no_other(variant: Variant, progress: Callable[[str], None]) -> None:
+def test_devices_reach_their_containers_and_no_other(
+    variant: Variant, progress: Callable[[str], None], ran_on: RanOn
+) -> None:
     folder = Path(mkdtemp(prefix="nd-"))
     with (
         removed_at_the_end(folder),
@@ -45,6 +48,7 @@ def test_devices_reach_their_containers_and_no_other(variant: Variant, progress:
         cluster.plug("AAA", "1")
         cluster.wait_capacity(SERIAL, 1)
         cluster.wait_capacity(RESOURCE, 4)
+        ran_on(cluster.described)
         cluster.run(talker("talks"))
         cluster.until_heard("AAA", "talks")
         cluster.run(user("reads", {RESOURCE: 1}, "-open", FUSE))

@@ -17,6 +17,7 @@ from hack.cluster.node.real_node import RealNode
 from hack.cluster.processes.processes import removed_at_the_end, reserved_ports
 from tests.e2e.real_node.device_plugins import device_files, event_loop
 from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
+from tests.e2e.recording import RanOn, is_recording
 
 Progress = Callable[[str], None]
 
@@ -53,6 +54,15 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
         under_test: NodeUnderTest = request.getfixturevalue(name)
         under_test.bring_back()
         under_test.remove_pods()
+
+
+@pytest.fixture(autouse=True)
+def recorded(request: pytest.FixtureRequest, ran_on: RanOn) -> None:
+    """Where results are recorded: which node of ours a test runs on."""
+    for name in sorted(_NODES & set(request.fixturenames)) if is_recording() else ():
+        under_test: NodeUnderTest = request.getfixturevalue(name)
+        if under_test.runtime != BARE:
+            ran_on(under_test.described)
 
 
 @pytest.fixture(scope="session")

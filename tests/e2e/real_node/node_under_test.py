@@ -17,6 +17,7 @@ from typing import Any
 from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 
+from docs.tried_nodes import TriedNode
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import program_path
@@ -30,6 +31,7 @@ from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.device_plugins import Kind, Plugins, kinds
 from tests.e2e.real_node.pods import Json
 from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS, PodsOnNode
+from tests.e2e.recording import described_real_node
 
 BARE, NRI, KUBELET = "bare", "nri", "kubelet"
 AGENT_PLUGIN_DIR = "/var/lib/nodedevice/device-plugins"
@@ -59,6 +61,10 @@ class NodeUnderTest(PodsOnNode):
         )
         self._agent: MachineProcess | None = None
         self._agent_address = ""
+
+    def described(self) -> TriedNode:
+        """What tests run on."""
+        return described_real_node(self.control_plane, self.node, self.runtime, helm="")
 
     @property
     def plugin_dir(self) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,7 @@ from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_agent.runtime import backend as nri_backend
-from nodedevice_agent.runtime import container_events
+from nodedevice_agent.runtime import container_events, device_numbers
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.injection import Decision, Injection
 from nodedevice_agent.settings import AgentSettings
@@ -274,6 +274,50 @@ async def test_a_container_that_was_never_started(
         assert reason() == "RuntimeConnected"
     (logged,) = [r for r in caplog.records if r.message.startswith("container uses devices that were released")]
     assert (logged.levelno, logged.__dict__["container_id"]) == (logging.ERROR, found.id)
+
+
+async def test_a_device_that_is_back_under_another_number(
+    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime shows the number that a running container has; what the host's file has by now decides."""
+    monkeypatch.setattr(device_numbers, "_SETTLE_SECONDS", 0.0)
+    port = tmp_path / "port"
+    port.symlink_to("/dev/null")
+    device = plugin_pb2.DeviceSpec(container_path="/dev/port", host_path=str(port), permissions="rw")
+    plugin.knobs.allocate_answer = lambda _: plugin_pb2.ContainerAllocateResponse(devices=[device])
+    async with agent(tmp_path) as (manager, backend):
+        await manager.register(plugin)
+        await with_pod(manager)
+        connection = await runtime.plugin()
+
+        def reason() -> str:
+            condition = backend.injectable(snapshot(manager.manager, RESOURCE, backend.not_injected))
+            return condition[1] if condition is not None else ""
+
+        def is_renumbered() -> bool:
+            # as the publisher does when the list of devices has changed
+            backend.resource_changed(RESOURCE)
+            return reason() == "DevicesRenumbered"
+
+        adjusted = await connection.create_container(sandbox(), made())
+        running = made()
+        running.annotations.update(adjusted.annotations)
+        running.linux.devices.extend(adjusted.linux.devices)
+        await connection.container_event("PostStartContainer", sandbox(), running)
+        port.unlink()
+        assert not is_renumbered()
+        port.symlink_to("/dev/zero")
+        await wait_until(is_renumbered)
+        await connection.container_event("StopContainer", sandbox(), running)
+        await wait_until(lambda: not is_renumbered())
+        adjusted = await connection.create_container(sandbox(), made(number=2))
+        assert [(d.path, d.major, d.minor) for d in adjusted.linux.devices] == [("/dev/port", 1, 5)]
+
+
+async def wait_until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not is_so():
+            await asyncio.sleep(0.01)
 
 
 async def test_a_container_in_the_place_of_one_that_was_never_started_is_published(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import grpc
+import msgspec
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
@@ -16,6 +17,9 @@ from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningCont
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.nri.ttrpc import CallFailed
+from nodedevice_agent.plugins.generic import source as generic_source
+from nodedevice_agent.plugins.run import run_plugins
+from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime import backend as nri_backend
 from nodedevice_agent.runtime import container_events, device_numbers
 from nodedevice_agent.runtime.backend import NriBackend
@@ -28,6 +32,7 @@ from tests.fakes.background import background
 from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.sysfs import FakeSysfs
 
 RESOURCE = "example.com/fake"
 POD = Pod("uid-1", "default", "train", (Container("main", limits={RESOURCE: 1}), Container("log")))
@@ -312,6 +317,41 @@ async def test_a_device_that_is_back_under_another_number(
         await wait_until(lambda: not is_renumbered())
         adjusted = await connection.create_container(sandbox(), made(number=2))
         assert [(d.path, d.major, d.minor) for d in adjusted.linux.devices] == [("/dev/port", 1, 5)]
+
+
+async def test_selected_devices_that_exchange_names(
+    tmp_path: Path, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The built-in plugin is asked again for the files of a device that a pod holds."""
+    # no event of this kernel's is about the files
+    monkeypatch.setattr(generic_source, "_RESCAN_SECONDS", 0.1)
+    host = FakeSysfs(tmp_path / "host")
+    numbers = {"AAA": 0, "BBB": 1}
+    for port, (serial, number) in enumerate(numbers.items(), 1):
+        host.dongle(f"1-{port}", number, serial)
+    groups = [{"select": {"usb": {"vendor": "0403"}, "subsystems": ["tty"]}}]
+    plugins = {"hostRoot": str(host.root), "generic": [{"resourceName": RESOURCE, "groups": groups}]}
+    async with agent(tmp_path) as (manager, _):
+        settings = msgspec.convert(plugins, PluginSettings)
+        async with background(run_plugins(settings, manager.plugin_dir, tmp_path)):
+            await wait_until(lambda: manager.available(RESOURCE) == 2)
+            manager.pods(POD)
+
+            def given() -> list[str]:
+                found = manager.manager.book.of(POD.uid, "main", RESOURCE)
+                return [d.host_path for d in found.edits.devices] if found is not None and found.edits else []
+
+            await wait_until(lambda: bool(given()))
+            (held,) = holders(manager)
+            serial = held.rpartition("-")[2]
+            assert given() == [f"/dev/ttyUSB{numbers[serial]}"]
+            for port in (1, 2):
+                host.unplug(f"1-{port}")
+            await wait_until(lambda: manager.available(RESOURCE) == 0)
+            for port, (other, number) in enumerate(numbers.items(), 1):
+                host.dongle(f"1-{port}", 1 - number, other)
+            await wait_until(lambda: given() == [f"/dev/ttyUSB{1 - numbers[serial]}"])
+            assert holders(manager) == {held: POD.uid}
 
 
 async def wait_until(is_so: Callable[[], bool]) -> None:

@@ -31,6 +31,8 @@ MAX_DEVICES = 10_000
 _RESCAN_SECONDS = 30.0
 _UDEV_POLL_SECONDS = 0.25
 _SETTLE_SECONDS = 0.1
+# patterns in a message
+_MAX_NAMED = 3
 
 
 class GenericSource:
@@ -78,7 +80,9 @@ class GenericSource:
         if self._problem not in (before, NO_TROUBLE):
             extra = {"resource_name": self.resource_name, "reason": self._problem[0], "error": self._problem[1]}
             log.error("not all devices can be listed", extra=extra)
-        notes = [each for each in (self._problem, self._names_of_the_kernel(found)) if each != NO_TROUBLE]
+        notes = [
+            each for each in (self._problem, self._names_of_the_kernel(found), self._no_match()) if each != NO_TROUBLE
+        ]
         trouble = (notes[0][0], "; ".join(message for _, message in notes)) if notes else NO_TROUBLE
         if self.devices.publish((device.listed for device in self._by_id.values()), trouble):
             log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(self._by_id)})
@@ -94,6 +98,13 @@ class GenericSource:
             extra = {"resource_name": self.resource_name, "path": ", ".join(stable), "error": message}
             log.warning("device files go by the kernel's names, which are not lasting", extra=extra)
         return "KernelNames", message
+
+    def _no_match(self) -> Trouble:
+        """Nothing is found: on a node without the hardware that is right, and otherwise the path is wrong. Not logged."""
+        if self._by_id or not self._patterns:
+            return NO_TROUBLE
+        named = ", ".join(self._patterns[:_MAX_NAMED]) + (", …" if len(self._patterns) > _MAX_NAMED else "")
+        return "NoMatch", f"no file of the host matches {named}: connect the device, or correct the path"
 
     def _trouble(self, found: int) -> Trouble:
         if found > MAX_DEVICES:

@@ -23,7 +23,7 @@ from hack.machine.virtual_machine import VirtualMachine
 from tests.e2e.chart.cluster import NODE, InstalledCluster, Json
 from tests.e2e.recording import described
 
-SERIAL = "example.com/serial"
+SERIAL, SELECTED = "example.com/serial", "example.com/selected"
 BY_ID = "/dev/serial/by-id"
 FUSE, LOOP = "/dev/fuse", "/dev/loop3"
 
@@ -44,7 +44,16 @@ class HotPlugged:
 
 
 _SECTORS = {"driver": "null-co", "size": 16 * 1024**2, "read-zeroes": True}
+NVME = HotPlugged(
+    "example.com/nvme",
+    "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_FLASH",
+    "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_FLASH",
+    ("blockdev-add", {"node-name": "flash", **_SECTORS}),
+    "nvme",
+    {"drive": "flash", "serial": "FLASH", "bus": "rp1"},
+)
 HOT_PLUGGED = (
+    NVME,
     HotPlugged(
         "example.com/usb-disk",
         "/dev/disk/by-id/usb-*",
@@ -52,14 +61,6 @@ HOT_PLUGGED = (
         ("blockdev-add", {"node-name": "stick", **_SECTORS}),
         "usb-storage",
         {"drive": "stick", "serial": "STICK", "bus": "xhci.0", "port": "3"},
-    ),
-    HotPlugged(
-        "example.com/nvme",
-        "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_FLASH",
-        "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_FLASH",
-        ("blockdev-add", {"node-name": "flash", **_SECTORS}),
-        "nvme",
-        {"drive": "flash", "serial": "FLASH", "bus": "rp1"},
     ),
     HotPlugged(
         "example.com/virtio-port",
@@ -224,6 +225,15 @@ class MachineCluster(InstalledCluster):
         machine, _ = self._plugged[serial]
         return machine.heard(serial)
 
+    def kernel_names(self) -> dict[str, str]:
+        """As ttyUSB0, by the serial of each port that is plugged in and has its stable name."""
+        found = self.machine.run(
+            f"cd {BY_ID} 2>/dev/null && for port in *; do echo $port $(readlink $port); done; true"
+        )
+        names = dict(line.split() for line in found.splitlines() if " " in line)
+        by_serial = {port.split("_")[-1].split("-")[0]: name.rpartition("/")[2] for port, name in names.items()}
+        return dict(sorted(by_serial.items()))
+
     def until_heard(self, serial: str, text: str) -> None:
         """Until that was written to the serial port, from now on."""
         self.heard(serial)
@@ -244,6 +254,11 @@ def device(name: str, path: str, permissions: str) -> Json:
         "resourceName": f"example.com/{name}",
         "groups": [{"count": 4, "paths": [{"path": path, "permissions": permissions}]}],
     }
+
+
+def selected_ports() -> Json:
+    """All serial ports of that vendor, which containers get under the kernel's names."""
+    return {"resourceName": SELECTED, "groups": [{"select": {"usb": {"vendor": "0403"}, "subsystems": ["tty"]}}]}
 
 
 def talker(name: str, resource: str = SERIAL, node: str = "") -> Json:
@@ -272,7 +287,8 @@ def talkers(name: str, replicas: int) -> Json:
 
 
 def _talking(name: str, resource: str) -> Json:
-    script = f'while true; do for port in {BY_ID}/*; do echo "$NAME" > "$port"; done; sleep 0.5; done'
+    ports = "/dev/ttyUSB*" if resource == SELECTED else f"{BY_ID}/*"
+    script = f'while true; do for port in {ports}; do echo "$NAME" > "$port"; done; sleep 0.5; done'
     container: dict[str, Any] = {
         "name": "main",
         "image": TEST_IMAGE,

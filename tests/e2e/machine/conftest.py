@@ -10,7 +10,16 @@ from hack.cluster.build import product_images
 from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine import network, packages
 from hack.machine.node import MachineOptions
-from tests.e2e.machine.cluster import FUSE, HOT_PLUGGED, LOOP, MachineCluster, device, files, serial_ports
+from tests.e2e.machine.cluster import (
+    FUSE,
+    HOT_PLUGGED,
+    LOOP,
+    MachineCluster,
+    device,
+    files,
+    selected_ports,
+    serial_ports,
+)
 from tests.e2e.recording import RanOn
 
 _HERE = Path(__file__).parent
@@ -38,7 +47,7 @@ def installed_machine(progress: Callable[[str], None]) -> Iterator[MachineCluste
             chars = [device(f"fuse-{each}", FUSE, each) for each in permissions]
             blocks = [device(f"loop-{each}", LOOP, each) for each in ("r", "rw")]
             plugged = [files(kind.resource, kind.pattern) for kind in HOT_PLUGGED]
-            cluster.install(serial_ports(), *chars, *blocks, *plugged)
+            cluster.install(serial_ports(), selected_ports(), *chars, *blocks, *plugged)
             progress("the chart is installed")
             yield cluster
         finally:

@@ -1,0 +1,72 @@
+"""What the product says of a node, where a test asks for more than devices: conditions, Events, the agent's log; what opens."""
+
+import json
+from contextlib import suppress
+
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.errors import CommandError
+from tests.e2e.chart.cluster import Json
+from tests.e2e.machine.cluster import SERIAL, MachineCluster
+
+_AGENT = ("-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=agent")
+
+
+def condition(cluster: MachineCluster, kind: str, resource: str = SERIAL) -> tuple[str, str]:
+    """Status and reason."""
+    conditions = cluster.node_device(resource)["status"]["conditions"]
+    return next((each["status"], each["reason"]) for each in conditions if each["type"] == kind)
+
+
+def wait_condition(cluster: MachineCluster, kind: str, status: str, reason: str, resource: str = SERIAL) -> None:
+    cluster.wait(
+        lambda: condition(cluster, kind, resource) == (status, reason), f"{kind} of {resource} is {status}, {reason}"
+    )
+
+
+def wait_event(cluster: MachineCluster, name: str, text: str) -> None:
+    """Until an Event about the object of that name says the text."""
+
+    def is_said() -> bool:
+        events = cluster.get("events", "-A", f"--field-selector=involvedObject.name={name}")["items"]
+        return any(text in each.get("message", "") for each in events)
+
+    cluster.wait(is_said, f"an Event of {name} says {text!r}")
+
+
+def wait_logged(cluster: MachineCluster, *texts: str) -> None:
+    """Until a line of the agent's log has all these texts."""
+
+    def is_logged() -> bool:
+        lines = cluster.control_plane.kubectl("logs", *_AGENT, "--tail=-1", check=False).splitlines()
+        return any(all(text in line for text in texts) for line in lines)
+
+    cluster.wait(is_logged, f"the agent logs {' … '.join(texts)!r}")
+
+
+def agent_restarts(cluster: MachineCluster) -> int:
+    containers = cluster.containers(SYSTEM_NAMESPACE, "app.kubernetes.io/component=agent")
+    return sum(restarts for _, restarts in containers.values())
+
+
+def is_agent_ready(cluster: MachineCluster) -> bool:
+    pods = cluster.get("pods", *_AGENT)["items"]
+    states = [state for pod in pods for state in pod["status"].get("containerStatuses", [])]
+    return bool(states) and all(state["ready"] for state in states)
+
+
+def kill_agent(cluster: MachineCluster) -> None:
+    """Its process ends as by the kernel's want of memory; the kubelet starts it again."""
+    cluster.machine.run("kill -9 $(pgrep -f 'nodedevice_agent run|nodedevice-agent run' | head -1)")
+
+
+def opened(cluster: MachineCluster, pod: str, *checks: str) -> Json:
+    """What a process in the pod can open now, by arguments of the checker; waits until one can be started there."""
+    found: Json = {}
+
+    def is_answered() -> bool:
+        with suppress(CommandError):
+            found.update(json.loads(cluster.control_plane.kubectl("exec", pod, "--", "/bin/checker", *checks)))
+        return bool(found)
+
+    cluster.wait(is_answered, f"a process starts in pod {pod}")
+    return {path: (ways["read"] == "ok", ways["write"] == "ok") for path, ways in found["opened"].items()}

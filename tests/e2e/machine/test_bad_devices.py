@@ -1,0 +1,117 @@
+"""Devices in a bad state: one that answers with I/O errors, and one that is pulled out while its container starts."""
+
+import json
+import time
+
+from nodedevice_api.names import node_device_name
+
+from hack.cluster.build.images import TEST_IMAGE
+from hack.cluster.errors import CommandError
+from tests.e2e.chart.cluster import NODE, Json
+from tests.e2e.chart.workloads import user
+from tests.e2e.machine.cluster import BY_ID, NVME, SERIAL, MachineCluster, talker
+from tests.e2e.machine.observed import condition, wait_event
+
+_BAD_SECTOR = 8192
+_BAD_DISK = {
+    "driver": "blkdebug",
+    "image": {"driver": "null-co", "size": 16 * 1024**2, "read-zeroes": True},
+    "inject-error": [{"event": "none", "iotype": "read", "errno": 5, "sector": _BAD_SECTOR}],
+}
+# seconds after the pod was created; it takes about six to start
+_MOMENTS = (0.0, 1.5, 3.0)
+
+
+def test_a_device_with_io_errors_is_its_pods_until_it_is_cordoned(cluster: MachineCluster) -> None:
+    """Whether a device works only its user knows: the agent opens none, and nothing of it waits for one."""
+    cluster.machine.command("blockdev-add", **{"node-name": "bad", **_BAD_DISK})
+    cluster.machine.add("nvme", id="bad", drive="bad", serial="FLASH", bus="rp1")
+    try:
+        cluster.wait_capacity(NVME.resource, 1)
+        cluster.run(user("reads", {NVME.resource: 1}))
+        (held,) = cluster.devices_of("reads", NVME.resource)
+        assert "Input/output error" in _read_all(cluster, "reads")
+        assert condition(cluster, "Healthy", NVME.resource) == ("True", "AllHealthy")
+        assert cluster.devices_of("reads", NVME.resource) == [held]
+
+        _cordon(cluster, NVME.resource, {"id": held, "reason": "I/O errors"})
+        cluster.control_plane.kubectl("delete", "pod", "reads")
+        cluster.wait_capacity(NVME.resource, 0)
+        cluster.apply(user("next", {NVME.resource: 1}))
+        wait_event(cluster, "next", f"Insufficient {NVME.resource}")
+    finally:
+        _cordon(cluster, NVME.resource)
+        cluster.machine.remove("bad")
+        cluster.machine.command("blockdev-del", node_name="bad")
+
+
+def test_a_device_that_is_pulled_out_before_its_container_starts(cluster: MachineCluster) -> None:
+    """Allocated with the whole pod, and gone when the second container is created, which waits for it."""
+    cluster.plug("AAA", "1")
+    cluster.wait_capacity(SERIAL, 1)
+    cluster.apply(_after_a_first_container(talker("late")))
+    cluster.wait(lambda: "running" in _state_of_first(cluster, "late"), "the first container runs")
+    held = cluster.devices_of("late")
+    cluster.unplug("AAA")
+    cluster.wait(lambda: cluster.unhealthy(SERIAL) == held, "its device is missing")
+    cluster.plug("BBB", "2")
+    cluster.control_plane.kubectl("exec", "late", "--container=first", "--", "touch", "/tmp/go")
+    wait_event(cluster, "late", f"device {BY_ID}/usb-QEMU_QEMU_USB_SERIAL_AAA-if00-port0 of the host: No such file")
+    assert cluster.devices_of("late") == held
+    cluster.plug("AAA", "3")
+    cluster.until_heard("AAA", "late")
+    assert "late" not in cluster.machine.heard("BBB")
+
+
+def test_devices_that_are_pulled_out_at_any_moment_of_a_start(cluster: MachineCluster) -> None:
+    """Each pod waits for its own device, or finds it again, whichever of its steps it had reached."""
+    ports = {f"PORT{at}": str(at + 1) for at in range(len(_MOMENTS))}
+    for serial, port in ports.items():
+        cluster.plug(serial, port)
+    cluster.wait_capacity(SERIAL, len(ports))
+    names = [f"pod-{at}" for at in range(len(_MOMENTS))]
+    began = time.monotonic()
+    cluster.apply(*map(talker, names))
+    cluster.wait(lambda: all(cluster.devices_of(name) for name in names), "each pod was given a device")
+    held = {name: cluster.devices_of(name) for name in names}
+    serials = {name: next(serial for serial in ports if serial in ids[0]) for name, ids in held.items()}
+    assert set(serials.values()) == set(ports), "a device was given twice"
+    for moment, serial in zip(_MOMENTS, serials.values(), strict=True):
+        time.sleep(max(0.0, began + moment - time.monotonic()))
+        cluster.unplug(serial)
+    cluster.wait(lambda: len(cluster.unhealthy(SERIAL)) == len(ports), "all are missing")
+    for serial in ports:
+        cluster.plug(serial, ports[serial])
+    # one that had started before has the number of then, as test_ports shows
+    cluster.machine.run("kill -9 $(pgrep -f 'do for port in') || true")
+    for name, serial in serials.items():
+        cluster.until_heard(serial, name)
+        assert cluster.devices_of(name) == held[name]
+
+
+def _read_all(cluster: MachineCluster, pod: str) -> str:
+    """What a shell says that reads the whole device."""
+    try:
+        cluster.control_plane.kubectl("exec", pod, "--", "/bin/sh", "-c", f"cat {NVME.path} > /dev/null")
+    except CommandError as error:
+        return error.stderr
+    return ""
+
+
+def _cordon(cluster: MachineCluster, resource: str, *devices: Json) -> None:
+    patch = json.dumps({"spec": {"cordonedDevices": list(devices)}})
+    cluster.control_plane.kubectl(
+        "patch", "nodedevice", node_device_name(NODE, resource), "--type=merge", "--patch", patch
+    )
+
+
+def _after_a_first_container(pod: Json) -> Json:
+    """The pod with an init container before, which ends when it is told to."""
+    script = "until [ -e /tmp/go ]; do sleep 0.2; done"
+    first = {"name": "first", "image": TEST_IMAGE, "command": ["/bin/sh", "-c", script]}
+    return {**pod, "spec": {**pod["spec"], "initContainers": [first]}}
+
+
+def _state_of_first(cluster: MachineCluster, pod: str) -> Json:
+    states = cluster.get("pod", pod)["status"].get("initContainerStatuses", [])
+    return dict(states[0]["state"]) if states else {}

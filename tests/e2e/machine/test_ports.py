@@ -1,0 +1,74 @@
+"""Serial ports that come back under other names of the kernel, to pods that run on."""
+
+import pytest
+from nodedevice_api.names import Condition, Reason
+
+from tests.e2e.chart.cluster import Json
+from tests.e2e.machine.cluster import BY_ID, SELECTED, SERIAL, MachineCluster, talker
+from tests.e2e.machine.observed import wait_condition, wait_event, wait_logged
+
+
+def test_a_port_is_pulled_out_while_a_program_has_it_open(cluster: MachineCluster) -> None:
+    """The program ends by it; its container starts again when the port is back, wherever it is plugged in."""
+    cluster.plug("AAA", "1")
+    cluster.wait_capacity(SERIAL, 1)
+    cluster.run(_holds_open(talker("keeps")))
+    cluster.until_heard("AAA", "keeps")
+    held = cluster.devices_of("keeps")
+    cluster.unplug("AAA")
+    wait_event(cluster, "keeps", "of the host: No such file or directory")
+    cluster.machine.run("systemctl daemon-reload")
+    # takes the kernel's name of the one before
+    cluster.plug("BBB", "1")
+    cluster.plug("AAA", "2")
+    cluster.until_heard("AAA", "keeps")
+    assert cluster.devices_of("keeps") == held
+    assert "keeps" not in cluster.machine.heard("BBB")
+
+
+@pytest.mark.parametrize("resource", [SERIAL, SELECTED], ids=["by path", "selected"])
+def test_ports_that_come_back_in_another_order(cluster: MachineCluster, resource: str) -> None:
+    """As behind a hub that loses its power: it is said of containers that have the other's number, and the next have their own."""
+    ports = {"AAA": "1", "BBB": "2"}
+    for serial, port in ports.items():
+        _plug(cluster, serial, port)
+    cluster.wait_capacity(resource, 2)
+    for name in ("one", "two"):
+        cluster.run(talker(name, resource))
+    held = {name: cluster.devices_of(name, resource) for name in ("one", "two")}
+    serial_of = {name: next(serial for serial in ports if serial in ids[0]) for name, ids in held.items()}
+    for name, serial in serial_of.items():
+        cluster.until_heard(serial, name)
+    before = cluster.kernel_names()
+    for serial in ports:
+        cluster.unplug(serial)
+    cluster.wait(lambda: len(cluster.unhealthy(resource)) == 2, "both are missing")
+    for serial in reversed(ports):
+        _plug(cluster, serial, ports[serial])
+    assert cluster.kernel_names() == dict(zip(before, reversed(before.values()), strict=True))
+    wait_condition(cluster, Condition.INJECTABLE, "True", Reason.DEVICES_RENUMBERED, resource)
+    wait_logged(cluster, "device file of a container is not its device's any more", resource)
+
+    cluster.machine.run("kill -9 $(pgrep -f 'do for port in')")
+    for name in held:
+        cluster.wait(lambda name=name: cluster.is_running_again(name), f"pod {name} runs again")  # type: ignore[misc]
+    wait_condition(cluster, Condition.INJECTABLE, "True", Reason.RUNTIME_CONNECTED, resource)
+    for name, serial in serial_of.items():
+        (other,) = {*ports} - {serial}
+        cluster.machine.heard(other)
+        cluster.until_heard(serial, name)
+        assert name not in cluster.machine.heard(other)
+        assert cluster.devices_of(name, resource) == held[name]
+
+
+def _plug(cluster: MachineCluster, serial: str, port: str) -> None:
+    """Alone, so that the kernel names it before the next."""
+    cluster.plug(serial, port)
+    cluster.wait(lambda: serial in cluster.kernel_names(), f"{serial} has its stable name")
+
+
+def _holds_open(pod: Json) -> Json:
+    script = f'for port in {BY_ID}/*; do exec 3<>"$port"; done; while echo "$NAME" >&3; do sleep 0.5; done; exit 1'
+    (container,) = pod["spec"]["containers"]
+    container["command"] = ["/bin/sh", "-c", script]
+    return pod

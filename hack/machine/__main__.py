@@ -9,6 +9,7 @@ from hack.cluster.build.product_images import product_images
 from hack.cluster.errors import ClusterError
 from hack.machine.image import machine_image
 from hack.machine.packages import why_not_here
+from hack.machine.wheels import agent_wheels
 
 
 def main() -> int:
@@ -23,6 +24,7 @@ def main() -> int:
         archives = [image.archive for image in product_images(progress).values()]
         for suite in ("", *sys.argv[1:]):
             machine_image(archives, progress, suite)
+        agent_wheels(progress)
     except ClusterError as error:
         print(error, file=sys.stderr)
         return 1

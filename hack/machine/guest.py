@@ -8,7 +8,7 @@ from pathlib import Path
 
 PACKAGES = (
     *("systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "runc", "ca-certificates"),
-    *("python3-minimal", "procps"),
+    *("python3-venv", "procps"),
 )
 NODE, PROGRAMS = "/opt/node", "/opt/programs"
 DOOR_PORT = 2222

@@ -1,0 +1,41 @@
+"""What the agent depends on, as wheels for a machine without a network: its locked requirements, for the guest's Python.
+
+Downloaded once for these requirements, and kept in the user's cache folder.
+"""
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from hack.cluster.build.binaries import cache_folder
+from hack.machine.packages import run
+
+_REQUIREMENTS = Path(__file__).parents[2] / "requirements" / "agent.txt"
+# Debian's of the guest, with its C library
+_FOR = ("--python-version", "3.11", "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64")
+
+
+def agent_wheels(progress: Callable[[str], None]) -> Path:
+    """Folder of the wheels. Raises BinaryError with pip's words where they cannot be had."""
+    key = hashlib.sha256("\0".join([_REQUIREMENTS.read_text(), *_FOR]).encode()).hexdigest()[:12]
+    folder = cache_folder() / "machines" / f"wheels-{key}"
+    if not folder.exists():
+        progress("machine: wheels of what the agent depends on")
+        unfinished = folder.with_name(f".{folder.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--require-hashes",
+        ]
+        run([*pip, *_FOR, "--platform", "any", "--dest", str(unfinished), "--requirement", str(_REQUIREMENTS)])
+        unfinished.replace(folder)
+    return folder

@@ -173,6 +173,8 @@ def _of_a_whole_machine(options: MachineOptions) -> dict[str, Any]:
         "cgroupDriver": "systemd" if options.systemd_cgroups else "cgroupfs",
         **dict.fromkeys(("cgroupRoot", "failCgroupV1", "failSwapOn", "oomScoreAdj", "localStorageCapacityIsolation")),
         "enforceNodeAllocatable": ["pods"],
+        # a full disk is tested, which is faster than a kubelet that evicts pods for it
+        "evictionHard": {"memory.available": "10Mi"},
         # an emulated machine is slow
         "runtimeRequestTimeout": "4m",
         "shutdownGracePeriod": grace,

@@ -1,14 +1,18 @@
 """Nodes in a bad state: it is said, nothing is lost, and nothing is given twice."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 from nodedevice_api.names import Condition, Reason
 
+from hack.machine.virtual_machine import VirtualMachine
 from tests.e2e.machine.cluster import SERIAL, MachineCluster, talker
 from tests.e2e.machine.observed import (
     agent_restarts,
     condition,
+    is_agent_ready,
     kill_agent,
     wait_condition,
     wait_event,
@@ -54,6 +58,32 @@ def two(cluster: MachineCluster) -> Two:
     return found
 
 
+@contextmanager
+def _full_disk(machine: VirtualMachine) -> Iterator[None]:
+    """Not a block is left of the root file system."""
+    fill = "fallocate -l $(df --output=avail -B1 / | tail -1) /fill; cat /dev/zero > /fill-the-rest; sync"
+    machine.run(f"({fill}) 2>/dev/null; test $(df --output=avail / | tail -1) = 0")
+    try:
+        yield
+    finally:
+        machine.run("rm -f /fill /fill-the-rest")
+
+
+def test_a_full_disk(two: Two) -> None:
+    cluster = two.cluster
+    with _full_disk(cluster.machine):
+        cluster.apply(talker("new"))
+        cluster.wait(lambda: bool(cluster.devices_of("new")), "the journal has room for an allocation")
+        held = cluster.devices_of("new")
+        wait_event(cluster, "new", "no space left on device")
+        two.verify_undisturbed()
+        kill_agent(cluster)
+        cluster.wait(lambda: not is_agent_ready(cluster), "the agent is not ready")
+        two.verify_undisturbed()
+    two.verify_next_has_the_other()
+    assert cluster.devices_of("new") == held
+
+
 def test_a_disk_that_is_read_only_after_an_error(two: Two) -> None:
     cluster = two.cluster
     cluster.machine.run(
@@ -88,6 +118,21 @@ def test_a_clock_that_jumps(two: Two, seconds: int) -> None:
         assert cluster.is_ready()
     finally:
         cluster.machine.run(jump.format(-seconds))
+
+
+def test_a_runtime_that_restarts_in_a_loop(two: Two) -> None:
+    """It is there for some seconds, again and again, which is too short for a pod's start."""
+    cluster = two.cluster
+    before = cluster.containers("default")
+    kill = "systemctl kill --kill-whom=main --signal=KILL containerd"
+    cluster.machine.run(f"systemd-run --quiet --unit=loop sh -c 'for round in 1 2 3 4 5 6; do {kill}; sleep 9; done'")
+    cluster.apply(talker("new"))
+    wait_logged(cluster, "container runtime unreachable; retrying", "nothing listens on")
+    cluster.wait(lambda: "inactive" in cluster.machine.run("systemctl is-active loop || true"), "the loop has ended")
+    two.verify_undisturbed()
+    two.verify_next_has_the_other()
+    wait_condition(cluster, Condition.INJECTABLE, "True", Reason.RUNTIME_CONNECTED)
+    assert before.items() <= cluster.containers("default").items(), "a container that ran was started again"
 
 
 def test_another_program_at_the_runtimes_socket(two: Two) -> None:

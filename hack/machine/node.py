@@ -38,7 +38,7 @@ _IDENTITY_BYTES = 16 * 1024**2
 class MachineOptions:
     """systemd_cgroups: the driver of runc and kubelet; cgroupfs otherwise. validator: NRI's required plugins are enforced.
 
-    shutdown_seconds: what pods have before an orderly shutdown. write_log, numa: as of VirtualMachine.
+    shutdown_seconds: what pods have before an orderly shutdown. write_log, numa, iommu: as of VirtualMachine.
     """
 
     systemd_cgroups: bool = True
@@ -47,6 +47,7 @@ class MachineOptions:
     shutdown_seconds: int = 0
     write_log: bool = False
     numa: bool = False
+    iommu: bool = False
 
 
 class MachineNode:
@@ -79,7 +80,15 @@ class MachineNode:
         identity = _identity(control_plane, name, folder, api_server, address, pods, options)
         network.add_tap(tap, address, pods)
         machine = VirtualMachine(
-            name, folder / "m", image, identity, address, tap, write_log=options.write_log, numa=options.numa
+            name,
+            folder / "m",
+            image,
+            identity,
+            address,
+            tap,
+            write_log=options.write_log,
+            numa=options.numa,
+            iommu=options.iommu,
         )
         node = cls(control_plane, name, machine)
         try:

@@ -44,8 +44,9 @@ _KERNEL_LINE = (
 class VirtualMachine:
     """folder: of its disk, log and sockets, with a short path. identity: what it finds at /opt/node.
 
-    write_log: what it writes is logged from each start on, in `writes`, as `write_log` reads it. numa: two NUMA nodes, of which the
-    second one has a USB controller of its own, xhci1.0.
+    write_log: what it writes is logged from each start on, in `writes`, as `write_log` reads it. numa: two NUMA nodes, of which
+    the second one has a USB controller of its own, xhci1.0. iommu: there is one, with a GPU and two network cards
+    that nobody uses.
     """
 
     def __init__(
@@ -59,11 +60,12 @@ class VirtualMachine:
         *,
         write_log: bool = False,
         numa: bool = False,
+        iommu: bool = False,
     ) -> None:
         self.name, self.address, self.folder, self.tap = name, address, folder, tap
         self.console = folder / "console.log"
         self._disk = folder / "disk.qcow2"
-        self._numa = numa
+        self._numa, self._iommu = numa, iommu
         self.writes = folder / "writes.log" if write_log else None
         self.monitor = folder / "qmp"
         self._image, self._identity = image, identity
@@ -187,6 +189,10 @@ class VirtualMachine:
 
     def _command(self) -> list[str]:
         line = f"{_KERNEL_LINE} nd.name={self.name} nd.ip={self.address}"
+        # before the devices that it translates for
+        iommu = ("-device", "intel-iommu") if self._iommu else ()
+        if self._iommu:
+            line += " intel_iommu=on"
         mac = "52:54:00:4d:00:" + f"{int(self.address.rpartition('.')[2]):02x}"
         return [
             *(
@@ -200,6 +206,7 @@ class VirtualMachine:
             ),
             *("-m", str(MEMORY_MIB), "-smp", str(CORES), "-nodefaults", "-display", "none", "-no-user-config"),
             *("-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd), "-append", line),
+            *iommu,
             *self._system_drive(),
             *_drive("d1", f"file={self._identity},format=raw,readonly=on"),
             *("-netdev", f"tap,id=n0,ifname={self.tap},script=no,downscript=no"),
@@ -210,6 +217,7 @@ class VirtualMachine:
             *("-serial", f"file:{self.console}", "-qmp", f"unix:{self.monitor},server=on,wait=off"),
             # last: devices without a bus of their own are put onto the first that they find
             *self._nodes(),
+            *self._spare_cards(),
         ]
 
     def _nodes(self) -> tuple[str, ...]:
@@ -222,6 +230,17 @@ class VirtualMachine:
             *("-device", "pxb-pcie,id=pxb1,bus_nr=64,bus=pcie.0,numa_node=1"),
             *("-device", "pcie-root-port,id=far,bus=pxb1,chassis=9,slot=9", "-device", "qemu-xhci,id=xhci1,bus=far"),
         )
+
+    def _spare_cards(self) -> tuple[str, ...]:
+        """Below ports of their own: each is an IOMMU group. The GPU cannot be plugged in later."""
+        if not self._iommu:
+            return ()
+        ports = (
+            "pcie-root-port,id=spare0,bus=pcie.0,chassis=6,slot=6",
+            "pcie-root-port,id=spare1,bus=pcie.0,chassis=7,slot=7",
+        )
+        cards = ("e1000e,bus=spare0,romfile=", "e1000e,bus=spare1,romfile=", "virtio-gpu-pci,bus=rp2")
+        return tuple(word for device in (*ports, *cards) for word in ("-device", device))
 
     def _system_drive(self) -> tuple[str, ...]:
         if self.writes is None:

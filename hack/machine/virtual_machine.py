@@ -44,8 +44,8 @@ _KERNEL_LINE = (
 class VirtualMachine:
     """folder: of its disk, log and sockets, with a short path. identity: what it finds at /opt/node.
 
-    write_log: what it writes is logged from each start on, in `writes`, as `write_log` reads it. numa: two NUMA nodes, of which
-    the second one has a USB controller of its own, xhci1.0. iommu: there is one, with a GPU and two network cards
+    write_log: what it writes is logged from each start on, in `writes`, as `write_log` reads it. numa: two NUMA nodes, each with a
+    USB controller of its own, xhci0.0 and xhci1.0. iommu: there is one, with a GPU and two network cards
     that nobody uses.
     """
 
@@ -227,8 +227,8 @@ class VirtualMachine:
         return (
             *("-object", f"memory-backend-ram,id=m0,{memory}", "-object", f"memory-backend-ram,id=m1,{memory}"),
             *("-numa", "node,nodeid=0,cpus=0,memdev=m0", "-numa", "node,nodeid=1,cpus=1,memdev=m1"),
-            *("-device", "pxb-pcie,id=pxb1,bus_nr=64,bus=pcie.0,numa_node=1"),
-            *("-device", "pcie-root-port,id=far,bus=pxb1,chassis=9,slot=9", "-device", "qemu-xhci,id=xhci1,bus=far"),
+            *_controller_of(0),
+            *_controller_of(1),
         )
 
     def _spare_cards(self) -> tuple[str, ...]:
@@ -267,6 +267,16 @@ def run_inside(address: str, script: str, timeout_seconds: float = _DOOR_SECONDS
     if status.strip() != "0":
         raise CommandError([address, script], int(status or 255), output, "")
     return output.removesuffix("\n")
+
+
+def _controller_of(node: int) -> tuple[str, ...]:
+    """A USB controller of that NUMA node, below a bridge of its own."""
+    slot = 8 + node
+    return (
+        *("-device", f"pxb-pcie,id=pxb{node},bus_nr={64 * (node + 1)},bus=pcie.0,numa_node={node}"),
+        *("-device", f"pcie-root-port,id=of{node},bus=pxb{node},chassis={slot},slot={slot}"),
+        *("-device", f"qemu-xhci,id=xhci{node},bus=of{node}"),
+    )
 
 
 def _drive(name: str, options: str) -> tuple[str, ...]:

@@ -137,9 +137,12 @@ class MachineCluster(InstalledCluster):
                 progress(f"machine {node.name} is Ready")
             yield cls(control_plane, nodes, images, folder)
 
-    def install(self, *generic: Json, runtime: str = "auto", operator: Json | None = None) -> None:
-        """The chart, with these resources of the generic plugin. operator: its values; one replica unless they are given."""
-        agents = {"config": {"runtime": runtime, "plugins": {"generic": list(generic)}}}
+    def install(self, *generic: Json, runtime: str = "auto", operator: Json | None = None, **config: Any) -> None:
+        """The chart, with these resources of the generic plugin. operator: its values; one replica unless they are given.
+
+        config: more of the agents'.
+        """
+        agents = {"config": {"runtime": runtime, "plugins": {"generic": list(generic)}, **config}}
         self.release.install(self.values(agents=agents, operator=operator or {"replicas": 1}))
 
     def clear(self) -> None:

@@ -1,31 +1,79 @@
-"""A machine with two NUMA nodes: a USB device is of that of its controller."""
+"""A machine with two NUMA nodes: a USB device is of that of its controller, and pods get devices as the topology policy says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
+import pytest
+from nodedevice_api.names import Reason
+
 from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine.node import MachineOptions
-from tests.e2e.machine.cluster import SERIAL, MachineCluster, serial_ports
+from tests.e2e.chart.workloads import user
+from tests.e2e.machine.cluster import BY_ID, SERIAL, MachineCluster, serial_ports
+from tests.e2e.machine.observed import wait_event
 from tests.e2e.recording import RanOn
 
 
-def test_usb_devices_have_their_controllers_node(progress: Callable[[str], None], ran_on: RanOn) -> None:
+@pytest.fixture(scope="module")
+def two_nodes(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
+    """Three ports of node 0, of which a pod holds one, and two of node 1."""
     folder = Path(mkdtemp(prefix="nd-"))
     options = MachineOptions(numa=True)
     with removed_at_the_end(folder), MachineCluster.start(folder, progress, options, number=1) as cluster:
-        cluster.install(serial_ports())
-        cluster.plug("FAR", "1", "xhci1.0")
-        cluster.plug("NEAR", "1")
-        cluster.wait_capacity(SERIAL, 2)
-        ran_on(cluster.described)
-        devices = {each["id"]: each.get("numaNodes", []) for each in cluster.node_device(SERIAL)["status"]["devices"]}
-        (far,) = (nodes for name, nodes in devices.items() if "FAR" in name)
-        (near,) = (nodes for name, nodes in devices.items() if "NEAR" in name)
-        assert far == [1]
-        assert near in ([0], [])
-        # as the machine's own sysfs has it
-        found = cluster.machine.run(
-            "cat $(udevadm info -q path -n /dev/serial/by-id/*FAR* | sed 's|^|/sys|; s|/usb.*||')/numa_node"
-        )
-        assert found.strip() == "1"
+        cluster.install(serial_ports(), topologyPolicy="single-numa-node")
+        for at in (1, 2, 3):
+            cluster.plug(f"NEAR{at}", str(at), "xhci0.0")
+        cluster.wait_capacity(SERIAL, 3)
+        cluster.run(user("holder", {SERIAL: 1}))
+        for at in (1, 2):
+            cluster.plug(f"FAR{at}", str(at), "xhci1.0")
+        cluster.wait_capacity(SERIAL, 5)
+        yield cluster
+
+
+def test_usb_devices_have_their_controllers_node(two_nodes: MachineCluster, ran_on: RanOn) -> None:
+    """As the machine's own sysfs has it."""
+    ran_on(two_nodes.described)
+    shown = _nodes_by_id(two_nodes)
+    climb = "cat $(udevadm info -q path -n $port | sed 's|^|/sys|; s|/usb.*||')/numa_node"
+    found = two_nodes.machine.run(f"for port in {BY_ID}/*; do echo $port $({climb}); done")
+    by_path = dict(line.split() for line in found.splitlines())
+    assert len(by_path) == 5
+    assert {int(node) for node in by_path.values()} == {0, 1}
+    for path, node in by_path.items():
+        assert int(node) == ("FAR" in path)
+        (listed,) = (nodes for device, nodes in shown.items() if path.rpartition("_")[2].split("-")[0] in device)
+        assert listed == [int(node)]
+
+
+@pytest.mark.parametrize(
+    ("count", "is_given"),
+    [pytest.param(2, True, id="two of one node"), pytest.param(3, False, id="no node has three that are free")],
+)
+def test_single_numa_node(two_nodes: MachineCluster, count: int, is_given: bool) -> None:
+    """All devices of a container are of one node, or it waits."""
+    two_nodes.apply(user("asks", {SERIAL: count}))
+    try:
+        if not is_given:
+            wait_event(two_nodes, "asks", "topology locality")
+            waiting = two_nodes.node_device(SERIAL)["status"]["waiting"]
+            assert [(each["name"], each["reason"]) for each in waiting] == [("asks", Reason.TOPOLOGY_AFFINITY)]
+            return
+        two_nodes.wait(lambda: two_nodes.get("pod", "asks")["status"]["phase"] == "Running", "the pod runs")
+        by_id = _nodes_by_id(two_nodes)
+        held = two_nodes.devices_of("asks")
+        assert len(held) == count
+        assert len({tuple(by_id[device]) for device in held}) == 1
+    finally:
+        two_nodes.control_plane.kubectl("delete", "pod", "asks", "--grace-period=1")
+        two_nodes.wait(partial(_has_none, two_nodes, "asks"), "its devices are free")
+
+
+def _nodes_by_id(cluster: MachineCluster) -> dict[str, list[int]]:
+    return {each["id"]: each.get("numaNodes", []) for each in cluster.node_device(SERIAL)["status"]["devices"]}
+
+
+def _has_none(cluster: MachineCluster, pod: str) -> bool:
+    return not cluster.devices_of(pod)

@@ -160,8 +160,9 @@ class RuntimeMachine(ManagerMachine):
 
     @rule()
     def a_created_container_is_started(self) -> None:
+        """One that the runtime cannot reach is in state Unknown, and the runtime refuses to start it."""
         for process in list(self.processes.values()):
-            if process.starts_until is not None and process.may_run(self.now):
+            if process.starts_until is not None and process.may_run(self.now) and not process.is_unknown:
                 self.runs(process)
 
     @invariant()

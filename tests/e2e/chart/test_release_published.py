@@ -1,7 +1,8 @@
 """A release as users get it: published by `make publish`, installed from the registry and the package index, signatures verified.
 
-The registry and the index are on this machine; the node's own containerd pulls from the one, pip installs from the other. Comes after
-the tests of loaded archives: the kubelet asks a registry for an image that it has pulled once, also where it was loaded by another name.
+The registry and the index are on this machine; the node's own containerd pulls from the one, pip installs from the other.
+Comes after the tests of loaded archives: an image that the kubelet has pulled once is pulled again where it was loaded under
+another name.
 """
 
 import os

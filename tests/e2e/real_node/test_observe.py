@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.kubelet.attribution import PodResourcesRow
-from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES, PodResourcesRefused, get_pods, list_pod_resources
+from nodedevice_agent.kubelet.pod_resources import (
+    POD_RESOURCES,
+    PodResourcesRefused,
+    get_pods,
+    list_allocatable,
+    list_pod_resources,
+)
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
@@ -32,19 +38,27 @@ Holders = dict[str, list[str]]
 
 
 @contextmanager
-def started(of: NodeUnderTest, program: Path) -> Iterator[MachineProcess]:
+def started(of: NodeUnderTest, program: Path, resource: str) -> Iterator[MachineProcess]:
+    """While the kubelet has its devices: what Node and NodeDevice show may be those of the test before."""
+
+    def is_served() -> bool:
+        return resource in asyncio.run(list_allocatable(of.node.outside(_KUBELET) / POD_RESOURCES))
+
     plugin = of.node.process(program.name, [str(program)])
     plugin.start()
     try:
+        wait_until(is_served, f"the kubelet has devices of {resource}", PATIENCE_SECONDS)
         yield plugin
     finally:
         plugin.kill()
+        wait_until(lambda: not is_served(), f"the kubelet has no devices of {resource}", PATIENCE_SECONDS)
 
 
 @pytest.fixture
 def sample(nri_node: NodeUnderTest) -> Iterator[MachineProcess]:
     """Kubernetes' own."""
-    with started(nri_node, find(["sample-device-plugin"])["sample-device-plugin"]) as plugin:
+    program = find(["sample-device-plugin"])["sample-device-plugin"]
+    with started(nri_node, program, sample_plugin.RESOURCE) as plugin:
         yield plugin
 
 
@@ -55,7 +69,7 @@ def widgets(nri_node: NodeUnderTest) -> Iterator[MachineProcess]:
         program = rust_plugin.program()
     except BinaryError as error:
         pytest.skip(str(error))
-    with started(nri_node, program) as plugin:
+    with started(nri_node, program, rust_plugin.RESOURCE) as plugin:
         yield plugin
 
 

@@ -59,7 +59,7 @@ def cut(name: str) -> None:
     _ip("link", "set", name, "down")
 
 
-def mend(name: str) -> None:
+def restore(name: str) -> None:
     _ip("link", "set", name, "up")
 
 

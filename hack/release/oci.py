@@ -114,6 +114,6 @@ class _Hashed(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: bytes) -> int:  # type: ignore[override]
+    def write(self, data: bytes) -> int:  # type: ignore[override]  # of bytes alone, which is all that tarfile writes
         self._digest.update(data)
         return self._target.write(data)

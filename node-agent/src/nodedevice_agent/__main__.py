@@ -10,7 +10,7 @@ def main() -> None:
     # pause the agent for 50 ms whenever it is done later.
     gc.disable()
     # the API's client speaks HTTP/1.1, and its library imports HTTP/2 wherever that is installed: 1.3 MiB, a twentieth of the start
-    sys.modules.setdefault("h2", None)  # type: ignore[arg-type]
+    sys.modules.setdefault("h2", None)  # type: ignore[arg-type]  # None: not to be imported
     from nodedevice_agent.cli.run import main as commands
 
     gc.freeze()

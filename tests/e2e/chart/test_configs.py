@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from nodedevice_api import names
 
 from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.observe import Observer, capacity
+from hack.cluster.observe import Observer, Seen, capacity
 from tests.e2e.chart.cluster import NODE, ChartCluster
 from tests.e2e.chart.workloads import user
 from tests.e2e.real_node.device_plugins import device_files
@@ -29,6 +30,10 @@ def simulated(count: int) -> dict[str, Any]:
     return config("gpus", simulated=[{"resourceName": GPU, "count": count}])
 
 
+def has_capacity(count: int, seen: Seen) -> bool:
+    return capacity(seen, NODE, GPU) == count
+
+
 def test_devices_come_and_go_without_a_restart(cluster: ChartCluster, progress: Callable[[str], None]) -> None:
     cluster.release.install(cluster.values())
     ours = cluster.containers(SYSTEM_NAMESPACE)
@@ -38,7 +43,7 @@ def test_devices_come_and_go_without_a_restart(cluster: ChartCluster, progress: 
             time.sleep(1)
             began = time.monotonic()
             cluster.apply(simulated(count))
-            seen = nodes.wait(lambda seen, count=count: capacity(seen, NODE, GPU) == count, since=began)  # type: ignore[misc]
+            seen = nodes.wait(partial(has_capacity, count), since=began)
             progress(f"{count} devices configured, and in the Node after {seen.at - began:.2f} s, `kubectl` included")
     cluster.run(user("holds", {GPU: 1}))
     (held,) = cluster.node_device(GPU)["status"]["allocations"]

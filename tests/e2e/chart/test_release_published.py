@@ -111,9 +111,9 @@ def test_signatures_and_provenance_verify(published: Path, to: Service) -> None:
 @pytest.mark.parametrize("program", ["nodedevice-agent", "nodedevice-operator"])
 def test_pip_installs_from_the_index(published: Path, index: Service, tmp_path: Path, program: str) -> None:
     _run([sys.executable, "-m", "venv", str(tmp_path / "venv")], tmp_path)
-    # what they depend on, from where this machine has it
-    pip = [str(tmp_path / "venv/bin/pip"), "install", "--quiet", "--extra-index-url", f"http://{index.address}/simple/"]
-    _run([*pip, f"{program}=={_VERSION}"], tmp_path)
+    pip = [str(tmp_path / "venv/bin/pip"), "install", "--quiet", f"{program}=={_VERSION}"]
+    # beside what this machine takes packages from, which has what they depend on
+    _run(pip, tmp_path, PIP_EXTRA_INDEX_URL=f"http://{index.address}/simple/")
     said = _run([str(tmp_path / "venv/bin" / program), "--version"], tmp_path)
     assert said == f"{program}, version {_VERSION}\n"
 
@@ -122,12 +122,13 @@ def _cosign() -> str:
     return str(find(["cosign"])["cosign"])
 
 
-def _run(command: list[str], folder: Path) -> str:
+def _run(command: list[str], folder: Path, **environment: str) -> str:
     environ = {
         **os.environ,
         "COSIGN_PASSWORD": _COSIGN_PASSWORD,
         "UV_PUBLISH_USERNAME": USER,
         "UV_PUBLISH_PASSWORD": PASSWORD,
+        **environment,
     }
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -221,7 +222,10 @@ class MachineCluster(InstalledCluster):
         for serial in list(self._plugged):
             self.unplug(serial)
         for node in self.nodes:
-            self.wait(lambda node=node: not self.capacity(node).get(SERIAL), "no serial port is left")  # type: ignore[misc]
+            self.wait(partial(self._is_without_ports, node), "no serial port is left")
+
+    def _is_without_ports(self, node: str) -> bool:
+        return not self.capacity(node).get(SERIAL)
 
     def heard(self, serial: str) -> str:
         """What was written to the serial port since the last time."""

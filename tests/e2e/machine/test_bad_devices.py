@@ -106,7 +106,7 @@ def _cordon(cluster: MachineCluster, resource: str, *devices: Json) -> None:
 
 
 def _after_a_first_container(pod: Json) -> Json:
-    """The pod with an init container before, which ends when it is told to."""
+    """The pod with an init container before, which ends on demand."""
     script = "until [ -e /tmp/go ]; do sleep 0.2; done"
     first = {"name": "first", "image": TEST_IMAGE, "command": ["/bin/sh", "-c", script]}
     return {**pod, "spec": {**pod["spec"], "initContainers": [first]}}

@@ -1,5 +1,7 @@
 """Serial ports that come back under other names of the kernel, to pods that run on."""
 
+from functools import partial
+
 import pytest
 from nodedevice_api.names import Condition, Reason
 
@@ -51,7 +53,7 @@ def test_ports_that_come_back_in_another_order(cluster: MachineCluster, resource
 
     cluster.machine.run("kill -9 $(pgrep -f 'do for port in')")
     for name in held:
-        cluster.wait(lambda name=name: cluster.is_running_again(name), f"pod {name} runs again")  # type: ignore[misc]
+        cluster.wait(partial(cluster.is_running_again, name), f"pod {name} runs again")
     wait_condition(cluster, Condition.INJECTABLE, "True", Reason.RUNTIME_CONNECTED, resource)
     for name, serial in serial_of.items():
         (other,) = {*ports} - {serial}

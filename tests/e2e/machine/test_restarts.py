@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from hack.machine import network
 from tests.e2e.machine.cluster import SERIAL, MachineCluster, talker
@@ -24,7 +25,7 @@ def test_a_reset_swaps_nobodys_device(cluster: MachineCluster, progress: Callabl
     cluster.machine.reset()
     cluster.node.wait_ready()
     for name in held:
-        cluster.wait(lambda name=name: cluster.is_running_again(name), f"pod {name} runs again")  # type: ignore[misc]
+        cluster.wait(partial(cluster.is_running_again, name), f"pod {name} runs again")
     progress(f"both pods were back {time.monotonic() - began:.0f} s after the reset")
     for name, serial in serial_of.items():
         cluster.until_heard(serial, name)
@@ -84,7 +85,7 @@ def test_a_partition_gives_no_device_to_two(cluster: MachineCluster) -> None:
         cluster.apply(talker("new"))
         assert "old" in cluster.machine.heard("AAA"), "it should run on"
     finally:
-        network.mend(cluster.machine.tap)
+        network.restore(cluster.machine.tap)
     heard = ""
 
     def is_heard() -> bool:

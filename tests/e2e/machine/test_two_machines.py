@@ -87,7 +87,7 @@ def test_a_partition_gives_no_device_to_two(cluster: MachineCluster, progress: C
             assert "old" in cluster.heard("LOST"), "it should run on"
             assert not cluster.get("pod", "next")["spec"].get("nodeName")
         finally:
-            network.mend(cluster.nodes[lost].machine.tap)
+            network.restore(cluster.nodes[lost].machine.tap)
         began = time.monotonic()
         heard = _heard_until(cluster, "LOST", "next")
         progress(f"the next pod had the device {time.monotonic() - began:.0f} s after the network was back")

@@ -8,6 +8,7 @@ import base64
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -101,7 +102,7 @@ def test_a_pod_keeps_its_device_whatever_becomes_of_the_unit(
     cluster.machine.reset()
     cluster.node.wait_ready()
     for name in ("holds", "next"):
-        cluster.wait(lambda name=name: cluster.is_running_again(name), f"pod {name} runs again")  # type: ignore[misc]
+        cluster.wait(partial(cluster.is_running_again, name), f"pod {name} runs again")
     cluster.until_heard("AAA", "holds")
     cluster.until_heard("BBB", "next")
     assert cluster.devices_of("holds") == held

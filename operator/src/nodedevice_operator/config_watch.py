@@ -1,13 +1,15 @@
 """kopf's part: it watches the NodeDeviceConfigs and tells the controller which ones there are, while the API server has the kind.
 
 Where it has not (an upgrade that has not brought it yet), or lets us not read it, that is said once and asked again, and everything
-else of the operator goes on.
+else of the operator goes on. So it does where kopf gives up: it ends with HTTP 410 to a watch, an error within one, or a line that
+is no JSON.
 """
 
 import asyncio
 import logging
 import random
 import signal
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
@@ -24,6 +26,9 @@ log = logging.getLogger(__name__)
 # a watch over which nothing comes is opened again, as load balancers forget connections
 _WATCH_SECONDS: Final = 300
 _AGAIN_SECONDS: Final = 5.0
+_RELIST_SECONDS: Final = 1.5
+# how long a watch goes well until the same failure is worth a line again
+_LONG_SECONDS: Final = 60.0
 _END_SECONDS: Final = 0.2
 # Our name among kopf's peers, of which there are none. Unnamed it would ask for its user's name, and an image's number has none.
 _PEER: Final[Any] = "nodedevice-operator"
@@ -48,13 +53,21 @@ class ConfigWatch:
     signals: Collection[signal.Signals]
     _diffs: InMemoryDiffs = field(default_factory=InMemoryDiffs, init=False)
     _problem: str = field(default="", init=False)
+    _failure: str = field(default="", init=False)
 
     async def work(self) -> NoReturn:
         while True:
             if await self._is_there():
-                await self._watch()
-                # what went with its kind is gone; what is there is listed anew
+                began = time.monotonic()
+                failure = await self._watch()
+                if time.monotonic() - began > _LONG_SECONDS:
+                    self._failure = ""
+                # what went with its kind, or meanwhile, is gone; what is there is listed anew
                 self.controller.all_gone()
+                if failure is not None:
+                    self._report(failure)
+                    await asyncio.sleep(_RELIST_SECONDS)
+                    continue
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _is_there(self) -> bool:
@@ -73,8 +86,16 @@ class ConfigWatch:
         self._problem = problem
         return not problem
 
-    async def _watch(self) -> None:
-        """As long as there is the kind. Raises what ended kopf otherwise, which can only be a bug."""
+    def _report(self, failure: BaseException) -> None:
+        text = " ".join(f"{type(failure).__name__}: {failure}".split())
+        if text != self._failure:
+            self._failure = text
+            log.warning(
+                "watch of configurations failed; relisting", extra={"error": text, "retry_in_seconds": _RELIST_SECONDS}
+            )
+
+    async def _watch(self) -> BaseException | None:
+        """As long as there is the kind, and kopf goes on: what ended it, if not that the kind went."""
         stop = asyncio.Event()
         # kopf takes them for itself while it starts; one that comes before they are ours again waits, and no thread takes it
         signal.pthread_sigmask(signal.SIG_BLOCK, self.signals)
@@ -98,8 +119,7 @@ class ConfigWatch:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         failure = None if task.cancelled() else task.exception()
-        if failure is not None and getattr(failure, "status", None) not in _MISSING:
-            raise failure
+        return None if getattr(failure, "status", None) in _MISSING else failure
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()

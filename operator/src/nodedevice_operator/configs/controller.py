@@ -113,7 +113,11 @@ class ConfigController:
             return
         try:
             await self.api.write_status(name, known.uid, status)
-        except (NotFound, NotLeading):
+        except NotFound:
+            # deleted while nothing watched
+            self._known.pop(name, None)
+            return
+        except NotLeading:
             return
         except ApiError as error:
             log.warning("status of a configuration not written; retrying", extra={"config": name, "error": str(error)})

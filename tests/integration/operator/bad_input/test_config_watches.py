@@ -1,0 +1,114 @@
+"""What ends kopf's watch of configurations, and kopf with it: the operator opens it again.
+
+It says so once, its other work goes on meanwhile in the same process, and no change of a configuration is missed.
+"""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from nodedevice_api import names
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.fakes.fault_proxy import FaultProxy, refusal
+from tests.integration.crds.custom_resources import NodeDeviceConfig
+from tests.integration.operator_process import LogFromHere, PlayedNode
+
+KIND = names.NODE_DEVICE_CONFIGS
+EXPIRED = refusal(410, "Expired", "too old resource version: 1 (9)")
+BOOM = refusal(500, "InternalError", "etcd is away")
+FAILED = "watch of configurations failed; relisting"
+_PATIENCE_SECONDS = 60.0
+
+
+@dataclass
+class Config:
+    """One configuration that no node takes."""
+
+    control_plane: ControlPlane
+    name: str
+    generation: int = 0
+
+    def change(self) -> None:
+        self.generation += 1
+        plugins = {"simulated": [{"resourceName": "example.com/gpu", "count": self.generation}]}
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.NODE_DEVICE_CONFIG,
+            "metadata": {"name": self.name},
+            "spec": {"plugins": plugins},
+        }
+        self.control_plane.client.apply(NodeDeviceConfig.from_dict(body), field_manager="admin", force=True)
+
+    def _observed(self) -> int:
+        found: Any = self.control_plane.client.get(NodeDeviceConfig, self.name)
+        return int((found.to_dict().get("status") or {}).get("observedGeneration", 0))
+
+    def verify_followed(self) -> None:
+        """Change it, and wait until its status is of that."""
+        self.change()
+        wait_until(lambda: self._observed() == self.generation, "the status follows", _PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def config(installed: ControlPlane, node: PlayedNode, proxy: FaultProxy) -> Iterator[Config]:
+    made = Config(installed, f"c{uuid.uuid4().hex[:6]}")
+    made.verify_followed()
+    wait_until(lambda: proxy.open_watches(KIND) == 1, "they are watched")
+    yield made
+    installed.client.delete(NodeDeviceConfig, made.name)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        pytest.param((410, EXPIRED, {"Content-Type": "application/json"}), id="410"),
+        pytest.param((200, b"<html>log in</html>\n", {"Content-Type": "text/html"}), id="something else"),
+    ],
+)
+def test_that_is_cut_and_answered_otherwise(
+    config: Config, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere, again: tuple[int, bytes, dict[str, str]]
+) -> None:
+    rule = proxy.rule("WATCH", f"/{KIND}", 2, *again)
+    assert proxy.cut(KIND) == 1
+    node.verify_follows()
+    config.verify_followed()
+    assert rule.is_over
+    assert len(logged.lines(FAILED)) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b'{"type":"ERROR","object":' + BOOM + b"}\n", id="500"),
+        pytest.param(b"<html>\n", id="no JSON"),
+        pytest.param(b'{"type":"ADDED"}\n', id="no object"),
+    ],
+)
+def test_that_brings_an_error_or_nonsense(
+    config: Config, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere, line: bytes
+) -> None:
+    assert proxy.send(KIND, line) == 1
+    node.verify_follows()
+    config.verify_followed()
+    [said] = logged.lines(FAILED)
+    assert "\n" not in said["error"]
+
+
+def test_that_ends_as_watches_do(config: Config, proxy: FaultProxy, logged: LogFromHere) -> None:
+    assert proxy.send(KIND, b'{"type":"ERROR","object":' + EXPIRED + b"}\n") == 1
+    config.verify_followed()
+    assert proxy.cut(KIND) == 1
+    config.verify_followed()
+    assert logged.lines(FAILED) == []
+
+
+def test_a_list_that_is_something_else(config: Config, proxy: FaultProxy, logged: LogFromHere) -> None:
+    rule = proxy.rule("GET", f"/{KIND}", 2, 200, b"<html>log in</html>", {"Content-Type": "text/html"})
+    assert proxy.send(KIND, b"<html>\n") == 1
+    config.verify_followed()
+    assert rule.is_over
+    assert logged.lines(FAILED)

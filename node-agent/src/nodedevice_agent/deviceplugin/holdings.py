@@ -6,7 +6,8 @@ backoff. Allocate waits for it: else a plugin could remove what it made for that
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from nodedevice_common.pacing import Backoff
 
@@ -41,10 +42,12 @@ class HoldingsSync:
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
-    async def allocating(self, pod_uid: str, container: str) -> None:
-        """Allocate is about to be called. Returns once no Sync is in flight, and the call may be sent."""
+    @asynccontextmanager
+    async def allocating(self, pod_uid: str, container: str) -> AsyncIterator[None]:
+        """While Allocate is called: from when no Sync is in flight, and the call may be sent, until it has returned."""
         await self._is_idle.wait()
-        self._synced.allocating((pod_uid, container))
+        with self._synced.allocating((pod_uid, container)):
+            yield
 
     async def run(self) -> None:
         """Until the resource is forgotten."""

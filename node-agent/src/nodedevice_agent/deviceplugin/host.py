@@ -8,6 +8,7 @@ that changed, and the sources of other events (pods, cordons) pass the manager's
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, PluginSocket
 from nodedevice_agent.devicemanager.allocation.assignments import USED
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.effects import (
     AssignedParts,
     CallAllocate,
@@ -315,14 +317,8 @@ class PluginHost:
             if not self.manager.allocator.is_awaited(effect.ticket):
                 # the pod has ended meanwhile, and the plugin must not take the call for another's
                 return
-        holdings = self._holdings.get(effect.resource_name)
-        if holdings is not None:
-            await holdings.allocating(effect.pod_uid, effect.container)
         try:
-            connection = self._connection(effect.endpoint, effect.resource_name, "Allocate")
-            with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
-                details = allocate_details(effect, self.manager.pod(effect.pod_uid))
-                response = await connection.allocate(effect.device_ids, details)
+            response = await self._call_allocate(effect)
         except PluginFailed as exc:
             metrics.ALLOCATE_FAILED.labels(effect.resource_name).inc()
             extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}
@@ -333,6 +329,15 @@ class PluginHost:
             return
         log.info("allocated", extra={"resource_name": effect.resource_name, "device_ids": list(effect.device_ids)[:16]})
         self.do(self.manager.allocated(effect.ticket, response, self.now()))
+
+    async def _call_allocate(self, effect: CallAllocate) -> AllocateResponse:
+        """Raises PluginFailed."""
+        holdings = self._holdings.get(effect.resource_name)
+        async with nullcontext() if holdings is None else holdings.allocating(effect.pod_uid, effect.container):
+            connection = self._connection(effect.endpoint, effect.resource_name, "Allocate")
+            with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
+                details = allocate_details(effect, self.manager.pod(effect.pod_uid))
+                return await connection.allocate(effect.device_ids, details)
 
     async def _pre_start(self, effect: CallPreStart) -> None:
         extra = {"resource_name": effect.resource_name, "container": effect.container}

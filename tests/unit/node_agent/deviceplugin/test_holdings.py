@@ -38,6 +38,12 @@ async def allocated(manager: HostedManager, uid: str, resource_name: str = GPU) 
     await manager.until(lambda: uid in manager.manager.book.by_pod)
 
 
+async def allocated_later(manager: HostedManager, plugin: FakePlugin, uid: str) -> None:
+    """Until the plugin has got the call."""
+    manager.pod_seen(pod(uid, GPU, 1))
+    await plugin.wait_for_calls("Allocate", len(plugin.calls_of("Allocate")) + 1)
+
+
 async def test_once_after_it_has_connected_and_when_a_holding_has_ended(tmp_path: Path, plugin: FakePlugin) -> None:
     async with hosted(tmp_path) as manager:
         await manager.register(plugin)
@@ -81,6 +87,21 @@ async def test_allocate_waits_for_a_call_in_flight(tmp_path: Path, plugin: FakeP
         await manager.until(lambda: "p" in manager.manager.book.by_pod)
         assert await syncs(plugin, 1) == [()]
     await other.stop()
+
+
+async def test_once_more_after_a_call_whose_pod_has_ended(tmp_path: Path, plugin: FakePlugin) -> None:
+    """What the plugin makes late is removed too, whichever of the two it did first."""
+    async with hosted(tmp_path) as manager:
+        await manager.register(plugin)
+        await syncs(plugin, 1)
+        gate = plugin.knobs.allocate_gate = asyncio.Event()
+        await allocated_later(manager, plugin, "p")
+        manager.pod_gone("p")
+        # what might be sent at once
+        await asyncio.sleep(0.2)
+        before = len(plugin.calls_of("Sync"))
+        gate.set()
+        assert (await syncs(plugin, before + 1))[before:] == [()]
 
 
 async def test_nothing_before_the_pods_of_a_restart_are_known(tmp_path: Path, plugin: FakePlugin) -> None:

@@ -5,7 +5,9 @@ transaction of its pod failed. The plugin removes what it keeps for containers t
 allocations may exist that are not known here.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from nodedevice_agent.devicemanager.manager import DeviceManager
@@ -54,19 +56,32 @@ def _in_progress(manager: DeviceManager, resource_name: str) -> Iterator[Holding
 
 
 class SyncedHoldings:
-    """What a plugin may keep something for: the containers of its last successful Sync, and of calls of Allocate since."""
+    """What a plugin may keep something for: the containers of its last successful Sync, and of calls of Allocate since.
+
+    A call whose pod ends meanwhile may reach the plugin after a Sync that was sent later: its container counts until a Sync
+    that begins after the call has returned.
+    """
 
     def __init__(self) -> None:
         self._endpoint: int | None = None
         self._keys: set[HoldingKey] = set()
+        self._calls: Counter[HoldingKey] = Counter()
 
-    def allocating(self, key: HoldingKey) -> None:
-        """Allocate is about to be called for it."""
+    @contextmanager
+    def allocating(self, key: HoldingKey) -> Iterator[None]:
+        """While Allocate is called for it."""
         self._keys.add(key)
+        self._calls[key] += 1
+        try:
+            yield
+        finally:
+            self._calls[key] -= 1
+            self._calls += Counter()
 
     def is_due(self, endpoint: int, current: Iterable[Holding]) -> bool:
-        """Whether the plugin has got no holdings over that connection yet, or one has ended."""
-        return endpoint != self._endpoint or not self._keys.issubset(holding.key for holding in current)
+        """Whether the plugin has got no holdings over that connection yet, or one has ended that no call is in flight for."""
+        kept = {holding.key for holding in current} | self._calls.keys()
+        return endpoint != self._endpoint or not self._keys <= kept
 
     def synced(self, endpoint: int, sent: Iterable[Holding]) -> None:
-        self._endpoint, self._keys = endpoint, {holding.key for holding in sent}
+        self._endpoint, self._keys = endpoint, {holding.key for holding in sent} | self._calls.keys()

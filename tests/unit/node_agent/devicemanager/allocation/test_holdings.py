@@ -125,8 +125,31 @@ class TestWhenItIsSent:
     def test_when_one_ended_that_began_after_the_last_one(self) -> None:
         synced = SyncedHoldings()
         synced.synced(1, [self.ONE])
-        synced.allocating(self.OTHER.key)
-        assert not synced.is_due(1, [self.ONE, self.OTHER])
+        with synced.allocating(self.OTHER.key):
+            assert not synced.is_due(1, [self.ONE, self.OTHER])
         assert synced.is_due(1, [self.ONE])
         synced.synced(1, [self.ONE])
         assert not synced.is_due(1, [self.ONE])
+
+    def test_once_more_when_a_call_returns_whose_pod_has_ended(self) -> None:
+        """The plugin may have done it after the Sync that was sent meanwhile."""
+        synced = SyncedHoldings()
+        synced.synced(1, [])
+        with synced.allocating(self.ONE.key):
+            # also over a connection that is new
+            assert not synced.is_due(1, [])
+            assert synced.is_due(2, [])
+            synced.synced(2, [])
+            assert not synced.is_due(2, [])
+        assert synced.is_due(2, [])
+        synced.synced(2, [])
+        assert not synced.is_due(2, [])
+
+    def test_not_before_the_last_of_two_calls_has_returned(self) -> None:
+        synced = SyncedHoldings()
+        synced.synced(1, [])
+        with synced.allocating(self.ONE.key):
+            with synced.allocating(self.ONE.key):
+                pass
+            assert not synced.is_due(1, [])
+        assert synced.is_due(1, [])

@@ -143,8 +143,15 @@ class MachineCluster(InstalledCluster):
 
         config: more of the agents'.
         """
-        agents = {"config": {"runtime": runtime, "plugins": {"generic": list(generic)}, **config}}
-        self.release.install(self.values(agents=agents, operator=operator or {"replicas": 1}))
+        self.release.install(self._values(generic, {"runtime": runtime, **config}, operator))
+
+    def change(self, *generic: Json, **config: Any) -> None:
+        """The agents' configuration, by an upgrade: as of `install`."""
+        self.release.upgrade(self._values(generic, {"runtime": "auto", **config}))
+
+    def _values(self, generic: Sequence[Json], config: Json, operator: Json | None = None) -> Json:
+        agents = {"config": {"plugins": {"generic": list(generic)}, **config}}
+        return self.values(agents=agents, operator=operator or {"replicas": 1})
 
     def clear(self) -> None:
         """No pod and no serial port is left of what a test had."""
@@ -206,6 +213,11 @@ class MachineCluster(InstalledCluster):
         machine = self.nodes[node].machine
         machine.add_serial(serial, port, bus)
         self._plugged[serial] = machine, port
+
+    def plug_named(self, serial: str, port: str) -> None:
+        """Alone, so that the kernel names it before the next."""
+        self.plug(serial, port)
+        self.wait(lambda: serial in self.kernel_names(), f"{serial} has its stable name")
 
     def unplug(self, serial: str) -> None:
         machine, _ = self._plugged[serial]

@@ -15,6 +15,8 @@ from tests.e2e.machine.cluster import BY_ID, SERIAL, MachineCluster, serial_port
 from tests.e2e.machine.observed import wait_event
 from tests.e2e.recording import RanOn
 
+_SINGLE, _RESTRICTED, _BEST_EFFORT = "single-numa-node", "restricted", "best-effort"
+
 
 @pytest.fixture(scope="module")
 def two_nodes(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
@@ -22,7 +24,7 @@ def two_nodes(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
     folder = Path(mkdtemp(prefix="nd-"))
     options = MachineOptions(numa=True)
     with removed_at_the_end(folder), MachineCluster.start(folder, progress, options, number=1) as cluster:
-        cluster.install(serial_ports(), topologyPolicy="single-numa-node")
+        cluster.install(serial_ports(), topologyPolicy=_SINGLE)
         for at in (1, 2, 3):
             cluster.plug(f"NEAR{at}", str(at), "xhci0.0")
         cluster.wait_capacity(SERIAL, 3)
@@ -49,14 +51,21 @@ def test_usb_devices_have_their_controllers_node(two_nodes: MachineCluster, ran_
 
 
 @pytest.mark.parametrize(
-    ("count", "is_given"),
-    [pytest.param(2, True, id="two of one node"), pytest.param(3, False, id="no node has three that are free")],
+    ("policy", "count", "nodes"),
+    [
+        pytest.param(_SINGLE, 2, 1, id="single-numa-node gives two of one node"),
+        pytest.param(_SINGLE, 3, 0, id="single-numa-node has no node with three"),
+        pytest.param(_RESTRICTED, 3, 0, id="restricted waits for the third of a node"),
+        pytest.param(_RESTRICTED, 4, 2, id="restricted gives what no node ever has"),
+        pytest.param(_BEST_EFFORT, 3, 2, id="best-effort gives what is free"),
+    ],
 )
-def test_single_numa_node(two_nodes: MachineCluster, count: int, is_given: bool) -> None:
-    """All devices of a container are of one node, or it waits."""
+def test_a_policy(two_nodes: MachineCluster, policy: str, count: int, nodes: int) -> None:
+    """nodes: how many the devices are of; 0: the pod waits."""
+    two_nodes.change(serial_ports(), topologyPolicy=policy)
     two_nodes.apply(user("asks", {SERIAL: count}))
     try:
-        if not is_given:
+        if nodes == 0:
             wait_event(two_nodes, "asks", "topology locality")
             waiting = two_nodes.node_device(SERIAL)["status"]["waiting"]
             assert [(each["name"], each["reason"]) for each in waiting] == [("asks", Reason.TOPOLOGY_AFFINITY)]
@@ -65,7 +74,7 @@ def test_single_numa_node(two_nodes: MachineCluster, count: int, is_given: bool)
         by_id = _nodes_by_id(two_nodes)
         held = two_nodes.devices_of("asks")
         assert len(held) == count
-        assert len({tuple(by_id[device]) for device in held}) == 1
+        assert len({tuple(by_id[device]) for device in held}) == nodes
     finally:
         two_nodes.control_plane.kubectl("delete", "pod", "asks", "--grace-period=1")
         two_nodes.wait(partial(_has_none, two_nodes, "asks"), "its devices are free")

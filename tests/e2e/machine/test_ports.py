@@ -33,7 +33,7 @@ def test_ports_that_come_back_in_another_order(cluster: MachineCluster, resource
     """As behind a hub that loses its power: it is said of containers that have the other's number, and the next have their own."""
     ports = {"AAA": "1", "BBB": "2"}
     for serial, port in ports.items():
-        _plug(cluster, serial, port)
+        cluster.plug_named(serial, port)
     cluster.wait_capacity(resource, 2)
     for name in ("one", "two"):
         cluster.run(talker(name, resource))
@@ -46,7 +46,7 @@ def test_ports_that_come_back_in_another_order(cluster: MachineCluster, resource
         cluster.unplug(serial)
     cluster.wait(lambda: len(cluster.unhealthy(resource)) == 2, "both are missing")
     for serial in reversed(ports):
-        _plug(cluster, serial, ports[serial])
+        cluster.plug_named(serial, ports[serial])
     assert cluster.kernel_names() == dict(zip(before, reversed(before.values()), strict=True))
     wait_condition(cluster, Condition.INJECTABLE, "True", Reason.DEVICES_RENUMBERED, resource)
     wait_logged(cluster, "device file of a container is not its device's any more", resource)
@@ -61,12 +61,6 @@ def test_ports_that_come_back_in_another_order(cluster: MachineCluster, resource
         cluster.until_heard(serial, name)
         assert name not in cluster.machine.heard(other)
         assert cluster.devices_of(name, resource) == held[name]
-
-
-def _plug(cluster: MachineCluster, serial: str, port: str) -> None:
-    """Alone, so that the kernel names it before the next."""
-    cluster.plug(serial, port)
-    cluster.wait(lambda: serial in cluster.kernel_names(), f"{serial} has its stable name")
 
 
 def _holds_open(pod: Json) -> Json:

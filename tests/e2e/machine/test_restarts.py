@@ -4,37 +4,48 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import pytest
+
 from hack.machine import network
-from tests.e2e.machine.cluster import SERIAL, MachineCluster, talker
+from tests.e2e.machine.cluster import SELECTED, SERIAL, MachineCluster, talker
 
 
-def test_a_reset_swaps_nobodys_device(cluster: MachineCluster, progress: Callable[[str], None]) -> None:
+@pytest.mark.parametrize("resource", [SERIAL, SELECTED], ids=["by path", "selected"])
+def test_a_reset_swaps_nobodys_device(cluster: MachineCluster, resource: str, progress: Callable[[str], None]) -> None:
     """Not even when the ports change places meanwhile: kernel names do then, IDs do not."""
     ports = {"AAA": "1", "BBB": "2"}
+    exchanged = dict(zip(ports, reversed(ports.values()), strict=True))
     for serial, port in ports.items():
-        cluster.plug(serial, port)
-    cluster.wait_capacity(SERIAL, 2)
+        cluster.plug_named(serial, port)
+    cluster.wait_capacity(resource, 2)
     for name in ("one", "two"):
-        cluster.run(talker(name))
-    held = {name: cluster.devices_of(name) for name in ("one", "two")}
+        cluster.run(talker(name, resource))
+    held = {name: cluster.devices_of(name, resource) for name in ("one", "two")}
     serial_of = {name: next(serial for serial in ports if serial in ids[0]) for name, ids in held.items()}
     for name, serial in serial_of.items():
         cluster.until_heard(serial, name)
+    before = cluster.kernel_names()
 
     began = time.monotonic()
     cluster.machine.reset()
+    for serial in ports:
+        cluster.unplug(serial)
+    for serial, port in exchanged.items():
+        cluster.plug(serial, port)
     cluster.node.wait_ready()
     for name in held:
         cluster.wait(partial(cluster.is_running_again, name), f"pod {name} runs again")
     progress(f"both pods were back {time.monotonic() - began:.0f} s after the reset")
+    assert cluster.kernel_names() == dict(zip(before, reversed(before.values()), strict=True))
     for name, serial in serial_of.items():
         cluster.until_heard(serial, name)
-        assert cluster.devices_of(name) == held[name]
+        assert cluster.devices_of(name, resource) == held[name]
 
 
 def test_after_a_power_cut_a_pod_waits_for_its_device(cluster: MachineCluster, progress: Callable[[str], None]) -> None:
-    """It is not there when the machine starts: no container starts without it, and with another one neither."""
-    for serial, port in {"AAA": "1", "BBB": "2"}.items():
+    """It is not there when the machine starts: no container starts without it, and with another one at its port neither."""
+    ports = {"AAA": "1", "BBB": "2"}
+    for serial, port in ports.items():
         cluster.plug(serial, port)
     cluster.wait_capacity(SERIAL, 2)
     cluster.run(talker("waits"))
@@ -45,12 +56,12 @@ def test_after_a_power_cut_a_pod_waits_for_its_device(cluster: MachineCluster, p
     began = time.monotonic()
     cluster.machine.kill()
     cluster.machine.start()
-    cluster.replug(other)
+    cluster.plug(other, ports[mine])
     cluster.node.wait_ready()
     cluster.wait(lambda: cluster.unhealthy(SERIAL) == [held], "its device is missing")
     assert not cluster.is_running_again("waits")
     assert cluster.devices_of("waits") == [held]
-    cluster.replug(mine)
+    cluster.plug(mine, ports[other])
     cluster.wait(lambda: cluster.is_running_again("waits"), "it runs again")
     progress(f"the pod was back {time.monotonic() - began:.0f} s after the power cut")
     cluster.until_heard(mine, "waits")

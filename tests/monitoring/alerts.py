@@ -168,6 +168,14 @@ CASES = (
         labels={"node": "node-a", "kind": "Lease", "outcome": "ApiForbidden"},
     ),
     Case(
+        "NodeDeviceCheckpointFailing",
+        {'nodedevice_agent_checkpoint_failing{node="node-a"}': "0x2 1x6 0x5"},
+        (4, 6, 10),
+        "The agent of node-a cannot write its checkpoint",
+        severity="critical",
+        labels={"node": "node-a"},
+    ),
+    Case(
         "NodeDeviceCheckpointUnreadable",
         {'nodedevice_agent_checkpoint_unreadable{node="node-a"}': "0x2 1x3 0x5"},
         (2, 4, 8),

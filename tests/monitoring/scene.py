@@ -2,7 +2,7 @@
 
 busy      devices held, broken, waited for; a plugin that fails; a resource of somebody else's; a damaged checkpoint
 runtime   devices given through the container runtime; a container that runs without; one that was refused
-refused   the API server takes no change of its Node's capacity and no renewal of its Lease
+refused   the API server takes no change of its Node's capacity and no renewal of its Lease; its checkpoint cannot be written
 """
 
 import asyncio
@@ -83,8 +83,9 @@ class Scene:
         return found
 
     async def refuse_writes(self) -> None:
-        """From now on nothing of that node is written; and there is something to write."""
+        """From now on nothing of that node is written, its checkpoint included; and there is something to write."""
         name = self.refused.name
+        _make_unwritable(self.refused.state_dir / checkpoint_file.FILE_NAME)
         await asyncio.to_thread(self.control_plane.apply, _POLICY.replace("NAME", name))
         # the API server takes a policy in some time after it has it
         await asyncio.to_thread(wait_until, lambda: _is_refused(self.refused), f"nothing of {name} is written")
@@ -218,6 +219,12 @@ def _is_refused(node: AgentNode) -> bool:
     except ApiError as error:
         return error.status.code == 422
     return False
+
+
+def _make_unwritable(file: Path) -> None:
+    """A directory with something in it is replaced by no file."""
+    file.unlink()
+    (file / "taken").mkdir(parents=True)
 
 
 def _renewed_at(node: AgentNode) -> datetime | None:

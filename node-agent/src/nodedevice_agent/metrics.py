@@ -130,6 +130,9 @@ JOURNAL_SECONDS = Histogram(
     "Duration of a durable line in the checkpoint's journal.",
     buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 1),
 )
+CHECKPOINT_FAILING = Gauge(
+    "nodedevice_agent_checkpoint_failing", "1 while the whole checkpoint cannot be written, as on a full disk."
+)
 CHECKPOINT_UNREADABLE = Gauge(
     "nodedevice_agent_checkpoint_unreadable", "1 after a start with an unreadable checkpoint."
 )

@@ -109,6 +109,8 @@ class Reason:
     """The kubelet serves the resource, so a cordon has no effect."""
     CHECKPOINT_UNREADABLE: Final = "CheckpointUnreadable"
     """The agent's checkpoint was damaged, and was rebuilt."""
+    CHECKPOINT_NOT_WRITTEN: Final = "CheckpointNotWritten"
+    """The agent's checkpoint cannot be written, as on a full disk; allocations go on while its journal has room."""
     # Registered, Injectable, Advertised
     SERVED_BY_KUBELET: Final = "ServedByKubelet"
     """The kubelet's own device manager serves the resource; it is only shown."""

@@ -76,6 +76,7 @@ def test_a_full_disk(two: Two) -> None:
         cluster.wait(lambda: bool(cluster.devices_of("new")), "the journal has room for an allocation")
         held = cluster.devices_of("new")
         wait_event(cluster, "new", "no space left on device")
+        wait_condition(cluster, Condition.REGISTERED, "True", Reason.CHECKPOINT_NOT_WRITTEN)
         two.verify_undisturbed()
         kill_agent(cluster)
         cluster.wait(lambda: not is_agent_ready(cluster), "the agent is not ready")

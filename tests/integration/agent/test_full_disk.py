@@ -80,10 +80,12 @@ class TestStore:
             store.save(held_by(*uids), whole=whole)
             assert holders(disk) == [*uids]
             assert not store.is_whole
+            assert store.problem.startswith(f"cannot write {disk / FILE_NAME}: No space left on device; its journal")
         assert [(r.levelname, r.__dict__["error"]) for r in caplog.records] == [("WARNING", "No space left on device")]
         filler.unlink()
         store.save(held_by("a", "c"), whole=True)
         assert store.is_whole
+        assert store.problem == ""
         assert [a.pod_uid for a in decode((disk / FILE_NAME).read_text()).allocations] == ["a", "c"]
         store.save(held_by("d"))
         assert holders(disk) == ["d"]
@@ -152,6 +154,7 @@ async def test_a_new_pod_does_not_hold_up_the_containers_of_others(
         resource = manager.manager.resources[RESOURCE]
         await manager.until(lambda: set(resource.holders) == {"a"})
         await manager.host.saved()
+        assert manager.host.unsaved == ""
         filler = fill(disk)
         manager.pods(pod("old"), pod("new"))
         await manager.until(lambda: set(resource.holders) == {"a", "big"})
@@ -159,7 +162,9 @@ async def test_a_new_pod_does_not_hold_up_the_containers_of_others(
             "the allocation is not on disk yet: is the disk of --state-dir slow or full?"
         )
         assert await created(manager, "old") == "a"
+        await manager.until(lambda: "No space left on device; nothing new is published" in manager.host.unsaved)
         filler.unlink()
         async with asyncio.timeout(30):
             await manager.host.saved()
         assert await created(manager, "new") == "big"
+        assert manager.host.unsaved == ""

@@ -42,9 +42,15 @@ class CheckpointWriter:
 
     A thread and a queue, and nothing between: each switch of task or thread would add to the write itself, which takes a good disk
     a tenth of a millisecond.
+
+    problem: why the whole file cannot be written, and what that means; empty while it can. on_problem: called when that changes.
     """
 
-    def __init__(self, state_dir: Path, current: Callable[[], Checkpoint]) -> None:
+    def __init__(
+        self, state_dir: Path, current: Callable[[], Checkpoint], on_problem: Callable[[], None] = lambda: None
+    ) -> None:
+        self.problem = ""
+        self._on_problem = on_problem
         self._path = str(state_dir)
         self._current = current
         self._loop = asyncio.get_running_loop()
@@ -122,8 +128,10 @@ class CheckpointWriter:
             self._loop.call_soon_threadsafe(callback)
 
     def _failed(self, error: Exception) -> None:
+        reason = getattr(error, "strerror", None) or repr(error)
+        self._report(f"cannot write {self._path}: {reason}; nothing new is published until that succeeds")
         if not self._is_failing:
-            extra = {"path": self._path, "error": getattr(error, "strerror", None) or repr(error)}
+            extra = {"path": self._path, "error": reason}
             log.error(
                 "cannot write the checkpoint; retrying, and publishing nothing new until it succeeds", extra=extra
             )
@@ -132,6 +140,7 @@ class CheckpointWriter:
 
     def _saved(self, *, is_whole: bool) -> None:
         self._is_failing = False
+        self._report(self._store.problem)
         self.written = self._writing
         self._has_written.set()
         self._has_written = asyncio.Event()
@@ -142,6 +151,12 @@ class CheckpointWriter:
         self._is_busy = self.written < self._requested
         if self._is_busy:
             self._loop.call_later(0 if is_whole else _GATHER_SECONDS, self._start)
+
+    def _report(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            metrics.CHECKPOINT_FAILING.set(bool(problem))
+            self._on_problem()
 
     def _request_whole(self) -> None:
         self._timer = None
@@ -158,11 +173,13 @@ class CheckpointStore:
     """What one process writes: a line in the journal for each change, and once in a while the whole checkpoint.
 
     save() and close() block; one thread at a time calls anything here. is_whole: the checkpoint's file includes everything that was
-    saved, and the health of devices that was not; nothing of it is in the journal alone.
+    saved, and the health of devices that was not; nothing of it is in the journal alone. problem: why that file could not be
+    written when it was last tried, while the journal goes on.
     """
 
     def __init__(self, state_dir: Path) -> None:
         self.is_whole = True
+        self.problem = ""
         self._path = state_dir / FILE_NAME
         # a generation for each process, so that lines of an earlier one are recognized
         self._mark = JournalMark(uuid4().hex, 0)
@@ -202,6 +219,10 @@ class CheckpointStore:
             if self._saved is None or not (line is None or self._append(line, mark)):
                 raise
             self._saved, self.is_whole = checkpoint, False
+            reason = exc.strerror or str(exc)
+            self.problem = (
+                f"cannot write {self._path}: {reason}; its journal has the changes while there is room: make room soon"
+            )
             self._warn("cannot write the checkpoint; its journal has the changes while there is room", self._path, exc)
 
     def _replace(self, checkpoint: Checkpoint) -> None:
@@ -216,6 +237,7 @@ class CheckpointStore:
             self._saved, self._mark = before
             raise
         self._saved, self.is_whole = checkpoint, True
+        self.problem = ""
         self._warned.discard(self._path)
         # the lines in it are included in the checkpoint now; they stay until there is no more room
         if self._journal is None or self._journal.used > JOURNAL_BYTES // 2:

@@ -69,7 +69,7 @@ class PluginHost:
         self._loop = asyncio.get_running_loop()
         # monotonic seconds, the `now` of the manager's events
         self.now = self._loop.time
-        self._writer = CheckpointWriter(state_dir, self._checkpoint)
+        self._writer = CheckpointWriter(state_dir, self._checkpoint, self._publish_all)
         # requests of the writer by pod UID ("": of all), as long as they may be under way; and the newest of them
         self._durable_of: dict[str, int] = {}
         self._durable = 0
@@ -136,6 +136,15 @@ class PluginHost:
     def _durable_number(self, pod_uid: str) -> int:
         """A full disk must not hold up the containers of pods whose allocations it has."""
         return max(self._durable_of.get(pod_uid, 0), self._durable_of.get("", 0))
+
+    @property
+    def unsaved(self) -> str:
+        """Why the checkpoint cannot be written; empty while it can."""
+        return self._writer.problem
+
+    def _publish_all(self) -> None:
+        for resource_name in self.manager.resources:
+            self._publish(resource_name)
 
     def do(self, effects: Iterable[Effect]) -> None:
         """Carry out the effects of an event."""

@@ -207,6 +207,7 @@ class Publisher:
             wall_time=wall_time,
             version=__version__,
             runtime=self._runtime,
+            unsaved=self._host.unsaved,
             notes=self._notes or backend.notes,
             injectable=backend.injectable(now),
             is_watch_stale=is_watch_stale,

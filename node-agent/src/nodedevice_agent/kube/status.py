@@ -57,6 +57,7 @@ def node_device_status(
     version: str,
     runtime: str,
     served_by: str = SERVED_BY_NODEDEVICE,
+    unsaved: str = "",
     notes: str = "",
     registered: tuple[str, str, str] | None = None,
     injectable: tuple[str, str, str] | None = None,
@@ -65,6 +66,7 @@ def node_device_status(
     """Every field of status that the agent owns.
 
     before: the observed status (with any owner's fields; {} when there is none). wall_time: RFC 3339, whole seconds.
+    unsaved: why the agent's checkpoint cannot be written now; empty while it can.
     notes: a problem that an administrator should know of, such as an unreadable checkpoint.
     registered: status, reason and message of the condition while nothing is wrong; None for a plugin's.
     injectable: the same, from the backend; None where nothing is injected.
@@ -102,7 +104,7 @@ def node_device_status(
             before,
             wall_time,
             {
-                Condition.REGISTERED: _registered(now, notes, registered or _RUNNING),
+                Condition.REGISTERED: _registered(now, unsaved, notes, registered or _RUNNING),
                 Condition.HEALTHY: _healthy(now),
                 Condition.INJECTABLE: injectable or _NOT_INJECTED,
                 Condition.WATCHES_CURRENT: _STALE if is_watch_stale else _CURRENT,
@@ -246,13 +248,15 @@ def _condition(kind: str, status: str, reason: str, message: str, earlier: Mappi
     return {"type": kind, "status": status, "reason": reason, "message": shown, "lastTransitionTime": since}
 
 
-def _registered(now: Snapshot, notes: str, running: _Condition) -> _Condition:
+def _registered(now: Snapshot, unsaved: str, notes: str, running: _Condition) -> _Condition:
     if now.state is EndpointState.GONE:
         return "False", Reason.ENDPOINT_GONE, "no device plugin has served this resource for five minutes"
     if now.state is EndpointState.STOPPED:
         return "False", Reason.ENDPOINT_STOPPED, "the device plugin is disconnected; waiting for it to register again"
     if not now.is_live:
         return "False", Reason.DEVICE_LIST_PENDING, "the device plugin has registered; waiting for its device list"
+    if unsaved:
+        return "True", Reason.CHECKPOINT_NOT_WRITTEN, unsaved
     if notes:
         return "True", Reason.CHECKPOINT_UNREADABLE, notes
     if now.id_error:

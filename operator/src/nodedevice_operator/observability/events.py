@@ -32,6 +32,7 @@ NEEDS_ATTENTION: Final = frozenset(
     {
         names.Reason.DEVICES_REFUSED,
         names.Reason.CHECKPOINT_UNREADABLE,
+        names.Reason.CHECKPOINT_NOT_WRITTEN,
         names.Reason.SEVERAL_PLUGINS,
         names.Reason.CORDONED_DEVICE_UNKNOWN,
         names.Reason.CORDON_NOT_POSSIBLE,

@@ -32,7 +32,9 @@ class Saving:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = Checkpoint()
-        self.writer = CheckpointWriter(folder, lambda: self.state)
+        # each problem of the writer, and "" once there is none
+        self.problems: list[str] = []
+        self.writer = CheckpointWriter(folder, lambda: self.state, lambda: self.problems.append(self.writer.problem))
 
     def request(self, state: Checkpoint) -> int:
         self.state = state
@@ -151,6 +153,9 @@ class TestWriting:
         assert [(r.getMessage()[:28], r.__dict__["error"]) for r in errors] == [
             ("cannot write the checkpoint;", "No space left on device")
         ]
+        [problem, none] = saving.problems
+        assert problem.startswith(f"cannot write {saving.folder}: No space left on device;")
+        assert none == ""
 
     async def test_a_disk_that_takes_nothing_is_not_waited_for(
         self, saving: Saving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -218,9 +218,15 @@ def held_by(
 
 
 def status(
-    scenario: Scenario, before: dict[str, Any], wall_time: str, notes: str = "", name: str = GPU
+    scenario: Scenario, before: dict[str, Any], wall_time: str, *, unsaved: str = "", notes: str = "", name: str = GPU
 ) -> dict[str, Any]:
     """The status that would be written now, after `before`."""
     return node_device_status(
-        scenario.snapshot(name), before, wall_time=wall_time, version="1.2.3", runtime="none", notes=notes
+        scenario.snapshot(name),
+        before,
+        wall_time=wall_time,
+        version="1.2.3",
+        runtime="none",
+        unsaved=unsaved,
+        notes=notes,
     )

@@ -288,6 +288,11 @@ class TestBounds:
         assert 0 < len(shown["waiting"]) <= MAX_WAITING
         assert max(len(w["message"]) for w in shown["waiting"]) == 1024
 
+    def test_what_is_wrong_now_comes_before_notes_of_the_start(self) -> None:
+        scenario = Scenario.with_plugin(["d0"])
+        shown = status(scenario, unsaved="cannot write it", notes="the checkpoint could not be read")
+        assert condition(shown, "Registered") == ("True", "CheckpointNotWritten", "cannot write it")
+
     def test_notes_are_bounded(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
         assert condition(status(scenario, notes="the checkpoint could not be read"), "Registered")[1:] == (

@@ -202,11 +202,11 @@ class Allocator:
         if missing > len(free) or not resource.is_ready:
             return self._give_up(current, current.short(request, missing), now)
         if not align(self._topology, current):
-            return self._misaligned(current, request, now)
+            return self._overtaken(current, _unaligned(current, request), now)
         selection = current.select(resource, is_strict=self._topology.is_strict)
         if selection is None:
             misfit = current.misfit(resource, reusable, current.requests.index(request))
-            return self._give_up(current, misfit, now) if misfit else self._misaligned(current, request, now)
+            return self._overtaken(current, misfit or _unaligned(current, request), now)
         asks = resource.options.get_preferred_allocation_available and current.use_preferred
         if selection.missing > 0 and preferred is None and asks:
             call = self._new_call(current, resource)
@@ -226,12 +226,13 @@ class Allocator:
         self._by_ticket[current.ticket] = current
         return current.ticket, resource.name, resource.endpoint
 
-    def _misaligned(self, current: PodAllocation, request: DeviceRequest, now: float) -> list[Effect]:
-        """The rehearsal succeeded, but then preferred devices or other pods took the near ones."""
+    def _overtaken(self, current: PodAllocation, failed: PendingAllocation, now: float) -> list[Effect]:
+        """The rehearsal succeeded, but then preferred devices or other pods took what it had for a later container."""
         if current.use_preferred:
-            # Choose as in the rehearsal. If that is no longer possible, the new rehearsal fails.
+            # Choose as in the rehearsal, of what is free without this pod. If that is no longer possible, the new rehearsal fails.
             return self._restart(current, now, use_preferred=False)
-        return self._retry_later(current, _unaligned(current, request), now)
+        # not at once a second time: two such pods could chase each other
+        return self._retry_later(current, failed, now)
 
     def _commit(self, current: PodAllocation, now: float) -> list[Effect]:
         pod, allocated = current.pod, current.allocated

@@ -166,6 +166,17 @@ class TestPods:
         scenario.answer_all(scenario.gone("q"))
         assert taken(scenario) == {"p/x": {"a": 3}, "p/y": {"b": 3}}
 
+    def test_another_plan_is_made_when_another_pod_took_a_part_of_the_first(self) -> None:
+        """What the pod had reserved may be part of it, so that it does not wait for a change."""
+        scenario = Scenario.with_plugin(parts(SPREAD, b=3, c=4))
+        (first,) = calls(scenario.see(pod("p", container("x", gpu=1), container("y", gpu=1))))
+        (other,) = calls(scenario.see(pod("q", container("x", gpu=1), container("y", gpu=3))))
+        assert (first.device_ids, other.device_ids) == (("c-0",), ("b-0",))
+        scenario.answer_all(scenario.answer(first))
+        scenario.answer_all(scenario.answer(other))
+        assert taken(scenario) == {"p/x": {"c": 1}, "p/y": {"c": 1}, "q/x": {"c": 1}, "q/y": {"b": 3}}
+        assert scenario.reasons() == {}
+
     def test_the_plugin_is_not_asked_for_its_preference_where_a_rule_decides(self) -> None:
         scenario = Scenario.with_plugin(parts(a=3, b=3), options=WITH_PREFERENCES)
         assert preferred_calls(scenario.see(pod("p", gpu=2))) == []

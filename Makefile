@@ -122,13 +122,13 @@ test-2: setup ## The other half: both programs on a control plane of its own; de
 
 .PHONY: e2e
 e2e: setup ## From nothing, as root: `helm install` with our images, then pods on a real node: containerd, kubelet (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
-	$(BIN)/pytest -q tests/e2e/chart tests/e2e/real_node
+	$(BIN)/pytest -q --durations=25 tests/e2e/chart tests/e2e/real_node
 
 # Below unshare: machines, and the control plane with them, have a network of their own.
 .PHONY: e2e-machine
 e2e-machine: setup ## As root: nodes as people have them, emulated: systemd, cgroup v2, hot-plug, resets (MACHINE_TESTS, RECORD=1: into the table of nodes; MACHINE_REQUIRED=1: no skips)
 	$(BIN)/python -m hack.machine $(if $(MACHINE_TESTS),,trixie)
-	unshare --net env E2E_REQUIRED=$(MACHINE_REQUIRED) $(BIN)/pytest -q tests/e2e/machine $(if $(MACHINE_TESTS),-k '$(MACHINE_TESTS)')
+	unshare --net env E2E_REQUIRED=$(MACHINE_REQUIRED) $(BIN)/pytest -q --durations=25 tests/e2e/machine $(if $(MACHINE_TESTS),-k '$(MACHINE_TESTS)')
 
 .PHONY: dashboards
 dashboards: setup ## Dashboards and alerts: every query and rule in a real Prometheus that scrapes the real programs

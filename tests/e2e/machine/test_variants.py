@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -60,5 +61,9 @@ def test_devices_reach_their_containers_and_no_other(
         held = cluster.devices_of("talks")
         cluster.machine.run("systemctl daemon-reload; systemctl restart containerd kubelet")
         cluster.node.wait_ready()
+        cluster.until_heard("AAA", "talks")
+        assert cluster.devices_of("talks") == held
+        cluster.machine.run("kill -9 $(pgrep -f 'do for port in')")
+        cluster.wait(partial(cluster.is_running_again, "talks"), "its container runs again")
         cluster.until_heard("AAA", "talks")
         assert cluster.devices_of("talks") == held

@@ -108,7 +108,7 @@ def _path(name: str) -> str:
 
 @click.group()
 def crds() -> None:
-    """The CRDs NodeDevice and PodDevice in the cluster."""
+    """The CRDs NodeDevice, PodDevice and NodeDeviceConfig in the cluster."""
 
 
 @crds.command(cls=command.OneCommand, context_settings=command.SETTINGS)

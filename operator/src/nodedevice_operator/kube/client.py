@@ -42,7 +42,7 @@ from nodedevice_operator.errors import (
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.decode import DECODE_ERRORS, decode, decode_record
 from nodedevice_operator.kube.health import ApiHealth
-from nodedevice_operator.kube.lent_watches import reporting_watches
+from nodedevice_operator.kube.lent_session import reporting_watches, retrying_answers
 from nodedevice_operator.kube.write_fence import WriteFence, fenced_requests
 from nodedevice_operator.objects.meta import ListSchema, Status
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
@@ -104,6 +104,8 @@ class Client:
         self._read_seconds = read_seconds
         self._places = asyncio.Semaphore(concurrent)
         self._opened: aiohttp.ClientSession | None = None
+        # of sessions that are lent
+        self._lent = (reporting_watches(health), retrying_answers())
         self._pending_writes = 0
         self._no_pending_write = asyncio.Event()
         self._no_pending_write.set()
@@ -186,15 +188,15 @@ class Client:
     def lend_session(self) -> aiohttp.ClientSession:
         """A session for a library, on the same connections; closing it leaves them open.
 
-        Each of its requests gets the current token. A refusal becomes a broken connection there, so that the library retries
-        instead of giving up.
+        Each of its requests gets the current token. A refusal, and what is no API server's answer, becomes a broken connection
+        there, so that the library retries instead of giving up.
         """
         return aiohttp.ClientSession(
             connector=self._session.connector,
             connector_owner=False,
             headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
-            middlewares=(self._authorize, reporting_watches(self._health)),
+            middlewares=(self._authorize, *self._lent),
         )
 
     async def _authorize(

@@ -34,6 +34,7 @@ class Server:
                 status, content = outer.next_answer()
                 data = content if isinstance(content, bytes) else json.dumps(content).encode()
                 self.send_response(status)
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)

@@ -240,7 +240,7 @@ class TestLentSession:
     async def test_it_carries_the_current_token_and_can_be_closed(
         self, server: Server, client: Client, tmp_path: Path
     ) -> None:
-        server.answers = [(200, {}), (200, {}), (200, {})]
+        server.answers = [(200, {}), (200, {"groups": []}), (200, {})]
         await client.request("GET", "nodes", "/x")
         async with client.lend_session() as lent, lent.get(f"{server.url}/apis") as response:
             assert response.status == 200

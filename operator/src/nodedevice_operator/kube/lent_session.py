@@ -1,0 +1,75 @@
+"""What becomes of requests that a library sends over a session of ours.
+
+A library that retries a watch without the right to it does so in silence: here its refusals count as ours do. One that gives up at
+an answer that is no API server's, as kopf does, gets a broken connection instead, which it retries.
+"""
+
+import logging
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from nodedevice_operator.errors import Forbidden
+from nodedevice_operator.kube.health import ApiHealth
+
+log = logging.getLogger(__name__)
+
+_FORBIDDEN: Final = 403
+# what libraries retry by themselves, or know how to take
+_KNOWN: Final = frozenset({401, 403, 404, 429})
+_SERVER_ERRORS: Final = 500
+# what a library reads from the answer, unasked; of other paths any object will do
+_KEYS: Final = {"/api": "versions", "/apis": "groups"}
+
+
+def reporting_watches(health: ApiHealth) -> aiohttp.ClientMiddlewareType:
+    """Report each watch that is opened or forbidden; other requests and answers pass."""
+
+    async def report(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        response = await handler(request)
+        if "watch" in request.url.query:
+            kind = request.url.name
+            if response.status == _FORBIDDEN:
+                health.failed(Forbidden("watch", kind, f"HTTP {_FORBIDDEN}", _FORBIDDEN))
+            elif response.ok:
+                health.succeeded("watch", kind)
+        return response
+
+    return report
+
+
+def retrying_answers() -> aiohttp.ClientMiddlewareType:
+    """Raise ClientConnectionError for what is no API server's answer to a read, such as a proxy's page; said once for each path."""
+    failing: set[str] = set()
+
+    async def check(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        response = await handler(request)
+        if request.method != "GET" or "watch" in request.url.query:
+            return response
+        path = request.url.path
+        problem = await _problem(response, _KEYS.get(path, "kind"))
+        if not problem:
+            failing.discard(path)
+            return response
+        if path not in failing:
+            log.warning("API server's answer cannot be used; retrying", extra={"path": path, "error": problem})
+            failing.add(path)
+        response.close()
+        raise aiohttp.ClientConnectionError(problem)
+
+    return check
+
+
+async def _problem(response: aiohttp.ClientResponse, key: str) -> str:
+    if response.status in _KNOWN or response.status >= _SERVER_ERRORS:
+        return ""
+    if not response.ok:
+        return f"HTTP {response.status}"
+    if response.content_type != "application/json":
+        return f"it is {response.content_type or 'of no type'}, and not JSON"
+    try:
+        found = msgspec.json.decode(await response.read(), type=dict[str, Any])
+    except msgspec.MsgspecError as exc:
+        return f"it is no JSON object: {exc}"
+    return "" if key in found else f"it has no {key}"

@@ -1,0 +1,72 @@
+"""A library's requests: a watch to which it has no right is reported as if we had opened it, and a strange answer is retried."""
+
+import contextlib
+
+import aiohttp
+import pytest
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.health import ApiHealth
+
+from tests.unit.operator.kube.api_server import Server
+
+
+async def get(client: Client, url: str) -> None:
+    async with client.lend_session() as lent:
+        with contextlib.suppress(aiohttp.ClientConnectionError):
+            async with lent.get(url):
+                pass
+
+
+async def test_a_forbidden_watch_is_said_once_until_it_is_allowed(
+    server: Server, client: Client, health: ApiHealth, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.answers = [(403, {}), (403, {}), (200, {})]
+    for _ in range(2):
+        await get(client, f"{server.url}/apis/g/v1/things?watch=true")
+        assert health.problems() == ("API server forbids watch things",)
+    assert [record.message.split(";")[0] for record in caplog.records if record.levelname == "ERROR"] == [
+        "API server denies access"
+    ]
+    await get(client, f"{server.url}/apis/g/v1/things?watch=true")
+    assert health.problems() == ()
+
+
+async def test_what_is_no_watch_is_not_reported(server: Server, client: Client, health: ApiHealth) -> None:
+    server.answers = [(403, {})]
+    await get(client, f"{server.url}/apis/g/v1/things")
+    assert health.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "body", "is_taken"),
+    [
+        ("/apis", 200, {"groups": []}, True),
+        ("/apis", 200, {}, False),
+        ("/api", 200, {"versions": ["v1"]}, True),
+        ("/api", 200, {"kind": "Status"}, False),
+        ("/api", 410, {"kind": "Status"}, False),
+        ("/apis/g/v1", 200, {"kind": "APIResourceList"}, True),
+        ("/apis/g/v1", 200, [], False),
+        ("/apis/g/v1", 404, {}, True),
+        ("/apis/g/v1", 503, {}, True),
+    ],
+)
+async def test_an_answer_that_is_not_an_api_servers_is_a_broken_connection(
+    server: Server,
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    status: int,
+    body: object,
+    is_taken: bool,
+) -> None:
+    server.answers = [(status, body), (status, body), (200, {"groups": [], "versions": [], "kind": "x"})]
+    async with client.lend_session() as lent:
+        for _ in range(2):
+            with contextlib.nullcontext() if is_taken else pytest.raises(aiohttp.ClientConnectionError):
+                async with lent.get(f"{server.url}{path}") as response:
+                    assert response.status == status
+        async with lent.get(f"{server.url}{path}") as response:
+            assert await response.json()
+    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert said == ([] if is_taken else ["API server's answer cannot be used; retrying"])

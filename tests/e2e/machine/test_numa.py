@@ -66,9 +66,9 @@ def test_a_policy(two_nodes: MachineCluster, policy: str, count: int, nodes: int
     two_nodes.apply(user("asks", {SERIAL: count}))
     try:
         if nodes == 0:
+            # before the Event: there may be one of another pod of that name
+            two_nodes.wait(partial(_waits, two_nodes, "asks"), "the pod waits")
             wait_event(two_nodes, "asks", "topology locality")
-            waiting = two_nodes.node_device(SERIAL)["status"]["waiting"]
-            assert [(each["name"], each["reason"]) for each in waiting] == [("asks", Reason.TOPOLOGY_AFFINITY)]
             return
         two_nodes.wait(lambda: two_nodes.get("pod", "asks")["status"]["phase"] == "Running", "the pod runs")
         by_id = _nodes_by_id(two_nodes)
@@ -86,3 +86,8 @@ def _nodes_by_id(cluster: MachineCluster) -> dict[str, list[int]]:
 
 def _has_none(cluster: MachineCluster, pod: str) -> bool:
     return not cluster.devices_of(pod)
+
+
+def _waits(cluster: MachineCluster, pod: str) -> bool:
+    waiting = cluster.node_device(SERIAL)["status"]["waiting"]
+    return [(each["name"], each["reason"]) for each in waiting] == [(pod, Reason.TOPOLOGY_AFFINITY)]

@@ -87,7 +87,7 @@ def _pods(board: dashboard.Dashboard) -> None:
     board.with_row(row("Pods"))
     what = {**_POD, "resources": "Resources", "devices": "Devices", "health": "Health", "Value": "Since"}
     for title, description, query, newest_last in (
-        ("Who holds what", "The 200 pods that got their devices last.", f"topk(200, {s.pods_since()})", False),
+        ("Holders of devices", "The 200 pods that got their devices last.", f"topk(200, {s.pods_since()})", False),
         (
             "Who holds broken devices",
             "A pod keeps a device that broke; delete the pod to give it another. The longest first.",

@@ -55,7 +55,7 @@ def remove_tap(name: str) -> None:
 
 
 def cut(name: str) -> None:
-    """A partition: nothing passes, and nobody is told."""
+    """A partition: nothing passes, and nobody is notified."""
     _ip("link", "set", name, "down")
 
 

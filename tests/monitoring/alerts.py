@@ -231,7 +231,7 @@ CASES = (
         "NodeDeviceExtenderBindsRefused",
         {
             'nodedevice_extender_api_writes_total{kind="pods/binding",verb="post",outcome="Denied"}': "0x3 0+1x4 4x30",
-            # a pod that was bound by another scheduler, or is gone, is nothing of which anybody is told
+            # a pod that was bound by another scheduler, or is gone, is not reported
             'nodedevice_extender_api_writes_total{kind="pods/binding",verb="post",outcome="Conflict"}': "0+10x40",
         },
         (3, 8, 30),

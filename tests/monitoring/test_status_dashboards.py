@@ -119,7 +119,7 @@ def test_tables_name_what_there_is(prometheus: Prometheus, title: str, rows: set
 
 
 def test_since_when_is_in_milliseconds(prometheus: Prometheus) -> None:
-    shown = prometheus.query(_query("Who holds what"))
+    shown = prometheus.query(_query("Holders of devices"))
     since = {series["metric"]["pod"]: float(series["value"][1]) for series in shown}
     assert since == {"train": _milliseconds(SINCE), "serve": _milliseconds(LATER)}
 
@@ -131,7 +131,7 @@ def test_since_when_is_in_milliseconds(prometheus: Prometheus) -> None:
 )
 def test_pods_of_a_resource(prometheus: Prometheus, chosen: str, pods: set[str]) -> None:
     """A PodDevice has its resources in one label: a name that begins as another does is not taken for that."""
-    asked = expressions.filled(_asked("Who holds what").replace("$resource", chosen))
+    asked = expressions.filled(_asked("Holders of devices").replace("$resource", chosen))
     assert {series["metric"]["pod"] for series in prometheus.query(asked)} == pods
 
 

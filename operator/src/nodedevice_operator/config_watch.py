@@ -62,7 +62,7 @@ class ConfigWatch:
                 failure = await self._watch()
                 if time.monotonic() - began > _LONG_SECONDS:
                     self._failure = ""
-                # what went with its kind, or meanwhile, is gone; what is there is listed anew
+                # what went with its kind, or meanwhile, is gone; the rest is listed again
                 self.controller.all_gone()
                 if failure is not None:
                     self._report(failure)

@@ -1,4 +1,4 @@
-"""What is particular to a node whose kubelet allocates: who holds what is learnt from it, and capacity is its own."""
+"""What is particular to a node whose kubelet allocates: holders are learnt from it, and capacity is its own."""
 
 import json
 import os

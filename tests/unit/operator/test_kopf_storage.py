@@ -25,7 +25,7 @@ def test_an_object_is_remembered_until_it_is_gone(patch: kopf.Patch) -> None:
     assert diffs.fetch(body=body()) is None
     diffs.store(body=body(), patch=patch, essence=essence(1))
     assert diffs.fetch(body=body()) == essence(1)
-    assert diffs.fetch(body=body("of its name, made anew")) is None
+    assert diffs.fetch(body=body("of its name, made again")) is None
     diffs.forget("1")
     diffs.forget("1")
     assert diffs.fetch(body=body()) is None

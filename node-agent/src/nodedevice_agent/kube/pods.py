@@ -120,7 +120,7 @@ class PodObject(KubeObject, res.NamespacedResourceG):
 
 
 class PodObserver(Protocol):
-    """Somebody else who is told of this node's pods."""
+    """Somebody else who is notified of this node's pods."""
 
     def pods_synced(self, pods: Iterable[Pod]) -> None:
         """The complete list."""

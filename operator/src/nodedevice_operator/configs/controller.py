@@ -80,7 +80,7 @@ class ConfigController:
         self._changed.set()
 
     def all_gone(self) -> None:
-        """What there is will be said anew."""
+        """Those that exist will be seen again."""
         self._known.clear()
 
     def leases_are(self, texts: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Pods that end, or have ended: what they hold is free soon. kube-scheduler, which does not watch NodeDevices, is not told when."""
+"""Pods that end, or have ended: what they hold is free soon. kube-scheduler watches no NodeDevices, and does not learn when."""
 
 from collections import deque
 from collections.abc import Iterator

@@ -15,7 +15,7 @@ def gpus(available: int, **fields: Any) -> NodeDeviceRecord:
     return node_device(total=8, healthy=available, available=available, **fields)
 
 
-class Told(OperatorModel):
+class Reported(OperatorModel):
     """A model that collects what one reconcile reports of numbers."""
 
     def numbers(self, *records: NodeDeviceRecord) -> list[tuple[str, str, str]]:
@@ -28,7 +28,7 @@ class Told(OperatorModel):
 
 
 def test_first_and_then_another_number() -> None:
-    model = Told()
+    model = Reported()
     first = ("NodeDevice", "CapacityAdvertised", f"{GPU} on node-a: 8 devices advertised")
     assert model.numbers(gpus(8)) == [first]
     assert model.numbers(gpus(8)) == []
@@ -37,13 +37,13 @@ def test_first_and_then_another_number() -> None:
 
 
 def test_what_pods_take_changes_no_number() -> None:
-    model = Told()
+    model = Reported()
     model.numbers(gpus(8))
     assert model.numbers(replace(gpus(5), allocated=3, healthy=8)) == []
 
 
 def test_each_resource_for_itself() -> None:
-    model = Told()
+    model = Reported()
     model.numbers(gpus(8))
     assert [message for _, _, message in model.numbers(gpus(8), node_device(NIC, total=2, healthy=2, available=2))] == [
         f"{NIC} on node-a: 2 devices advertised"
@@ -51,21 +51,21 @@ def test_each_resource_for_itself() -> None:
 
 
 def test_a_start_that_finds_all_as_it_should_be_reports_nothing() -> None:
-    model = Told()
+    model = Reported()
     model.numbers(gpus(8))
     model.restart()
     assert model.numbers() == []
 
 
 def test_a_change_while_no_operator_ran_is_reported() -> None:
-    model = Told()
+    model = Reported()
     model.numbers(gpus(8))
     model.restart()
     assert [reason for _, reason, _ in model.numbers(gpus(7))] == ["CapacityChanged"]
 
 
 def test_a_name_that_goes_with_its_plugin_and_comes_back() -> None:
-    model = Told()
+    model = Reported()
     model.numbers(gpus(8))
     gone = f"{GPU} on node-a: no longer advertised, 8 before (EndpointGone)"
     assert model.numbers(gpus(0, endpoint="Gone")) == [("NodeDevice", "CapacityChanged", gone)]
@@ -73,7 +73,7 @@ def test_a_name_that_goes_with_its_plugin_and_comes_back() -> None:
 
 
 def test_a_name_whose_nodedevice_is_gone_is_reported_on_the_node() -> None:
-    model = Told()
+    model = Reported()
     model.numbers(gpus(8))
     model.node_devices.clear()
     assert model.numbers() == []
@@ -82,7 +82,7 @@ def test_a_name_whose_nodedevice_is_gone_is_reported_on_the_node() -> None:
 
 
 def test_a_repaired_drift_has_an_event_of_its_own() -> None:
-    model = Told()
+    model = Reported()
     model.numbers(gpus(8))
     model.node.update("stranger", GPU, 77)
     assert model.numbers() == []
@@ -90,7 +90,7 @@ def test_a_repaired_drift_has_an_event_of_its_own() -> None:
 
 
 def test_a_number_that_lost_its_owner_is_the_same_number() -> None:
-    model = Told()
+    model = Reported()
     model.numbers(gpus(8))
     model.node.forget_owners()
     assert model.numbers() == []
@@ -99,7 +99,7 @@ def test_a_number_that_lost_its_owner_is_the_same_number() -> None:
 
 @pytest.mark.parametrize("available", [79, 64])
 def test_parts_of_one_device_change_with_every_pod(available: int) -> None:
-    model = Told()
+    model = Reported()
     parts: dict[str, Any] = {"total": 80, "healthy": 80}
     model.numbers(node_device(available=80, largest_available=80, **parts))
     held = node_device(available=available, allocated=80 - available, largest_available=available - 8, **parts)
@@ -107,7 +107,7 @@ def test_parts_of_one_device_change_with_every_pod(available: int) -> None:
 
 
 def test_why_it_is_another_number_than_the_agent_reports() -> None:
-    model = Told()
+    model = Reported()
     model.numbers(gpus(8))
     injectable = {names.Condition.INJECTABLE: replace(_any_condition(), status="False")}
     held = replace(gpus(6), allocated=2)

@@ -464,7 +464,7 @@ async def test_a_restored_server_replaces_what_a_first_list_that_ended_early_has
 
 
 async def test_the_first_list_tells_of_all_nodes_once_it_is_complete(watched: Watched) -> None:
-    told: list[tuple[bool, str]] = []
-    watched.cache.on_list = lambda node: told.append((watched.cache.is_complete, node))
+    listed: list[tuple[bool, str]] = []
+    watched.cache.on_list = lambda node: listed.append((watched.cache.is_complete, node))
     await first_list(watched, [page(100, a=1, b=2), page(100, c=3)])
-    assert sorted(told) == [(True, f"node-{name}") for name in "abc"]
+    assert sorted(listed) == [(True, f"node-{name}") for name in "abc"]

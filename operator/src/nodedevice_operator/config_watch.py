@@ -99,15 +99,7 @@ class ConfigWatch:
         stop = asyncio.Event()
         # kopf takes them for itself while it starts; one that comes before they are ours again waits, and no thread takes it
         signal.pthread_sigmask(signal.SIG_BLOCK, self.signals)
-        life = kopf.operator(
-            registry=self._registry(),
-            settings=kopf_settings(self._diffs),
-            identity=_PEER,
-            clusterwide=True,
-            standalone=True,
-            stop_flag=stop,
-        )
-        task = asyncio.create_task(life, name="kopf")
+        task = asyncio.create_task(self._run_kopf(stop), name="kopf")
         try:
             await asyncio.wait([task])
         finally:
@@ -120,6 +112,18 @@ class ConfigWatch:
                 await asyncio.gather(task, return_exceptions=True)
         failure = None if task.cancelled() else task.exception()
         return None if getattr(failure, "status", None) in _MISSING else failure
+
+    async def _run_kopf(self, stop: asyncio.Event) -> None:
+        """As kopf.operator, which in the end would wait for, and then cancel, every task of this process that is newer than it."""
+        tasks = await kopf.spawn_tasks(
+            registry=self._registry(),
+            settings=kopf_settings(self._diffs),
+            identity=_PEER,
+            clusterwide=True,
+            standalone=True,
+            stop_flag=stop,
+        )
+        await kopf.run_tasks(tasks, ignored=_Everything())
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -147,6 +151,13 @@ class ConfigWatch:
         if event["type"] == "DELETED":
             self.controller.gone(str(body.metadata.name))
             self._diffs.forget(str(body.metadata.uid))
+
+
+class _Everything(frozenset[Any]):
+    """Of tasks: what kopf's own have started ends with them, and all others are ours."""
+
+    def __contains__(self, task: object) -> bool:
+        return True
 
 
 class _Backoffs:

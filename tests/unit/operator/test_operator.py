@@ -68,11 +68,7 @@ def _kopf_that_fails(monkeypatch: pytest.MonkeyPatch, *, after_a_signal: bool) -
     """kopf.operator with the same hooks, and an error at its end."""
 
     async def run(registry: kopf.OperatorRegistry, stop_flag: asyncio.Event, **_: Any) -> None:
-        hooks = registry._activities.get_all_handlers()
-        if len(hooks) < 3:
-            # its other life, which watches configurations
-            await asyncio.Event().wait()
-        start, _log_in, clean_up = hooks
+        start, _log_in, clean_up = registry._activities.get_all_handlers()
         await cast(Any, start.fn)()
         if after_a_signal:
             os.kill(os.getpid(), signal.SIGTERM)

@@ -60,8 +60,9 @@ def test_usb_devices_have_their_controllers_node(two_nodes: MachineCluster, ran_
         pytest.param(_BEST_EFFORT, 3, 2, id="best-effort gives what is free"),
     ],
 )
-def test_a_policy(two_nodes: MachineCluster, policy: str, count: int, nodes: int) -> None:
+def test_a_policy(two_nodes: MachineCluster, policy: str, count: int, nodes: int, ran_on: RanOn) -> None:
     """nodes: how many the devices are of; 0: the pod waits."""
+    ran_on(two_nodes.described)
     two_nodes.change(serial_ports(), topologyPolicy=policy)
     two_nodes.apply(user("asks", {SERIAL: count}))
     try:

@@ -16,8 +16,9 @@ from nodedevice_operator.kube.health import ApiHealth
 log = logging.getLogger(__name__)
 
 _FORBIDDEN: Final = 403
+_NOT_FOUND: Final = 404
 # what libraries retry by themselves, or know how to take
-_KNOWN: Final = frozenset({401, 403, 404, 429})
+_KNOWN: Final = frozenset({401, 403, 429})
 _SERVER_ERRORS: Final = 500
 # what a library reads from the answer, unasked; of other paths any object will do
 _KEYS: Final = {"/api": "versions", "/apis": "groups"}
@@ -48,7 +49,7 @@ def retrying_answers() -> aiohttp.ClientMiddlewareType:
         if request.method != "GET" or "watch" in request.url.query:
             return response
         path = request.url.path
-        problem = await _problem(response, _KEYS.get(path, "kind"))
+        problem = await _problem(response, path)
         if not problem:
             failing.discard(path)
             return response
@@ -61,8 +62,10 @@ def retrying_answers() -> aiohttp.ClientMiddlewareType:
     return check
 
 
-async def _problem(response: aiohttp.ClientResponse, key: str) -> str:
-    if response.status in _KNOWN or response.status >= _SERVER_ERRORS:
+async def _problem(response: aiohttp.ClientResponse, path: str) -> str:
+    # those of _KEYS every API server has
+    is_missing = response.status == _NOT_FOUND and path not in _KEYS
+    if is_missing or response.status in _KNOWN or response.status >= _SERVER_ERRORS:
         return ""
     if not response.ok:
         return f"HTTP {response.status}"
@@ -72,4 +75,5 @@ async def _problem(response: aiohttp.ClientResponse, key: str) -> str:
         found = msgspec.json.decode(await response.read(), type=dict[str, Any])
     except msgspec.MsgspecError as exc:
         return f"it is no JSON object: {exc}"
+    key = _KEYS.get(path, "kind")
     return "" if key in found else f"it has no {key}"

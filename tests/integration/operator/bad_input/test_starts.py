@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.integration.operator_process import OperatorProcess
 
@@ -26,9 +27,9 @@ def test_it_is_asked_again(
         rules = [proxy.rule("GET", path, 2, status, body, {"Content-Type": content_type}) for path in ("/api", "/apis")]
         try:
             operator.start()
+            wait_until(lambda: all(rule.is_over for rule in rules), "both are asked for until they are answered")
             said = operator.lines("API server's answer cannot be used; retrying")
             assert sorted(line["path"] for line in said) == ["/api", "/apis"]
-            assert all(rule.is_over for rule in rules)
             operator.verify_running()
             operator.verify_no_traceback()
         finally:

@@ -17,6 +17,7 @@ from nodedevice_api.names import AGENTS_NAMESPACE, GROUP
 from hack.cluster.build.binaries import find
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import CommandError
+from hack.cluster.waiting import wait_until
 
 CHART = Path(__file__).parents[2] / "charts" / "nodedevice"
 SYSTEM_NAMESPACE = "nodedevice-system"
@@ -35,9 +36,19 @@ def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = Non
     for kind in CHART.glob("crds/*.yaml"):
         name = yaml.safe_load(kind.read_text())["metadata"]["name"]
         assert name.endswith(GROUP), f"{kind} is not of the group {GROUP}"
-        control_plane.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+        wait_established(control_plane, name)
         # established, its storage may still be initializing: kubectl retries, where a watch would log a refusal
         control_plane.kubectl("get", name, "--all-namespaces", "--request-timeout=30s")
+
+
+def wait_established(control_plane: Cluster, definition: str) -> None:
+    """Until the API serves that kind. Raises TimeoutError. `kubectl wait` fails while a definition has no conditions at all."""
+    established = """-o=jsonpath={.status.conditions[?(@.type=="Established")].status}"""
+
+    def is_so() -> bool:
+        return control_plane.kubectl("get", "crd", definition, established, check=False) == "True"
+
+    wait_until(is_so, f"{definition} is established")
 
 
 def installed_manifests(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

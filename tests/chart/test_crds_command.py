@@ -12,7 +12,7 @@ from nodedevice_operator import __version__
 from nodedevice_operator.cli.crds import NAMES
 
 from hack.cluster.accounts import client_with_token
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, wait_established
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import Command
 from tests.integration.crds.custom_resources import NodeDevice
@@ -113,7 +113,7 @@ def test_waits_no_longer_than_its_timeout_for_names_that_another_has(installed: 
     }
     installed.apply(yaml.safe_dump(thief))
     try:
-        installed.kubectl("wait", "--for=condition=Established", "crd/thieves.nodedevice.io", "--timeout=20s")
+        wait_established(installed, "thieves.nodedevice.io")
         status, output = as_hook("crds", "apply", "--timeout-seconds", "20")
         assert status == 1
         assert f"{PD}: another definition has its names" in output, output

@@ -15,7 +15,7 @@ from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 from nodedevice_api.names import ConfigCondition, ConfigReason
 
-from hack.cluster.chart import CHART, installed_manifests
+from hack.cluster.chart import CHART, installed_manifests, wait_established
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDeviceConfig
@@ -187,7 +187,7 @@ def _without_kind(fleet: Fleet) -> Iterator[None]:
     finally:
         fleet.forget_configs()
         fleet.control_plane.kubectl("apply", "--server-side", "-f", str(definition))
-        fleet.control_plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}", "--timeout=60s")
+        wait_established(fleet.control_plane, crd)
 
 
 def test_the_kind_may_go_and_come_while_the_operator_runs(fleet: Fleet, operator: OperatorProcess) -> None:

@@ -76,6 +76,7 @@ class SyncedHoldings:
             yield
         finally:
             self._calls[key] -= 1
+            # without those of which none is left
             self._calls += Counter()
 
     def is_due(self, endpoint: int, current: Iterable[Holding]) -> bool:

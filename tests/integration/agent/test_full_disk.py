@@ -162,7 +162,7 @@ async def test_a_new_pod_does_not_hold_up_the_containers_of_others(
             "the allocation is not on disk yet: is the disk of --state-dir slow or full?"
         )
         assert await created(manager, "old") == "a"
-        await manager.until(lambda: "No space left on device; nothing new is published" in manager.host.unsaved)
+        await manager.until(lambda: "No space left on device; no new allocation is published" in manager.host.unsaved)
         filler.unlink()
         async with asyncio.timeout(30):
             await manager.host.saved()

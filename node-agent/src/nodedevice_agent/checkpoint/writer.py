@@ -129,7 +129,7 @@ class CheckpointWriter:
 
     def _failed(self, error: Exception) -> None:
         reason = getattr(error, "strerror", None) or repr(error)
-        self._report(f"cannot write {self._path}: {reason}; nothing new is published until that succeeds")
+        self._report(f"cannot write {self._path}: {reason}; no new allocation is published until that succeeds")
         if not self._is_failing:
             extra = {"path": self._path, "error": reason}
             log.error(

@@ -1,5 +1,6 @@
 """Other drivers and runtimes than the usual ones, on a machine each."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +59,13 @@ def test_devices_reach_their_containers_and_no_other(
         cluster.run(user("none", {}, "-number", "c:10:229"))
         (refused,) = cluster.report_of("none")["opened"].values()
         assert refused["read"] != _OK
+        began = time.monotonic()
+        cluster.plug("BBB", "2")
+        cluster.wait_capacity(SERIAL, 2)
+        # with `kubelet`, what the kubelet's own device manager makes of it
+        progress(
+            f"{variant.name}: a second port was in the Node {time.monotonic() - began:.1f} s after it was plugged in"
+        )
         held = cluster.devices_of("talks")
         cluster.machine.run("systemctl daemon-reload; systemctl restart containerd kubelet")
         cluster.node.wait_ready()

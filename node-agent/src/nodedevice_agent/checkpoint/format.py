@@ -11,12 +11,12 @@ Source: kubelet pkg/kubelet/cm/devicemanager/checkpoint, pkg/kubelet/checkpointm
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, TypeVar
 from zlib import crc32
 
 import msgspec
+from msgspec import Struct
 from nodedevice_api.extended_resources import resource_name_problem
 
 from nodedevice_agent.devicemanager.allocation.allocations import (
@@ -105,8 +105,7 @@ def encode(checkpoint: Checkpoint) -> str:
     return Encoder().encode(checkpoint)
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
+class _Written(Struct, frozen=True):
     """An entry as it was written. checksum: of everything up to its end."""
 
     allocation: Allocation

@@ -5,12 +5,12 @@ Reads only the file and the journal beside it. Exit status 0, or 1 with one line
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+from msgspec import Struct
 
 from nodedevice_agent.checkpoint.files import read_both
 from nodedevice_agent.checkpoint.format import check_possible, decode
@@ -28,8 +28,7 @@ from nodedevice_agent.deviceplugin.codec import with_edits
 _file = click.argument("file", type=click.Path(path_type=Path))
 
 
-@dataclass(frozen=True, slots=True)
-class _CheckpointFile:
+class _CheckpointFile(Struct, frozen=True):
     """checkpoint: with its journal. version: of the format. lines: of the journal that the file itself does not include."""
 
     checkpoint: Checkpoint

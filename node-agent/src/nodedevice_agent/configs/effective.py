@@ -6,11 +6,10 @@ that is not valid is refused whole, and says why.
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from nodedevice_common.conversion import converted
 
 from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
@@ -36,8 +35,7 @@ class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename=
     nvml: NvmlSettings | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(Struct, frozen=True):
     """A NodeDeviceConfig. plugins: as it is stored."""
 
     name: str
@@ -51,8 +49,7 @@ class Config:
         return all(labels.get(key) == value for key, value in self.node_selector.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What became of a configuration on a node. refusal: why it is not taken at all; empty where it is.
 
     lost: resources that it names and that another one has, with the name of that.
@@ -63,8 +60,7 @@ class Outcome:
     lost: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Effective:
+class Effective(Struct, frozen=True):
     """The plugins of a node, and the outcomes by name of the configurations that select it."""
 
     plugins: PluginSettings

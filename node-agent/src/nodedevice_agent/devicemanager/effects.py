@@ -1,10 +1,9 @@
 """Effects: what the device manager returns for others to carry out. The results come back as events."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class CallPreferred:
+class CallPreferred(Struct, frozen=True):
     """Call GetPreferredAllocation; the response goes to DeviceManager.preferred(ticket, ...)."""
 
     ticket: int
@@ -15,8 +14,7 @@ class CallPreferred:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class CallAllocate:
+class CallAllocate(Struct, frozen=True):
     """Call Allocate; the response goes to DeviceManager.allocated(ticket, ...) or allocate_failed(ticket, ...).
 
     pod_uid, container: whose devices these are, for the plugins that want to know.
@@ -33,8 +31,7 @@ class CallAllocate:
     recorded_for: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CallPreStart:
+class CallPreStart(Struct, frozen=True):
     """Call PreStartContainer; the response goes to DeviceManager.pre_started(ticket, ...) or pre_start_failed(ticket, ...)."""
 
     ticket: int
@@ -44,8 +41,7 @@ class CallPreStart:
     device_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SaveCheckpoint:
+class SaveCheckpoint(Struct, frozen=True):
     """Write DeviceManager.checkpoint(). durable: an allocation changed, so nothing may be published before it is on disk.
 
     pod_uid: whose allocation; "" for all of them.
@@ -55,15 +51,13 @@ class SaveCheckpoint:
     pod_uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Struct, frozen=True):
     """The snapshot of this resource changed, or may have."""
 
     resource_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownResource:
+class UnknownResource(Struct, frozen=True):
     """A pod on this node requests a resource that no plugin has registered. Returned once; served if one registers."""
 
     pod: str
@@ -71,8 +65,7 @@ class UnknownResource:
     resource_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class AssignedParts:
+class AssignedParts(Struct, frozen=True):
     """A pod has its devices of a resource of which a scheduler has assigned parts. pod: namespace/name. outcome: a metric's label.
 
     problem: why the assignment is not valid; empty where it is.

@@ -1,13 +1,13 @@
 """The physical devices of a resource whose devices are parts: how many parts of each there are, and what they are used for."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
-@dataclass(frozen=True, slots=True)
-class PartCounts:
+class PartCounts(Struct, frozen=True):
     """total: listed or held. allocated: held, also by a pod that has ended. available: a pod could get them now."""
 
     total: int = 0
@@ -16,8 +16,7 @@ class PartCounts:
     available: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ParentView:
+class ParentView(Struct, frozen=True):
     """One physical device. example: ID of its first part that is not healthy, else of the first. cordoned: all its parts are."""
 
     id: str

@@ -10,11 +10,11 @@ process is gone, whoever ended it, and for a failed creation.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 import msgspec
+from msgspec import Struct, field
 
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 
@@ -36,8 +36,7 @@ class RuntimeDevice(NamedTuple):
     minor: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
+class Sandbox(Struct, frozen=True):
     """A pod as the runtime knows it.
 
     uid: as the kubelet passed it to the runtime; for a static pod this is not the UID of its mirror pod in the API, but the
@@ -52,8 +51,7 @@ class Sandbox:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RunningContainer:
+class RunningContainer(Struct, frozen=True):
     """A container as the runtime knows it; in create_container, as it will be created.
 
     env: NAME=value, in the runtime's order. devices: as the runtime reports them, without those added by CDI devices.
@@ -134,8 +132,7 @@ class RuntimeHandler(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerInstance:
+class ContainerInstance(Struct, frozen=True):
     """One instance of a container.
 
     fingerprints: of the devices it was created with, by resource name. reported: what the runtime reports about an instance

@@ -6,8 +6,9 @@ connected, or which is held but no longer listed, is not healthy, whatever was r
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+from msgspec.structs import replace
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD, Reason
 from nodedevice_api.parts import PartRules
 
@@ -31,8 +32,7 @@ MAX_NAMED_DEVICES = 4096
 MAX_UNHEALTHY_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceView:
+class DeviceView(Struct, frozen=True):
     """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it.
 
     parts: of a physical device that is shown in place of its parts; it is healthy while one of them is. None for others.
@@ -49,8 +49,7 @@ class DeviceView:
     parts: PartCounts | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationView:
+class AllocationView(Struct, frozen=True):
     """An allocation with its pod, if known. not_injected: the container runs without these devices."""
 
     allocation: Allocation
@@ -59,8 +58,7 @@ class AllocationView:
     not_injected: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PendingView:
+class PendingView(Struct, frozen=True):
     """A pending allocation with its pod, if known. not_injected: the container runs nevertheless."""
 
     pending: PendingAllocation
@@ -72,8 +70,7 @@ class PendingView:
 DevicesNotInjected = Callable[[str, str, str], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """reserved: of the releasing devices, how many the scheduler has already assigned to bound pods that are pending.
 
     id_error, plugin_message, part_rules: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES; where the devices are

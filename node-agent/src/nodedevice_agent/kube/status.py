@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from msgspec import structs
 from nodedevice_api.names import AGENT_CONDITIONS, SERVED_BY_NODEDEVICE, Condition, Reason
 from nodedevice_api.parts import Advertise, PartRules
 
@@ -145,7 +146,7 @@ def _device(device: DeviceView, earlier: Json, wall_time: str) -> Json:
     if device.reason:
         shown |= {"reason": device.reason, "message": device.message}
     if device.parts is not None:
-        shown["parts"] = asdict(device.parts)
+        shown["parts"] = structs.asdict(device.parts)
     shown["since"] = _since(earlier, shown, wall_time, "health", "presence", "reason")
     if device.cordoned:
         shown["cordonedSince"] = earlier.get("cordonedSince", wall_time)

@@ -6,9 +6,9 @@ Source: kubelet deviceplugin v1beta1, ListAndWatch and GetPreferredAllocation; d
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 
+from msgspec import Struct
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.selection import Selection, select
@@ -17,8 +17,7 @@ from nodedevice_agent.devicemanager.resources.resource import PluginOptions, Res
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 
-@dataclass(frozen=True, slots=True)
-class Advertised:
+class Advertised(Struct, frozen=True):
     """devices: sorted by ID, with the health that is advertised. options: None while no plugin is connected."""
 
     devices: tuple[PluginDevice, ...]
@@ -92,8 +91,7 @@ class KubeletRegistrationState(Enum):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletRegistration:
+class KubeletRegistration(Struct, frozen=True):
     """detail: the cause, such as the kubelet's error message."""
 
     state: KubeletRegistrationState

@@ -8,7 +8,9 @@ Source: kubelet pkg/kubelet/cm/devicemanager (checkpoint) and pkg/kubelet/apis/p
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa, each_device_once
 from nodedevice_agent.devicemanager.pods import Pod
@@ -18,8 +20,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 PodName = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class PodResourcesRow:
+class PodResourcesRow(Struct, frozen=True):
     """The devices of one container and resource. device_ids: sorted, each once."""
 
     namespace: str
@@ -29,16 +30,14 @@ class PodResourcesRow:
     device_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletState:
+class KubeletState(Struct, frozen=True):
     """The kubelet's checkpoint and pod resources. None: unreadable, or no response."""
 
     entries: tuple[Allocation, ...] | None = None
     rows: tuple[PodResourcesRow, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(Struct, frozen=True):
     """allocations: each device belongs to one pod. unknown_pods: pods with devices that are not (yet) in the API.
 
     conflicts: allocations left out because the kubelet reports their device for two pods. static_pods: the kubelet's UID of each

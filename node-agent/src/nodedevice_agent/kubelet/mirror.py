@@ -7,6 +7,8 @@ keeps the devices of finished pods until the next pod requests a device.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
@@ -57,7 +59,7 @@ class Mirror(DeviceManager):
             return []
         if state.rows is None and self._state is not None:
             # with the last names, entries of pods that are not in the API can still be attributed
-            state = replace(state, rows=self._state.rows)
+            state = structs.replace(state, rows=self._state.rows)
         self._state = state
         if state.entries is not None:
             self._ended &= {entry.pod_uid for entry in state.entries}

@@ -7,9 +7,10 @@ Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity,
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import Reason
 
@@ -30,8 +31,7 @@ _REPORTED = "its plugin reports it unhealthy, by allocatedResourcesStatus in the
 _NOT_ALLOCATABLE = "the kubelet does not list it as allocatable: its plugin reports it unhealthy, or is not connected"
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletDevices:
+class KubeletDevices(Struct, frozen=True):
     """The kubelet's healthy devices by resource name, also of a resource that has none left.
 
     are_names_complete: whether a resource that is not here is not the kubelet's any more; False where the checkpoint is unreadable.

@@ -5,9 +5,10 @@ import fcntl
 import os
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from msgspec import Struct
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # sun_path, less its closing zero byte
@@ -44,8 +45,7 @@ def names_in(directory: str) -> list[str]:
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class FileIdentity:
+class FileIdentity(Struct, frozen=True):
     """Distinguishes a file, such as a socket, from a later one at the same path.
 
     The inode alone is not enough: file systems reuse numbers at once. The modification time is the time of the bind; connecting,

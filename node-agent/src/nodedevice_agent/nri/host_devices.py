@@ -12,8 +12,9 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import count
+
+from msgspec import Struct
 
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 
@@ -27,8 +28,7 @@ MAX_THREADS = 8
 _SKIPPED = frozenset({"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"})
 
 
-@dataclass(frozen=True, slots=True)
-class HostDevice:
+class HostDevice(Struct, frozen=True):
     """below: its path below the directory that was asked for; empty when it was asked for itself.
 
     type: c or b. mode: permission bits alone.

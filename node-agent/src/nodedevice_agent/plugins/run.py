@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RESCAN_SECONDS, RegisteredSocket
@@ -101,8 +101,7 @@ class PluginRunner:
             await _keep_restarting(name, lambda: serve(make(), self._plugin_dir, watcher))
 
 
-@dataclass(frozen=True)
-class _Plugin:
+class _Plugin(Struct, frozen=True):
     settings: GenericSettings | SimulatedSettings | NvmlSettings
     host_root: str
 

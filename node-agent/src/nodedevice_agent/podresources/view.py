@@ -8,15 +8,15 @@ device is not allocatable unless a container holds it.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceOnNode:
+class DeviceOnNode(Struct, frozen=True):
     """One device on one NUMA node; numa_node is None where the device has no topology."""
 
     resource_name: str
@@ -24,15 +24,13 @@ class DeviceOnNode:
     numa_node: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerDevices:
+class ContainerDevices(Struct, frozen=True):
     name: str
     kind: ContainerKind
     devices: tuple[DeviceOnNode, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PodDevices:
+class PodDevices(Struct, frozen=True):
     """containers: sidecars, then app containers, each in the pod's order, including those without devices."""
 
     namespace: str

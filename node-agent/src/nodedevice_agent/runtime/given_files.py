@@ -6,8 +6,9 @@ what the container opens then is that other device.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
@@ -17,8 +18,7 @@ from nodedevice_agent.devicemanager.runtime import ContainerInstance
 Number = tuple[str, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class GivenFile:
+class GivenFile(Struct, frozen=True):
     """A device file of an allocation, and its number in a container that may have a process; None where it is not there.
 
     host_path: what it is made of when a container is created now.

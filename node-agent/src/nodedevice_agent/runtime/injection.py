@@ -15,8 +15,8 @@ plugins/default-validator @ v0.12.
 import hashlib
 import re
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
@@ -34,8 +34,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _FINGERPRINT_DIGITS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class InjectionVersion:
+class InjectionVersion(Struct, frozen=True):
     """Everything that a grant rests on: it is valid as long as this stays equal.
 
     pod: None until the API has shown it. missing: resources that the container asks for and was not allocated. pre_start: the
@@ -50,8 +49,7 @@ class InjectionVersion:
     pre_start: PendingPreStart | None
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """What a container is created with, once the version's allocations are on disk and while the version is current.
 
     omitted: parts of the plugins' responses that the pod's own settings replace, as words.
@@ -62,8 +60,7 @@ class Grant:
     omitted: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """message: for the pod's Event. is_temporary: something is in progress that may end it within moments."""
 
     message: str

@@ -5,16 +5,15 @@ for it fail at the kubelet. So a later start never changes an earlier choice, wh
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 
 CHOICES = (RUNTIME_NRI, RUNTIME_KUBELET)
 _NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """stored: the choice of an earlier start or an administrator, or "".
 
     shared_names: resources in the kubelet's checkpoint that are this agent's too, as far as its own are known before any plugin

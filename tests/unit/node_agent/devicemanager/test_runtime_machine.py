@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
+from msgspec import structs
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
@@ -295,7 +296,7 @@ class RuntimeMachine(ManagerMachine):
         reached = [process for process in self.processes.values() if not process.is_unknown]
         sandboxes = list({process.sandbox.id: process.sandbox for process in reached}.values())
         shown = [process.shown() for process in reached]
-        shown += [replace(process.shown(), state=ContainerState.STOPPED) for process in self.stopped]
+        shown += [structs.replace(process.shown(), state=ContainerState.STOPPED) for process in self.stopped]
         self.stopped.clear()
         self.runtime_event("synchronized", sandboxes if lists_sandboxes else [], shown, self.now)
 

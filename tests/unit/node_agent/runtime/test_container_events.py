@@ -1,9 +1,9 @@
 """When devices are free again, and which containers run without theirs."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod

@@ -1,11 +1,11 @@
 """What a container gets when it is created, and why it is refused."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile

@@ -1,8 +1,7 @@
 """A runtime leaves out of its list what it cannot reach, such as a container whose shim hangs; its process may live on."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer
 from nodedevice_agent.runtime.container_events import UNLISTED_SECONDS
 

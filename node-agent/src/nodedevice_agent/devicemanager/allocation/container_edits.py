@@ -7,7 +7,6 @@ Source: kubelet pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerO
 
 import posixpath
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct, field
@@ -45,8 +44,7 @@ class ContainerEdits(Struct, frozen=True, rename="camel"):
         return not (self.envs or self.mounts or self.devices or self.annotations or self.cdi_devices)
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateResponse:
+class AllocateResponse(Struct, frozen=True):
     """A device plugin's response to Allocate for one container.
 
     octets: the ContainerAllocateResponse, protobuf bytes, for the checkpoint. edits: the same, decoded.

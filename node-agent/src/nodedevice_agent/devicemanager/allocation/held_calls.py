@@ -12,9 +12,10 @@ Source: kubelet device manager, PreStartContainer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from msgspec import Struct
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
@@ -145,8 +146,7 @@ def _is_outdated(allocation: Allocation, resource: Resource) -> bool:
     return any(device.host_path not in files for device in allocation.edits.devices)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingPreStart:
+class PendingPreStart(Struct, frozen=True):
     """Why a container must not start yet. failure: the last call's error; is_in_flight: a call is in flight."""
 
     resource_name: str

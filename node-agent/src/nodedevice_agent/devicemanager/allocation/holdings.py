@@ -8,7 +8,8 @@ allocations may exist that are not known here.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodedevice_agent.devicemanager.manager import DeviceManager
 
@@ -16,8 +17,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 HoldingKey = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Struct, frozen=True):
     """One container's devices of a resource. response: as in Allocation, b"" where there is none."""
 
     pod_uid: str

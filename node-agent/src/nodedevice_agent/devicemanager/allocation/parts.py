@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from nodedevice_api.parts import Choice, PartRules, Placement
 from nodedevice_common.part_plan import Need, Parts, Planner
 
@@ -58,8 +58,7 @@ class Parents:
         return tuple(i for _, _, i in sorted(turns))
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(Struct, frozen=True):
     """What a container chooses from, for its NUMA nodes: `count` of these devices. Fields as in topology.hints."""
 
     devices: Mapping[str, Device]

@@ -7,13 +7,13 @@ Source: kubelet device manager, filterByAffinity and devicesToAllocate @ 1.37.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """taken: decided. pool: the rest is taken from it, in order; a plugin's preferred devices come first."""
 
     count: int

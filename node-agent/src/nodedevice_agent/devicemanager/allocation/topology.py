@@ -14,10 +14,11 @@ kubelet rejects a running pod after a restart with a stricter policy.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, reduce
 from itertools import combinations
+
+from msgspec import Struct
 
 from nodedevice_agent.devicemanager.allocation.parts import to_align
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
@@ -50,8 +51,7 @@ class TopologyScope(Enum):
     POD = "pod"
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(Struct, frozen=True):
     """numa_nodes: those of the machine, sorted; other nodes that a plugin reports are ignored."""
 
     policy: TopologyPolicy = TopologyPolicy.NONE
@@ -68,8 +68,7 @@ class Topology:
         return self.policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE)
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(Struct, frozen=True):
     """A set of nodes whose devices could meet the request. mask: NUMA nodes as bits, never 0."""
 
     mask: int
@@ -80,8 +79,7 @@ class Hint:
 Hints = tuple[Hint, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """affinity: the NUMA nodes from which devices are taken first, None for any. is_admitted: by the policy."""
 
     affinity: frozenset[int] | None

@@ -7,14 +7,15 @@ connection is no change of a device.
 """
 
 from collections.abc import KeysView
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
+
+from msgspec import Struct
 
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 
 
-@dataclass(frozen=True, slots=True)
-class FlapDampingLimits:
+class FlapDampingLimits(Struct, frozen=True):
     """Damp a device after this many changes, in either direction, within window_seconds; 0 disables damping.
 
     quiet_seconds: damping ends after this time without a change.
@@ -25,8 +26,7 @@ class FlapDampingLimits:
     quiet_seconds: float = 10.0
 
 
-@dataclass(slots=True)
-class _Damped:
+class _Damped(Struct):
     """absent: the device as it was listed last, but not healthy, while the plugin does not list it."""
 
     changes: int

@@ -5,10 +5,10 @@ plugin's connection never affects a newer one (the kubelet before 1.37 looked th
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from itertools import takewhile
 
+from msgspec import Struct
 from nodedevice_api.names import ALL_DEVICES
 from nodedevice_api.parts import parent_and_number
 
@@ -24,15 +24,13 @@ class EndpointState(Enum):
     GONE = "Gone"
 
 
-@dataclass(frozen=True, slots=True)
-class PluginOptions:
+class PluginOptions(Struct, frozen=True):
     pre_start_required: bool = False
     get_preferred_allocation_available: bool = False
     holdings_required: bool = False
 
 
-@dataclass(slots=True)
-class _Connection:
+class _Connection(Struct):
     endpoint: int | None
     options: PluginOptions
     socket: str = ""

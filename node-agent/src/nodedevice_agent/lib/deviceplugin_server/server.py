@@ -10,13 +10,13 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
+from msgspec.structs import replace
 from nodedevice_api import device_details_pb2, device_details_pb2_grpc
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.parts import PartRules

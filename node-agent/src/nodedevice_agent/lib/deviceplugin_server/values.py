@@ -7,7 +7,8 @@ Device IDs are stable over restarts and hot-plug, readable, at most 63 character
 import hashlib
 import re
 from collections.abc import Container, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 # The device plugin API asks for at most 63 characters; IDs also travel in environment variables and file names.
 MAX_DEVICE_ID = 63
@@ -19,8 +20,7 @@ _MAX_SOCKET_SLUG = 16
 _MAX_FILE_SLUG = 200
 
 
-@dataclass(frozen=True, slots=True)
-class PluginDevice:
+class PluginDevice(Struct, frozen=True):
     """One device as a plugin lists it.
 
     reason and message: why it is unhealthy. attributes: further properties, sorted by name. parent: ID of the physical device
@@ -38,8 +38,7 @@ class PluginDevice:
     part_size: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerIdentity:
+class ContainerIdentity(Struct, frozen=True):
     """A container that gets devices. annotations: its pod's in nodedevice.io/, as their author wrote them."""
 
     pod_namespace: str
@@ -49,8 +48,7 @@ class ContainerIdentity:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDevices:
+class HeldDevices(Struct, frozen=True):
     """One container's devices, until it has ended. env: what the plugin gave it; empty where that was lost, or is not known yet."""
 
     pod_uid: str
@@ -59,8 +57,7 @@ class HeldDevices:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceNode:
+class DeviceNode(Struct, frozen=True):
     """A device file of the host, and where a container sees it."""
 
     host_path: str
@@ -68,8 +65,7 @@ class DeviceNode:
     permissions: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """A path of the host, and where a container sees it."""
 
     host_path: str
@@ -77,8 +73,7 @@ class Mount:
     read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerAllocation:
+class ContainerAllocation(Struct, frozen=True):
     """What one container needs for its devices. cdi_devices: fully qualified names, vendor/class=device."""
 
     device_nodes: tuple[DeviceNode, ...] = ()

@@ -7,9 +7,9 @@ As in a shell, a wildcard stays within one directory level, and a leading dot is
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from msgspec import Struct
 from nodedevice_api.parts import part_id
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
@@ -26,8 +26,7 @@ from nodedevice_agent.plugins.patterns import Captures
 from nodedevice_agent.plugins.settings import GroupSettings, PathSettings
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
+class FoundFile(Struct, frozen=True):
     """A file of the host that matches a pattern."""
 
     path: str
@@ -36,8 +35,7 @@ class FoundFile:
     numa_nodes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFunction:
+class FoundFunction(Struct, frozen=True):
     """A physical device that a group selects, and all its files. attributes: sorted by name."""
 
     id: str
@@ -45,8 +43,7 @@ class FoundFunction:
     attributes: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GenericDevice:
+class GenericDevice(Struct, frozen=True):
     """One device ID and what a container gets with it."""
 
     listed: PluginDevice

@@ -7,7 +7,8 @@ that lead to the same parent in sysfs: the /dev/video* of a camera on a ribbon c
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodedevice_agent.lib.deviceplugin_server.values import device_id, hashed_id
 from nodedevice_agent.plugins.generic.select_settings import SelectSettings, UsbSettings
@@ -22,8 +23,7 @@ _RAW_USB = "usb"
 Properties = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A device file that the kernel has. number: as udevd names it, `c81:0`. sysfs, parent: paths as in `/devices/...`."""
 
     number: str
@@ -33,8 +33,7 @@ class Node:
     parent: str
 
 
-@dataclass(frozen=True, slots=True)
-class UsbDevice:
+class UsbDevice(Struct, frozen=True):
     """A USB device in sysfs. port: bus and ports, `1-2.3`. serial: empty where it has none."""
 
     sysfs: str
@@ -49,8 +48,7 @@ class UsbDevice:
         return self.vendor, self.product, self.serial
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """One physical device and its device files, sorted by path. sysfs: where it is."""
 
     sysfs: str

@@ -3,7 +3,8 @@
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, Trouble
 from nodedevice_agent.plugins.generic.devices import FoundFile, FoundFunction

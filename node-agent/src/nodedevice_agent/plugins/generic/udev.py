@@ -5,14 +5,14 @@ One file for each device that udevd has processed: `c81:0` for a character devic
 """
 
 import os
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 DATABASE = "/run/udev/data"
 _MAX_BYTES = 65536
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """What udevd knows of one device. written_at: when, in seconds of the wall clock."""
 
     properties: dict[str, str]

@@ -12,9 +12,10 @@ Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb
+
+from msgspec import Struct, field
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
@@ -71,8 +72,7 @@ def device_of(gpu: Gpu, trouble: Trouble | None) -> PluginDevice:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver:
+class HandOver(Struct, frozen=True):
     """How containers of this node get GPUs.
 
     ways: of ENV, DEVICE_NODES and CDI. control_nodes: the CONTROL_NODES that exist. capabilities: see mig.capability_minors().

@@ -5,7 +5,9 @@ visible. It is forgotten when another UUID appears at its bus ID, or when an adm
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodedevice_agent.plugins.nvml import health as rules
 from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, scores
@@ -14,8 +16,7 @@ from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A change of one GPU, for the log. trouble: None when it is healthy again. how: what showed that."""
 
     uuid: str
@@ -23,8 +24,7 @@ class Change:
     how: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Struct, frozen=True):
     """What has to survive a restart of the agent within one boot.
 
     ecc_uncorrected: as last read, so that errors while no agent ran are noticed.

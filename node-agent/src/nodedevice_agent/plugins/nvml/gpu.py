@@ -12,9 +12,11 @@ GPUs on NVSwitches have no links to each other, only to the switches: the smalle
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from itertools import combinations
+
+from msgspec import Struct, field, structs
+from msgspec.structs import replace
 
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 
@@ -27,8 +29,7 @@ _SAME_NUMA_NODE = 20
 _APART = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """Properties that do not change while the driver runs. Empty or None: not reported by the GPU or the driver.
 
     pci_bus_id: domain:bus:device.function, as in sysfs. minor: the N of /dev/nvidiaN. index: as NVML numbered it when it was first
@@ -56,7 +57,7 @@ class Gpu:
         """A copy with properties that only an earlier description has: a call may fail once."""
         empty = [
             each.name
-            for each in fields(self)
+            for each in structs.fields(self)
             if getattr(self, each.name) in ("", None, ()) and each.name != "instances"
         ]
         index = self.index if before.index is None else before.index
@@ -115,8 +116,7 @@ _PROXIMITY = {
 Pair = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(Struct, frozen=True):
     """The NVLinks of one GPU: how many lead to each other GPU, and how many to switches."""
 
     peers: Mapping[str, int] = field(default_factory=dict)

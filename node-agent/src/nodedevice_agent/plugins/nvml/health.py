@@ -12,7 +12,9 @@ Source: NVIDIA's Xid catalog (docs.nvidia.com/deploy/xid-errors) and the practic
 """
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 # Faults of the program on the GPU, which was ended, or events that the driver has already handled.
 APPLICATION_XIDS = {
@@ -70,16 +72,14 @@ RECOVERY_ACTIONS = {
 RESETS = frozenset({RESET, 2, 4, 6, 7})
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """reason: one CamelCase word; message: a sentence with the remedy."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """One reading of a GPU. None: not supported.
 
     hung_call: the NVML function that hangs; failure: why the UUID cannot be read; with either, nothing else is known.
@@ -95,8 +95,7 @@ class Reading:
     recovery_action: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuHealth:
+class GpuHealth(Struct, frozen=True):
     """is_away: it was lost or gone at the last reading. read: the last reading of the GPU itself.
 
     marked_at: the last reading before it was marked, which shows a reset even if no agent ran meanwhile.
@@ -119,8 +118,7 @@ class GpuHealth:
         return self.is_away or (self.passing is not None and self.passing.reason == _UNREADABLE)
 
 
-@dataclass(frozen=True, slots=True)
-class HealthRules:
+class HealthRules(Struct, frozen=True):
     """harmless_xids: all others take a GPU out of service. ecc_marks: an uncorrectable ECC error does."""
 
     harmless_xids: frozenset[int] = frozenset(APPLICATION_XIDS)

@@ -6,9 +6,9 @@ A container gets environment and mounts (vgpu.py), and a directory of its own fo
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
 from nodedevice_api.names import SM_PERCENT_ANNOTATION
 
 from nodedevice_agent.lib.deviceplugin_server.values import (

@@ -7,7 +7,8 @@ Source: NVIDIA MIG user guide; the names are those of NVIDIA's device plugin.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 # parts of a GPU's memory that instances have multiples of
 _MEMORY_SLICES = 8
@@ -16,8 +17,7 @@ _MIB_SHIFT = 20
 CAPABILITY_MINORS = "/proc/driver/nvidia-caps/mig-minors"
 
 
-@dataclass(frozen=True, slots=True)
-class MigInstance:
+class MigInstance(Struct, frozen=True):
     """uuid: MIG-…, what CUDA and the container toolkits take. The numbers of the two instances are the driver's."""
 
     uuid: str

@@ -4,7 +4,8 @@ Source: NVIDIA MPS documentation, appendix on environment variables; both limits
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, Mount
 from nodedevice_agent.plugins.nvml.health import Trouble

@@ -7,8 +7,9 @@ Source: kubelet deviceplugin v1beta1; for shares, the time slicing of NVIDIA's d
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+from msgspec.structs import replace
 from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
 
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice, natural_key
@@ -19,8 +20,7 @@ from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.settings import MAX_PARTS, MemorySettings, NvmlSettings, PartsOf, SharesSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """What one GPU is used as by one resource; whole where neither parts nor instances is set.
 
     instances: the MIG instances of this resource. trouble: why it cannot be used so, in whatever health.
@@ -98,8 +98,7 @@ class CannotDivide(Exception):
         self.trouble = Trouble(reason, message)
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """One resource's list. parents: the GPUs of parts. troubles: of the list as a whole."""
 
     devices: tuple[PluginDevice, ...] = ()
@@ -169,8 +168,7 @@ def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> Plugin
 # -- requests --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HeldParts:
+class HeldParts(Struct, frozen=True):
     """How many parts of one GPU a container gets, and what they are."""
 
     gpu: Gpu

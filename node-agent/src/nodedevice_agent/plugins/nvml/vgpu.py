@@ -5,9 +5,9 @@ which an administrator puts on the node.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from nodedevice_api.names import SM_PERCENT_ANNOTATION
 from nodedevice_api.parts import parent_and_number
 
@@ -95,8 +95,7 @@ def sm_percent(
     return int(asked)
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(Struct, frozen=True):
     device_ids: frozenset[str]
     percent: int
 

@@ -1,8 +1,8 @@
 """All GPUs of a node: which are listed, forgotten and remembered."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
+from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import HealthRules, Reading, Trouble

@@ -6,11 +6,12 @@ Source: NVML API reference; pynvml of the distribution nvidia-ml-py.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pynvml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, is_uuid, sysfs_bus_id
 from nodedevice_agent.plugins.nvml.health import RESET, Reading
@@ -103,8 +104,7 @@ class GpuUnidentified(Exception):
     """The UUID of a GPU cannot be read; the text names the reason."""
 
 
-@dataclass(slots=True)
-class Handle:
+class Handle(Struct):
     """A GPU and its NVML handle.
 
     calling: the last function called for it, reported when it hangs. is_stale: its UUID has changed since the inventory.

@@ -5,10 +5,10 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import pynvml
+from msgspec import Struct
 
 from nodedevice_agent.plugins.nvml.reader.driver import Handle
 
@@ -25,8 +25,7 @@ _AFTER_ERROR_SECONDS = 1.0
 _WITHOUT = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuEvent:
+class GpuEvent(Struct, frozen=True):
     """kind: XID or DOUBLE_BIT_ECC. data: the Xid."""
 
     uuid: str

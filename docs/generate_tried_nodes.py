@@ -3,8 +3,10 @@
 That file is kept by `make e2e RECORD=1` and `make e2e-machine RECORD=1`.
 """
 
+import fcntl
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from docs.tried_nodes import Row, from_json, page_with, to_json
@@ -15,6 +17,14 @@ RESULTS = Path(__file__).parent / "tried-nodes.json"
 
 def read() -> list[Row]:
     return from_json(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Whoever reads them and writes them again does it alone: tests run side by side."""
+    with RESULTS.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def write(rows: Sequence[Row]) -> None:

@@ -33,9 +33,12 @@ MODULES = (
     *("xhci_pci", "usb-storage", "sd_mod", "usbserial", "ftdi_sio", "nvme", "tun"),
     *("tcp_diag", "inet_diag", "vfio-pci", "vfio_iommu_type1"),
 )
+# what it prints first, of each boot
+FIRST_WORDS = "the kernel is up"
 _INIT = """\
 #!/bin/busybox sh
 /bin/busybox mount -t devtmpfs dev /dev
+echo {first_words} > /dev/console
 /bin/busybox mount -t proc proc /proc
 for file in {files}; do /bin/busybox insmod /modules/$file; done
 until /bin/busybox mount -t ext4 -o rw,noatime /dev/vda /root; do /bin/busybox sleep 0.1; done
@@ -123,7 +126,7 @@ def _write_initrd(path: Path, busybox: Path, modules: list[tuple[str, bytes]], f
     shutil.copy2(busybox, tree / "bin/busybox")
     for name, content in modules:
         (tree / "modules" / name).write_bytes(content)
-    (tree / "init").write_text(_INIT.format(files=" ".join(name for name, _ in modules)))
+    (tree / "init").write_text(_INIT.format(files=" ".join(name for name, _ in modules), first_words=FIRST_WORDS))
     (tree / "init").chmod(0o755)
     run(["sh", "-c", f"find . | cpio -o -H newc --quiet > '{path}'"], tree)
     shutil.rmtree(tree)

@@ -48,10 +48,12 @@ class Recorder:
 
     def keep(self) -> None:
         """Write them into the file that the table is made from."""
-        rows, today = generate_tried_nodes.read(), datetime.now(UTC).date().isoformat()
-        for target, outcomes in self._outcomes.items():
-            rows = merged(rows, target, outcomes, today)
-        generate_tried_nodes.write(rows)
+        today = datetime.now(UTC).date().isoformat()
+        with generate_tried_nodes.locked():
+            rows = generate_tried_nodes.read()
+            for target, outcomes in self._outcomes.items():
+                rows = merged(rows, target, outcomes, today)
+            generate_tried_nodes.write(rows)
 
 
 def described(

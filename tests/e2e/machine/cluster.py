@@ -199,9 +199,9 @@ class MachineCluster(InstalledCluster):
     def is_running_again(self, pod: str) -> bool:
         """Whether a container of it was started since its machine was."""
         status = self.get("pod", pod)["status"]
-        return status["phase"] == "Running" and all(
-            each["restartCount"] > 0 and "running" in each["state"] for each in status["containerStatuses"]
-        )
+        states = status.get("containerStatuses", [])
+        is_again = [each["restartCount"] > 0 and "running" in each["state"] for each in states]
+        return status["phase"] == "Running" and bool(is_again) and all(is_again)
 
     def is_ready(self, node: str = NODE) -> bool:
         """Whether the Node is."""

@@ -119,8 +119,8 @@ def _plug_in(cluster: MachineCluster, disk: Path) -> None:
     by_id = "/dev/disk/by-id/virtio-WHEELS"
     cluster.machine.run(
         f"until [ -e {by_id} ]; do sleep 0.2; done; mkdir -p {_AT}; mount -o ro {by_id} {_AT}; "
-        # what the page says of a node without a network, for every command of pip
-        f"printf '[install]\\nno-index = yes\\nfind-links = {_AT}/dependencies\\n' > /etc/pip.conf"
+        # what the page says of a node without a network, for every command of pip; byte code of what nobody imports takes long here
+        f"printf '[install]\\nno-index = yes\\nfind-links = {_AT}/dependencies\\nno-compile = yes\\n' > /etc/pip.conf"
     )
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -11,6 +12,7 @@ import pytest
 
 from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine.node import MachineOptions
+from tests.e2e.chart.cluster import NODE
 from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import FUSE, SERIAL, MachineCluster, device, serial_ports, talker
 from tests.e2e.recording import RanOn
@@ -67,11 +69,21 @@ def test_devices_reach_their_containers_and_no_other(
             f"{variant.name}: a second port was in the Node {time.monotonic() - began:.1f} s after it was plugged in"
         )
         held = cluster.devices_of("talks")
-        cluster.machine.run("systemctl daemon-reload; systemctl restart containerd kubelet")
-        cluster.node.wait_ready()
+        # the API says in whole seconds when it last heard of the kubelet
+        restarted = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
+        cluster.machine.run("sleep 1; systemctl daemon-reload; systemctl restart containerd kubelet")
+        cluster.wait(partial(_is_offered_since, cluster, restarted), "the kubelet offers the ports again")
         cluster.until_heard("AAA", "talks")
         assert cluster.devices_of("talks") == held
         cluster.machine.run("kill -9 $(pgrep -f 'do for port in')")
         cluster.wait(partial(cluster.is_running_again, "talks"), "its container runs again")
         cluster.until_heard("AAA", "talks")
         assert cluster.devices_of("talks") == held
+
+
+def _is_offered_since(cluster: MachineCluster, moment: datetime) -> bool:
+    """Whether the kubelet has reported since then, and both ports can be had: before that it refuses pods that start again."""
+    status = cluster.get("node", NODE)["status"]
+    (ready,) = (each for each in status["conditions"] if each["type"] == "Ready")
+    is_reported = ready["status"] == "True" and datetime.fromisoformat(ready["lastHeartbeatTime"]) >= moment
+    return is_reported and status["allocatable"].get(SERIAL) == "2"

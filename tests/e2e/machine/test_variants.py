@@ -35,7 +35,7 @@ VARIANTS = (
     Variant("nri, cgroupfs", MachineOptions(systemd_cgroups=False), "nri"),
     Variant("nri, without the validator", MachineOptions(validator=False), "nri"),
     Variant("kubelet, systemd", MachineOptions(nri=False), "kubelet"),
-    Variant("kernel 6.12", MachineOptions(), "nri", "trixie"),
+    Variant("kernel 6.12", MachineOptions(numa=True), "nri", "trixie"),
 )
 
 
@@ -62,12 +62,15 @@ def test_devices_reach_their_containers_and_no_other(
         (refused,) = cluster.report_of("none")["opened"].values()
         assert refused["read"] != _OK
         began = time.monotonic()
-        cluster.plug("BBB", "2")
+        cluster.plug("BBB", "2", "xhci1.0" if variant.options.numa else "xhci.0")
         cluster.wait_capacity(SERIAL, 2)
         # with `kubelet`, what the kubelet's own device manager makes of it
         progress(
             f"{variant.name}: a second port was in the Node {time.monotonic() - began:.1f} s after it was plugged in"
         )
+        nodes = {each["id"]: each.get("numaNodes", []) for each in cluster.node_device(SERIAL)["status"]["devices"]}
+        if variant.options.numa:
+            assert [of for device, of in nodes.items() if "BBB" in device] == [[1]]
         held = cluster.devices_of("talks")
         # the API says in whole seconds when it last heard of the kubelet
         restarted = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)

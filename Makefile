@@ -124,27 +124,12 @@ test-2: setup ## The other half: both programs on a control plane of its own; de
 e2e: setup ## From nothing, as root: `helm install` with our images, then pods on a real node: containerd, kubelet (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
 	$(BIN)/pytest -q --durations=25 tests/e2e/chart tests/e2e/real_node
 
+# Below unshare: machines, and the control plane with them, have a network of their own. One after the other: two emulators on two cores
+# take longer than one does for both.
 .PHONY: e2e-machine
-e2e-machine: setup ## As root: nodes as people have them, emulated: systemd, cgroup v2, hot-plug, resets; in two halves side by side (MACHINE_TESTS, RECORD=1: into the table of nodes; MACHINE_REQUIRED=1: no skips)
+e2e-machine: setup ## As root: nodes as people have them, emulated: systemd, cgroup v2, hot-plug, resets (MACHINE_TESTS, RECORD=1: into the table of nodes; MACHINE_REQUIRED=1: no skips)
 	$(BIN)/python -m hack.machine $(if $(MACHINE_TESTS),,trixie)
-ifdef MACHINE_TESTS
-	$(ON_MACHINES) tests/e2e/machine -k '$(MACHINE_TESTS)'
-else
-	@mkdir -p build; echo "two runs side by side; to follow them: tail -f build/e2e-machine-1.log build/e2e-machine-2.log"
-	@printf '%s\n' 1 2 | xargs -P 2 -I% sh -c '$(MAKE) --no-print-directory e2e-machine-% >build/e2e-machine-%.log 2>&1; status=$$?; cat build/e2e-machine-%.log; exit $$status'
-endif
-
-# Below unshare: machines, and the control plane with them, have a network of their own.
-ON_MACHINES = unshare --net env E2E_REQUIRED=$(MACHINE_REQUIRED) $(BIN)/pytest -q --durations=25
-MACHINES_OF_THEIR_OWN = $(addprefix tests/e2e/machine/test_,cards.py numa.py two_machines.py unit.py)
-
-.PHONY: e2e-machine-1
-e2e-machine-1: setup # one half: what one machine does for, power cuts, variants
-	$(ON_MACHINES) tests/e2e/machine $(addprefix --ignore ,$(MACHINES_OF_THEIR_OWN))
-
-.PHONY: e2e-machine-2
-e2e-machine-2: setup # the other half: two machines, NUMA, cards, the agent as a unit
-	$(ON_MACHINES) $(MACHINES_OF_THEIR_OWN)
+	unshare --net env E2E_REQUIRED=$(MACHINE_REQUIRED) $(BIN)/pytest -q --durations=25 tests/e2e/machine $(if $(MACHINE_TESTS),-k '$(MACHINE_TESTS)')
 
 .PHONY: dashboards
 dashboards: setup ## Dashboards and alerts: every query and rule in a real Prometheus that scrapes the real programs

@@ -96,6 +96,7 @@ class MachineCluster(InstalledCluster):
         self.nodes = {node.name: node for node in nodes}
         self.node, self.machine = nodes[0], nodes[0].machine
         self._plugged: dict[str, tuple[VirtualMachine, str]] = {}
+        self._installed: Json = {}
 
     def _verify_alive_all(self) -> None:
         for node in self.nodes.values():
@@ -143,11 +144,15 @@ class MachineCluster(InstalledCluster):
 
         config: more of the agents'.
         """
-        self.release.install(self._values(generic, {"runtime": runtime, **config}, operator))
+        self._installed = self._values(generic, {"runtime": runtime, **config}, operator)
+        self.release.install(self._installed)
 
     def change(self, *generic: Json, **config: Any) -> None:
-        """The agents' configuration, by an upgrade: as of `install`."""
-        self.release.upgrade(self._values(generic, {"runtime": "auto", **config}))
+        """The agents' configuration, by an upgrade unless it is that already: as of `install`."""
+        values = self._values(generic, {"runtime": "auto", **config})
+        if values != self._installed:
+            self._installed = values
+            self.release.upgrade(values)
 
     def _values(self, generic: Sequence[Json], config: Json, operator: Json | None = None) -> Json:
         agents = {"config": {"plugins": {"generic": list(generic)}, **config}}

@@ -33,6 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = reason or "machines run in a network namespace of their own: make e2e-machine"
     for item in ours if reason else []:
         item.add_marker(pytest.mark.skip(reason=f"{item.name}: {reason}"))
+    # last: it would run on beside those that have machines of their own
+    items.sort(key=lambda item: _HERE in item.path.parents and "installed_machine" in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="package")

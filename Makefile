@@ -121,8 +121,17 @@ test-2: setup ## The other half: both programs on a control plane of its own; de
 	  --ignore tests/integration/nvml --ignore tests/integration/operator/bad_input --ignore tests/e2e/real_node --ignore tests/e2e/chart --ignore tests/e2e/machine
 
 .PHONY: e2e
-e2e: setup ## From nothing, as root: `helm install` with our images, then pods on a real node: containerd, kubelet (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
-	$(BIN)/pytest -q --durations=25 tests/e2e/chart tests/e2e/real_node
+e2e: setup ## From nothing, as root: `helm install` with our images, and pods on a real node: containerd, kubelet; side by side (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
+	@mkdir -p build; echo "two runs side by side; to follow them: tail -f build/e2e-chart.log build/e2e-real-node.log"
+	@printf '%s\n' chart real-node | xargs -P 2 -I% sh -c '$(MAKE) --no-print-directory e2e-% >build/e2e-%.log 2>&1; status=$$?; cat build/e2e-%.log; exit $$status'
+
+.PHONY: e2e-chart
+e2e-chart: setup ## One half of it: the chart, from `helm install` to nothing left
+	$(BIN)/pytest -q --durations=25 tests/e2e/chart
+
+.PHONY: e2e-real-node
+e2e-real-node: setup ## The other half: pods on real nodes, by each way in which devices reach containers
+	$(BIN)/pytest -q --durations=25 tests/e2e/real_node
 
 # Below unshare: machines, and the control plane with them, have a network of their own. One after the other: two emulators on two cores
 # take longer than one does for both.

@@ -48,7 +48,9 @@ def test_from_nothing_to_a_pod_with_a_device(cluster: ChartCluster, environment:
     [listed] = [answer for command, answer in outputs.items() if "exec" in command]
     status = os.stat(_DEVICE)
     assert re.match(rf"c\S+ .* {os.major(status.st_rdev)}, +{os.minor(status.st_rdev)} .*{_DEVICE}$", listed.strip())
-    assert re.search(r"poddevice\S+/fuse .*example.com/fuse=1", outputs[commands[-1]])
+    # a moment after the pod was started, as the operator writes it
+    holder = r"poddevice\S+/fuse .*example.com/fuse=1"
+    cluster.wait(lambda: bool(re.search(holder, _typed(commands[-1], environment))), "it shows who holds the device")
 
 
 def test_two_commands_of_other_pages(cluster: ChartCluster, environment: dict[str, str]) -> None:

@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from nodedevice_agent.configs.effective import Config, Effective, effective, report
-from nodedevice_agent.kube.client import KubeClient, NodeDeviceConfigObject, NodeMetadataObject
+from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
+from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeMetadataObject
 from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_agent.plugins.settings import PluginSettings
 

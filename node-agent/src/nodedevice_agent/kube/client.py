@@ -32,10 +32,16 @@ from nodedevice_agent.errors import (
     ApiUnreachable,
 )
 from nodedevice_agent.kube import kubeconfig as kubeconfigs
+from nodedevice_agent.kube.objects import (
+    REVIEWS,
+    NodeDeviceObject,
+    NodeDeviceStatusObject,
+    NodeMetadataObject,
+    NodeObject,
+)
 from nodedevice_agent.kube.responses import (
     REQUEST_SECONDS,
     KubeMetadata,
-    KubeObject,
     next_line,
     translated,
     watch_event,
@@ -52,82 +58,6 @@ _METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 _LEASE = "Lease"
-
-
-class OwnedMetadata(KubeMetadata, omit_defaults=True):
-    ownerReferences: list[dict[str, Any]] | None = None
-
-
-def api_info(group: str, version: str, kind: str, plural: str, *verbs: str, action: str | None = None) -> res.ApiInfo:
-    definition = res.ResourceDef(group, version, kind)
-    return res.ApiInfo(definition, plural, list(verbs), parent=definition if action else None, action=action)
-
-
-class NodeObjectStatus(msgspec.Struct):
-    capacity: dict[str, str | int] = {}
-
-
-class NodeObject(KubeObject, res.GlobalResource):
-    status: NodeObjectStatus = msgspec.field(default_factory=NodeObjectStatus)
-    _api_info = api_info("", "v1", "Node", "nodes", "get")
-
-
-class GenerationMetadata(KubeMetadata):
-    generation: int = 0
-
-
-class LabeledMetadata(KubeMetadata):
-    labels: dict[str, str] | None = None
-
-
-class NodeMetadataObject(KubeObject, res.GlobalResource):
-    """A Node without spec and status, which are some ten thousand bytes and change by themselves."""
-
-    metadata: LabeledMetadata = msgspec.field(default_factory=LabeledMetadata)
-    _api_info = api_info("", "v1", "Node", "nodes", "list", "watch")
-
-
-class NodeDeviceConfigObject(KubeObject, res.GlobalResource):
-    metadata: GenerationMetadata = msgspec.field(default_factory=GenerationMetadata)
-    spec: Any = None
-    _api_info = api_info(
-        names.GROUP, names.VERSION, names.NODE_DEVICE_CONFIG, names.NODE_DEVICE_CONFIGS, "list", "watch"
-    )
-
-
-class NodeDeviceObject(KubeObject, res.GlobalResource):
-    metadata: OwnedMetadata = msgspec.field(default_factory=OwnedMetadata)
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
-    _api_info = api_info(
-        names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES, "get", "list", "watch", "patch"
-    )
-
-
-class NodeDeviceStatusObject(NodeDeviceObject, res.GlobalSubResource):
-    _api_info = api_info(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES, "patch", action="status")
-
-
-class ReviewObject(KubeObject, res.GlobalResource):
-    # the library sets both before it sends an object
-    apiVersion: str | None = None
-    kind: str | None = None
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
-
-
-class TokenReviewObject(ReviewObject):
-    _api_info = api_info("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", "post")
-
-
-class SubjectAccessReviewObject(ReviewObject):
-    _api_info = api_info("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", "post")
-
-
-_REVIEWS: Final[dict[str, type[ReviewObject]]] = {
-    "TokenReview": TokenReviewObject,
-    "SubjectAccessReview": SubjectAccessReviewObject,
-}
 
 
 class KubeClient:
@@ -283,7 +213,7 @@ class KubeClient:
     async def review(self, group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         """The status that the API server gives a TokenReview or SubjectAccessReview."""
         with self._request(f"creating a {kind.lower()} of {group}"):
-            return (await self._client.create(_REVIEWS[kind](spec=spec))).status
+            return (await self._client.create(REVIEWS[kind](spec=spec))).status
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
         with self._request(f"reading lease {namespace}/{name}"):

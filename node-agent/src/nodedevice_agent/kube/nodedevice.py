@@ -21,9 +21,10 @@ from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
-from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, log_failure, pause_seconds
+from nodedevice_agent.kube.client import KubeClient, log_failure, pause_seconds
 from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
+from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.observed import Json, cordons_of, well_formed
 from nodedevice_agent.kube.served import Served, ServedStatus
 from nodedevice_agent.kube.status import is_bulk, is_loss, node_device_status, owned

@@ -23,8 +23,9 @@ from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, Containe
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, CONFIG_MIRROR, is_config_hash
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, api_info, until_done
+from nodedevice_agent.kube.client import KubeClient, until_done
 from nodedevice_agent.kube.nodedevice import PODS, Publisher
+from nodedevice_agent.kube.objects import NodeDeviceObject, api_info
 from nodedevice_agent.kube.observed import cordons_of, held_ids, is_of_kubelet, resource_name_of, well_formed
 from nodedevice_agent.kube.responses import KubeObject
 from nodedevice_agent.metrics import AgentHealth

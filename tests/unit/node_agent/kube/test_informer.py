@@ -13,8 +13,9 @@ from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
 from nodedevice_agent.errors import ApiDisconnected, ApiGone, ApiRequestError, ApiSilent, ApiUnreachable
 from nodedevice_agent.kube import informer, watch_state
-from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject
+from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import REQUESTS_PER_SECOND, URGENT_REQUESTS_PER_SECOND, Watches
+from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pods import PodObject
 
 from tests.fakes.background import background

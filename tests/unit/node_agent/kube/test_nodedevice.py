@@ -15,9 +15,10 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
 from nodedevice_agent.kube import client, contention, informer
 from nodedevice_agent.kube import nodedevice as node_devices
-from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, OwnedMetadata
+from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.contention import FREE_EDITS, LONGEST_PAUSE_SECONDS, WINDOW_SECONDS, Contention
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher, RecordOnly
+from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.write_budget import (
     AGENT_WRITES_AT_ONCE,
     OBJECT_WRITES_AT_ONCE,

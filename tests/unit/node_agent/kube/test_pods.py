@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
-from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
 from nodedevice_api.assigned_parts import MAX_CHARACTERS
 from nodedevice_api.names import ASSIGNED_PARTS_ANNOTATION

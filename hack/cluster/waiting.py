@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-_ASK_EVERY_SECONDS = 0.05
 
-
-def wait_until(is_so: Callable[[], bool], what: str, timeout_seconds: float = 60.0) -> None:
+def wait_until(
+    is_so: Callable[[], bool], what: str, timeout_seconds: float = 60.0, every_seconds: float = 0.05
+) -> None:
     """Ask until it is so. Raises TimeoutError, saying what was not so, when timeout_seconds are over."""
     asking = Retrying(
         retry=retry_if_result(lambda answer: not answer),
-        wait=wait_fixed(_ASK_EVERY_SECONDS),
+        wait=wait_fixed(every_seconds),
         stop=stop_after_delay(timeout_seconds),
     )
     try:

@@ -57,6 +57,8 @@ class MachineNode:
         self.name = name
         self.machine = machine
         self._control_plane = control_plane
+        # ID of the last one that was waited for
+        self._boot = ""
 
     @classmethod
     @contextmanager
@@ -104,21 +106,26 @@ class MachineNode:
         self.machine.verify_alive()
 
     def wait_ready(self, timeout_seconds: float = _READY_SECONDS) -> None:
-        """Until the Node is Ready and a kubelet of this boot says so. Raises TimeoutError, ComponentError."""
+        """Until the Node is Ready, as a kubelet of another boot than last time says, and its shell answers.
+
+        Raises TimeoutError, ComponentError.
+        """
         deadline = time.monotonic() + timeout_seconds
         while True:
-            self.machine.wait_door(timeout_seconds)
-            # asked each time: a machine that is about to go down answers too
-            if is_schedulable(self._control_plane.client, self.name) and self._boot_shown() == self._boot():
-                return
+            self.machine.verify_booting()
+            # asked of the API: a shell inside, again and again, would slow its start down
+            boot = self._boot_shown() if is_schedulable(self._control_plane.client, self.name) else self._boot
+            if boot != self._boot:
+                self._boot = boot
+                return self.machine.wait_door(timeout_seconds)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"node {self.name} is not Ready:\n{self.machine.run('journalctl -n 40 --no-pager')}")
+                raise TimeoutError(f"node {self.name} is not Ready:\n{self._journal()}")
             time.sleep(_POLL_SECONDS)
 
-    def _boot(self) -> str:
+    def _journal(self) -> str:
         with contextlib.suppress(OSError, CommandError):
-            return self.machine.run("cat /proc/sys/kernel/random/boot_id").strip()
-        return ""
+            return self.machine.run("journalctl -n 40 --no-pager")
+        return self.machine.console_end()
 
     def _boot_shown(self) -> str:
         status = self._control_plane.client.get(Node, self.name).status

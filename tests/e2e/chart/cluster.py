@@ -12,11 +12,14 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from lightkube.resources.core_v1 import Node
+from lightkube import ApiError
+from lightkube.resources.core_v1 import Node, Pod
 from nodedevice_api import names
 
 from docs.tried_nodes import TriedNode
@@ -30,6 +33,7 @@ from hack.cluster.node import network as node_network
 from hack.cluster.node.in_cluster_api import reachable_from_pods
 from hack.cluster.node.layout import NodeOptions
 from hack.cluster.node.real_node import RealNode
+from hack.cluster.observe import NodeDevice
 from hack.cluster.waiting import wait_until
 from tests.e2e.chart.workloads import VENDOR_IMAGE
 from tests.e2e.recording import described_real_node
@@ -136,7 +140,7 @@ class InstalledCluster:
     # -- what the API shows -----------------------------------------------------------------------------------------------
 
     def get(self, *what: str) -> Json:
-        """One object or a list; empty where there is none."""
+        """One object or a list, by kubectl; empty where there is none. Where asked again and again: pod, pods, node_device."""
         text = self.control_plane.kubectl("get", *what, "-o", "json", "--ignore-not-found")
         return dict(json.loads(text)) if text.strip() else {}
 
@@ -144,7 +148,26 @@ class InstalledCluster:
         return {item["metadata"]["name"] for item in self.get(kind, *flags).get("items", [])}
 
     def node_device(self, resource: str, node: str = NODE) -> Json:
-        return self.get("nodedevice", names.node_device_name(node, resource))
+        """Empty where there is none, as `pod`."""
+        return self._object(NodeDevice, names.node_device_name(node, resource))
+
+    def pod(self, name: str, namespace: str = "default") -> Json:
+        return self._object(Pod, name, namespace)
+
+    def node_object(self, node: str = NODE) -> Json:
+        return self._object(Node, node)
+
+    def pods(self, namespace: str = "default", labels: dict[str, Any] | None = None) -> list[Json]:
+        return [each.to_dict() for each in self.control_plane.client.list(Pod, namespace=namespace, labels=labels)]
+
+    def _object(self, kind: Any, name: str, namespace: str | None = None) -> Json:
+        try:
+            found: Json = self.control_plane.client.get(kind, name, namespace=namespace).to_dict()
+        except ApiError as error:
+            if error.status.code == HTTPStatus.NOT_FOUND:
+                return {}
+            raise
+        return found
 
     def capacity(self, node: str = NODE) -> dict[str, int]:
         """What the Node shows of resources of ours and of vendors'."""
@@ -155,12 +178,11 @@ class InstalledCluster:
     def wait_capacity(self, resource: str, count: int, node: str = NODE) -> None:
         self.wait(lambda: self.capacity(node).get(resource) == count, f"{node} shows {count} of {resource}")
 
-    def containers(self, namespace: str, selector: str = "") -> dict[str, tuple[str, int]]:
+    def containers(self, namespace: str, labels: dict[str, Any] | None = None) -> dict[str, tuple[str, int]]:
         """Container ID and number of restarts, by pod and container."""
-        listed = self.get("pods", "-n", namespace, *(["-l", selector] if selector else []))
         return {
             f"{pod['metadata']['name']}/{state['name']}": (state.get("containerID", ""), state["restartCount"])
-            for pod in listed.get("items", [])
+            for pod in self.pods(namespace, labels)
             for state in pod["status"].get("containerStatuses", [])
         }
 
@@ -173,12 +195,17 @@ class InstalledCluster:
         """Make a pod, and wait until it runs."""
         self.apply(pod)
         name = pod["metadata"]["name"]
-        self.wait(lambda: self.get("pod", name)["status"]["phase"] == "Running", f"pod {name} runs")
+        self.wait_running(name)
+
+    def wait_running(self, pod: str) -> None:
+        self.wait(lambda: self.pod(pod).get("status", {}).get("phase") == "Running", f"pod {pod} runs")
 
     def report_of(self, pod: str) -> Json:
         """What the checker in a pod of `workloads.user` says that it got; waits for it."""
-        self.wait(lambda: bool(self.control_plane.kubectl("logs", pod, check=False)), f"pod {pod} says something")
-        return dict(json.loads(self.control_plane.kubectl("logs", pod)))
+        self.wait(lambda: self.pod(pod)["status"]["phase"] != "Pending", f"pod {pod} has started")
+        read = partial(self.control_plane.kubectl, "logs", pod, check=False)
+        self.wait(lambda: bool(read()), f"pod {pod} says something", every_seconds=0.5)
+        return dict(json.loads(read()))
 
     def agents_runtime(self) -> str:
         """How devices reach containers, as its NodeDevices say; waits for one."""
@@ -189,15 +216,15 @@ class InstalledCluster:
         self.wait(lambda: bool(found()), "there is a NodeDevice")
         return str(found()[0]["status"]["agent"]["runtime"])
 
-    def wait(self, is_so: Callable[[], bool], what: str) -> None:
-        """Raises TimeoutError with all pods and what was last reported about them."""
+    def wait(self, is_so: Callable[[], bool], what: str, every_seconds: float = 0.05) -> None:
+        """Raises TimeoutError with all pods and what was last reported about them. every_seconds: longer where a node answers."""
 
         def poll() -> bool:
             self._verify_alive()
             return is_so()
 
         try:
-            wait_until(poll, what, self.patience_seconds)
+            wait_until(poll, what, self.patience_seconds, every_seconds)
         except TimeoutError as exc:
             exc.add_note(self.state())
             raise
@@ -268,7 +295,7 @@ class ChartCluster(InstalledCluster):
         ]
         if ours:
             kubectl("delete", "--wait", *ours)
-        self.wait(lambda: not self.names_of("pods", "-n", SYSTEM_NAMESPACE), "the chart's pods are gone")
+        self.wait(lambda: not self.pods(SYSTEM_NAMESPACE), "the chart's pods are gone")
         # the agent's checkpoint knows resources of the test before, and so does the Node where no hook took them back
         shutil.rmtree(self.node.outside(_STATE), ignore_errors=True)
         nothing = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}

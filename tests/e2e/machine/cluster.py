@@ -161,7 +161,7 @@ class MachineCluster(InstalledCluster):
     def clear(self) -> None:
         """No pod and no serial port is left of what a test had."""
         self.control_plane.kubectl("delete", "pods", "--all", "--grace-period=1")
-        self.wait(lambda: not self.names_of("pods"), "no pod is left")
+        self.wait(lambda: not self.pods(), "no pod is left")
         self.unplug_all()
 
     def save_logs(self, folder: Path) -> None:
@@ -197,20 +197,20 @@ class MachineCluster(InstalledCluster):
 
     def is_running_since(self, pod: str, moment: datetime) -> bool:
         """Whether all its containers run, and began after that."""
-        states = self.get("pod", pod)["status"].get("containerStatuses", [])
+        states = self.pod(pod)["status"].get("containerStatuses", [])
         began = [each["state"].get("running", {}).get("startedAt", "") for each in states]
         return bool(began) and all(each and datetime.fromisoformat(each) >= moment for each in began)
 
     def is_running_again(self, pod: str) -> bool:
         """Whether a container of it was started since its machine was."""
-        status = self.get("pod", pod)["status"]
+        status = self.pod(pod)["status"]
         states = status.get("containerStatuses", [])
         is_again = [each["restartCount"] > 0 and "running" in each["state"] for each in states]
         return status["phase"] == "Running" and bool(is_again) and all(is_again)
 
     def is_ready(self, node: str = NODE) -> bool:
         """Whether the Node is."""
-        conditions = self.get("node", node)["status"]["conditions"]
+        conditions = self.node_object(node)["status"]["conditions"]
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
     def plug(self, serial: str, port: str, bus: str = "xhci.0", node: str = NODE) -> None:
@@ -222,7 +222,7 @@ class MachineCluster(InstalledCluster):
     def plug_named(self, serial: str, port: str) -> None:
         """Alone, so that the kernel names it before the next."""
         self.plug(serial, port)
-        self.wait(lambda: serial in self.kernel_names(), f"{serial} has its stable name")
+        self.machine.run(f"until ls {BY_ID} 2>/dev/null | grep -q {serial}; do sleep 0.2; done")
 
     def unplug(self, serial: str) -> None:
         machine, _ = self._plugged[serial]
@@ -261,7 +261,7 @@ class MachineCluster(InstalledCluster):
     def until_heard(self, serial: str, text: str) -> None:
         """Until that was written to the serial port, from now on."""
         self.heard(serial)
-        self.wait(lambda: text in self.heard(serial), f"serial port {serial} hears {text}")
+        self.wait(lambda: text in self.heard(serial), f"serial port {serial} hears {text}", every_seconds=0.2)
 
 
 def serial_ports() -> Json:

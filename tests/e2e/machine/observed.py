@@ -8,6 +8,7 @@ from hack.cluster.errors import CommandError
 from tests.e2e.chart.cluster import Json
 from tests.e2e.machine.cluster import SERIAL, MachineCluster
 
+_AGENTS = {"app.kubernetes.io/component": "agent"}
 _AGENT = ("-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=agent")
 
 
@@ -30,7 +31,7 @@ def wait_event(cluster: MachineCluster, name: str, text: str) -> None:
         events = cluster.get("events", "-A", f"--field-selector=involvedObject.name={name}")["items"]
         return any(text in each.get("message", "") for each in events)
 
-    cluster.wait(is_said, f"an Event of {name} says {text!r}")
+    cluster.wait(is_said, f"an Event of {name} says {text!r}", every_seconds=0.5)
 
 
 def wait_logged(cluster: MachineCluster, *texts: str) -> None:
@@ -40,16 +41,16 @@ def wait_logged(cluster: MachineCluster, *texts: str) -> None:
         lines = cluster.control_plane.kubectl("logs", *_AGENT, "--tail=-1", check=False).splitlines()
         return any(all(text in line for text in texts) for line in lines)
 
-    cluster.wait(is_logged, f"the agent logs {' … '.join(texts)!r}")
+    cluster.wait(is_logged, f"the agent logs {' … '.join(texts)!r}", every_seconds=1.0)
 
 
 def agent_restarts(cluster: MachineCluster) -> int:
-    containers = cluster.containers(SYSTEM_NAMESPACE, "app.kubernetes.io/component=agent")
+    containers = cluster.containers(SYSTEM_NAMESPACE, _AGENTS)
     return sum(restarts for _, restarts in containers.values())
 
 
 def is_agent_ready(cluster: MachineCluster) -> bool:
-    pods = cluster.get("pods", *_AGENT)["items"]
+    pods = cluster.pods(SYSTEM_NAMESPACE, _AGENTS)
     states = [state for pod in pods for state in pod["status"].get("containerStatuses", [])]
     return bool(states) and all(state["ready"] for state in states)
 
@@ -68,5 +69,5 @@ def opened(cluster: MachineCluster, pod: str, *checks: str) -> Json:
             found.update(json.loads(cluster.control_plane.kubectl("exec", pod, "--", "/bin/checker", *checks)))
         return bool(found)
 
-    cluster.wait(is_answered, f"a process starts in pod {pod}")
+    cluster.wait(is_answered, f"a process starts in pod {pod}", every_seconds=1.0)
     return {path: (ways["read"] == "ok", ways["write"] == "ok") for path, ways in found["opened"].items()}

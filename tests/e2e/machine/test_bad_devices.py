@@ -113,5 +113,5 @@ def _after_a_first_container(pod: Json) -> Json:
 
 
 def _state_of_first(cluster: MachineCluster, pod: str) -> Json:
-    states = cluster.get("pod", pod)["status"].get("initContainerStatuses", [])
+    states = cluster.pod(pod)["status"].get("initContainerStatuses", [])
     return dict(states[0]["state"]) if states else {}

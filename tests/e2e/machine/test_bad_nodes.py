@@ -38,7 +38,7 @@ class Two:
         assert self.mine in held
 
     def verify_next_has_the_other(self) -> None:
-        self.cluster.wait(lambda: self.cluster.get("pod", "new")["status"]["phase"] == "Running", "the new pod runs")
+        self.cluster.wait_running("new")
         self.cluster.until_heard(self.other, "new")
         (held,) = self.cluster.devices_of("new")
         assert self.other in held

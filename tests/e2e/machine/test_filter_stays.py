@@ -62,5 +62,5 @@ def _sized(pod: Json, size: Json) -> Json:
 
 
 def _limits(cluster: MachineCluster) -> Json:
-    (state,) = cluster.get("pod", "holds")["status"]["containerStatuses"]
+    (state,) = cluster.pod("holds")["status"]["containerStatuses"]
     return dict(state.get("resources", {}).get("limits", {}))

@@ -71,7 +71,7 @@ def test_a_policy(two_nodes: MachineCluster, policy: str, count: int, nodes: int
             two_nodes.wait(partial(_waits, two_nodes, "asks"), "the pod waits")
             wait_event(two_nodes, "asks", "topology locality")
             return
-        two_nodes.wait(lambda: two_nodes.get("pod", "asks")["status"]["phase"] == "Running", "the pod runs")
+        two_nodes.wait_running("asks")
         by_id = _nodes_by_id(two_nodes)
         held = two_nodes.devices_of("asks")
         assert len(held) == count

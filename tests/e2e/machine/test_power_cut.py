@@ -48,7 +48,7 @@ def test_at_any_flush(cluster: MachineCluster, tmp_path: Path, progress: Callabl
     cluster.apply(*(user(name, {GPU: 1}) for name in names))
     for name in names:
         cluster.wait(partial(cluster.is_running_since, name, datetime.min.replace(tzinfo=UTC)), f"{name} runs")
-    uids = {cluster.get("pod", name)["metadata"]["uid"]: name for name in names}
+    uids = {cluster.pod(name)["metadata"]["uid"]: name for name in names}
     machine.kill()
 
     writes, end = tmp_path / "writes.log", flushes(machine.writes)

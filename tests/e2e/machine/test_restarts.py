@@ -74,7 +74,7 @@ def test_an_orderly_reboot_gives_devices_back(cluster: MachineCluster) -> None:
     cluster.wait_capacity(SERIAL, 1)
     cluster.run(talker("ends"))
     cluster.machine.run("systemctl reboot --no-block")
-    cluster.wait(lambda: cluster.get("pod", "ends")["status"]["phase"] in ("Failed", "Succeeded"), "the pod was ended")
+    cluster.wait(lambda: cluster.pod("ends")["status"]["phase"] in ("Failed", "Succeeded"), "the pod was ended")
     cluster.wait(lambda: not cluster.is_ready(), "the Node is not ready")
     cluster.node.wait_ready()
     cluster.wait_capacity(SERIAL, 1)

@@ -85,7 +85,7 @@ def test_a_partition_gives_no_device_to_two(cluster: MachineCluster, progress: C
             assert {capacity(seen, lost, SERIAL) for seen in nodes.seen()} <= {None, 1}
             assert cluster.devices_of("old", node=lost) == held
             assert "old" in cluster.heard("LOST"), "it should run on"
-            assert not cluster.get("pod", "next")["spec"].get("nodeName")
+            assert not cluster.pod("next")["spec"].get("nodeName")
         finally:
             network.restore(cluster.nodes[lost].machine.tap)
         began = time.monotonic()
@@ -165,7 +165,7 @@ def test_a_drain_moves_pods_to_the_other_nodes_devices(
     assert not _speaks(cluster, "A1", "A2"), "somebody speaks on"
 
     kubectl("scale", "deployment", "talks", "--replicas=5")
-    cluster.wait(lambda: len(cluster.names_of("pods")) == 5, "five pods were made")
+    cluster.wait(lambda: len(cluster.pods()) == 5, "five pods were made")
     assert _held(cluster) == (0, 3), "a drained node got pods"
     kubectl("uncordon", NODE)
     cluster.wait(lambda: _held(cluster) == (2, 3), "the other two go there")
@@ -185,7 +185,11 @@ def _held(cluster: MachineCluster) -> tuple[int, int]:
     """How many devices are held on each node, every one of them by a pod that runs there. No device is held twice."""
     found = []
     for node in BOTH:
-        running = cluster.names_of("pods", "--field-selector", f"spec.nodeName={node},status.phase=Running")
+        running = {
+            each["metadata"]["name"]
+            for each in cluster.pods()
+            if each["spec"].get("nodeName") == node and each["status"]["phase"] == "Running"
+        }
         held = cluster.node_device(SERIAL, node)["status"].get("allocations", [])
         ids = [device for each in held if each["name"] in running for device in each["deviceIDs"]]
         every = [device for each in held for device in each["deviceIDs"]]
@@ -215,7 +219,7 @@ def _condition(cluster: MachineCluster, node: str, kind: str, resource: str = SE
 
 def _operators(cluster: MachineCluster) -> dict[str, str]:
     """Their nodes, by pod; those that are ready."""
-    found = cluster.get("pods", "-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=operator")["items"]
+    found = cluster.pods(SYSTEM_NAMESPACE, {"app.kubernetes.io/component": "operator"})
     ready = {
         each["metadata"]["name"]: each["spec"]["nodeName"]
         for each in found

@@ -12,7 +12,6 @@ import pytest
 
 from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine.node import MachineOptions
-from tests.e2e.chart.cluster import NODE
 from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import FUSE, SERIAL, MachineCluster, device, serial_ports, talker
 from tests.e2e.recording import RanOn
@@ -86,7 +85,7 @@ def test_devices_reach_their_containers_and_no_other(
 
 def _is_offered_since(cluster: MachineCluster, moment: datetime) -> bool:
     """Whether the kubelet has reported since then, and both ports can be had: before that it refuses pods that start again."""
-    status = cluster.get("node", NODE)["status"]
+    status = cluster.node_object()["status"]
     (ready,) = (each for each in status["conditions"] if each["type"] == "Ready")
     is_reported = ready["status"] == "True" and datetime.fromisoformat(ready["lastHeartbeatTime"]) >= moment
     return is_reported and status["allocatable"].get(SERIAL) == "2"

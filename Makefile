@@ -106,19 +106,24 @@ conformance: setup ## The kubelet's own device manager beside ours: random seque
 	ORACLE_SEQUENCES=$${ORACLE_SEQUENCES:-2400} $(BIN)/pytest -q --kubelet-rows tests/conformance tests/unit tests/integration
 
 .PHONY: test
-test: setup ## All tests: test-1 and test-2 side by side, as tests mostly wait; their output is printed as each ends
-	@mkdir -p build; echo "two runs side by side; to follow them: tail -f build/test-1.log build/test-2.log"
-	@printf '%s\n' 1 2 | xargs -P 2 -I% sh -c '$(MAKE) --no-print-directory test-% >build/test-%.log 2>&1; status=$$?; cat build/test-%.log; exit $$status'
+test: setup ## All tests: test-1 to test-3 side by side, as tests mostly wait; their output is printed as each ends
+	@mkdir -p build; echo "three runs side by side; to follow them: tail -f build/test-1.log build/test-2.log build/test-3.log"
+	@printf '%s\n' 1 2 3 | xargs -P 3 -I% sh -c '$(MAKE) --no-print-directory test-% >build/test-%.log 2>&1; status=$$?; cat build/test-%.log; exit $$status'
 
 .PHONY: test-1
-test-1: setup ## One half: each part by itself, fast tests first; chart, dashboards, crashes (with a control plane, built once)
+test-1: setup ## One part: each part by itself, fast tests first; chart, dashboards, crashes (with a control plane, built once)
 	$(BIN)/pytest --durations=25 tests/unit tests/conformance tests/nvml tests/robustness/fuzz tests/hack tests/chart tests/monitoring \
 	  tests/robustness/crash tests/integration/crds tests/integration/deviceplugin tests/integration/nvml tests/integration/operator/bad_input
 
 .PHONY: test-2
-test-2: setup ## The other half: both programs on a control plane of its own; demos, pages
-	$(BIN)/pytest --durations=25 tests/integration tests/e2e --ignore tests/integration/crds --ignore tests/integration/deviceplugin \
-	  --ignore tests/integration/nvml --ignore tests/integration/operator/bad_input --ignore tests/e2e/real_node --ignore tests/e2e/chart --ignore tests/e2e/machine
+test-2: setup ## Another: the agent on a control plane
+	$(BIN)/pytest --durations=25 tests/integration --ignore tests/integration/crds --ignore tests/integration/deviceplugin \
+	  --ignore tests/integration/nvml --ignore tests/integration/operator --ignore tests/integration/extender
+
+.PHONY: test-3
+test-3: setup ## The third: the operator on a control plane, and the extender; demos, pages
+	$(BIN)/pytest --durations=25 tests/integration/operator tests/integration/extender tests/e2e --ignore tests/integration/operator/bad_input \
+	  --ignore tests/e2e/real_node --ignore tests/e2e/chart --ignore tests/e2e/machine
 
 .PHONY: e2e
 e2e: setup ## From nothing, as root: `helm install` with our images, and pods on a real node: containerd, kubelet; side by side (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)

@@ -1,6 +1,5 @@
 """Converts settings from what a file or an object of the API has; a mistake is an error that names its place and the remedy."""
 
-import difflib
 import re
 from typing import Any, TypeVar
 
@@ -68,6 +67,9 @@ def _choices(expected: inspect.Type) -> str:
 
 
 def _known(key: str, known: list[str]) -> str:
+    # a millisecond of each start, for what is rare
+    import difflib
+
     near = difflib.get_close_matches(key, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
 

@@ -20,7 +20,7 @@ from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import MachineCluster
 from tests.e2e.recording import RanOn
 
-PODS = 6
+PODS = 4
 POINTS = int(os.environ.get("POWER_CUTS", "40"))
 BOOTED = 3
 _STATE = "/var/lib/nodedevice"

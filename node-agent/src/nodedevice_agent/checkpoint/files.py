@@ -11,9 +11,10 @@ import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import structs
 
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.format import check_possible, decode, encode
@@ -110,7 +111,7 @@ def restore(state_dir: Path) -> tuple[Checkpoint | None, str]:
         log.info("checkpoint restored", extra={"allocations": len(checkpoint.allocations)})
         if checkpoint.boot_id != filesystem.boot_id():
             # no process of before is alive
-            checkpoint = replace(checkpoint, unlisted=())
+            checkpoint = structs.replace(checkpoint, unlisted=())
         if journal_path(path).exists():
             # a disk that cannot be written now is reported at the first write; until then the journal has what is missing
             with suppress(OSError):

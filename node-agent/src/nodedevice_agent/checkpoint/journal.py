@@ -8,12 +8,12 @@ is damage: its content may be published.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 from zlib import crc32
 
 import msgspec
+from msgspec import structs
 
 from nodedevice_agent.checkpoint.format import (
     Entry,
@@ -113,7 +113,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         gone = gone if line.Gone is None else to_gone(line.Gone)
         part_sizes = part_sizes if line.PartSizes is None else to_part_sizes(line.PartSizes)
     check_consistent(entries.values())
-    return replace(
+    return structs.replace(
         checkpoint,
         allocations=tuple(entries.values()),
         registered={name: ids for name, ids in registered.items() if ids is not None},
@@ -126,7 +126,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         possible_holders=possible_holders,
         gone=gone,
         part_sizes=part_sizes,
-        journal=replace(mark, sequence=mark.sequence + len(newer)),
+        journal=structs.replace(mark, sequence=mark.sequence + len(newer)),
     )
 
 

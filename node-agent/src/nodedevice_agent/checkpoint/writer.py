@@ -12,12 +12,13 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from uuid import uuid4
+
+from msgspec import structs
 
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.files import FILE_NAME, journal_path
@@ -101,7 +102,7 @@ class CheckpointWriter:
         self._writing = self._requested
         # taken with the job: a request for the whole file while the job is under way is for the state after it
         whole, self._is_whole_requested = self._is_whole_requested, False
-        state = replace(self._current(), boot_id=self._boot_id)
+        state = structs.replace(self._current(), boot_id=self._boot_id)
         if not whole and self._store.has_all_but_health(state):
             self._saved(is_whole=self._store.is_whole)
             return
@@ -195,7 +196,7 @@ class CheckpointStore:
         saved = self._saved
         if saved is None or checkpoint.registered.keys() != saved.registered.keys():
             return False
-        if replace(checkpoint, registered=saved.registered) != saved:
+        if structs.replace(checkpoint, registered=saved.registered) != saved:
             return False
         self.is_whole = self.is_whole and checkpoint.registered == saved.registered
         return True
@@ -232,7 +233,9 @@ class CheckpointStore:
         self._saved, self._mark = None, self._next_mark()
         try:
             with metrics.CHECKPOINT_SECONDS.time():
-                filesystem.replace_durably(self._path, self._encoder.encode(replace(checkpoint, journal=self._mark)))
+                filesystem.replace_durably(
+                    self._path, self._encoder.encode(structs.replace(checkpoint, journal=self._mark))
+                )
         except filesystem.NotReplaced:
             self._saved, self._mark = before
             raise
@@ -244,7 +247,7 @@ class CheckpointStore:
             self._empty_journal()
 
     def _next_mark(self) -> JournalMark:
-        return replace(self._mark, sequence=self._mark.sequence + 1)
+        return structs.replace(self._mark, sequence=self._mark.sequence + 1)
 
     def close(self) -> None:
         """Leave only the checkpoint if it includes everything; a journal that stays does no harm."""

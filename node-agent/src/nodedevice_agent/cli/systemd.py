@@ -1,5 +1,6 @@
 """`nodedevice-agent systemd`: prints and installs the files by which systemd runs the agent outside of pods."""
 
+import os
 import sys
 from importlib import resources
 from pathlib import Path
@@ -36,7 +37,10 @@ def show(name: str) -> None:
     help="The file tree to write into.  [default: /]",
 )
 def install(root: Path) -> None:
-    """Write both files. They name the nodedevice-agent that this command is of; there already: they are replaced."""
+    """Write both files. They name the nodedevice-agent that this command is of; there already: they are replaced.
+
+    It returns when they and that program are on the disk: pip flushes nothing, and a power cut soon after it leaves an empty one.
+    """
     for name, folder in _FOLDERS.items():
         target = root / folder / name
         try:
@@ -45,6 +49,7 @@ def install(root: Path) -> None:
         except OSError as exc:
             raise click.ClickException(f"{target}: {exc.strerror}; run it as root") from exc
         click.echo(f"written: {target}")
+    os.sync()
     click.echo(
         f"next: systemd-tmpfiles --create {TMPFILES} && systemctl daemon-reload && systemctl enable --now {UNIT}"
     )

@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+import msgspec
+
 
 class ContainerKind(Enum):
     """How long a container holds its devices, which decides whether other containers may reuse them.
@@ -17,8 +19,7 @@ class ContainerKind(Enum):
     APP = "app"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerSettings:
+class ContainerSettings(msgspec.Struct, frozen=True):
     """The parts of a container's spec that limit what a device plugin may add to it.
 
     envs: names of the environment variables that are certainly set. paths: mount paths of volumes, normalized.
@@ -32,8 +33,7 @@ class ContainerSettings:
 NO_SETTINGS = ContainerSettings()
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(msgspec.Struct, frozen=True):
     """limits: extended resources only, resource name to count; zero counts are left out.
 
     settings: only of containers with limits, because a node has many containers and most have none.
@@ -41,7 +41,7 @@ class Container:
 
     name: str
     kind: ContainerKind = ContainerKind.APP
-    limits: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = msgspec.field(default_factory=dict)
     settings: ContainerSettings = NO_SETTINGS
 
 
@@ -88,7 +88,9 @@ class Pod:
     def without(self, requests: Collection[tuple[str, str]]) -> "Pod":
         """The same pod without these requests, each a container and a resource name."""
         containers = (
-            replace(c, limits={name: n for name, n in c.limits.items() if (c.name, name) not in requests})
+            msgspec.structs.replace(
+                c, limits={name: n for name, n in c.limits.items() if (c.name, name) not in requests}
+            )
             for c in self.containers
         )
         return replace(self, containers=tuple(containers))
@@ -108,8 +110,7 @@ class Pod:
         return max(most, stays)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRequest:
+class DeviceRequest(msgspec.Struct, frozen=True):
     container: str
     kind: ContainerKind
     resource_name: str

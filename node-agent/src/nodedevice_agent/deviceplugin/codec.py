@@ -11,6 +11,7 @@ from itertools import chain, islice, repeat
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
+from msgspec import structs
 from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
@@ -127,7 +128,7 @@ def _percent(rule: str, number: int) -> int:
 
 def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:
     found = (
-        replace(
+        structs.replace(
             _device(api_pb2.Device(ID=parent.ID), parent, _attributes(parent)),
             part_size=_plain(parent.part_size, _MAX_PART_SIZE),
         )
@@ -187,7 +188,7 @@ def allocate_response(message: api_pb2.ContainerAllocateResponse) -> AllocateRes
 
 def with_edits(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with every stored response decoded; one that cannot be decoded has no edits."""
-    return replace(checkpoint, allocations=tuple(map(_with_edits, checkpoint.allocations)))
+    return structs.replace(checkpoint, allocations=tuple(map(_with_edits, checkpoint.allocations)))
 
 
 def _with_edits(allocation: Allocation) -> Allocation:

@@ -9,10 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import assert_never
+
+from msgspec import structs
 
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
@@ -278,7 +279,7 @@ class PluginHost:
         return 0 if self.manager.is_recovering else self._writer.request()
 
     def _checkpoint(self) -> Checkpoint:
-        return replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))
+        return structs.replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))
 
     async def _replace(self, endpoint: int, newest: PluginConnection) -> None:
         """A plugin that registered again from the same socket keeps one connection: the newest, once it lists devices.

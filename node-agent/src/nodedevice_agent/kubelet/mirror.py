@@ -37,7 +37,7 @@ class Mirror(DeviceManager):
         flapping: FlapDampingLimits | None = None,
     ) -> None:
         # the kubelet calls PreStartContainer now, and knows all allocations
-        restored = None if checkpoint is None else replace(checkpoint, pre_starts=(), possible_holders={})
+        restored = None if checkpoint is None else structs.replace(checkpoint, pre_starts=(), possible_holders={})
         super().__init__(now, restored, is_recovering=is_recovering, waits_for_cordons=True, flapping=flapping)
         self.topology = topology or Topology()
         # whether a pod has finished since the kubelet was read last, or while it was: its state may be another

@@ -4,11 +4,11 @@ import errno
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.files import FILE_NAME, ID_FILE_NAME, agent_id, locked_state_dir, make_state_dir
 from nodedevice_agent.checkpoint.format import decode, encode
@@ -27,7 +27,7 @@ def held_by(uid: str) -> Checkpoint:
 
 def written(uid: str, sequence: int) -> str:
     """A checkpoint that holds the journal up to there."""
-    return encode(replace(held_by(uid), journal=JournalMark("ours", sequence)))
+    return encode(structs.replace(held_by(uid), journal=JournalMark("ours", sequence)))
 
 
 def line(before: str, after: str, sequence: int) -> bytes:

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change, replayed
 from nodedevice_agent.devicemanager.allocation.allocations import (
@@ -75,7 +75,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
 def ordered(checkpoint: Checkpoint) -> Checkpoint:
     """For a comparison: the order of entries and the mark have no meaning."""
     entries = sorted(checkpoint.allocations, key=lambda a: (a.pod_uid, a.container, a.resource_name))
-    return replace(checkpoint, allocations=tuple(entries), journal=None)
+    return structs.replace(checkpoint, allocations=tuple(entries), journal=None)
 
 
 def journal_of(states: Sequence[Checkpoint]) -> tuple[list[bytes], list[Checkpoint]]:
@@ -92,7 +92,7 @@ def journal_of(states: Sequence[Checkpoint]) -> tuple[list[bytes], list[Checkpoi
 
 def base(state: Checkpoint) -> Checkpoint:
     """As a file gives it back."""
-    return decode(encode(replace(state, journal=START)))
+    return decode(encode(structs.replace(state, journal=START)))
 
 
 STATES = st.lists(checkpoints(), min_size=1, max_size=6)
@@ -179,20 +179,20 @@ def test_lines_that_the_checkpoint_includes_are_skipped(states: list[Checkpoint]
     """The whole file was written, and the journal not emptied before the end came."""
     lines, after = journal_of(states)
     count = min(count, len(lines))
-    marked = replace(after[count], journal=JournalMark("ours", START.sequence + count))
+    marked = structs.replace(after[count], journal=JournalMark("ours", START.sequence + count))
     assert ordered(replayed(decode(encode(marked)), b"".join(lines) + ROOM)) == ordered(after[-1])
 
 
 @given(STATES)
 def test_lines_of_another_process_are_skipped(states: list[Checkpoint]) -> None:
     lines, _ = journal_of(states)
-    later = replace(states[0], journal=JournalMark("theirs", 1))
+    later = structs.replace(states[0], journal=JournalMark("theirs", 1))
     assert replayed(later, b"".join(lines) + ROOM) == later
 
 
 @given(checkpoints())
 def test_nothing_differs_where_nothing_changed(state: Checkpoint) -> None:
-    assert encode_change(state, replace(state, allocations=tuple(reversed(state.allocations))), START) is None
+    assert encode_change(state, structs.replace(state, allocations=tuple(reversed(state.allocations))), START) is None
 
 
 def test_a_device_that_goes_from_pod_to_pod_is_one_line() -> None:

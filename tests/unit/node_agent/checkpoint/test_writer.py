@@ -6,10 +6,10 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint import writer as checkpoint_writer
 from nodedevice_agent.checkpoint.files import FILE_NAME
@@ -202,9 +202,9 @@ class TestLines:
 
     async def test_the_health_of_devices_waits_for_the_whole_file(self, begun: Saving) -> None:
         """A restart uses only the names of the resources; a name that is new is a line."""
-        healthy = replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
+        healthy = structs.replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
         await begun.save(healthy)
-        await begun.save(replace(healthy, registered={"example.com/gpu": ("d0",)}))
+        await begun.save(structs.replace(healthy, registered={"example.com/gpu": ("d0",)}))
         assert begun.read().registered == healthy.registered
         await begun.close()
         assert begun.alone().registered == begun.state.registered
@@ -213,9 +213,9 @@ class TestLines:
         self, saving: Saving, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 0.01)
-        healthy = replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
+        healthy = structs.replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
         await saving.save(healthy)
-        await saving.save(replace(healthy, registered={"example.com/gpu": ("d0",)}))
+        await saving.save(structs.replace(healthy, registered={"example.com/gpu": ("d0",)}))
         async with asyncio.timeout(PATIENCE_SECONDS):
             while saving.alone().registered != saving.state.registered:
                 await asyncio.sleep(0.01)

@@ -1,5 +1,6 @@
 """The unit and the tmpfiles entry, as systemd reads them where it is there, and the command that writes them."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -47,6 +48,13 @@ def test_what_is_shown_is_what_is_installed(root: Path) -> None:
     for name, folder in ((UNIT, "etc/systemd/system"), (TMPFILES, "etc/tmpfiles.d")):
         shown = CliRunner().invoke(main, ["systemd", "show", name]).output
         assert shown == (root / folder / name).read_text()
+
+
+def test_what_was_installed_outlives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: flushed.extend(sorted(p.name for p in tmp_path.rglob("*") if p.is_file())))
+    CliRunner().invoke(main, ["systemd", "install", "--root", str(tmp_path)])
+    assert flushed == [UNIT, TMPFILES]
 
 
 def test_a_tree_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+from msgspec import structs
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import (
     AllocateResponse,
@@ -63,7 +64,7 @@ def response(octets: bytes) -> AllocateResponse:
 def with_edits(checkpoint: Checkpoint) -> Checkpoint:
     """A checkpoint as the agent reads it: every response decoded."""
     allocations = checkpoint.allocations
-    return replace(
+    return structs.replace(
         checkpoint,
         allocations=tuple(replace(a, edits=response(a.response).edits) if a.response else a for a in allocations),
     )

@@ -1,11 +1,11 @@
 """Which listed devices are taken: each ID once, the worse health wins, and nothing impossible comes through."""
 
-from dataclasses import replace
 from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, MAX_ID_CHARACTERS, NO_DEVICES, Device, accept
 
 SICK = False
@@ -72,8 +72,8 @@ LISTS = st.lists(st.builds(Device, st.sampled_from("abcd"), st.booleans(), st.sa
 @given(LISTS, st.none() | LISTS, st.sampled_from(["", "broken"]))
 def test_what_equals_the_list_before_is_reused(first: list[Device], second: list[Device] | None, trouble: str) -> None:
     known = accept(first)
-    plain = accept(map(replace, first if second is None else second), trouble)
-    found = accept(map(replace, first if second is None else second), trouble, known)
+    plain = accept(map(structs.replace, first if second is None else second), trouble)
+    found = accept(map(structs.replace, first if second is None else second), trouble, known)
     assert found == plain
     assert (found is known) is (plain == known)
     for name, device in found.devices.items():

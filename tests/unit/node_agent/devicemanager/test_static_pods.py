@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec import structs
 from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.runtime import Sandbox
@@ -172,7 +173,7 @@ class TestStaticPod:
         assert shown_uids(scenario) == ["mirror"]
 
     def test_a_checkpoint_without_its_name_is_completed(self) -> None:
-        checkpoint = replace(with_static_pod(1).manager.checkpoint(), static_pods=())
+        checkpoint = structs.replace(with_static_pod(1).manager.checkpoint(), static_pods=())
         scenario = RuntimeScenario(checkpoint)
         scenario.happens("pods_synced", [mirror_pod("mirror")])
         effects = scenario.happens("static_pods_listed", [StaticPod(HASH, "default", "static")])

@@ -73,16 +73,14 @@ class PluginSocket(msgspec.Struct, frozen=True, rename={"resource_name": "Resour
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class JournalMark:
+class JournalMark(msgspec.Struct, frozen=True):
     """A position in a journal. generation: identifies the process that wrote it, new for each. sequence: of the last line."""
 
     generation: str
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """Allocations and what else a restart needs.
 
     registered: healthy device IDs by resource; a restart uses only the names. boot_id: of the kernel at writing time.
@@ -96,17 +94,17 @@ class Checkpoint:
     """
 
     allocations: tuple[Allocation, ...] = ()
-    registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    registered: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     boot_id: str = ""
     sockets: tuple[PluginSocket, ...] = ()
     pre_starts: tuple[AllocationKey, ...] = ()
     unlisted: tuple[UnlistedContainer, ...] = ()
     static_pods: tuple[StaticPod, ...] = ()
-    cordons: Mapping[str, Cordons] = field(default_factory=dict)
+    cordons: Mapping[str, Cordons] = msgspec.field(default_factory=dict)
     allocate_calls: tuple[AllocationKey, ...] = ()
-    possible_holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    possible_holders: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     gone: tuple[str, ...] = ()
-    part_sizes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    part_sizes: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     journal: JournalMark | None = None
 
 
@@ -116,7 +114,7 @@ def without_responses(checkpoint: Checkpoint, resource_names: Collection[str]) -
         replace(a, response=None, edits=None) if a.resource_name in resource_names else a
         for a in checkpoint.allocations
     )
-    return replace(checkpoint, allocations=tuple(kept))
+    return msgspec.structs.replace(checkpoint, allocations=tuple(kept))
 
 
 class AllocationBook:

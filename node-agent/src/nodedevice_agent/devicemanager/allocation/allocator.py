@@ -5,8 +5,8 @@ plugins' responses by ticket, and the retry of pending pods with what another po
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
+from msgspec import structs
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
@@ -149,7 +149,7 @@ class Allocator:
         earlier = self.pending.get(pod.uid)
         if earlier is not None and earlier.retry_at is not None:
             # This is the retry; the number of attempts is kept.
-            self.pending[pod.uid] = replace(earlier, retry_at=None)
+            self.pending[pod.uid] = structs.replace(earlier, retry_at=None)
         current = PodAllocation(pod, requests, self._book, use_preferred=use_preferred)
         # Checked before any plugin is called, so that two pods that want the same pair of devices never chase each other.
         shortage = current.shortage()
@@ -295,4 +295,4 @@ def _unaligned(current: PodAllocation, request: DeviceRequest) -> PendingAllocat
     """Pending until any of the pod's resources changes: near devices of one are useless without those of another."""
     message = f"container {request.container}: {UNALIGNED}"
     unaligned = current.pending(request, Reason.TOPOLOGY_AFFINITY, message)
-    return replace(unaligned, others=frozenset(r.resource_name for r in current.requests))
+    return structs.replace(unaligned, others=frozenset(r.resource_name for r in current.requests))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
@@ -67,7 +67,7 @@ class _RetriedCalls:
     def _stop_retry_timer(self, key: AllocationKey) -> None:
         """The call is made now, or no plugin can be called now and the next device list triggers it."""
         if key in self.failures:
-            self.failures[key] = replace(self.failures[key], retry_at=None)
+            self.failures[key] = structs.replace(self.failures[key], retry_at=None)
 
     def drop(self, pod_uid: str) -> tuple[list[int], list[AllocationKey]]:
         """Results of the pod's calls no longer matter. Returns the tickets in flight, and the failed calls."""

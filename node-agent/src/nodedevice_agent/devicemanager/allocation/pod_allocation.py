@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+import msgspec
+from msgspec import structs
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import Placement
 from nodedevice_common.pacing import exponential_seconds
@@ -30,8 +32,7 @@ FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class PendingAllocation:
+class PendingAllocation(msgspec.Struct, frozen=True):
     """Why a container has no devices of a resource yet, and what triggers the next attempt.
 
     retry_at: monotonic seconds, or None where only a change can help. attempts: failed calls so far.
@@ -57,7 +58,7 @@ class PendingAllocation:
         attempts = (earlier.attempts if earlier else 0) + 1
         # 1, 2, 4, ... 60 seconds
         pause = exponential_seconds(attempts - 1, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
-        return replace(self, attempts=attempts, retry_at=now + pause)
+        return structs.replace(self, attempts=attempts, retry_at=now + pause)
 
 
 @dataclass(slots=True)

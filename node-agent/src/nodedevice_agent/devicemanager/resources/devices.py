@@ -7,6 +7,7 @@ twice with different health in both sets; here an ID is counted once, and invali
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 from nodedevice_api.parts import PartRules, parent_and_number
 
 # The CRD's bound; the device plugin API documents 63, which the kubelet does not check.
@@ -25,8 +26,7 @@ _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """One device of one resource. numa_nodes: sorted, empty when the plugin reports no topology.
 
     reason, message: why it is not healthy; attributes: further properties, sorted by name. parent: ID of the physical device that

@@ -10,7 +10,7 @@ from collections.abc import KeysView
 from dataclasses import replace
 from itertools import chain
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 
@@ -61,7 +61,7 @@ class FlapDamping:
         for device_id in added & self._damped.keys():
             self._damped[device_id].absent = None
         for device_id in removed & self._damped.keys():
-            self._damped[device_id].absent = replace(before.devices[device_id], healthy=False)
+            self._damped[device_id].absent = structs.replace(before.devices[device_id], healthy=False)
 
     def with_absent(self, listed: ListedDevices) -> ListedDevices:
         """The plugin's list, and the damped devices that it has left out."""

@@ -31,8 +31,7 @@ class Variant:
 
 
 VARIANTS = (
-    Variant("nri, cgroupfs", MachineOptions(systemd_cgroups=False), "nri"),
-    Variant("nri, without the validator", MachineOptions(validator=False), "nri"),
+    Variant("nri, cgroupfs, without the validator", MachineOptions(systemd_cgroups=False, validator=False), "nri"),
     Variant("kubelet, systemd", MachineOptions(nri=False), "kubelet"),
     Variant("kernel 6.12", MachineOptions(numa=True), "nri", "trixie"),
 )

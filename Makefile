@@ -113,16 +113,15 @@ test: setup ## All tests: test-1 to test-3 side by side, as tests mostly wait; t
 .PHONY: test-1
 test-1: setup ## One part: each part by itself, fast tests first; chart, dashboards, crashes (with a control plane, built once)
 	$(BIN)/pytest --durations=25 tests/unit tests/conformance tests/nvml tests/robustness/fuzz tests/hack tests/chart tests/monitoring \
-	  tests/robustness/crash tests/integration/crds tests/integration/deviceplugin tests/integration/nvml tests/integration/operator/bad_input
+	  tests/robustness/crash
 
 .PHONY: test-2
-test-2: setup ## Another: the agent on a control plane
-	$(BIN)/pytest --durations=25 tests/integration --ignore tests/integration/crds --ignore tests/integration/deviceplugin \
-	  --ignore tests/integration/nvml --ignore tests/integration/operator --ignore tests/integration/extender
+test-2: setup ## Another: the agent on a control plane; device plugins, NVML, the kinds
+	$(BIN)/pytest --durations=25 tests/integration --ignore tests/integration/operator --ignore tests/integration/extender
 
 .PHONY: test-3
 test-3: setup ## The third: the operator on a control plane, and the extender; demos, pages
-	$(BIN)/pytest --durations=25 tests/integration/operator tests/integration/extender tests/e2e --ignore tests/integration/operator/bad_input \
+	$(BIN)/pytest --durations=25 tests/integration/operator tests/integration/extender tests/e2e \
 	  --ignore tests/e2e/real_node --ignore tests/e2e/chart --ignore tests/e2e/machine
 
 .PHONY: e2e

@@ -9,7 +9,6 @@ from tests.e2e.chart.cluster import Json
 from tests.e2e.machine.cluster import SERIAL, MachineCluster
 
 _AGENTS = {"app.kubernetes.io/component": "agent"}
-_AGENT = ("-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=agent")
 
 
 def condition(cluster: MachineCluster, kind: str, resource: str = SERIAL) -> tuple[str, str]:
@@ -36,9 +35,11 @@ def wait_event(cluster: MachineCluster, name: str, text: str) -> None:
 
 def wait_logged(cluster: MachineCluster, *texts: str) -> None:
     """Until a line of the agent's log has all these texts."""
+    (label,) = _AGENTS.items()
+    agents = ("-n", SYSTEM_NAMESPACE, "-l", "=".join(label))
 
     def is_logged() -> bool:
-        lines = cluster.control_plane.kubectl("logs", *_AGENT, "--tail=-1", check=False).splitlines()
+        lines = cluster.control_plane.kubectl("logs", *agents, "--tail=-1", check=False).splitlines()
         return any(all(text in line for text in texts) for line in lines)
 
     cluster.wait(is_logged, f"the agent logs {' … '.join(texts)!r}", every_seconds=1.0)

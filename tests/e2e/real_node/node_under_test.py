@@ -137,7 +137,7 @@ class NodeUnderTest(PodsOnNode):
             self._exchange_agent(usual, usual_address)
 
     def _exchange_agent(self, agent: MachineProcess, address: str) -> None:
-        with self.registering_anew():
+        with self.registering_again():
             self.agent.kill()
             self._agent, self._agent_address = agent, address
             self.start_agent()
@@ -166,7 +166,7 @@ class NodeUnderTest(PodsOnNode):
     @contextmanager
     def rebooted_without_plugins(self) -> Iterator[None]:
         """Everything gone at once; for the length of the block all is up again but the plugins, then they come, too."""
-        with self.registering_anew():
+        with self.registering_again():
             self.node.power_off()
             self.agent.kill()
             self.plugins.stop()
@@ -180,7 +180,7 @@ class NodeUnderTest(PodsOnNode):
         self.wait_advertised()
 
     @contextmanager
-    def registering_anew(self) -> Iterator[None]:
+    def registering_again(self) -> Iterator[None]:
         """Around a restart of the kubelet or of the agent: where the kubelet allocates, every resource is listed again.
 
         A pod that the scheduler sends it sooner, by the allocatable of before, it rejects for good.

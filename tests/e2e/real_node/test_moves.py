@@ -4,10 +4,10 @@ import time
 from asyncio import AbstractEventLoop
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.kubelet.state_reader import CHECKPOINT, read_checkpoint
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS
@@ -62,7 +62,7 @@ class Move:
         """Five minutes after its plugin has left it does: its file has only what it gave out, and nobody serves the name."""
         of = self._of
         file = of.node.outside(KUBELET_PLUGIN_DIR) / CHECKPOINT
-        with of.registering_anew():
+        with of.registering_again():
             of.node.kubelet.kill()
             before = read_checkpoint(file.parents[1])
             assert self._kind.resource in {a.resource_name for a in before.allocations}

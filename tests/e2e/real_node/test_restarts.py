@@ -19,7 +19,7 @@ Restart = Callable[[NodeUnderTest], None]
 
 
 def _agent(of: NodeUnderTest) -> None:
-    with of.registering_anew():
+    with of.registering_again():
         of.agent.kill()
         of.start_agent()
 
@@ -30,13 +30,13 @@ def _containerd(of: NodeUnderTest) -> None:
 
 
 def _kubelet(of: NodeUnderTest) -> None:
-    with of.registering_anew():
+    with of.registering_again():
         of.node.kubelet.kill()
         of.node.start_kubelet()
 
 
 def _all_three(of: NodeUnderTest) -> None:
-    with of.registering_anew():
+    with of.registering_again():
         for process in (of.agent, of.node.kubelet, of.node.containerd):
             process.kill()
         # the agent first: what it needs is not there yet

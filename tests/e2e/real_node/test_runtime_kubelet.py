@@ -88,7 +88,7 @@ def test_a_restarted_kubelet_is_registered_with_again(kubelet_node: NodeUnderTes
     kubelet_node.run(pod("lives", [container("main", {rw.resource: 1})]))
     mine = {"lives/main": kubelet_node.seen("lives").env[rw.env].split(",")}
     until_held(kubelet_node, rw.resource, mine)
-    with kubelet_node.registering_anew():
+    with kubelet_node.registering_again():
         kubelet_node.node.kubelet.kill()
         kubelet_node.node.start_kubelet()
     kubelet_node.run(pod("after", [container("main", {rw.resource: 2})]))

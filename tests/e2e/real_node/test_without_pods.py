@@ -82,7 +82,7 @@ def test_a_container_has_the_device_over_restart_and_upgrade(
         for command in upgrade:
             if "systemctl" not in command:
                 type_in(command)
-        with nri_node.registering_anew():
+        with nri_node.registering_again():
             nri_node.agent.kill()
             nri_node.start_agent()
         nri_node.run(pod("after", [container("main", {rw.resource: 1})]))

@@ -1,11 +1,15 @@
-"""`python -m hack.machine [SUITE...]`: make what machines need, which takes a network; machines have none but their own.
+"""`python -m hack.machine [SUITE...]`: make what machines and their control plane need while there is a network.
+
+They have only their own.
 
 SUITE: of Debian, as trixie, for machines with its kernel besides the usual ones.
 """
 
 import sys
 
+from hack.cluster.build.binaries import find
 from hack.cluster.build.product_images import product_images
+from hack.cluster.control_plane.layout import BINARIES
 from hack.cluster.errors import ClusterError
 from hack.machine.image import machine_image
 from hack.machine.packages import why_not_here
@@ -21,6 +25,7 @@ def main() -> int:
         print(f"  {line}", file=sys.stderr, flush=True)
 
     try:
+        find((*BINARIES, "helm"), progress)
         archives = [image.archive for image in product_images(progress).values()]
         for suite in ("", *sys.argv[1:]):
             machine_image(archives, progress, suite)

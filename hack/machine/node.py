@@ -112,7 +112,7 @@ class MachineNode:
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
-            self.machine.verify_booting()
+            self.machine.keep_booting()
             # asked of the API: a shell inside, again and again, would slow its start down
             boot = self._boot_shown() if is_schedulable(self._control_plane.client, self.name) else self._boot
             if boot != self._boot:

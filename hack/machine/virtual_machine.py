@@ -125,9 +125,10 @@ class VirtualMachine:
     def console_end(self) -> str:
         return "\n".join(self.console.read_text(errors="replace").splitlines()[-20:])
 
-    def verify_booting(self) -> None:
-        """Raises ComponentError when the emulator has ended. A kernel that stopped before its first words is reset: seen once in a
-        hundred boots, beside other work.
+    def keep_booting(self) -> None:
+        """Reset a kernel that stopped before its first words, as one in a hundred does beside other work.
+
+        Raises ComponentError when the emulator has ended.
         """
         self.verify_alive()
         if time.monotonic() - self._boot_began > _FIRST_WORDS_SECONDS and self._boots() == self._boots_before:
@@ -198,7 +199,7 @@ class VirtualMachine:
         """Until the shell answers. Raises TimeoutError with the end of the console, ComponentError."""
         deadline = time.monotonic() + timeout_seconds
         while True:
-            self.verify_booting()
+            self.keep_booting()
             with contextlib.suppress(OSError, CommandError):
                 self.run("true", 10.0)
                 return

@@ -5,15 +5,15 @@ from contextlib import suppress
 
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.errors import CommandError
-from tests.e2e.chart.cluster import Json
+from tests.e2e.chart.cluster import NODE, Json
 from tests.e2e.machine.cluster import SERIAL, MachineCluster
 
 _AGENTS = {"app.kubernetes.io/component": "agent"}
 
 
-def condition(cluster: MachineCluster, kind: str, resource: str = SERIAL) -> tuple[str, str]:
+def condition(cluster: MachineCluster, kind: str, resource: str = SERIAL, node: str = NODE) -> tuple[str, str]:
     """Status and reason."""
-    conditions = cluster.node_device(resource)["status"]["conditions"]
+    conditions = cluster.node_device(resource, node)["status"]["conditions"]
     return next((each["status"], each["reason"]) for each in conditions if each["type"] == kind)
 
 

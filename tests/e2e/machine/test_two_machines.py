@@ -14,9 +14,10 @@ from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.observe import Observer, capacity
 from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine import network
-from tests.e2e.chart.cluster import NODE, OPERATOR, Json
+from tests.e2e.chart.cluster import NODE, OPERATOR
 from tests.e2e.machine.cluster import FUSE, SECOND_NODE, SERIAL, MachineCluster, device, serial_ports, talker, talkers
 from tests.e2e.machine.conftest import LOGS
+from tests.e2e.machine.observed import condition
 from tests.e2e.recording import RanOn
 
 BOTH = (NODE, SECOND_NODE)
@@ -74,12 +75,12 @@ def test_a_partition_gives_no_device_to_two(cluster: MachineCluster, progress: C
             cluster.until_heard("OTHER", "either")
             assert len(cluster.devices_of("either", node=other)) == 1
             cluster.wait(
-                lambda: _condition(cluster, lost, Condition.AGENT_READY)[0] == "Unknown", "the agent is silent"
+                lambda: condition(cluster, Condition.AGENT_READY, node=lost)[0] == "Unknown", "the agent is silent"
             )
             progress(f"AgentReady was Unknown {time.monotonic() - began:.0f} s after that")
             cluster.wait_capacity(FREE, 0, lost)
             progress(f"its free devices were withdrawn {time.monotonic() - began:.0f} s after that")
-            said = partial(_condition, cluster, lost, Condition.ADVERTISED, FREE)
+            said = partial(condition, cluster, Condition.ADVERTISED, FREE, lost)
             cluster.wait(lambda: said()[1] == Reason.FREE_WITHDRAWN, "the NodeDevice says why")
             # what the old process holds stays
             assert {capacity(seen, lost, SERIAL) for seen in nodes.seen()} <= {None, 1}
@@ -95,7 +96,7 @@ def test_a_partition_gives_no_device_to_two(cluster: MachineCluster, progress: C
     assert cluster.devices_of("next", node=lost) == held
     cluster.wait_capacity(FREE, FREE_COUNT, lost)
     cluster.until_heard("OTHER", "either")
-    cluster.wait(lambda: _condition(cluster, lost, Condition.AGENT_READY)[0] == "True", "the agent is back")
+    cluster.wait(lambda: condition(cluster, Condition.AGENT_READY, node=lost)[0] == "True", "the agent is back")
 
 
 def test_the_lease_moves_when_its_machine_is_gone(cluster: MachineCluster, progress: Callable[[str], None]) -> None:
@@ -209,12 +210,6 @@ def _heard_until(cluster: MachineCluster, serial: str, word: str) -> str:
 
     cluster.wait(is_heard, f"{word} speaks")
     return heard
-
-
-def _condition(cluster: MachineCluster, node: str, kind: str, resource: str = SERIAL) -> tuple[str, str]:
-    """Status and reason."""
-    conditions: list[Json] = cluster.node_device(resource, node)["status"]["conditions"]
-    return next((each["status"], each["reason"]) for each in conditions if each["type"] == kind)
 
 
 def _operators(cluster: MachineCluster) -> dict[str, str]:

@@ -137,21 +137,12 @@ e2e-chart: setup ## One half of it: the chart, from `helm install` to nothing le
 e2e-real-node: setup ## The other half: pods on real nodes, by each way in which devices reach containers
 	$(BIN)/pytest -q --durations=25 tests/e2e/real_node
 
+# Below unshare: machines, and the control plane with them, have a network of their own. One after the other: beside a second emulator on two
+# cores a test takes more than twice as long.
 .PHONY: e2e-machine
 e2e-machine: setup ## As root: nodes as people have them, emulated: systemd, cgroup v2, hot-plug, resets (MACHINE_TESTS, RECORD=1: into the table of nodes; MACHINE_REQUIRED=1: no skips)
 	$(BIN)/python -m hack.machine $(if $(MACHINE_TESTS),,trixie)
-	@$(if $(MACHINE_TESTS),$(MAKE) --no-print-directory e2e-machine-picked,mkdir -p build; \
-	  echo "two runs side by side; to follow them: tail -f build/e2e-machine-shared.log build/e2e-machine-own.log"; \
-	  printf '%s\n' shared own | xargs -P 2 -I% sh -c '$(MAKE) --no-print-directory e2e-machine-% >build/e2e-machine-%.log 2>&1; \
-	    status=$$?; cat build/e2e-machine-%.log; exit $$status')
-
-# Tests that share a machine, and those that have their own. Below unshare: each run's machines and control plane have a network of their own.
-.PHONY: e2e-machine-shared e2e-machine-own e2e-machine-picked
-e2e-machine-shared: MARKED := -m shared_machine
-e2e-machine-own: MARKED := -m 'not shared_machine'
-e2e-machine-picked: MARKED := -k '$(MACHINE_TESTS)'
-e2e-machine-shared e2e-machine-own e2e-machine-picked: setup
-	unshare --net env E2E_REQUIRED=$(MACHINE_REQUIRED) $(BIN)/pytest -q --durations=25 tests/e2e/machine $(MARKED)
+	unshare --net env E2E_REQUIRED=$(MACHINE_REQUIRED) $(BIN)/pytest -q --durations=25 tests/e2e/machine $(if $(MACHINE_TESTS),-k '$(MACHINE_TESTS)')
 
 .PHONY: dashboards
 dashboards: setup ## Dashboards and alerts: every query and rule in a real Prometheus that scrapes the real programs

@@ -33,11 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = reason or "machines run in a network namespace of their own: make e2e-machine"
     for item in ours if reason else []:
         item.add_marker(pytest.mark.skip(reason=f"{item.name}: {reason}"))
-    sharing = [item for item in ours if "installed_machine" in getattr(item, "fixturenames", ())]
-    for item in sharing:
-        item.add_marker("shared_machine")
-    # last: that machine would run on beside those of the others
-    items.sort(key=sharing.__contains__)
+    # last: it would run on beside those that have machines of their own
+    items.sort(key=lambda item: _HERE in item.path.parents and "installed_machine" in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="package")

@@ -60,13 +60,17 @@ def two(cluster: MachineCluster) -> Two:
 
 @contextmanager
 def _full_disk(machine: VirtualMachine) -> Iterator[None]:
-    """Not a block is left of the root file system."""
-    fill = "fallocate -l $(df --output=avail -B1 / | tail -1) /fill; cat /dev/zero > /fill-the-rest; sync"
-    machine.run(f"({fill}) 2>/dev/null; test $(df --output=avail / | tail -1) = 0")
+    """Not a block is left of the root file system, also when something is deleted, as containers of before."""
+    fill = "while true; do cat /dev/zero >> /fill-the-rest; sleep 0.2; done"
+    machine.run(
+        "fallocate -l $(df --output=avail -B1 / | tail -1) /fill || true\n"
+        f"systemd-run --quiet --unit=fill sh -c '{fill}' 2>/dev/null\n"
+        "until [ $(df --output=avail / | tail -1) = 0 ]; do sleep 0.2; done"
+    )
     try:
         yield
     finally:
-        machine.run("rm -f /fill /fill-the-rest")
+        machine.run("systemctl stop fill; rm -f /fill /fill-the-rest")
 
 
 def test_a_full_disk(two: Two) -> None:

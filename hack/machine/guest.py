@@ -105,6 +105,8 @@ _MASKED = (
         "systemd-random-seed.service",
         "systemd-timesyncd.service",
     ),
+    # it has no network to configure; what waits for one, as our unit does, would wait two minutes
+    *("systemd-networkd.service", "systemd-networkd.socket", "systemd-networkd-wait-online.service"),
     *(
         "modprobe@configfs.service",
         "modprobe@drm.service",

@@ -109,15 +109,24 @@ _MASKED = (
     *("systemd-networkd.service", "systemd-networkd.socket", "systemd-networkd-wait-online.service"),
     *(
         "modprobe@configfs.service",
+        "modprobe@dm_mod.service",
         "modprobe@drm.service",
         "modprobe@efi_pstore.service",
+        "modprobe@fuse.service",
+        "modprobe@loop.service",
         "proc-sys-fs-binfmt_misc.automount",
     ),
+    *("dev-hugepages.mount", "dev-mqueue.mount", "sys-kernel-debug.mount", "sys-kernel-tracing.mount"),
     *(
         "systemd-binfmt.service",
         "systemd-firstboot.service",
+        "systemd-network-generator.service",
         "systemd-pcrphase.service",
         "systemd-pcrphase-sysinit.service",
+        "systemd-pstore.service",
+        "systemd-sysext.service",
+        "systemd-sysusers.service",
+        "systemd-update-utmp.service",
     ),
 )
 _MODULES = ("overlay", "bridge", "veth", "fuse", "loop", "virtio_net", "ftdi_sio", "usb-storage", "sd_mod", "tcp_diag")
@@ -137,7 +146,8 @@ def furnish(root: Path) -> None:
     # without it no sandbox gets a file of hosts
     _write(root / "etc/hosts", "127.0.0.1 localhost\n")
     _write(root / "etc/hostname", "machine\n")
-    _write(root / "etc/machine-id", "uninitialized\n")
+    # empty, and it gets one; with `uninitialized` systemd would set each unit to its preset first
+    _write(root / "etc/machine-id", "")
     _write(root / "etc/modules-load.d/node.conf", "".join(f"{name}\n" for name in _MODULES))
     _write(root / "etc/sysctl.d/node.conf", "net.ipv4.ip_forward = 1\nkernel.panic = 10\nvm.overcommit_memory = 1\n")
     journal = "[Journal]\nStorage=persistent\nSystemMaxUse=64M\nForwardToConsole=no\n"

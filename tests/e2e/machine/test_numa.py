@@ -1,4 +1,7 @@
-"""A machine with two NUMA nodes: a USB device is of that of its controller, and pods get devices as the topology policy says."""
+"""A machine with two NUMA nodes: a USB device is of that of its controller, and pods get devices as the topology policy says.
+
+It has another kernel than the others, whose device filter is asked, too.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,11 +14,17 @@ from nodedevice_api.names import Reason
 from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine.node import MachineOptions
 from tests.e2e.chart.workloads import user
-from tests.e2e.machine.cluster import BY_ID, SERIAL, MachineCluster, serial_ports
-from tests.e2e.machine.observed import wait_event
+from tests.e2e.machine.cluster import BY_ID, FUSE, SERIAL, MachineCluster, device, serial_ports
+from tests.e2e.machine.observed import opened, wait_event
 from tests.e2e.recording import RanOn
 
+# of Debian, with Linux 6.12
+_KERNEL_SUITE = "trixie"
+_READ_ONLY = "example.com/fuse-r"
 _SINGLE, _RESTRICTED, _BEST_EFFORT = "single-numa-node", "restricted", "best-effort"
+
+
+_RESOURCES = (serial_ports(), device("fuse-r", FUSE, "r"))
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +32,11 @@ def two_nodes(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
     """Three ports of node 0, of which a pod holds one, and two of node 1."""
     folder = Path(mkdtemp(prefix="nd-"))
     options = MachineOptions(numa=True)
-    with removed_at_the_end(folder), MachineCluster.start(folder, progress, options, number=1) as cluster:
-        cluster.install(serial_ports(), topologyPolicy=_SINGLE)
+    with (
+        removed_at_the_end(folder),
+        MachineCluster.start(folder, progress, options, number=1, kernel_suite=_KERNEL_SUITE) as cluster,
+    ):
+        cluster.install(*_RESOURCES, topologyPolicy=_SINGLE)
         for at in (1, 2, 3):
             cluster.plug(f"NEAR{at}", str(at), "xhci0.0")
         cluster.wait_capacity(SERIAL, 3)
@@ -63,7 +75,7 @@ def test_usb_devices_have_their_controllers_node(two_nodes: MachineCluster, ran_
 def test_a_policy(two_nodes: MachineCluster, policy: str, count: int, nodes: int, ran_on: RanOn) -> None:
     """nodes: how many the devices are of; 0: the pod waits."""
     ran_on(two_nodes.described)
-    two_nodes.change(serial_ports(), topologyPolicy=policy)
+    two_nodes.change(*_RESOURCES, topologyPolicy=policy)
     two_nodes.apply(user("asks", {SERIAL: count}))
     try:
         if nodes == 0:
@@ -79,6 +91,17 @@ def test_a_policy(two_nodes: MachineCluster, policy: str, count: int, nodes: int
     finally:
         two_nodes.control_plane.kubectl("delete", "pod", "asks", "--grace-period=1")
         two_nodes.wait(partial(_has_none, two_nodes, "asks"), "its devices are free")
+
+
+def test_its_kernels_filter_opens_what_is_configured(two_nodes: MachineCluster, ran_on: RanOn) -> None:
+    ran_on(two_nodes.described)
+    two_nodes.wait_capacity(_READ_ONLY, 4)
+    two_nodes.run(user("reads", {_READ_ONLY: 1}))
+    two_nodes.run(user("none", {}))
+    number = two_nodes.machine.run(f"stat --format=c:%Hr:%Lr {FUSE}").strip()
+    # the file, which a pod without the device does not have; and its number, by a file of the pod's own
+    assert opened(two_nodes, "reads", "-open", FUSE) == {FUSE: (True, False)}
+    assert opened(two_nodes, "none", "-number", number) == {number: (False, False)}
 
 
 def _nodes_by_id(cluster: MachineCluster) -> dict[str, list[int]]:

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
-import pytest
 from nodedevice_api.names import Condition
 
 from tests.e2e.chart.workloads import user
@@ -35,23 +35,25 @@ def test_a_port_is_plugged_in_held_pulled_out_and_back(
     assert cluster.devices_of("talks") == held
 
 
-@pytest.mark.parametrize("kind", HOT_PLUGGED, ids=lambda kind: kind.driver)
-def test_other_kinds_come_and_go(cluster: MachineCluster, kind: HotPlugged, progress: Callable[[str], None]) -> None:
-    began = time.monotonic()
-    command, arguments = kind.backend
-    cluster.machine.command(command, **arguments)
-    cluster.machine.add(kind.driver, id="plugged", **kind.properties)
-    cluster.wait_capacity(kind.resource, 1)
-    progress(f"{kind.driver}: in the Node {time.monotonic() - began:.1f} s after it was plugged in")
-    cluster.run(user("opens", {kind.resource: 1}, "-open", kind.path))
-    assert cluster.report_of("opens")["opened"][kind.path]["read"] == "ok"
-    held = cluster.devices_of("opens", kind.resource)
-    cluster.machine.remove("plugged")
-    cluster.wait(lambda: cluster.unhealthy(kind.resource) == held, "it is shown as missing")
-    cluster.machine.add(kind.driver, id="plugged", **kind.properties)
-    cluster.wait(lambda: not cluster.unhealthy(kind.resource), "it is healthy again")
-    assert cluster.devices_of("opens", kind.resource) == held
-    cluster.machine.remove("plugged")
+def test_other_kinds_come_and_go(cluster: MachineCluster, progress: Callable[[str], None]) -> None:
+    """A pod for each, side by side."""
+    for kind in HOT_PLUGGED:
+        began = time.monotonic()
+        command, arguments = kind.backend
+        cluster.machine.command(command, **arguments)
+        cluster.machine.add(kind.driver, id=kind.driver, **kind.properties)
+        cluster.wait_capacity(kind.resource, 1)
+        progress(f"{kind.driver}: in the Node {time.monotonic() - began:.1f} s after it was plugged in")
+    cluster.apply(*(user(kind.driver, {kind.resource: 1}, "-open", kind.path) for kind in HOT_PLUGGED))
+    for kind in HOT_PLUGGED:
+        assert cluster.report_of(kind.driver)["opened"][kind.path]["read"] == "ok"
+        held = cluster.devices_of(kind.driver, kind.resource)
+        cluster.machine.remove(kind.driver)
+        cluster.wait(partial(_is_unhealthy, cluster, kind, held), f"{held} is shown as missing")
+        cluster.machine.add(kind.driver, id=kind.driver, **kind.properties)
+        cluster.wait(partial(_is_unhealthy, cluster, kind, []), f"{held} is healthy again")
+        assert cluster.devices_of(kind.driver, kind.resource) == held
+        cluster.machine.remove(kind.driver)
 
 
 def test_a_free_port_that_is_pulled_out_leaves_the_node(cluster: MachineCluster) -> None:
@@ -61,3 +63,8 @@ def test_a_free_port_that_is_pulled_out_leaves_the_node(cluster: MachineCluster)
     cluster.wait(lambda: not cluster.capacity().get(SERIAL), "the Node shows none")
     conditions = {c["type"]: c["status"] for c in cluster.node_device(SERIAL)["status"]["conditions"]}
     assert conditions[Condition.REGISTERED] == "True"
+
+
+def _is_unhealthy(cluster: MachineCluster, kind: HotPlugged, devices: list[str]) -> bool:
+    """Whether exactly these of its devices are."""
+    return cluster.unhealthy(kind.resource) == devices

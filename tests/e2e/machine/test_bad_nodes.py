@@ -61,10 +61,10 @@ def two(cluster: MachineCluster) -> Two:
 @contextmanager
 def _full_disk(machine: VirtualMachine) -> Iterator[None]:
     """Not a block is left of the root file system, also when something is deleted, as containers of before."""
-    fill = "while true; do cat /dev/zero >> /fill-the-rest; sleep 0.2; done"
+    fill = "while true; do cat /dev/zero >> /fill-the-rest 2>/dev/null; sleep 0.2; done"
     machine.run(
         "fallocate -l $(df --output=avail -B1 / | tail -1) /fill || true\n"
-        f"systemd-run --quiet --unit=fill sh -c '{fill}' 2>/dev/null\n"
+        f"systemd-run --quiet --unit=fill sh -c '{fill}'\n"
         "until [ $(df --output=avail / | tail -1) = 0 ]; do sleep 0.2; done"
     )
     try:

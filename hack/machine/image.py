@@ -5,6 +5,7 @@ emulated machine that takes a minute.
 """
 
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,8 +61,10 @@ def machine_image(archives: Sequence[Path], progress: Progress, kernel_suite: st
         made = folder / f"disk-{key}"
         if not made.exists():
             _complete(made, lambda new: _make_disk(new, base, binaries, archives, progress))
+        for used in (base, made):
+            os.utime(used)
         for prefix in ("base-", "disk-"):
-            _forget_old(folder, prefix)
+            _forget_unused(folder, prefix)
     return MachineImage(base / "kernel/vmlinux", base / "kernel/initrd.cpio", made / "disk.qcow2")
 
 
@@ -150,7 +153,8 @@ def _complete(target: Path, make: Callable[[Path], None]) -> None:
     unfinished.replace(target)
 
 
-def _forget_old(folder: Path, prefix: str) -> None:
+def _forget_unused(folder: Path, prefix: str) -> None:
+    """All but those that were used last: one suite's is not the price of another's."""
     found = sorted(folder.glob(f"{prefix}*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in found[_KEPT:]:
         shutil.rmtree(old)

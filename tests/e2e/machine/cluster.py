@@ -156,13 +156,18 @@ class MachineCluster(InstalledCluster):
 
     def _values(self, generic: Sequence[Json], config: Json, operator: Json | None = None) -> Json:
         agents = {"config": {"plugins": {"generic": list(generic)}, **config}}
-        return self.values(agents=agents, operator=operator or {"replicas": 1})
+        # the Job that updates the kinds takes twenty seconds here; the chart's own tests have it
+        return self.values(agents=agents, operator=operator or {"replicas": 1}, crds={"upgrade": False})
 
     def clear(self) -> None:
-        """No pod and no serial port is left of what a test had."""
-        self.control_plane.kubectl("delete", "pods", "--all", "--grace-period=1")
-        self.wait(lambda: not self.pods(), "no pod is left")
+        """No pod and no serial port is left of what a test had, and no device is held."""
+        # by force: their processes are dead as soon, and what a kubelet cleans up afterwards takes four seconds more
+        self.control_plane.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
         self.unplug_all()
+        self.wait(lambda: not self.pods() and self._are_all_free(), "no pod is left, and no device is held")
+
+    def _are_all_free(self) -> bool:
+        return not any(each["status"].get("allocations") for each in self.get("nodedevices")["items"])
 
     def save_logs(self, folder: Path) -> None:
         """What a person needs to find out what went wrong."""

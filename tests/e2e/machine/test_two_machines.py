@@ -47,7 +47,7 @@ def cluster(two_machines: MachineCluster, ran_on: RanOn) -> Iterator[MachineClus
     ran_on(two_machines.described)
     yield two_machines
     two_machines.control_plane.kubectl("uncordon", *BOTH)
-    two_machines.control_plane.kubectl("delete", "deployments", "--all")
+    two_machines.control_plane.kubectl("delete", "deployments", "--all", "--cascade=foreground")
     two_machines.clear()
 
 

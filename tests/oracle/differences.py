@@ -109,6 +109,15 @@ def is_any_of_reused(containers: tuple[Ctr, ...], resource: str) -> bool:
     return False
 
 
+def is_chance_passed_on(containers: tuple[Ctr, ...], resource: str) -> bool:
+    """After a choice as of `is_any_of_reused` a later container asks for that resource, too.
+
+    What is left for it is a matter of chance, and so, under a topology policy, are all its devices: of other resources as well.
+    """
+    asking = [at for at, container in enumerate(containers) if container.limits.get(resource)]
+    return any(is_any_of_reused(containers[: at + 1], resource) for at in asking[:-1])
+
+
 def _reused(containers: tuple[Ctr, ...], held: list[Mapping[str, tuple[int, ...]]]) -> list[int]:
     """For each container how many of its devices an init container before it had."""
     of_init: set[str] = set()

@@ -8,6 +8,7 @@ import random
 
 from hypothesis import strategies as st
 
+from tests.oracle.differences import is_chance_passed_on
 from tests.oracle.steps import Admit, Case, Ctr, Dev, End, Failing, Machine, Register, Restart, Step, Stop, Update
 
 SEQUENCES = int(os.environ.get("ORACLE_SEQUENCES") or "150")
@@ -42,17 +43,21 @@ def _limits() -> st.SearchStrategy[dict[str, int]]:
     return st.dictionaries(_RESOURCES, st.sampled_from((1, 1, 2, 2, 3, 5)), max_size=2)
 
 
-def _pods() -> st.SearchStrategy[Admit]:
+def _pods(policy: str) -> st.SearchStrategy[Admit]:
     """Init containers and sidecars first, as in a pod."""
     containers = st.lists(st.builds(Ctr, _KINDS, _limits()), min_size=1, max_size=3)
-    return containers.map(lambda found: Admit(tuple(sorted(found, key=lambda container: container.kind == "app"))))
+    pods = containers.map(lambda found: Admit(tuple(sorted(found, key=lambda container: container.kind == "app"))))
+    if policy == "none":
+        return pods
+    return pods.filter(lambda pod: not any(is_chance_passed_on(pod.containers, name) for name in (GPU, NIC)))
 
 
-def _common() -> list[st.SearchStrategy[Step]]:
+def _common(policy: str) -> list[st.SearchStrategy[Step]]:
+    pods = _pods(policy)
     return [
-        _pods(),
-        _pods(),
-        _pods(),
+        pods,
+        pods,
+        pods,
         st.builds(End, st.integers(0, _MOST_PODS - 1)),
         st.builds(End, st.integers(0, _MOST_PODS - 1)),
         st.builds(Failing, _RESOURCES, st.sampled_from((True, False, False))),
@@ -69,7 +74,7 @@ def _advised(machine: Machine) -> st.SearchStrategy[Case]:
         st.builds(Update, _RESOURCES, devices),
         st.builds(Update, _RESOURCES, devices),
     ]
-    steps = st.lists(st.one_of(*_common(), *changes), min_size=6, max_size=20)
+    steps = st.lists(st.one_of(*_common(machine.policy), *changes), min_size=6, max_size=20)
     first = st.tuples(st.builds(Register, st.just(GPU), devices), st.builds(Register, st.just(NIC), devices))
     return st.builds(lambda begin, rest: Case((*begin, *rest), machine), first, steps)
 
@@ -90,7 +95,7 @@ def _alike(machine: Machine) -> st.SearchStrategy[Case]:
             both.map(lambda drawn: Update(drawn[0], devices(numbers[drawn[0]], drawn[1]))),
         ]
         begin = tuple(Register(name, devices(count, True), advice=False) for name, count in numbers.items())
-        steps = st.lists(st.one_of(*_common(), *changes), min_size=6, max_size=20)
+        steps = st.lists(st.one_of(*_common(machine.policy), *changes), min_size=6, max_size=20)
         return steps.map(lambda rest: Case((*begin, *rest), machine))
 
     return st.tuples(counts, counts).flatmap(lambda found: steps_of(*found))

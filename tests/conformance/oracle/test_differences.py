@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.oracle.differences import KEEPS, WHOLE_POD, Situation, differences, is_any_of_reused
+from tests.oracle.differences import KEEPS, WHOLE_POD, Situation, differences, is_any_of_reused, is_chance_passed_on
 from tests.oracle.maker import Verdict, Why
 from tests.oracle.sides import Asked, Seen
 from tests.oracle.steps import Ctr
@@ -97,3 +97,13 @@ def test_verdicts(
 ) -> None:
     found = _found(_seen("", verdict=theirs), _seen("", verdict=ours), containers, **situation)
     assert found == [("verdict on p", paragraph)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [((2, 1, 1), True), ((2, 1, 0), False), ((2, 2, 1), False), ((2, 0, 1), False), ((0, 2, 1), False)],
+)
+def test_chance_is_passed_on_to_a_later_container_that_asks(counts: tuple[int, int, int], *, expected: bool) -> None:
+    init, sidecar, app = ({GPU: count} if count else {} for count in counts)
+    containers = (Ctr("init", init), Ctr("sidecar", sidecar), Ctr("app", app))
+    assert is_chance_passed_on(containers, GPU) is expected

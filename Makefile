@@ -111,30 +111,33 @@ test: setup ## All tests: test-1 to test-3 side by side, as tests mostly wait; t
 	@printf '%s\n' 1 2 3 | xargs -P 3 -I% sh -c '$(MAKE) --no-print-directory test-% >build/test-%.log 2>&1; status=$$?; cat build/test-%.log; exit $$status'
 
 .PHONY: test-1
-test-1: setup ## One part: each part by itself, fast tests first; chart, dashboards, crashes (with a control plane, built once)
-	$(BIN)/pytest --durations=25 tests/unit tests/conformance tests/nvml tests/robustness/fuzz tests/hack tests/chart tests/monitoring \
-	  tests/robustness/crash
+test-1: setup ## One part: each part by itself, fast tests first; the release's parts, the chart on a control plane, built once
+	$(BIN)/pytest --durations=25 tests/unit tests/conformance tests/nvml tests/robustness/fuzz tests/hack tests/chart
 
 .PHONY: test-2
-test-2: setup ## Another: the agent on a control plane; device plugins, NVML, the kinds
-	$(BIN)/pytest --durations=25 tests/integration --ignore tests/integration/operator --ignore tests/integration/extender
+test-2: setup ## Another: the agent on a control plane; device plugins, NVML, the kinds; the extender, dashboards, crashes
+	$(BIN)/pytest --durations=25 tests/integration tests/monitoring tests/robustness/crash --ignore tests/integration/operator
 
 .PHONY: test-3
-test-3: setup ## The third: the operator on a control plane, and the extender; demos, pages
-	$(BIN)/pytest --durations=25 tests/integration/operator tests/integration/extender tests/e2e \
+test-3: setup ## The third: the operator on a control plane; demos, pages
+	$(BIN)/pytest --durations=25 tests/integration/operator tests/e2e \
 	  --ignore tests/e2e/real_node --ignore tests/e2e/chart --ignore tests/e2e/machine
 
 .PHONY: e2e
-e2e: setup ## From nothing, as root: `helm install` with our images, and pods on a real node: containerd, kubelet; side by side (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
-	@mkdir -p build; echo "two runs side by side; to follow them: tail -f build/e2e-chart.log build/e2e-real-node.log"
-	@printf '%s\n' chart real-node | xargs -P 2 -I% sh -c '$(MAKE) --no-print-directory e2e-% >build/e2e-%.log 2>&1; status=$$?; cat build/e2e-%.log; exit $$status'
+e2e: setup ## From nothing, as root: `helm install` with our images, a release, and pods on a real node: containerd, kubelet; side by side (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
+	@mkdir -p build; echo "three runs side by side; to follow them: tail -f build/e2e-chart.log build/e2e-release.log build/e2e-real-node.log"
+	@printf '%s\n' chart release real-node | xargs -P 3 -I% sh -c '$(MAKE) --no-print-directory e2e-% >build/e2e-%.log 2>&1; status=$$?; cat build/e2e-%.log; exit $$status'
 
 .PHONY: e2e-chart
-e2e-chart: setup ## One half of it: the chart, from `helm install` to nothing left
-	$(BIN)/pytest -q --durations=25 tests/e2e/chart
+e2e-chart: setup ## One part of it: the chart, from `helm install` to nothing left
+	$(BIN)/pytest -q --durations=25 tests/e2e/chart --ignore tests/e2e/chart/release
+
+.PHONY: e2e-release
+e2e-release: setup ## Another: a release's files on a node, and what `make publish` has made of them
+	$(BIN)/pytest -q --durations=25 tests/e2e/chart/release
 
 .PHONY: e2e-real-node
-e2e-real-node: setup ## The other half: pods on real nodes, by each way in which devices reach containers
+e2e-real-node: setup ## The third: pods on real nodes, by each way in which devices reach containers
 	$(BIN)/pytest -q --durations=25 tests/e2e/real_node
 
 # Below unshare: machines, and the control plane with them, have a network of their own. One after the other: beside a second emulator on two

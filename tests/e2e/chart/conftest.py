@@ -6,15 +6,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-import yaml
 
 from hack.cluster.build import product_images
-from hack.cluster.chart import CHART
 from hack.cluster.node import checks as node_checks
 from hack.cluster.processes.processes import removed_at_the_end
-from hack.release.__main__ import release
 from tests.e2e.chart.cluster import ChartCluster
-from tests.hack.release.committed import committed_copy
 
 _HERE = Path(__file__).parent
 _LOGS = Path(__file__).parents[3] / "build" / "e2e" / "chart"
@@ -29,7 +25,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="package")
-def chart_cluster(progress: Callable[[str], None]) -> Iterator[ChartCluster]:
+def logs() -> Path:
+    """Where the cluster's are kept: each run of tests has its own."""
+    return _LOGS
+
+
+@pytest.fixture(scope="package")
+def chart_cluster(progress: Callable[[str], None], logs: Path) -> Iterator[ChartCluster]:
     # for what holds sockets: a socket's path has a hundred characters at most
     folder = Path(mkdtemp(prefix="nd-"))
     with removed_at_the_end(folder), ChartCluster.start(folder, progress) as cluster:
@@ -37,16 +39,7 @@ def chart_cluster(progress: Callable[[str], None]) -> Iterator[ChartCluster]:
             yield cluster
         finally:
             # the folder goes with the node; what went wrong is often to be read only here
-            shutil.copytree(cluster.node.folder / "logs", _LOGS, dirs_exist_ok=True)
-
-
-@pytest.fixture(scope="package")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release of the working tree, for no registry."""
-    folder = tmp_path_factory.mktemp("release")
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
-    release(committed_copy(folder / "project"), version, "", folder / "dist")
-    return folder / "dist"
+            shutil.copytree(cluster.node.folder / "logs", logs, dirs_exist_ok=True)
 
 
 @pytest.fixture

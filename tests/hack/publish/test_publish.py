@@ -1,6 +1,6 @@
 """`make publish` into a registry and an index on this machine: everything arrives as it was made, or nothing is installable.
 
-The release is whole but for its images, which hold one small file; tests/e2e/chart/test_release_published.py publishes
+The release is whole but for its images, which hold one small file; tests/e2e/chart/release/test_release_published.py publishes
 the real ones.
 """
 

@@ -26,7 +26,7 @@ from tests.e2e.chart.cluster import ChartCluster
 from tests.e2e.chart.workloads import user
 from tests.hack.publish.services import PASSWORD, USER, Service, package_index, registry
 
-_ROOT = Path(__file__).parents[3]
+_ROOT = Path(__file__).parents[4]
 _GPU = "example.com/gpu"
 _VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
 _COSIGN_PASSWORD = "of the key"

@@ -161,7 +161,7 @@ class MachineCluster(InstalledCluster):
 
     def clear(self) -> None:
         """No pod and no serial port is left of what a test had, and no device is held."""
-        # by force: their processes are dead as soon, and what a kubelet cleans up afterwards takes four seconds more
+        # by force: their processes end as early, and nobody waits four seconds for what a kubelet cleans up afterwards
         self.control_plane.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
         self.unplug_all()
         self.wait(lambda: not self.pods() and self._are_all_free(), "no pod is left, and no device is held")

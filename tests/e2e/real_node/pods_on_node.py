@@ -149,7 +149,11 @@ class PodsOnNode:
         self.delete(*(name.removeprefix("pod/") for name in listed.split()), force=True)
 
     def pid_of(self, name: str, of: str) -> int:
-        """Process ID, as seen from here, of a running container."""
+        """Process ID, as seen from here, of a running container; waits for its first word.
+
+        Before that SIGTERM would be lost: the kernel drops what the first process of a PID namespace has no handler for.
+        """
+        self.seen(name, of)
         uid = self._uids[name]
         for environment in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):

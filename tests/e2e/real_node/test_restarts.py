@@ -71,7 +71,6 @@ def test_a_container_that_ends_meanwhile_starts_with_the_same(nri_node: NodeUnde
     """
     rw = nri_node.kinds["rw"]
     nri_node.run(pod("again", [container("main", {rw.resource: 1})]))
-    nri_node.seen("again")
     pid = nri_node.pid_of("again", "main")
     for process in (nri_node.agent, nri_node.node.kubelet, nri_node.node.containerd):
         process.kill()

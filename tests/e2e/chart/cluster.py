@@ -111,7 +111,7 @@ _STATE = "/var/lib/nodedevice"
 
 
 class InstalledCluster:
-    """A control plane, images that its node has, and helm. patience_seconds, helm_patience: for each wait.
+    """A control plane, images that its node has, and helm. patience_seconds, helm_patience, every_seconds: of each wait.
 
     verify_alive: raises when the node has ended. values: what everybody who installs the chart here has to say, which is where the
     images are.
@@ -119,6 +119,7 @@ class InstalledCluster:
 
     patience_seconds = PATIENCE_SECONDS
     helm_patience = PATIENCE
+    every_seconds = 0.05
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class InstalledCluster:
     # -- what the API shows -----------------------------------------------------------------------------------------------
 
     def get(self, *what: str) -> Json:
-        """One object or a list, by kubectl; empty where there is none. Where asked again and again: pod, pods, node_device."""
+        """One object or a list, by kubectl; empty where there is none. Where asked again and again: pod, pods, node_device(s)."""
         text = self.control_plane.kubectl("get", *what, "-o", "json", "--ignore-not-found")
         return dict(json.loads(text)) if text.strip() else {}
 
@@ -150,6 +151,9 @@ class InstalledCluster:
     def node_device(self, resource: str, node: str = NODE) -> Json:
         """Empty where there is none, as `pod`."""
         return self._object(NodeDevice, names.node_device_name(node, resource))
+
+    def node_devices(self) -> list[Json]:
+        return [dict(each) for each in self.control_plane.client.list(NodeDevice)]
 
     def pod(self, name: str, namespace: str = "default") -> Json:
         return self._object(Pod, name, namespace)
@@ -211,20 +215,23 @@ class InstalledCluster:
         """How devices reach containers, as its NodeDevices say; waits for one."""
 
         def found() -> list[Json]:
-            return [each for each in self.get("nodedevices")["items"] if each.get("status")]
+            return [each for each in self.node_devices() if each.get("status")]
 
         self.wait(lambda: bool(found()), "there is a NodeDevice")
         return str(found()[0]["status"]["agent"]["runtime"])
 
-    def wait(self, is_so: Callable[[], bool], what: str, every_seconds: float = 0.05) -> None:
-        """Raises TimeoutError with all pods and what was last reported about them. every_seconds: longer where a node answers."""
+    def wait(self, is_so: Callable[[], bool], what: str, every_seconds: float = 0.0) -> None:
+        """Raises TimeoutError with all pods and what was last reported about them.
+
+        every_seconds: longer than the cluster's where a node answers.
+        """
 
         def poll() -> bool:
             self._verify_alive()
             return is_so()
 
         try:
-            wait_until(poll, what, self.patience_seconds, every_seconds)
+            wait_until(poll, what, self.patience_seconds, every_seconds or self.every_seconds)
         except TimeoutError as exc:
             exc.add_note(self.state())
             raise

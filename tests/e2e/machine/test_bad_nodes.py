@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from nodedevice_api.names import Condition, Reason
@@ -133,7 +134,8 @@ def test_a_runtime_that_restarts_in_a_loop(two: Two) -> None:
     cluster.machine.run(f"systemd-run --quiet --unit=loop sh -c 'for round in 1 2 3 4 5 6; do {kill}; sleep 9; done'")
     cluster.apply(talker("new"))
     wait_logged(cluster, "container runtime unreachable; retrying", "nothing listens on")
-    cluster.wait(lambda: "inactive" in cluster.machine.run("systemctl is-active loop || true"), "the loop has ended")
+    state = partial(cluster.machine.run, "systemctl is-active loop || true")
+    cluster.wait(lambda: "inactive" in state(), "the loop has ended", every_seconds=1.0)
     two.verify_undisturbed()
     two.verify_next_has_the_other()
     wait_condition(cluster, Condition.INJECTABLE, "True", Reason.RUNTIME_CONNECTED)

@@ -85,11 +85,11 @@ def test_a_pod_keeps_its_device_whatever_becomes_of_the_unit(
 
     agent = _main_process(cluster)
     cluster.machine.run(f"systemctl restart {_UNIT}")
-    cluster.wait(lambda: _is_serving(cluster, agent), "the agent serves again after a restart")
+    _wait_serving(cluster, agent)
     agent = _main_process(cluster)
     _type(cluster, "Restart and upgrade", "newer")
     assert f"version {_NEWER}" in cluster.machine.run("/opt/nodedevice/bin/nodedevice-agent --version")
-    cluster.wait(lambda: _is_serving(cluster, agent), "the agent serves again after an upgrade")
+    _wait_serving(cluster, agent)
     progress("upgraded")
     cluster.until_heard("AAA", "holds")
     # neither has touched it
@@ -159,6 +159,11 @@ def _configure(cluster: MachineCluster, folder: Path) -> None:
 
 def _main_process(cluster: MachineCluster) -> str:
     return cluster.machine.run(f"systemctl show --property MainPID --value {_UNIT}").strip()
+
+
+def _wait_serving(cluster: MachineCluster, former: str) -> None:
+    """Until another process than that one serves."""
+    cluster.wait(lambda: _is_serving(cluster, former), "the agent serves again", every_seconds=1.0)
 
 
 def _is_serving(cluster: MachineCluster, former: str) -> bool:

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
+from hack.cluster.build.product_images import why_not_here
 from hack.release import __main__ as command
 from hack.release.chart import with_images, with_source
 from hack.release.errors import ReleaseError
@@ -124,3 +125,12 @@ def test_a_registry_that_is_no_prefix_leaves_nothing(project: Path, tmp_path: Pa
     with pytest.raises(ReleaseError, match="is no prefix of an image: write it as"):
         command.release(project, "0.1.0", registry, tmp_path / "dist", with_images=False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(bool(why_not_here()), reason=why_not_here() or "never")
+def test_without_a_network_nothing_is_left(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "apt.conf").write_text('Acquire::http::Proxy "http://127.0.0.1:9";\nAcquire::Retries "0";\n')
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    with pytest.raises(ReleaseError, match=r"apt-get failed \(.*\): release on a Debian whose apt reaches its mirror"):
+        command.release(project, "0.1.0", "", tmp_path / "made" / "dist")
+    assert list((tmp_path / "made").iterdir()) == []

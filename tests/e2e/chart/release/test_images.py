@@ -13,14 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.cluster.build.product_images import why_not_here
-from hack.release import __main__ as command
-from hack.release.errors import ReleaseError
+from hack.cluster.chart import CHART
 
+_VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
 _MACHINES = {"amd64": 62, "arm64": 183}  # ELF's e_machine
 _PROGRAMS = {"nodedevice-agent": "agents", "nodedevice-operator": "operator"}
-
-pytestmark = pytest.mark.skipif(bool(why_not_here()), reason=why_not_here() or "never")
 
 
 @dataclass(frozen=True)
@@ -30,24 +27,12 @@ class Unpacked:
 
 
 @pytest.fixture(scope="module")
-def dist(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("images") / "dist"
-    try:
-        command.release(project, "0.1.0", "", target)
-    except ReleaseError as exc:
-        if "Debian's Python" in str(exc):
-            pytest.skip(str(exc))
-        raise
-    return target
-
-
-@pytest.fixture(scope="module")
 def unpacked(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Unpacked]:
     """Each image by program and architecture, unpacked from its archive."""
     found = {}
     for program in _PROGRAMS:
         folder = tmp_path_factory.mktemp(program)
-        with tarfile.open(dist / f"{program}-0.1.0.oci.tar") as archive:
+        with tarfile.open(dist / f"{program}-{_VERSION}.oci.tar") as archive:
             archive.extractall(folder, filter="data")
         (named,) = json.loads((folder / "index.json").read_text())["manifests"]
         for entry in _blob(folder, named)["manifests"]:
@@ -83,7 +68,7 @@ def test_each_archive_has_both_architectures_and_only_their_programs(
 
 def test_sboms_list_what_the_images_databases_list(dist: Path, unpacked: dict[tuple[str, str], Unpacked]) -> None:
     for (program, architecture), image in unpacked.items():
-        bill = json.loads((dist / f"{program}-0.1.0-{architecture}.cdx.json").read_text())
+        bill = json.loads((dist / f"{program}-{_VERSION}-{architecture}.cdx.json").read_text())
         listed = {(entry["purl"].split("/")[0], entry["name"], entry["version"]) for entry in bill["components"]}
         query = ["dpkg-query", f"--admindir={image.root}/var/lib/dpkg", "-W", "-f=${Package} ${Version}\n"]
         packages = subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -92,7 +77,7 @@ def test_sboms_list_what_the_images_databases_list(dist: Path, unpacked: dict[tu
         assert debian == {entry for entry in listed if entry[0] == "pkg:deb"}
         folders = (path.name.removesuffix(".dist-info") for path in image.root.rglob("opt/nodedevice/*.dist-info"))
         installed = {tuple(name.lower().replace("_", "-").rsplit("-", 1)) for name in folders}
-        ours = {(name, "0.1.0") for name in ("nodedevice-api", "nodedevice-common", program)}
+        ours = {(name, _VERSION) for name in ("nodedevice-api", "nodedevice-common", program)}
         python = {(name.lower().replace("_", "-"), version) for kind, name, version in listed if kind == "pkg:pypi"}
         assert installed | ours == python
 
@@ -106,12 +91,12 @@ def test_configuration_is_the_dockerfiles(unpacked: dict[tuple[str, str], Unpack
 
 
 def test_the_chart_names_the_images_by_digest(dist: Path) -> None:
-    with tarfile.open(dist / "nodedevice-0.1.0.tgz") as chart:
+    with tarfile.open(dist / f"nodedevice-{_VERSION}.tgz") as chart:
         content = chart.extractfile("nodedevice/values.yaml")
         assert content
         values = yaml.safe_load(content)
     for program, key in _PROGRAMS.items():
-        with tarfile.open(dist / f"{program}-0.1.0.oci.tar") as archive:
+        with tarfile.open(dist / f"{program}-{_VERSION}.oci.tar") as archive:
             index = archive.extractfile("index.json")
             assert index
             assert values[key]["image"]["digest"] == json.load(index)["manifests"][0]["digest"]
@@ -132,11 +117,3 @@ def test_programs_start_from_their_byte_code(unpacked: dict[tuple[str, str], Unp
     assert f"# /opt/nodedevice/{module}/__pycache__/" in done.stderr
     # without quotes: compiled from the source just now
     assert f"# code object from /opt/nodedevice/{module}/" not in done.stderr
-
-
-def test_without_a_network_nothing_is_left(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "apt.conf").write_text('Acquire::http::Proxy "http://127.0.0.1:9";\nAcquire::Retries "0";\n')
-    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
-    with pytest.raises(ReleaseError, match=r"apt-get failed \(.*\): release on a Debian whose apt reaches its mirror"):
-        command.release(project, "0.1.0", "", tmp_path / "made" / "dist")
-    assert list((tmp_path / "made").iterdir()) == []

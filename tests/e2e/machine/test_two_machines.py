@@ -43,12 +43,12 @@ def two_machines(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
 
 
 @pytest.fixture
-def cluster(two_machines: MachineCluster, ran_on: RanOn) -> Iterator[MachineCluster]:
-    ran_on(two_machines.described)
-    yield two_machines
+def cluster(two_machines: MachineCluster, ran_on: RanOn) -> MachineCluster:
     two_machines.control_plane.kubectl("uncordon", *BOTH)
     two_machines.control_plane.kubectl("delete", "deployments", "--all", "--cascade=foreground")
     two_machines.clear()
+    ran_on(two_machines.described)
+    return two_machines
 
 
 def test_a_partition_gives_no_device_to_two(cluster: MachineCluster, progress: Callable[[str], None]) -> None:

@@ -24,7 +24,7 @@ def test_every_test_has_a_target() -> None:
     """Each file of tests is in exactly one of the parts of `make test` or `make e2e`, or in `make chaos` or `make e2e-machine`."""
     recipes = dict(
         re.findall(
-            r"^(test-1|test-2|test-3|test-4|chaos|e2e-chart|e2e-release|e2e-real-node|e2e-machine): .*\n((?:\t.*\n)+)",
+            r"^(test-1|test-2|test-3|test-4|chart|chaos|e2e-chart|e2e-release|e2e-real-node|e2e-machine): .*\n((?:\t.*\n)+)",
             _TEXT,
             re.MULTILINE,
         )

@@ -105,6 +105,11 @@ unit: setup ## Fast tests, in seconds
 conformance: setup ## The kubelet's own device manager beside ours: random sequences, named cases, rows of its behaviour that tests show
 	ORACLE_SEQUENCES=$${ORACLE_SEQUENCES:-2400} $(BIN)/pytest -q --kubelet-rows tests/conformance tests/unit tests/integration
 
+# The parts of `make test` and of `make e2e`; in a queue the short ones come last.
+LONG_TESTS := test-2 test-1 test-3
+SHORT_TESTS := chart test-4
+END_TO_END := e2e-real-node e2e-chart e2e-release
+
 # Four at a time are enough for two cores; what each target prints comes as it ends.
 define side_by_side
 @mkdir -p build; echo "side by side; to follow them: tail -f $(1:%=build/%.log)"
@@ -113,11 +118,11 @@ endef
 
 .PHONY: test
 test: setup ## All tests: test-1 to test-4 and chart side by side, as tests mostly wait; their output is printed as each ends
-	$(call side_by_side,test-1 test-2 test-3 chart test-4)
+	$(call side_by_side,$(LONG_TESTS) $(SHORT_TESTS))
 
 # Much of the time of tests on a control plane is that of its own programs, which collect garbage for a memory that nobody is short of:
 # three files of such tests took 147 and 149 s of CPU time, and with this 129 and 128.
-test-1 test-2 test-3 test-4 chart: export GOGC := 400
+$(LONG_TESTS) $(SHORT_TESTS): export GOGC := 400
 
 .PHONY: test-1
 test-1: setup ## One part: each part by itself, fast tests first; the release's parts, a control plane, built once
@@ -139,7 +144,7 @@ test-4: setup ## The fourth: the programs together, demos, pages
 
 .PHONY: e2e
 e2e: setup ## From nothing, as root: `helm install` with our images, a release, and pods on a real node: containerd, kubelet; side by side (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
-	$(call side_by_side,e2e-chart e2e-release e2e-real-node)
+	$(call side_by_side,$(END_TO_END))
 
 .PHONY: e2e-chart
 e2e-chart: setup ## One part of it: the chart, from `helm install` to nothing left
@@ -170,11 +175,11 @@ chart: setup ## The chart: lint, invalid values, every manifest on a real API se
 
 .PHONY: check
 check: lint imports verify-generate ## What a change has to pass: lint, import rules, generated files; then types, the site and all tests, side by side
-	$(call side_by_side,types docs test-1 test-2 test-3 chart test-4)
+	$(call side_by_side,types docs $(LONG_TESTS) $(SHORT_TESTS))
 
 .PHONY: everything
 everything: lint imports verify-generate ## `make check` and `make e2e`, side by side: most of what CI runs
-	$(call side_by_side,types docs test-2 test-1 test-3 e2e-real-node e2e-chart e2e-release chart test-4)
+	$(call side_by_side,types docs $(LONG_TESTS) $(END_TO_END) $(SHORT_TESTS))
 
 .PHONY: demo
 demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them)

@@ -20,6 +20,14 @@ def test_generate_never_runs_beside_what_reads_its_files() -> None:
     assert re.search(r"^\.NOTPARALLEL:$", _TEXT, re.MULTILINE), "`make -j check` would read half-written stubs"
 
 
+def test_everything_has_all_parts() -> None:
+    done = subprocess.run(["make", "-n", "-C", _ROOT, "everything"], capture_output=True, text=True, check=True)
+    queue = done.stdout.rpartition("printf")[2].partition("|")[0].split()
+    parts = re.findall(r"^\.PHONY: (test-\d|chart|e2e-(?!machine).+)$", _TEXT, re.MULTILINE)
+    assert len(parts) > 7
+    assert set(parts) <= set(queue)
+
+
 def test_every_test_has_a_target() -> None:
     """Each file of tests is in exactly one of the parts of `make test` or `make e2e`, or in `make chaos` or `make e2e-machine`."""
     recipes = dict(

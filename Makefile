@@ -14,6 +14,7 @@ MUTANTS_VENV := .venv-mutants
 DOCS_VENV := .venv-docs
 CODE := proto common operator node-agent charts tests hack docs
 PROTO_ROOT := proto/src
+PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) $(addprefix charts/nodedevice/,crds dashboards values.schema.json README.md) \
   operator/src/nodedevice_operator/definitions docs/api.md docs/install.md docs/reasons.md docs/settings.md
@@ -26,24 +27,34 @@ PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 help: ## List every target
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
+# Virtual environment $(1) with requirements/$(2).txt. A pip of today comes first, as the one of Python 3.11 takes twice as long; modules are
+# compiled when they are imported, most never.
+define make_venv
+$(PYTHON) -m venv $(1)
+$(1)/$(PIP_INSTALL) --require-hashes -r requirements/pip.txt
+$(1)/$(PIP_INSTALL) --no-compile --require-hashes $(2:%=-r requirements/%.txt)
+endef
+
+define install_both_programs
+$(1)/$(PIP_INSTALL) --no-deps --no-build-isolation -e proto -e common -e operator -e node-agent
+endef
+
 .PHONY: setup
 setup: $(BIN)/.ready ## Create .venv with both programs and all tools, hash-locked
-$(BIN)/.ready: requirements/dev.txt proto/pyproject.toml common/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml
+$(BIN)/.ready: requirements/pip.txt requirements/dev.txt proto/pyproject.toml common/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nodedevice needs Python 3.11 or newer; set PYTHON=")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e proto -e common -e operator -e node-agent
+	$(call make_venv,$(VENV),dev)
+	$(call install_both_programs,$(VENV))
 	@touch $@
 
 .PHONY: lock
 lock: setup ## Update the hash-locked requirements/*.txt from *.in
-	@for name in agent operator dev docs generate go mutants; do \
+	@for name in agent operator dev docs generate go mutants pip; do \
 	  (cd requirements && ../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --upgrade $$name.in -o $$name.txt); done
 
-$(GENERATE_VENV)/.ready: requirements/generate.txt
-	$(PYTHON) -m venv $(GENERATE_VENV)
-	$(GENERATE_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/generate.txt
+$(GENERATE_VENV)/.ready: requirements/pip.txt requirements/generate.txt
+	$(call make_venv,$(GENERATE_VENV),generate)
 	@touch $@
 
 .PHONY: generate
@@ -65,9 +76,8 @@ verify-generate: generate ## Fail when generated files are not up to date
 	  test -z "$$(git ls-files --others --exclude-standard -- $(GENERATED))" || \
 	  { echo "generated files differ: run 'make generate' and commit"; exit 1; }
 
-$(DOCS_VENV)/.ready: requirements/docs.txt
-	$(PYTHON) -m venv $(DOCS_VENV)
-	$(DOCS_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+$(DOCS_VENV)/.ready: requirements/pip.txt requirements/docs.txt
+	$(call make_venv,$(DOCS_VENV),docs)
 	@touch $@
 
 .PHONY: docs
@@ -267,10 +277,9 @@ fake-nvml: setup ## Build the NVML library that tests and the demo use instead o
 gpu-check: setup ## Compare this machine's NVML with the fake one: table, build/gpu-check.json
 	@$(BIN)/python -m hack.gpu_check
 
-$(MUTANTS_VENV)/.ready: requirements/mutants.txt requirements/dev.txt
-	$(PYTHON) -m venv $(MUTANTS_VENV)
-	for name in dev mutants; do $(MUTANTS_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/$$name.txt; done
-	$(MUTANTS_VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e proto -e common -e operator -e node-agent
+$(MUTANTS_VENV)/.ready: requirements/pip.txt requirements/mutants.txt requirements/dev.txt
+	$(call make_venv,$(MUTANTS_VENV),dev mutants)
+	$(call install_both_programs,$(MUTANTS_VENV))
 	@touch $@
 
 .PHONY: mutants

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from lightkube.resources.apiextensions_v1 import CustomResourceDefinition
 from nodedevice_api.names import AGENTS_NAMESPACE, GROUP
 
+from hack import yaml_text
 from hack.cluster.build.binaries import find
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import CommandError
@@ -30,23 +31,23 @@ def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = Non
 
     values: as in a values file of Helm. Raises CommandError with the message of helm or kubectl.
     """
-    for namespace in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE):
-        control_plane.apply(yaml.safe_dump(_namespace(namespace)))
-    control_plane.apply(yaml.safe_dump_all(installed_manifests(values)))
-    for kind in CHART.glob("crds/*.yaml"):
-        name = yaml.safe_load(kind.read_text())["metadata"]["name"]
-        assert name.endswith(GROUP), f"{kind} is not of the group {GROUP}"
+    namespaces = [_namespace(name) for name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
+    control_plane.apply(yaml_text.dump_all([*namespaces, *installed_manifests(values)]))
+    definitions = [yaml_text.load(kind.read_text())["metadata"]["name"] for kind in CHART.glob("crds/*.yaml")]
+    assert all(name.endswith(GROUP) for name in definitions), f"{definitions} are not all of the group {GROUP}"
+    for name in definitions:
         wait_established(control_plane, name)
-        # established, its storage may still be initializing: kubectl retries, where a watch would log a refusal
-        control_plane.kubectl("get", name, "--all-namespaces", "--request-timeout=30s")
+    # established, its storage may still be initializing: kubectl retries, where a watch would log a refusal
+    control_plane.kubectl("get", ",".join(definitions), "--all-namespaces", "--request-timeout=30s")
 
 
 def wait_established(control_plane: Cluster, definition: str) -> None:
-    """Until the API serves that kind. Raises TimeoutError. `kubectl wait` fails while a definition has no conditions at all."""
-    established = """-o=jsonpath={.status.conditions[?(@.type=="Established")].status}"""
+    """Until the API serves that kind. Raises TimeoutError, and ApiError where there is no such definition."""
 
     def is_so() -> bool:
-        return control_plane.kubectl("get", "crd", definition, established, check=False) == "True"
+        status = control_plane.client.get(CustomResourceDefinition, definition).status
+        conditions = (status and status.conditions) or []
+        return any(each.type == "Established" and each.status == "True" for each in conditions)
 
     wait_until(is_so, f"{definition} is established")
 
@@ -74,7 +75,7 @@ def render_chart(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]
         done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise CommandError(command, done.returncode, done.stdout, done.stderr)
-    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+    return [manifest for manifest in yaml_text.load_all(done.stdout) if manifest]
 
 
 def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 from nodedevice_operator.__main__ import main as operator_main
 
+from hack import yaml_text
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -37,7 +37,7 @@ def as_hook(installed: ControlPlane, tmp_path: Path) -> Iterator[Command]:
         hook = HOOK_OF[arguments[0]]
         accounts = hook_manifests(hook, values)
         made.append(accounts)
-        installed.apply(yaml.safe_dump_all(accounts))
+        installed.apply(yaml_text.dump_all(accounts))
         kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, hook, tmp_path / hook)
         done = CliRunner().invoke(operator_main, [*arguments, "--kubeconfig", str(kubeconfig)])
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
@@ -45,4 +45,4 @@ def as_hook(installed: ControlPlane, tmp_path: Path) -> Iterator[Command]:
 
     yield run
     for accounts in made:
-        installed.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=yaml.safe_dump_all(accounts))
+        installed.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=yaml_text.dump_all(accounts))

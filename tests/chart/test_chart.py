@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from nodedevice_api.names import AGENTS_NAMESPACE
 
+from hack import yaml_text
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, is_hook, render_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 
@@ -69,13 +69,13 @@ def test_every_object_is_labelled() -> None:
 
 @pytest.mark.parametrize("distribution", ["node-agent", "operator"])
 def test_chart_is_of_the_version_of_the_programs(distribution: str) -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    chart = yaml_text.load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / distribution / "pyproject.toml").read_text(encoding="utf-8"))
     assert chart["appVersion"] == project["project"]["version"]
 
 
 def test_applying_again_changes_nothing(installed: ControlPlane) -> None:
-    manifests = yaml.safe_dump_all(installed_manifests())
+    manifests = yaml_text.dump_all(installed_manifests())
 
     def versions() -> list[str]:
         stored = json.loads(installed.kubectl("get", "-o", "json", "-f", "-", stdin=manifests))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 from lightkube import ApiError, Client
 from lightkube.resources.core_v1 import Node, Pod
@@ -19,6 +18,7 @@ from nodedevice_operator.cli.api import SCHEDULERS
 from nodedevice_operator.objects.node import TAINT
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
+from hack import yaml_text
 from hack.cluster.accounts import client_with_token
 from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart, render_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -175,8 +175,8 @@ def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook:
     workloads = {"DaemonSet", "Deployment", "ConfigMap"}
     manifests = [each for each in render_chart(values) if each["kind"] in workloads or is_scheduler_account(each)]
     with ExitStack() as undo:
-        installed.apply(yaml.safe_dump_all([*manifests, FAILED_TEST]))
-        undo.callback(installed.kubectl, "delete", "--ignore-not-found", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+        installed.apply(yaml_text.dump_all([*manifests, FAILED_TEST]))
+        undo.callback(installed.kubectl, "delete", "--ignore-not-found", "-f", "-", stdin=yaml_text.dump_all(manifests))
 
         def pods() -> list[Any]:
             found = installed.client.list(Pod, namespace=SYSTEM_NAMESPACE)
@@ -244,7 +244,7 @@ def test_no_other_namespace_can_be_deleted(installed: ControlPlane, as_hook: Com
 
 @pytest.fixture
 def account(installed: ControlPlane) -> Iterator[Client]:
-    made = yaml.safe_dump_all(hook_manifests("nodedevice-cleanup"))
+    made = yaml_text.dump_all(hook_manifests("nodedevice-cleanup"))
     installed.apply(made)
     with client_with_token(installed, SYSTEM_NAMESPACE, "nodedevice-cleanup") as client:
         yield client

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 from lightkube import ApiError
 from nodedevice_api.names import RELEASE_ANNOTATION
 from nodedevice_operator import __version__
 from nodedevice_operator.cli.crds import NAMES
 
+from hack import yaml_text
 from hack.cluster.accounts import client_with_token
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, wait_established
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -23,7 +23,7 @@ _, ND, PD = NAMES
 
 
 def of_chart(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((CHART / "crds" / f"{name.partition('.')[0]}.yaml").read_text())
+    found: dict[str, Any] = yaml_text.load((CHART / "crds" / f"{name.partition('.')[0]}.yaml").read_text())
     return found
 
 
@@ -38,7 +38,7 @@ def put(cluster: ControlPlane, name: str, release: str | None, manager: str = "h
     body["metadata"]["annotations"] = {RELEASE_ANNOTATION: release} if release else {}
     body["spec"]["versions"][0]["additionalPrinterColumns"][0]["description"] = f"of {release}"
     arguments = ["apply", "--server-side", "--force-conflicts", f"--field-manager={manager}", "-f", "-"]
-    cluster.kubectl(*arguments, stdin=yaml.safe_dump(body))
+    cluster.kubectl(*arguments, stdin=yaml_text.dump(body))
 
 
 def first_column(crd: dict[str, Any]) -> str:
@@ -111,7 +111,7 @@ def test_waits_no_longer_than_its_timeout_for_names_that_another_has(installed: 
         "plural": "thieves",
         "shortNames": ["poddevices"],
     }
-    installed.apply(yaml.safe_dump(thief))
+    installed.apply(yaml_text.dump(thief))
     try:
         wait_established(installed, "thieves.nodedevice.io")
         status, output = as_hook("crds", "apply", "--timeout-seconds", "20")

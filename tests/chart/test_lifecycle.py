@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import yaml
 from nodedevice_api import names
 from nodedevice_operator import __version__
 from nodedevice_operator.cli.crds import NAMES
 
+from hack import yaml_text
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import Outcome
@@ -230,7 +230,7 @@ def test_only_skip_crds_keeps_newer_kinds_at_an_install(
 ) -> None:
     """What the chart's README says of helm: it applies a chart's kinds before any hook could object."""
     newer = ["apply", "--server-side", "--force-conflicts", "--field-manager=helm", "-f", "-"]
-    kinds = [yaml.safe_load(file.read_text()) for file in (CHART / "crds").glob("*.yaml")]
+    kinds = [yaml_text.load(file.read_text()) for file in (CHART / "crds").glob("*.yaml")]
     for kind in kinds:
         kind["metadata"]["annotations"][names.RELEASE_ANNOTATION] = "99.0.0"
 
@@ -239,7 +239,7 @@ def test_only_skip_crds_keeps_newer_kinds_at_an_install(
         return {each["metadata"]["annotations"][names.RELEASE_ANNOTATION] for each in items}
 
     run("uninstall", "nodedevice", "--wait", "--timeout", "90s")
-    cluster.kubectl(*newer, stdin=yaml.safe_dump_all(kinds))
+    cluster.kubectl(*newer, stdin=yaml_text.dump_all(kinds))
     run("install", "nodedevice", str(CHART), "--skip-crds")
     assert releases() == {"99.0.0"}
     run("uninstall", "nodedevice", "--wait", "--timeout", "90s")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from nodedevice_agent.settings import AgentSettings
 
+from hack import yaml_text
 from hack.cluster.chart import CHART, HOOK, SYSTEM_NAMESPACE, is_hook, render_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import CommandError
@@ -39,7 +39,7 @@ def agent_pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
 @pytest.mark.parametrize("name", VALUE_SETS)
 def test_lint(name: str, helm: Callable[..., Any], tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
-    values.write_text(yaml.safe_dump(VALUE_SETS[name]))
+    values.write_text(yaml_text.dump(VALUE_SETS[name]))
     done = helm("lint", "--strict", str(CHART), "--values", str(values))
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -47,7 +47,7 @@ def test_lint(name: str, helm: Callable[..., Any], tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def with_accounts(installed: ControlPlane) -> Iterator[ControlPlane]:
     """With the hooks' accounts too, which a pod needs to be taken even on trial."""
-    accounts = yaml.safe_dump_all([each for hook in HOOK_OF.values() for each in hook_manifests(hook)])
+    accounts = yaml_text.dump_all([each for hook in HOOK_OF.values() for each in hook_manifests(hook)])
     installed.apply(accounts)
     installed.add_namespace("leases-of-agents")
     yield installed
@@ -60,7 +60,7 @@ def test_a_real_api_server_takes_every_manifest(name: str, with_accounts: Contro
     """Strictly: a field that the API does not know is an error, not a warning."""
     rendered = manifests(name)
     arguments = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-"]
-    printed = with_accounts.kubectl(*arguments, stdin=yaml.safe_dump_all(rendered))
+    printed = with_accounts.kubectl(*arguments, stdin=yaml_text.dump_all(rendered))
     assert len(printed.splitlines()) == len(rendered)
 
 
@@ -203,7 +203,7 @@ def test_images() -> None:
         pod = pod_of(named(kind, name, values))
         assert pod["containers"][0]["image"] == "registry.example.com/team/nodedevice-operator:edge"
         assert pod["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    version = yaml_text.load((CHART / "Chart.yaml").read_text())["appVersion"]
     assert agent_pod()["containers"][0]["image"] == f"nodedevice-agent:{version}"
 
 
@@ -260,7 +260,7 @@ def test_the_next_version_of_the_chart_alone_replaces_no_pod(helm: Callable[...,
     assert packaged.returncode == 0, packaged.stderr
     done = helm("template", "nodedevice", str(tmp_path / "nodedevice-9.9.9.tgz"), "--namespace", SYSTEM_NAMESPACE)
     assert "helm.sh/chart: nodedevice-9.9.9" in done.stdout
-    for each in yaml.safe_load_all(done.stdout):
+    for each in yaml_text.load_all(done.stdout):
         if each and each["kind"] in {"DaemonSet", "Deployment"}:
             assert each["spec"]["template"] == named(each["kind"], each["metadata"]["name"])["spec"]["template"]
 
@@ -292,7 +292,7 @@ def test_a_name_that_yaml_would_convert_stays_a_name(word: str, helm: Callable[.
         file.write_text(json.dumps(values))
         done = helm("template", name, str(CHART), "--namespace", namespace, "--values", str(file))
         assert done.returncode == 0, done.stderr
-        return sorted(json.dumps(each) for each in yaml.safe_load_all(done.stdout) if each)
+        return sorted(json.dumps(each) for each in yaml_text.load_all(done.stdout) if each)
 
     ordinary = [
         each.replace("some-name", word).replace("some-place", "456") for each in render("some-name", "some-place")

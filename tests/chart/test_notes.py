@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 from nodedevice_agent.cli.run import main as agent_main
 from nodedevice_operator.__main__ import main as operator_main
 
+from hack import yaml_text
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, render_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import VALUE_SETS
@@ -26,7 +26,7 @@ Helm = Callable[..., Any]
 def commands(helm: Helm, values: dict[str, Any], folder: Path) -> list[list[str]]:
     """Each command in the notes, split as a shell would."""
     file = folder / "values.yaml"
-    file.write_text(yaml.safe_dump(values))
+    file.write_text(yaml_text.dump(values))
     arguments = ["install", "nodedevice", str(CHART), "--namespace", SYSTEM_NAMESPACE, "--values", str(file)]
     done = helm(*arguments, "--dry-run=client")
     assert done.returncode == 0, done.stderr
@@ -72,7 +72,7 @@ def test_the_pretended_devices_are_values_that_work(helm: Helm, tmp_path: Path) 
     given = upgrade[upgrade.index("--set") + 1]
     done = helm("template", "nodedevice", str(CHART), "--set", given, "--show-only", "templates/agent-config.yaml")
     assert done.returncode == 0, done.stderr
-    settings = yaml.safe_load(yaml.safe_load(done.stdout)["data"]["agent.yaml"])
+    settings = yaml_text.load(yaml_text.load(done.stdout)["data"]["agent.yaml"])
     assert settings["plugins"]["simulated"] == [{"resourceName": "example.com/gpu", "count": 4}]
     assert not [each for each in installed_manifests() if each["kind"] == "ConfigMap"]
 

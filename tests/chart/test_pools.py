@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 
+from hack import yaml_text
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, render_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
@@ -138,7 +138,7 @@ def test_a_cluster_gives_each_pool_its_nodes(
     values["agents"]["pools"][1]["runtimeClassName"] = "is-not-there"
     folder = tmp_path_factory.mktemp("pools")
     file = folder / "values.yaml"
-    file.write_text(yaml.safe_dump(values))
+    file.write_text(yaml_text.dump(values))
     with ControlPlane.start(folder / "c", print) as running:
         nodes = {"node-a": "pool=a", "node-b": "pool=b", "node-c": "pool=c", "node-d": ""}
         running.add_nodes(list(nodes))
@@ -169,6 +169,6 @@ def test_a_cluster_gives_each_pool_its_nodes(
 
         # as its page advises
         handler = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "any"}
-        running.apply(yaml.safe_dump({**handler, "metadata": {"name": "is-not-there"}}))
+        running.apply(yaml_text.dump({**handler, "metadata": {"name": "is-not-there"}}))
         running.kubectl("rollout", "restart", "--namespace", SYSTEM_NAMESPACE, "daemonset/nodedevice-agent-p1")
         wait_until(lambda: numbers("numberReady") == wanted, "its agents have come", 60)

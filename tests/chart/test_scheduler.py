@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from nodedevice_operator.extender import settings as extender_settings
 from nodedevice_operator.extender.server import Tls, certificate_names
 from nodedevice_operator.extender.settings import ExtenderSettings
 
+from hack import yaml_text
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, render_chart
 from tests.chart.values import DIGEST, VALUE_SETS, manifests, refusal
 
@@ -101,7 +101,7 @@ def test_the_second_scheduler_is_of_the_clusters_version(version: str, tag: str,
     file.write_text(json.dumps(scheduler()))
     done = helm("template", "nodedevice", str(CHART), "--kube-version", version, "--values", str(file))
     assert done.returncode == 0, done.stderr
-    rendered = [each for each in yaml.safe_load_all(done.stdout) if each]
+    rendered = [each for each in yaml_text.load_all(done.stdout) if each]
     assert containers(rendered, "nodedevice-scheduler")["kube-scheduler"]["image"] == (
         f"registry.k8s.io/kube-scheduler:{tag}"
     )
@@ -119,7 +119,7 @@ def test_its_image_can_be_another() -> None:
 
 def configuration(name: str) -> Values:
     data = found(manifests(name), "ConfigMap", "nodedevice-scheduler")["data"]
-    made: Values = yaml.safe_load(data["scheduler.yaml"])
+    made: Values = yaml_text.load(data["scheduler.yaml"])
     return made
 
 
@@ -329,7 +329,7 @@ def notes(helm: Helm, values: Values, folder: Path) -> str:
 
 
 def printed_configuration(text: str) -> Values:
-    made: Values = yaml.safe_load(text.partition("# KubeSchedulerConfiguration\n")[2].partition("# end of")[0])
+    made: Values = yaml_text.load(text.partition("# KubeSchedulerConfiguration\n")[2].partition("# end of")[0])
     return made
 
 

@@ -10,7 +10,6 @@ from urllib.request import urlopen
 
 import msgspec
 import pytest
-import yaml
 from lightkube import ApiError, Client
 from lightkube.models.core_v1 import ObjectReference
 from lightkube.models.meta_v1 import ObjectMeta
@@ -18,6 +17,7 @@ from lightkube.resources.core_v1 import Event, Node, Pod
 from lightkube.types import PatchType
 from nodedevice_api.names import GROUP
 
+from hack import yaml_text
 from hack.cluster.accounts import client_with_token
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import SYSTEM_NAMESPACE, is_hook, render_chart
@@ -60,7 +60,7 @@ def parts(component: str) -> list[dict[str, Any]]:
 def component(request: pytest.FixtureRequest, installed: ControlPlane) -> Iterator[str]:
     """Account, roles and policy of one of the two, in place while its tests run."""
     name: str = request.param
-    manifests = yaml.safe_dump_all(parts(name))
+    manifests = yaml_text.dump_all(parts(name))
     installed.apply(manifests)
     yield name
     installed.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=manifests)
@@ -156,13 +156,13 @@ def second_scheduler(installed: ControlPlane, component: str, node: str, tmp_pat
     """A real kube-scheduler with the chart's configuration and account; no extender beside it."""
     [rendered] = [each for each in parts(component) if each["kind"] == "ConfigMap"]
     kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-scheduler", tmp_path / "account")
-    configuration = yaml.safe_load(rendered["data"]["scheduler.yaml"])
+    configuration = yaml_text.load(rendered["data"]["scheduler.yaml"])
     # a pod finds API server and token by itself
     configuration["clientConnection"]["kubeconfig"] = str(kubeconfig)
     file = tmp_path / "scheduler.yaml"
     with reserved_ports(2) as (port, extender):
         configuration["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{extender}"
-        file.write_text(yaml.safe_dump(configuration))
+        file.write_text(yaml_text.dump(configuration))
         command = [str(find(["kube-scheduler"])["kube-scheduler"]), f"--config={file}", f"--secure-port={port}"]
         command += [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
         process = Process("second-scheduler", [*command, "--bind-address=127.0.0.1"], tmp_path / "log")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
+from hack import yaml_text
 from hack.cluster.chart import render_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
@@ -40,7 +40,7 @@ def test_operators_are_on_nodes_without_zones(installed: ControlPlane, nodes: No
     )
     deployment["metadata"]["namespace"] = namespace
     deployment["spec"]["template"]["spec"]["serviceAccountName"] = "default"
-    installed.apply(yaml.safe_dump(deployment))
+    installed.apply(yaml_text.dump(deployment))
 
     def placed() -> list[str]:
         found: list[dict[str, Any]] = json.loads(installed.kubectl("get", "pods", "-n", namespace, "-o", "json"))[

@@ -21,10 +21,12 @@ from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod
 from nodedevice_api.names import node_device_name
+from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_delay
 
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.loopback import fetch
+from hack.cluster.waiting import pauses
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.product_process import PATIENCE_SECONDS, Json, ProductProcess
@@ -251,11 +253,13 @@ def condition(status: Json, kind: str) -> Json:
 
 async def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
     """Ask in a thread until it holds. what: the message when it never does."""
+    asking = AsyncRetrying(
+        retry=retry_if_result(lambda answer: not answer), wait=pauses(), stop=stop_after_delay(PATIENCE_SECONDS)
+    )
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await asyncio.to_thread(holds):
-                await asyncio.sleep(_POLL_SECONDS)
-    except TimeoutError:
+        async with asyncio.timeout(2 * PATIENCE_SECONDS):
+            await asking(asyncio.to_thread, holds)
+    except (RetryError, TimeoutError):
         raise AssertionError(f"never so: {what()}") from None
 
 

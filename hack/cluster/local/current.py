@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
-import yaml
 from lightkube import Client, KubeConfig
 from lightkube.core.exceptions import ConfigError
 from nodedevice_api.names import AGENTS_NAMESPACE, GROUP
 
+from hack import yaml_text
 from hack.cluster import nodes
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import SYSTEM_NAMESPACE
@@ -108,12 +108,12 @@ class CurrentCluster(Cluster):
 
     def apply(self, manifest: str) -> None:
         """As for any cluster, each document with our mark; pods tolerate our Nodes' taint."""
-        documents = [document for document in yaml.safe_load_all(manifest) if document]
+        documents = [document for document in yaml_text.load_all(manifest) if document]
         for document in documents:
             document["metadata"]["labels"] = {**(document["metadata"].get("labels") or {}), **self.labels}
             if document["kind"] == "Pod":
                 document["spec"].setdefault("tolerations", []).append(nodes.toleration())
-        super().apply(yaml.safe_dump_all(documents))
+        super().apply(yaml_text.dump_all(documents))
 
     def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
         """As for any cluster. Raises CurrentClusterError, with nothing made, when it has a Node of one of these names."""
@@ -134,7 +134,7 @@ class CurrentCluster(Cluster):
         """Its version. Raises CurrentClusterError when it is too old, or has anything of ours that somebody else brought."""
         unmarked = f"--selector=!{LABEL}"
         try:
-            version = yaml.safe_load(self.kubectl("version", "-o", "yaml"))["serverVersion"]
+            version = yaml_text.load(self.kubectl("version", "-o", "yaml"))["serverVersion"]
             taken = [name for name in self._names("crds", unmarked) if name.endswith(f".{GROUP}")]
             spaces = self._names("namespaces", unmarked)
         except CommandError as exc:
@@ -191,7 +191,7 @@ def _take_kubeconfig(kubectl: Path, folder: Path) -> tuple[Path, str]:
     """A copy with the current context alone, and that context's name: whatever is made current meanwhile changes nothing."""
     view = [str(kubectl), "config", "view", "--minify", "--flatten", "--raw", "-o", "yaml"]
     done = subprocess.run(view, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    content: dict[str, Any] = (yaml.safe_load(done.stdout) or {}) if done.returncode == 0 else {}
+    content: dict[str, Any] = (yaml_text.load(done.stdout) or {}) if done.returncode == 0 else {}
     if not content.get("clusters"):
         error = done.stderr.strip() or "it names no cluster"
         raise CurrentClusterError(

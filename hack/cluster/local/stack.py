@@ -5,7 +5,6 @@ are real gRPC plugins: simulated GPUs on both, and on the first one device files
 """
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from hack.cluster.errors import ComponentError
 from hack.cluster.processes.loopback import answers, reach_loopback_directly
 from hack.cluster.processes.processes import Process, reserved_ports, tail
 from hack.cluster.second_scheduler import Extender, second_scheduler
+from hack.cluster.waiting import wait_until
 
 GPU = "example.com/gpu"
 FILES = "example.com/dev"
@@ -135,13 +135,16 @@ class Stack:
 
     def wait_for(self, what: str, is_so: Callable[[], bool], timeout_seconds: float = 60.0) -> None:
         """Poll until it is so. Raises TimeoutError that names it, or ComponentError when a program has died."""
-        deadline = time.monotonic() + timeout_seconds
-        while not is_so():
+
+        def poll() -> bool:
             for process in self._processes:
                 process.verify_alive()
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{what}: not so within {timeout_seconds:.0f} s\n{self._state()}")
-            time.sleep(0.05)
+            return is_so()
+
+        try:
+            wait_until(poll, what, timeout_seconds)
+        except TimeoutError as exc:
+            raise TimeoutError(f"{exc}\n{self._state()}") from None
 
     def _state(self) -> str:
         """For a person who has to find out why: the NodeDevices, and what the programs logged last."""

@@ -17,12 +17,12 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from lightkube import ApiError
 from lightkube.resources.core_v1 import Node, Pod
 from nodedevice_api import names
 
 from docs.tried_nodes import TriedNode
+from hack import yaml_text
 from hack.cluster.build.binaries import find
 from hack.cluster.build.images import write_program_archive
 from hack.cluster.build.product_images import REGISTRY, ProductImage, product_images
@@ -89,7 +89,7 @@ class Release:
 
     def _written(self, values: Mapping[str, Any]) -> str:
         file = self._folder / "values.yaml"
-        file.write_text(yaml.safe_dump(dict(values)))
+        file.write_text(yaml_text.dump(dict(values)))
         return str(file)
 
     def _do(self, *arguments: str) -> str:
@@ -193,7 +193,7 @@ class InstalledCluster:
     # -- pods -----------------------------------------------------------------------------------------------------------
 
     def apply(self, *manifests: Json) -> None:
-        self.control_plane.apply(yaml.safe_dump_all(manifests))
+        self.control_plane.apply(yaml_text.dump_all(manifests))
 
     def run(self, pod: Json) -> None:
         """Make a pod, and wait until it runs."""

@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from hack import yaml_text
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
 from hack.cluster.observe import Observer, Seen
 from tests.e2e.chart.cluster import AGENT, NODE, OPERATOR, ChartCluster
@@ -107,13 +106,13 @@ LACKED = "Ready"
 def previous_chart(folder: Path) -> Path:
     """A copy of the chart in `folder`, which is made, with those changes. Returns it."""
     shutil.copytree(CHART, folder)
-    chart = yaml.safe_load((folder / "Chart.yaml").read_text())
-    (folder / "Chart.yaml").write_text(yaml.safe_dump({**chart, "version": VERSION, "appVersion": VERSION}))
+    chart = yaml_text.load((folder / "Chart.yaml").read_text())
+    (folder / "Chart.yaml").write_text(yaml_text.dump({**chart, "version": VERSION, "appVersion": VERSION}))
     for file in (folder / "crds").glob("*.yaml"):
-        definition = yaml.safe_load(file.read_text())
+        definition = yaml_text.load(file.read_text())
         definition["metadata"]["annotations"][RELEASE_ANNOTATION] = VERSION
         for version in definition["spec"]["versions"]:
             columns = version["additionalPrinterColumns"]
             version["additionalPrinterColumns"] = [column for column in columns if column["name"] != LACKED]
-        file.write_text(yaml.safe_dump(definition))
+        file.write_text(yaml_text.dump(definition))
     return folder

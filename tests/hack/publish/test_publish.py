@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from hack import yaml_text
 from hack.cluster.build.binaries import find
 from hack.cluster.processes.processes import reserved_ports
 from hack.release import __main__ as release_command
@@ -152,7 +152,7 @@ def test_what_is_installed_from_there_is_what_was_released(
     # the images that it names, for both architectures, by their tag as well
     template = [helm, "template", "nodedevice", *named]
     shown = subprocess.run(template, env=environ, check=True, capture_output=True, text=True).stdout
-    (agents,) = [each for each in yaml.safe_load_all(shown) if each and each["kind"] == "DaemonSet"]
+    (agents,) = [each for each in yaml_text.load_all(shown) if each and each["kind"] == "DaemonSet"]
     agent = agents["spec"]["template"]["spec"]["containers"][0]["image"]
     assert agent.startswith(f"{prefix}/nodedevice-agent@sha256:")
     platforms = [each["platform"]["architecture"] for each in json.loads(_crane(to, "manifest", agent))["manifests"]]

@@ -21,9 +21,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the commands of an environment with nothing but our wheels and what they depend on."""
     folder = tmp_path_factory.mktemp("wheels")
     built = distributions.build(_ROOT, folder / "dist", epoch=1_700_000_000)
-    _output(sys.executable, "-m", "venv", str(folder / "venv"))
+    _output(sys.executable, "-m", "venv", "--without-pip", str(folder / "venv"))
     wheels = [str(path) for path in built if path.suffix == ".whl"]
-    pip = [str(folder / "venv/bin/pip"), "install", "--quiet", "--disable-pip-version-check"]
+    # this environment's pip: in twice the time, the one that Python comes with would do the same
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv"), "install", "--quiet"]
     done = subprocess.run([*pip, *wheels], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder / "venv/bin"

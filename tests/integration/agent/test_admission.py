@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-import yaml
 from lightkube import ApiError, Client
 from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.models.meta_v1 import ObjectMeta
@@ -25,6 +24,7 @@ from nodedevice_api.names import (
     node_device_name,
 )
 
+from hack import yaml_text
 from hack.cluster.accounts import client_of_pod, client_with_token
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -126,7 +126,7 @@ def lease(name: str = A, namespace: str = AGENTS_NAMESPACE, **metadata: Any) -> 
 def test_the_work_of_an_agent_passes(cluster: ControlPlane, agents: dict[str, Client], published: None) -> None:
     agent = agents[A]
     cordoned = {"apiVersion": "nodedevice.io/v1alpha1", "kind": "NodeDevice", "metadata": {"name": NAME}, **CORDON}
-    cluster.kubectl("apply", "--server-side", "--field-manager=alice", "-f", "-", stdin=yaml.safe_dump(cordoned))
+    cluster.kubectl("apply", "--server-side", "--field-manager=alice", "-f", "-", stdin=yaml_text.dump(cordoned))
     # applied again, while cordoned and labelled, changed and not
     again = agent.apply(body([owner(cluster, A)]), field_manager=AGENT_FIELD_MANAGER, force=True)
     assert again.spec["cordonedDevices"] == [{"id": "gpu-0"}]
@@ -399,7 +399,7 @@ def test_the_api_server_finds_nothing_to_warn_of_in_the_policies(cluster: Contro
     """It checks each expression against the types of what is matched, some time after the policy is made."""
 
     def checked() -> dict[str, Any]:
-        found = yaml.safe_load(cluster.kubectl("get", "validatingadmissionpolicy", name, "-o", "yaml"))
+        found = yaml_text.load(cluster.kubectl("get", "validatingadmissionpolicy", name, "-o", "yaml"))
         return dict(found.get("status", {})) if found.get("status", {}).get("observedGeneration") else {}
 
     wait_until(lambda: bool(checked()), f"{name} is type checked", 30)

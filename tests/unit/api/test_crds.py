@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from nodedevice_api import names
 from nodedevice_api.names import RELEASE_ANNOTATION
 
 from charts.generate_crds import COPIES
+from hack import yaml_text
 
 ROOT = Path(__file__).parents[3]
 CRDS = sorted((ROOT / "crds").glob("*.yaml"))
@@ -31,7 +31,7 @@ Schema = dict[str, Any]
 
 
 def load(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return yaml_text.load(path.read_text(encoding="utf-8"))
 
 
 def schemas(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:

@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
+from hack import yaml_text
 
 Json = dict[str, Any]
 
-_CRD = yaml.safe_load((Path(__file__).parents[4] / "crds/nodedevices.yaml").read_text(encoding="utf-8"))
+_CRD = yaml_text.load((Path(__file__).parents[4] / "crds/nodedevices.yaml").read_text(encoding="utf-8"))
 _STATUS = _CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
 _TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
 

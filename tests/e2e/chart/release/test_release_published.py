@@ -112,18 +112,9 @@ def test_signatures_and_provenance_verify(published: Path, to: Service) -> None:
 def test_pip_installs_from_the_index(published: Path, index: Service, tmp_path: Path, program: str) -> None:
     _run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], tmp_path)
     # this environment's pip: in twice the time, the one that Python comes with would do the same
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(tmp_path / "venv"),
-        "install",
-        "--quiet",
-        f"{program}=={_VERSION}",
-    ]
+    pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "venv"), "install", "--quiet"]
     # beside what this machine takes packages from, which has what they depend on
-    _run(pip, tmp_path, PIP_EXTRA_INDEX_URL=f"http://{index.address}/simple/")
+    _run([*pip, f"{program}=={_VERSION}"], tmp_path, PIP_EXTRA_INDEX_URL=f"http://{index.address}/simple/")
     said = _run([str(tmp_path / "venv/bin" / program), "--version"], tmp_path)
     assert said == f"{program}, version {_VERSION}\n"
 

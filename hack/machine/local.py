@@ -27,10 +27,11 @@ def machine_cluster(folder: Path, progress: Callable[[str], None]) -> Iterator[M
 def how_to_use(cluster: MachineCluster) -> list[str]:
     """Lines for a shell; those with # are for people."""
     kubectl = find(["kubectl"])["kubectl"]
-    inside = f"nsenter --net --target {os.getpid()}"
-    kubeconfig = shlex.quote(str(cluster.control_plane.admin_kubeconfig))
+    kubeconfig = str(cluster.control_plane.admin_kubeconfig)
+    command = ["nsenter", "--net", "--target", str(os.getpid()), str(kubectl), "--kubeconfig", kubeconfig]
     return [
-        f"alias kubectl='{inside} {shlex.quote(str(kubectl))} --kubeconfig {kubeconfig}'   # the network is the machine's own",
+        f"alias kubectl={shlex.quote(shlex.join(command))}",
+        "# (it enters the network of the control plane and the machine, which is their own)",
         "# try: kubectl get nodes -o wide; kubectl get nodedevices -o wide; kubectl describe nodedevices",
         f"# a USB serial port is plugged in: pods ask for it by {SERIAL}",
         "# a shell in the machine: make machine-shell",

@@ -26,11 +26,8 @@ def machine_cluster(folder: Path, progress: Callable[[str], None]) -> Iterator[M
 
 def how_to_use(cluster: MachineCluster) -> list[str]:
     """Lines for a shell; those with # are for people."""
-    kubectl = find(["kubectl"])["kubectl"]
-    kubeconfig = str(cluster.control_plane.admin_kubeconfig)
-    command = ["nsenter", "--net", "--target", str(os.getpid()), str(kubectl), "--kubeconfig", kubeconfig]
     return [
-        f"alias kubectl={shlex.quote(shlex.join(command))}",
+        kubectl_alias(find(["kubectl"])["kubectl"], cluster.control_plane.admin_kubeconfig),
         "# (it enters the network of the control plane and the machine, which is their own)",
         "# try: kubectl get nodes -o wide; kubectl get nodedevices -o wide; kubectl describe nodedevices",
         f"# a USB serial port is plugged in: pods ask for it by {SERIAL}",
@@ -38,3 +35,9 @@ def how_to_use(cluster: MachineCluster) -> list[str]:
         f"# plug devices in and out, by QEMU's monitor: {cluster.machine.monitor}",
         f"# its console: {cluster.machine.console}    end it: make down",
     ]
+
+
+def kubectl_alias(kubectl: Path, kubeconfig: Path) -> str:
+    """A whole line for a shell: this process's network is where the API server listens."""
+    command = ["nsenter", "--net", "--target", str(os.getpid()), str(kubectl), "--kubeconfig", str(kubeconfig)]
+    return f"alias kubectl={shlex.quote(shlex.join(command))}"

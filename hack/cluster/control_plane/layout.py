@@ -50,7 +50,12 @@ class Layout:
     @property
     def processes(self) -> tuple[Process, ...]:
         """All of them, in the order in which they start; they end in the opposite one."""
-        return self.etcd, self.apiserver, self.scheduler, self.controller_manager, self.kwok
+        return self.etcd, self.apiserver, *self.controllers
+
+    @property
+    def controllers(self) -> tuple[Process, ...]:
+        """Those that watch the API server."""
+        return self.scheduler, self.controller_manager, self.kwok
 
 
 def claim(folder: Path) -> None:

@@ -156,10 +156,16 @@ def test_an_outage_of_the_api_server_keeps_the_data(control_plane: ControlPlane,
     try:
         with pytest.raises(CommandError, match="refused"):
             control_plane.kubectl("get", "namespace", namespace)
+        paused = {
+            name for name, pid in control_plane.pids().items() if psutil.Process(pid).status() == psutil.STATUS_STOPPED
+        }
+        assert paused == {"kube-scheduler", "kube-controller-manager", "kwok"}
     finally:
         control_plane.start_apiserver()
     assert _get(control_plane, "namespace", namespace)["metadata"]["uid"] == before
-    # the scheduler and KWOK have found it again
+    # the controllers have found it again
+    control_plane.add_namespace(f"{namespace}-later")
+    control_plane.remove_namespace(f"{namespace}-later")
     _run_pod(control_plane, namespace, node, "after-the-outage")
 
 

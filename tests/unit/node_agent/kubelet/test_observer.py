@@ -59,7 +59,9 @@ class Kubelet:
 
 
 @pytest.fixture
-async def kubelet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubelet]:
+async def kubelet(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Kubelet]:
+    # it answers from this process, on a machine that may be busy
+    monkeypatch.setattr(pod_resources, "LIST_SECONDS", 60.0)
     # short, as a socket lies below it
     found = Kubelet(tmp_path_factory.mktemp("k"))
     found.resources.allocatable = {GPU: {"a": (0,), "b": (0, 1)}}
@@ -203,10 +205,11 @@ async def test_a_kubelet_that_does_not_answer_in_time_loses_nothing(
 ) -> None:
     kubelet.allocate("one", "a")
     assert await kubelet.observer._look()
-    monkeypatch.setattr(pod_resources, "LIST_SECONDS", 0.2)
     kubelet.resources.is_stuck = True
-    for _ in range(3):
-        assert not await kubelet.observer._look()
+    with monkeypatch.context() as patched:
+        patched.setattr(pod_resources, "LIST_SECONDS", 0.2)
+        for _ in range(3):
+            assert not await kubelet.observer._look()
     assert kubelet.holders() == {"one": ("a",)}
     (record,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert "Deadline Exceeded" in record.__dict__["error"]
@@ -220,11 +223,14 @@ async def test_a_hundred_thousand_devices_are_shown(kubelet: Kubelet) -> None:
     assert kubelet.observer.served.snapshot(GPU).healthy == 100_000
 
 
-async def test_more_devices_than_a_message_may_have_are_those_of_the_checkpoint(kubelet: Kubelet) -> None:
+async def test_more_devices_than_a_message_may_have_are_those_of_the_checkpoint(
+    kubelet: Kubelet, caplog: pytest.LogCaptureFixture
+) -> None:
     ids: dict[str, tuple[int, ...]] = {f"{index:06}{'x' * 100}": () for index in range(140_000)}
     kubelet.resources.allocatable = {GPU: ids}
     await kubelet.observer._look()
     assert kubelet.observer.served.snapshot(GPU).healthy == 2
+    assert "larger than max" in caplog.records[-1].__dict__["error"]
 
 
 async def test_the_capacity_is_asked_for_again_when_it_could_not_be_read(kubelet: Kubelet) -> None:

@@ -1,4 +1,5 @@
 import fnmatch
+import re
 
 import pytest
 from hypothesis import given
@@ -143,6 +144,8 @@ def test_conflicting_environments_are_rejected() -> None:
         ("a[]]b", "a]b", ("]",)),
         ("a[z-a]", "ab", None),
         ("a[!z-a]", "ab", ("b",)),
+        ("a[z-a!]", "a!", ("!",)),
+        ("a[z-a!]", "ab", None),
         ("a[x", "a[x", ()),
         ("*-*", "a-b", ("a", "b")),
         ("plain.name", "plainxname", None),
@@ -162,7 +165,15 @@ def test_wildcard_count(pattern: str, count: int) -> None:
     assert wildcard_count(pattern) == count
 
 
-@given(st.text(st.sampled_from("ab-]![*?^\\."), max_size=6), st.text(st.sampled_from("ab-]![^\\."), max_size=5))
+def is_misread_by_fnmatch(pattern: str) -> bool:
+    """Python drops the empty range of [b-a!], and takes the ! for a negation then; bash and glibc do not."""
+    return any(first > last for first, last in re.findall(r"\[(.)-(.)!", pattern))
+
+
+@given(
+    st.text(st.sampled_from("ab-]![*?^\\."), max_size=6).filter(lambda pattern: not is_misread_by_fnmatch(pattern)),
+    st.text(st.sampled_from("ab-]![^\\."), max_size=5),
+)
 def test_agrees_with_the_shells_rules(pattern: str, name: str) -> None:
     if name.startswith(".") and not pattern.startswith("."):
         assert matched(pattern, name) is None

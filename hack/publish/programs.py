@@ -9,12 +9,17 @@ from pathlib import Path
 
 from hack.release.errors import ReleaseError
 
+_LOG_IN = (
+    "log in: REGISTRY_USERNAME and REGISTRY_PASSWORD for the registry, UV_PUBLISH_TOKEN or UV_PUBLISH_USERNAME and "
+    "UV_PUBLISH_PASSWORD for the index"
+)
 # They give their reasons only as text.
 _REMEDIES = (
+    (r"UNAUTHORIZED|DENIED|unauthorized|denied|basic credential|\b40[13]\b", _LOG_IN),
     (
-        r"UNAUTHORIZED|DENIED|unauthorized|denied|basic credential|\b40[13]\b",
-        "log in: REGISTRY_USERNAME and REGISTRY_PASSWORD for the registry, UV_PUBLISH_TOKEN or UV_PUBLISH_USERNAME and "
-        "UV_PUBLISH_PASSWORD for the index",
+        r"error writing a body|[Bb]roken pipe|[Cc]onnection reset",
+        f"{_LOG_IN}. It hung up while a file was sent, as servers do that refuse a user, or so large a file, before they read it; "
+        "its log says which",
     ),
     (
         r"decrypt|reading key|invalid pem|unsupported pem",

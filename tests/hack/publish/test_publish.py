@@ -23,7 +23,7 @@ from hack.cluster.processes.processes import reserved_ports
 from hack.release import __main__ as release_command
 from hack.release import images, oci
 from hack.release.sums import digest, write
-from tests.hack.publish.services import PASSWORD, USER, Service, package_index, registry
+from tests.hack.publish.services import PASSWORD, USER, Service, index_that_hangs_up, package_index, registry
 from tests.hack.release.committed import committed_copy
 
 _ROOT = Path(__file__).parents[3]
@@ -218,6 +218,17 @@ def test_an_index_that_refuses_leaves_nothing_to_install(dist: Path, to: Service
     assert [_tags(to, repository.removeprefix("team/")) for repository in catalog] == [[], []]
     assert _publish(dist, f"{to.address}/team", "--unsigned", *_to_index(index)).returncode == 0
     assert _tags(to, "nodedevice") == ["0.1.0"]
+
+
+def test_an_index_that_hangs_up_may_have_refused_the_user(dist: Path, to: Service) -> None:
+    """Some servers answer before they have read the file, and the answer does not always arrive."""
+    with index_that_hangs_up() as address:
+        # uv retries for ten seconds
+        once = {**_USER, "UV_HTTP_RETRIES": "0"}
+        said = _refused(_publish(dist, f"{to.address}/team", "--unsigned", "--index", address, environ=once))
+    assert ": log in: " in said
+    assert "It hung up while a file was sent" in said
+    assert _tags(to, "nodedevice-agent") == []
 
 
 def test_a_version_that_is_there_is_not_replaced(dist: Path, to: Service) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,7 +14,7 @@ from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.metrics import AgentHealth
-from nodedevice_api.names import AGENTS_NAMESPACE, REFUSALS_ANNOTATION
+from nodedevice_api.names import AGENT_LEASE_SECONDS, AGENTS_NAMESPACE, REFUSALS_ANNOTATION
 
 from hack.cluster.errors import CommandError
 from tests.fakes.background import background
@@ -51,7 +50,8 @@ class Beating:
         self.renewals = self.health.renewals
 
     def keeper(self, cluster: KubeClient) -> LeaseKeeper:
-        return LeaseKeeper(cluster, AGENTS_NAMESPACE, self.node.name, self.identity, self.rejections, self.health)
+        node, clock = self.node.name, lambda: self.time
+        return LeaseKeeper(cluster, AGENTS_NAMESPACE, node, self.identity, self.rejections, self.health, clock)
 
     def lease(self) -> dict[str, Any]:
         """Empty while there is none."""
@@ -84,6 +84,11 @@ class Beating:
             lambda: self.spec().get("renewTime", "") > before.get("renewTime", ""), lambda: f"renewed: {before}"
         )
         return await asyncio.to_thread(self.spec)
+
+    async def until_checked(self) -> None:
+        """It has read the lease as it is now: one attempt may have begun earlier."""
+        attempts = len(self.renewals) + 2
+        await until(lambda: len(self.renewals) >= attempts, lambda: f"attempts: {self.renewals}")
 
     async def kubectl(self, *args: str) -> None:
         await asyncio.to_thread(self.node.control_plane.kubectl, *args, "--namespace", AGENTS_NAMESPACE)
@@ -174,20 +179,24 @@ async def test_the_next_process_of_the_same_directory_takes_over_at_once(
     assert successor.renewals == [True, True]
 
 
-async def test_another_agent_waits_until_the_lease_has_expired(agent_node: AgentNode, cluster: KubeClient) -> None:
+async def test_another_agent_waits_until_the_lease_has_expired(
+    agent_node: AgentNode, cluster: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # an attempt that is given up has read nothing
+    monkeypatch.setattr(lease, "_START_SECONDS", PATIENCE_SECONDS)
     holder, other = Beating(agent_node), Beating(agent_node, STRANGER)
     await holder.keeper(cluster).acquire()
     waiting = asyncio.create_task(other.keeper(cluster).acquire())
     try:
-        await until(lambda: other.renewals != [], lambda: "it has found the holder")
         # each renewal counts from when it was seen, whatever time it carries
         for second in range(4):
-            await hold(holder, HOLDER, leaseDurationSeconds=2, renewTime=f"2020-01-01T00:00:0{second}.000000Z")
-            await asyncio.sleep(1)
+            await hold(holder, HOLDER, renewTime=f"2020-01-01T00:00:0{second}.000000Z")
+            await other.until_checked()
+            other.time += AGENT_LEASE_SECONDS - 1
+            await other.until_checked()
             assert not waiting.done()
-        renewed = time.monotonic()
+        other.time += 2
         await asyncio.wait_for(waiting, PATIENCE_SECONDS)
-        assert time.monotonic() - renewed >= 0.5
     finally:
         waiting.cancel()
     assert set(other.renewals[:-2]) == {False}

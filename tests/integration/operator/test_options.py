@@ -1,6 +1,7 @@
 """What an administrator may switch on, on a real API server: evictions, the taint and the labels of Nodes; and off again."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,8 +148,11 @@ def hundred(healthy: int) -> list[dict[str, Any]]:
 def test_a_hundred_devices_that_break_one_by_one_are_one_event(operator: OperatorProcess, node: PlayedNode) -> None:
     node.publish(devices=hundred(100))
     node.wait_shown(100)
+    # paused, so that all of it is seen within a second, however long it takes to write
+    operator.signal(signal.SIGSTOP)
     for healthy in (70, 40, 0):
         node.publish(devices=hundred(healthy))
+    operator.signal(signal.SIGCONT)
     node.wait_shown(0)
     assert node.wait_events("DeviceUnhealthy", about=node.nd_name()) == [
         f"100 devices (gpu-00, gpu-01, gpu-02, gpu-03, gpu-04 and 95 more) of {GPU} on {node.name} unhealthy (Hot)"

@@ -15,6 +15,7 @@ import logging
 import random
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -58,6 +59,7 @@ class LeaseKeeper:
         identity: str,
         rejections: Rejections,
         health: AgentHealth,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace
@@ -67,11 +69,12 @@ class LeaseKeeper:
         # what became of the NodeDeviceConfigs that select the node
         self._configs = ""
         self._health = health
+        self._clock = clock
         # as written last; None: to be read or created first
         self._lease: Lease | None = None
         # the resource version of the last write; 0: this process has never held it
         self._written = 0
-        # another holder's renewal, and since when it has been the last one (monotonic seconds)
+        # another holder's renewal, and since when it has been the last one, by the clock
         self._foreign: tuple[str, datetime | None] | None = None
         self._foreign_since = 0.0
         self._may_report = True
@@ -191,7 +194,7 @@ class LeaseKeeper:
 
     def _has_expired(self, spec: LeaseSpec) -> bool:
         """Whether it was not renewed for its duration, as observed: no two clocks are compared."""
-        now, seen = time.monotonic(), (spec.holderIdentity or "", spec.renewTime)
+        now, seen = self._clock(), (spec.holderIdentity or "", spec.renewTime)
         if seen != self._foreign:
             self._foreign, self._foreign_since = seen, now
         return now - self._foreign_since > (spec.leaseDurationSeconds or names.AGENT_LEASE_SECONDS)

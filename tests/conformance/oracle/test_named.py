@@ -229,3 +229,10 @@ def test_advice_that_leaves_nothing_near_for_another_container_is_not_heeded(com
     )
     met = compare(Case(steps, Machine("single-numa-node", numa=(0,))))
     assert {difference.paragraph for difference in met} == {WAITS, WHOLE_POD}
+
+
+def test_advice_that_leaves_something_near_for_another_container_is_heeded(compare: Compare) -> None:
+    """The plugin advises the device of both nodes, near to what the app has; the one of the first node alone is not."""
+    spread = (Dev("d0", numa=(0,)), *(Dev(f"d{n}", numa=(1,)) for n in (1, 2)), Dev("d3", numa=(0, 1)))
+    steps = (Register(GPU, spread, advice=True), _pod(_init(1), _app(3)))
+    assert compare(Case(steps, Machine("restricted"))) == []

@@ -14,7 +14,8 @@ from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, PodAllocation
-from nodedevice_agent.devicemanager.allocation.topology import UNALIGNED, Topology, align, first_unaligned
+from nodedevice_agent.devicemanager.allocation.rehearsal import rehearse
+from nodedevice_agent.devicemanager.allocation.topology import UNALIGNED, Topology, align
 from nodedevice_agent.devicemanager.effects import (
     CallAllocate,
     CallPreferred,
@@ -155,7 +156,7 @@ class Allocator:
         shortage = current.shortage()
         if shortage is not None:
             return effects + self._set_pending(shortage)
-        unaligned = first_unaligned(self._topology, current)
+        unaligned = rehearse(self._topology, current)
         if unaligned is not None:
             return effects + self._set_pending(_unaligned(current, unaligned))
         self.in_progress[pod.uid] = current

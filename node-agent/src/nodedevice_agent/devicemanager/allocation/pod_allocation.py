@@ -76,6 +76,8 @@ class PodAllocation:
     affinities: dict[str, frozenset[int] | None] = field(default_factory=dict)
     # False where a plugin's preferred devices for one container have left no aligned devices for another
     use_preferred: bool = True
+    # by container and resource: the devices that a rehearsal has found to be the ones to take
+    rehearsed: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     # how many requests are met
     _met: int = 0
     _reserved: dict[str, set[str]] = field(default_factory=dict)
@@ -156,6 +158,9 @@ class PodAllocation:
         request, rules = self.requests[self._met], resource.listed.part_rules
         affinity = self.affinities.get(request.container)
         reusable, free = self.reusable(resource), resource.free()
+        rehearsed = self.rehearsed.get((request.container, resource.name), ())
+        if rehearsed and {*reusable, *free}.issuperset(rehearsed):
+            return Selection(request.count, rehearsed, ())
         if rules is None:
             return select(resource.devices, request.count, reusable, free, affinity)
         parents = self._parents(resource, reusable, free)

@@ -6,9 +6,10 @@ Source: kubelet device manager, filterByAffinity and devicesToAllocate @ 1.37.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from nodedevice_agent.devicemanager.resources.devices import Device
 
@@ -37,6 +38,20 @@ class Selection(Struct, frozen=True):
             offered = frozenset(pool)
             pool = tuple(dict.fromkeys((*(i for i in preferred if i in offered), *pool)))
         return (*self.taken, *pool[: self.missing])
+
+    def varied(
+        self, devices: Mapping[str, Device], choose: Callable[[Sequence[tuple[int, ...]]], tuple[int, ...]], most: int
+    ) -> "Selection":
+        """The same with devices of other NUMA nodes from the pool; devices of the same nodes are alike.
+
+        choose: among how many to take of each kind, up to `most` ways; the first is the selection as it is.
+        """
+        alike: dict[tuple[int, ...], list[str]] = {}
+        for device_id in self.pool:
+            alike.setdefault(devices[device_id].numa_nodes, []).append(device_id)
+        numbers = choose(tuple(islice(_splits(self.missing, tuple(map(len, alike.values()))), most)))
+        first = [i for ids, number in zip(alike.values(), numbers, strict=True) for i in ids[:number]]
+        return structs.replace(self, pool=tuple(dict.fromkeys((*first, *self.pool))))
 
 
 def select(
@@ -93,3 +108,14 @@ def _split(
 
 def _is_near(device: Device | None, affinity: frozenset[int]) -> bool:
     return device is not None and not affinity.isdisjoint(device.numa_nodes)
+
+
+def _splits(count: int, limits: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Every way to take `count` in all, of each group up to its limit; as many as can be of the first group first."""
+    if not limits:
+        yield ()
+        return
+    limit, *others = limits
+    for number in range(min(count, limit), max(count - sum(others), 0) - 1, -1):
+        for rest in _splits(count - number, tuple(others)):
+            yield number, *rest

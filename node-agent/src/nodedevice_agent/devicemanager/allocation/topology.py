@@ -5,18 +5,18 @@ could serve the request if every device were free; a larger set that is needed o
 Source: kubelet topologymanager and devicemanager/topology_hints.go @ 1.37. The kubelet iterates over every combination of
 hints (255 to the power of the resources on 8 nodes); here hints with the same nodes are merged first, with the same result.
 
-All resources of a container (of the pod, with scope pod) are decided together. The whole transaction is rehearsed before any
-plugin is called, so a pod that cannot be aligned causes no calls; alignment is checked again at each container and at each
+All resources of a container (of the pod, with scope pod) are decided together. Alignment is checked at each container and at each
 choice, because other pods or a plugin's preferred devices may have taken what the rehearsal counted on.
 Source: kubelet topologymanager scopes @ 1.37. Unlike the kubelet, devices that are held already are never checked again: the
 kubelet rejects a running pod after a restart with a stricter policy.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, reduce
 from itertools import combinations
+from operator import itemgetter
 
 from msgspec import Struct
 
@@ -88,6 +88,9 @@ class Merged(Struct, frozen=True):
 
 ANYWHERE = Merged(None, True)
 
+# takes one of several sets of nodes
+Choose = Callable[[Sequence[int]], int]
+
 
 def hints(
     devices: Mapping[str, Device],
@@ -124,8 +127,11 @@ def hints(
     )
 
 
-def merge(topology: Topology, of_resources: Iterable[Hints]) -> Merged:
-    """The decision for everything that is to be aligned: the narrowest set of nodes that all resources agree on."""
+def merge(topology: Topology, of_resources: Iterable[Hints], choose: Choose = itemgetter(0)) -> Merged:
+    """The decision for everything that is to be aligned: the narrowest set of nodes that all resources agree on.
+
+    choose: among all sets that they agree on, the narrowest first.
+    """
     preferences = [found for found in of_resources if found is not None]
     if not topology.is_aligning or not preferences:
         return ANYWHERE
@@ -133,7 +139,7 @@ def merge(topology: Topology, of_resources: Iterable[Hints]) -> Merged:
     is_single = topology.policy is TopologyPolicy.SINGLE_NUMA_NODE
     agreed = frozenset.intersection(*(_preferred(found, is_single) for found in preferences))
     if agreed:
-        best = min(agreed, key=_narrowness)
+        best = choose(sorted(agreed, key=_narrowness))
         # on one node there is nothing to align to
         return ANYWHERE if is_single and best == whole else Merged(_nodes(best), True)
     if topology.is_strict:
@@ -191,8 +197,11 @@ def _narrowness(mask: int) -> tuple[int, int]:
 UNALIGNED = "resources cannot be allocated with topology locality"
 
 
-def align(topology: Topology, current: PodAllocation) -> bool:
-    """Decide the NUMA nodes for the current request, unless they are decided. Returns whether the policy admits it."""
+def align(topology: Topology, current: PodAllocation, choose: Choose = itemgetter(0)) -> bool:
+    """Decide the NUMA nodes for the current request, unless they are decided. Returns whether the policy admits it.
+
+    choose: as for merge.
+    """
     request = current.request
     if not topology.is_aligning or request is None:
         return True
@@ -201,37 +210,12 @@ def align(topology: Topology, current: PodAllocation) -> bool:
         found = (
             _pod_hints(topology, current) if is_whole_pod else _container_hints(topology, current, request.container)
         )
-        merged = merge(topology, found)
+        merged = merge(topology, found, choose)
         if not merged.is_admitted:
             return False
         containers = {r.container for r in current.requests} if is_whole_pod else {request.container}
         current.affinities.update(dict.fromkeys(containers, merged.affinity))
     return not topology.is_strict or _is_still_possible(current, request)
-
-
-def first_unaligned(topology: Topology, current: PodAllocation) -> DeviceRequest | None:
-    """Rehearse a transaction that has not begun, with our own choices. Returns the first request that the policy rejects.
-
-    Devices are reserved during the rehearsal and released at its end; only the decision for the first container stays.
-    """
-    if not topology.is_aligning:
-        return None
-    trial = PodAllocation(current.pod, current.requests, current.book)
-    try:
-        while trial.skip_met() is None and (request := trial.request) is not None:
-            if not align(topology, trial):
-                return request
-            if not current.affinities:
-                current.affinities.update(trial.affinities)
-            resource = trial.book.resources[request.resource_name]
-            selection = trial.select(resource, is_strict=topology.is_strict)
-            if selection is None:
-                return request
-            trial.reserve(resource, selection.completed())
-            trial.advance(request, trial.chosen)
-        return None
-    finally:
-        trial.release()
 
 
 def pod_request(requests: Sequence[DeviceRequest]) -> dict[str, int]:

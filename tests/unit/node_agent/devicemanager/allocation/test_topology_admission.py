@@ -127,11 +127,11 @@ class TestPending:
 
     @pytest.mark.kubelet("weak spot 2")
     def test_the_rehearsal_leaves_no_reservation(self) -> None:
-        scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 0, 1])
-        assert calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=2)))) == []
+        scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 0, 1, 1])
+        assert calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=3)))) == []
         assert scenario.reasons() == {"p": "TopologyAffinity"}
         assert scenario.manager.resources[GPU].reserved == {}
-        assert scenario.snapshot().available == 3
+        assert scenario.snapshot().available == 4
 
 
 class TestInitContainers:

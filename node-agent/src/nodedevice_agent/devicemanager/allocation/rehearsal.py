@@ -1,0 +1,135 @@
+"""Rehearses a pod's transaction before any plugin is called, so that a pod that cannot be aligned causes no calls.
+
+Each container's nodes and devices decide what is left for the next one: an init container near one device alone may leave its
+pod's main container without enough of its own. Where the first choice at each container ends in a rejection, others are tried, the
+last container's first, within a bound. The kubelet tries one, in which it takes any device of those that are alike to it.
+Source: kubelet topologymanager scopes @ 1.37, calculateAffinity.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from msgspec import Struct
+
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
+from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyScope, align
+from nodedevice_agent.devicemanager.pods import DeviceRequest
+
+# Rehearsals block the agent. One looks at each device, and at each set of NUMA nodes, which takes as long as some devices.
+_MOST_DEVICES_SEEN = 16384
+_DEVICES_A_SET = 16
+# at one choice
+_MOST_WAYS = 64
+
+T = TypeVar("T")
+
+
+class _Choice(Struct):
+    """way: the index of the one that is taken, of so many. resources: what it is about."""
+
+    way: int
+    ways: int
+    resources: frozenset[str]
+
+
+class Ways:
+    """The ways taken by one rehearsal after another: the first at each choice, then other combinations, the last choice first."""
+
+    def __init__(self) -> None:
+        self._choices: list[_Choice] = []
+        self._at = 0
+
+    @property
+    def are_first(self) -> bool:
+        """Whether the first way was taken everywhere."""
+        return not any(choice.way for choice in self._choices)
+
+    def chooser(self, resources: frozenset[str]) -> Callable[[Sequence[T]], T]:
+        """Chooses the way to be taken this time, in what is about these resources."""
+
+        def choose(ways: Sequence[T]) -> T:
+            if self._at == len(self._choices):
+                self._choices.append(_Choice(0, len(ways), resources))
+            choice = self._choices[self._at]
+            self._at += 1
+            return ways[choice.way]
+
+        return choose
+
+    def turn(self, resources: frozenset[str]) -> bool:
+        """Begin again with the next combination that makes a difference to these resources. Returns whether there is one."""
+        self._at = 0
+        while self._choices:
+            last = self._choices[-1]
+            if last.way + 1 < last.ways and not resources.isdisjoint(last.resources):
+                last.way += 1
+                return True
+            self._choices.pop()
+        return False
+
+
+def rehearse(topology: Topology, current: PodAllocation) -> DeviceRequest | None:
+    """Rehearse a transaction that has not begun, with our own choices. Returns the request that the policy rejects, if any.
+
+    Devices are reserved during a rehearsal and released at its end. What stays is the decision for the first container, as
+    a plugin's preferred devices may change the rest; where no plugin is asked and the first choices will not do, all of it.
+    """
+    if not topology.is_aligning:
+        return None
+    ways, rejected = Ways(), None
+    for _ in range(_most_rehearsals(topology, current)):
+        trial = PodAllocation(current.pod, current.requests, current.book)
+        try:
+            failed = _rehearse(topology, trial, ways)
+        finally:
+            trial.release()
+        if failed is None:
+            _keep(topology, current, trial, ways)
+            return None
+        rejected = rejected or failed
+        if not ways.turn(_resources(current, failed)):
+            break
+    return rejected
+
+
+def _most_rehearsals(topology: Topology, current: PodAllocation) -> int:
+    """One where the first choice of nodes is always admitted, or where there is no other container to leave devices to."""
+    if not topology.is_strict or len({request.container for request in current.requests}) == 1:
+        return 1
+    names = {request.resource_name for request in current.requests}
+    devices = sum(len(current.book.resources[name].devices) for name in names)
+    return max(_MOST_DEVICES_SEEN // (devices + (_DEVICES_A_SET << len(topology.numa_nodes))), 1)
+
+
+def _resources(current: PodAllocation, request: DeviceRequest) -> frozenset[str]:
+    """What the container of that request wants: all of it is aligned together."""
+    return frozenset(other.resource_name for other in current.requests if other.container == request.container)
+
+
+def _rehearse(topology: Topology, trial: PodAllocation, ways: Ways) -> DeviceRequest | None:
+    while trial.skip_met() is None and (request := trial.request) is not None:
+        if not align(topology, trial, ways.chooser(_resources(trial, request))):
+            return request
+        resource = trial.book.resources[request.resource_name]
+        selection = trial.select(resource, is_strict=topology.is_strict)
+        if selection is None:
+            return request
+        selection = selection.varied(resource.devices, ways.chooser(frozenset([resource.name])), _MOST_WAYS)
+        trial.reserve(resource, selection.completed())
+        trial.rehearsed[request.container, request.resource_name] = trial.chosen
+        trial.advance(request, trial.chosen)
+    return None
+
+
+def _keep(topology: Topology, current: PodAllocation, trial: PodAllocation, ways: Ways) -> None:
+    is_advised = current.use_preferred and any(
+        current.book.resources[request.resource_name].options.get_preferred_allocation_available
+        for request in current.requests
+    )
+    if not ways.are_first and not is_advised:
+        current.affinities.update(trial.affinities)
+        current.rehearsed.update(trial.rehearsed)
+    elif not current.affinities:
+        is_whole_pod = topology.scope is TopologyScope.POD
+        current.affinities.update(islice(trial.affinities.items(), None if is_whole_pod else 1))

@@ -1,0 +1,180 @@
+"""Pods of several containers under a strict topology policy: what one container takes leaves enough near devices for the next."""
+
+from itertools import product
+
+import pytest
+from nodedevice_agent.devicemanager.allocation import rehearsal
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
+from nodedevice_agent.devicemanager.allocation.rehearsal import Ways
+from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
+from nodedevice_agent.devicemanager.pods import Container
+from nodedevice_agent.devicemanager.resources.devices import Device
+
+from tests.unit.node_agent.devicemanager.allocation.test_topology import on
+from tests.unit.node_agent.devicemanager.allocation.test_topology_admission import STRICT, TWO, machine
+from tests.unit.node_agent.devicemanager.scenario import (
+    GPU,
+    NIC,
+    WITH_PREFERENCES,
+    Scenario,
+    calls,
+    container,
+    init,
+    pod,
+    preferred_calls,
+    sidecar,
+)
+
+ABOUT, OTHER = frozenset([GPU]), frozenset(["example.com/other"])
+
+
+class TestWays:
+    def test_every_combination_the_last_choice_first(self) -> None:
+        ways, found = Ways(), []
+        while True:
+            first = ways.chooser(ABOUT)("ab")
+            # as many choices as the first one leaves
+            found.append((first, *(ways.chooser(ABOUT)([1, 2, 3]) for _ in range(2 if first == "a" else 1))))
+            if not ways.turn(ABOUT):
+                break
+        assert found == [*product("a", (1, 2, 3), (1, 2, 3)), *product("b", (1, 2, 3))]
+
+    def test_only_the_first_combination_is_the_first(self) -> None:
+        ways = Ways()
+        ways.chooser(ABOUT)("ab")
+        assert ways.are_first
+        assert ways.turn(ABOUT)
+        assert not ways.are_first
+
+    def test_choices_about_other_resources_make_no_difference(self) -> None:
+        ways = Ways()
+
+        def way() -> tuple[str, str]:
+            return ways.chooser(ABOUT)("ab"), ways.chooser(OTHER)("xy")
+
+        found = [way()]
+        while ways.turn(ABOUT):
+            found.append(way())
+        assert found == [("a", "x"), ("b", "x")]
+
+
+def spread(*nodes: tuple[int, ...]) -> list[Device]:
+    """d0, d1, ... each near to all of its nodes."""
+    return [Device(f"d{index}", numa_nodes=near) for index, near in enumerate(nodes)]
+
+
+@pytest.mark.parametrize("policy", STRICT)
+@pytest.mark.parametrize(
+    ("containers", "gpus", "held"),
+    [
+        pytest.param(
+            [container("a", gpu=1), container("b", gpu=2)],
+            [0, 0, 1],
+            {"p/a": ("d2",), "p/b": ("d0", "d1")},
+            id="the small one leaves the node whole",
+        ),
+        pytest.param(
+            [init("i", 1), container("a", gpu=3)],
+            [0, 1, 1, 1, 1],
+            {"p/i": ("d1",), "p/a": ("d1", "d2", "d3")},
+            id="an init container where the main one has room",
+        ),
+        pytest.param(
+            [sidecar("s", 1), init("i", 1), container("a", gpu=2)],
+            [0, 1, 1],
+            {"p/s": ("d0",), "p/i": ("d1",), "p/a": ("d1", "d2")},
+            id="the sidecar takes the single one",
+        ),
+        pytest.param(
+            [container("a", gpu=1), container("b", gpu=1), container("c", gpu=2)],
+            [0, 0, 1, 1],
+            {"p/a": ("d0",), "p/b": ("d1",), "p/c": ("d2", "d3")},
+            id="the first choice will do",
+        ),
+    ],
+)
+def test_nodes_are_chosen_for_all_containers(
+    policy: TopologyPolicy, containers: list[Container], gpus: list[int], held: dict[str, tuple[str, ...]]
+) -> None:
+    assert machine(policy, gpus).run(pod("p", *containers)).held() == held
+
+
+def test_devices_are_chosen_for_all_containers() -> None:
+    """The one that both nodes have serves the main container, too, which does not fit the first node."""
+    devices = spread((0,), (1,), (1,), (0, 1))
+    scenario = Scenario.with_plugin(devices, topology=Topology(TopologyPolicy.RESTRICTED, numa_nodes=TWO))
+    scenario.run(pod("p", init("i", 1), container("a", gpu=3)))
+    assert scenario.held() == {"p/i": ("d3",), "p/a": ("d1", "d2", "d3")}
+
+
+def test_advice_that_leaves_too_few_is_followed_by_what_was_rehearsed() -> None:
+    devices = spread((0,), (1,), (1,), (0, 1))
+    topology = Topology(TopologyPolicy.RESTRICTED, numa_nodes=TWO)
+    scenario = Scenario.with_plugin(devices, options=WITH_PREFERENCES, topology=topology)
+    (query,) = preferred_calls(scenario.see(pod("p", init("i", 1), container("a", gpu=3))))
+    # as the kubelet asks: of all that are near to the first node
+    assert (query.available, query.size) == (("d0", "d3"), 1)
+    (first,) = calls(scenario.prefer(query, "d0"))
+    effects = scenario.answer(first)
+    assert preferred_calls(effects) == []
+    scenario.answer_all(effects)
+    assert scenario.held() == {"p/i": ("d3",), "p/a": ("d1", "d2", "d3")}
+
+
+def test_what_was_rehearsed_may_be_gone() -> None:
+    """b's devices were to be d0 and d1, and d1 breaks while a's are allocated: nothing is left for b on one node."""
+    scenario = machine(TopologyPolicy.RESTRICTED, [0, 0, 1])
+    (first,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=2))))
+    scenario.lists([Device("d0", numa_nodes=(0,)), Device("d1", False, (0,)), Device("d2", numa_nodes=(1,))])
+    assert calls(scenario.answer(first)) == []
+    assert scenario.reasons() == {"p": "NotEnoughDevices"}
+    assert scenario.manager.resources[GPU].reserved == {}
+    scenario.answer_all(scenario.lists(list(on(0, 0, 1).values())))
+    assert scenario.held() == {"p/a": ("d2",), "p/b": ("d0", "d1")}
+
+
+def test_best_effort_takes_its_first_choice() -> None:
+    """As the kubelet does: it rejects nothing."""
+    scenario = machine(TopologyPolicy.BEST_EFFORT, [0, 0, 1])
+    scenario.run(pod("p", container("a", gpu=1), container("b", gpu=2)))
+    assert scenario.held() == {"p/a": ("d0",), "p/b": ("d1", "d2")}
+
+
+@pytest.fixture
+def rehearsals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One for each that took place."""
+    found: list[int] = []
+    original = rehearsal._rehearse
+
+    def counted(topology: Topology, trial: PodAllocation, ways: Ways) -> object:
+        found.append(1)
+        return original(topology, trial, ways)
+
+    monkeypatch.setattr(rehearsal, "_rehearse", counted)
+    return found
+
+
+EIGHT = tuple(range(8))
+
+
+@pytest.mark.parametrize(
+    ("devices", "nodes", "most"), [(16, TWO, 204), (32, EIGHT, 3), (5000, TWO, 3), (20000, EIGHT, 1)], ids=str
+)
+def test_what_cannot_be_aligned_is_given_up_in_time(
+    rehearsals: list[int], devices: int, nodes: tuple[int, ...], most: int
+) -> None:
+    listed = list(on(*(index % len(nodes) for index in range(devices))).values())
+    scenario = Scenario.with_plugin(listed, topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=nodes))
+    small = [container(f"c{n}", gpu=1) for n in range(4)]
+    scenario.see(pod("p", *small, container("z", gpu=devices // len(nodes) + 1)))
+    assert scenario.reasons() == {"p": "TopologyAffinity"}
+    assert 1 <= len(rehearsals) <= most
+
+
+@pytest.mark.parametrize("scope", list(TopologyScope))
+def test_one_rehearsal_where_no_other_choice_makes_a_difference(rehearsals: list[int], scope: TopologyScope) -> None:
+    """The cards are near neither to each other nor to anything; which GPUs were taken before does not change that."""
+    scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 0, 1, 1], [0, 1], scope)
+    scenario.see(pod("p", container("a", gpu=1), container("b", nic=2)))
+    (pending,) = (pending for name in (GPU, NIC) for pending in scenario.manager.pending(name))
+    assert (pending.reason, len(rehearsals)) == ("TopologyAffinity", 1)

@@ -135,7 +135,7 @@ def test_the_choice_is_all_it_may_write_into_a_pod(installed: ControlPlane, acco
             return False
 
         # a policy is in force some moments after it was made
-        wait_until(is_refused, sentence, 20)
+        wait_until(is_refused, sentence)
     made = installed.client.get(Pod, "pod-a", namespace=waiting)
     assert made.metadata is not None
     bind(account, waiting, annotations={CHOICE: "{}"}, uid=made.metadata.uid)
@@ -191,7 +191,7 @@ def answers(port: int, path: str) -> bool:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=5) as answer:
+        with urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=60) as answer:
             return int(answer.status) == 200
     except OSError:
         return False

@@ -78,7 +78,7 @@ def _killed_demo(kubeconfig: Path) -> int:
         assert any("operator and agents are ready" in line for line in demo.stdout)
         started = psutil.Process(demo.pid).children(recursive=True)
         demo.kill()
-    psutil.wait_procs(started, timeout=30)
+    psutil.wait_procs(started, timeout=60)
     return demo.pid
 
 

@@ -50,7 +50,7 @@ def test_ctrl_c_leaves_nothing_behind(own_temp: Path) -> None:
         assert len(started) >= 8
         os.killpg(demo.pid, signal.SIGINT)
         rest = demo.stdout.read()
-        assert demo.wait(timeout=30) == 130
+        assert demo.wait(timeout=60) == 130
     assert "everything that was started has ended" in rest
     assert not [process for process in started if process.is_running()]
 
@@ -63,7 +63,7 @@ def test_ctrl_c_ends_what_is_coming_up(own_temp: Path) -> None:
         assert len(started) >= 3
         os.killpg(up.pid, signal.SIGINT)
         rest = up.stderr.read()
-        assert up.wait(timeout=30) == 130
+        assert up.wait(timeout=60) == 130
     assert "everything that was started has ended" in rest
     assert not [process for process in started if _runs(process)]
 
@@ -83,7 +83,7 @@ def test_up_stays_and_down_ends_it(own_temp: Path) -> None:
         assert first.stderr.readline().strip(), "nothing was printed while it came up"
         up = subprocess.run([*_LOCAL, "up"], cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False)
         assert up.returncode == 0, up.stdout + up.stderr
-        assert first.communicate(timeout=30)[0] == up.stdout
+        assert first.communicate(timeout=60)[0] == up.stdout
         exports = [line.removeprefix("export ") for line in up.stdout.splitlines() if line.startswith("export ")]
         kubeconfig = exports[0].removeprefix("KUBECONFIG=")
         folder = exports[1].removeprefix("PATH=").partition(":")[0]
@@ -94,7 +94,7 @@ def test_up_stays_and_down_ends_it(own_temp: Path) -> None:
             check=True,
         )
         assert len(listed.stdout.split()) == 3
-        again = subprocess.run([*_LOCAL, "up"], cwd=_ROOT, capture_output=True, text=True, timeout=10, check=False)
+        again = subprocess.run([*_LOCAL, "up"], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
         assert again.stdout == up.stdout
     finally:
         down = subprocess.run([*_LOCAL, "down"], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)

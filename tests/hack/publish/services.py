@@ -40,7 +40,7 @@ class Service:
         """What it says to its user."""
         token = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         request = urllib.request.Request(f"http://{self.address}{path}", headers={"Authorization": f"Basic {token}"})
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return str(answer.read().decode())
 
 

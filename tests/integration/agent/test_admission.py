@@ -66,7 +66,7 @@ def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
     for node in (A, B):
         installed.remove_node(node)
     can = ["auth", "can-i", "delete", "nodedevices", "--as", f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"]
-    wait_until(lambda: installed.kubectl(*can, check=False).strip() == "no", "the agents' rights are the chart's", 20)
+    wait_until(lambda: installed.kubectl(*can, check=False).strip() == "no", "the agents' rights are the chart's")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def agents(cluster: ControlPlane) -> Iterator[dict[str, Client]]:
             node: clients.enter_context(client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, node)) for node in (A, B)
         }
         found[""] = clients.enter_context(client_with_token(cluster, SYSTEM_NAMESPACE, ACCOUNT))
-        wait_until(lambda: has_right(found[A]), "the agents' account has every right", 20)
+        wait_until(lambda: has_right(found[A]), "the agents' account has every right")
         yield found
 
 

@@ -35,7 +35,7 @@ def operator(installed: ControlPlane) -> Iterator[Client]:
     installed.client.patch(Node, NODE, marks, patch_type=PatchType.MERGE)
     installed.client.patch(Node.Status, NODE, {"status": {"runtimeHandlers": [{"name": "runc"}]}})
     with client_with_token(installed, SYSTEM_NAMESPACE, "nodedevice-operator") as client:
-        wait_until(lambda: is_in_force(client), "the policy is in force", 20)
+        wait_until(lambda: is_in_force(client), "the policy is in force")
         yield client
     installed.remove_node(NODE)
 
@@ -129,11 +129,11 @@ def writes_nodes(operator: Client, installed: ControlPlane) -> Iterator[Client]:
             return True
         return False
 
-    wait_until(may, "the operator may write Nodes", 20)
+    wait_until(may, "the operator may write Nodes")
     yield operator
     install_chart(installed)
     installed.kubectl("get", "validatingadmissionpolicy", "nodedevice-operator")
-    wait_until(lambda: not may(), "the operator may write no Nodes any more", 20)
+    wait_until(lambda: not may(), "the operator may write no Nodes any more")
 
 
 def test_its_own_taint_and_labels_where_the_chart_allows_them(writes_nodes: Client) -> None:

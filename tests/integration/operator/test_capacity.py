@@ -158,7 +158,7 @@ def test_edited_conditions_are_restored(advertised: PlayedNode) -> None:
         now = advertised.conditions()
         return all(now[kind]["reason"] != "ByHand" for kind in names.OPERATOR_CONDITIONS)
 
-    wait_until(are_right, "the operator's conditions are right again", 20)
+    wait_until(are_right, "the operator's conditions are right again")
     (message,) = advertised.wait_events("StatusEdited", about=advertised.nd_name())
     assert message.startswith(f"{GPU} on {advertised.name}: admin changed the status")
 
@@ -218,7 +218,7 @@ def test_ownership_reset_by_hand_is_taken_back_silently(operator: OperatorProces
     before = operator.metric(DRIFT % "changed")
     patch: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
     advertised.client.patch(Node, advertised.name, patch, patch_type=PatchType.MERGE)
-    wait_until(lambda: advertised.node.metadata.managedFields, "somebody owns something again", 20)
+    wait_until(lambda: advertised.node.metadata.managedFields, "somebody owns something again")
     # the API server names a "before-first-apply" for what nobody owned
     assert names.OPERATOR_FIELD_MANAGER in advertised.owners()
     assert advertised.shown() == ("4", "4")
@@ -252,7 +252,7 @@ class TestNothingToDo:
         operator.start()
         reconciles = "nodedevice_operator_reconcile_duration_seconds_count"
         nodes = len(list(installed.client.list(type(advertised.node))))
-        wait_until(lambda: operator.metric(reconciles) >= nodes, "every node was reconciled", 20)
+        wait_until(lambda: operator.metric(reconciles) >= nodes, "every node was reconciled")
         other = played().settle().name
         new = operator_writes(installed)[written:]
         # of an Event only the object that it makes has the name

@@ -67,7 +67,7 @@ class Fleet:
             name=self.name(node), namespace=names.AGENTS_NAMESPACE, annotations={names.CONFIGS_ANNOTATION: text}
         )
         now = datetime.now(UTC)
-        spec = LeaseSpec(holderIdentity="agent", leaseDurationSeconds=60, acquireTime=now, renewTime=now)
+        spec = LeaseSpec(holderIdentity="agent", leaseDurationSeconds=3600, acquireTime=now, renewTime=now)
         self._leases.add(self.name(node))
         self.client.apply(Lease(metadata=metadata, spec=spec), field_manager="agent", force=True)
 

@@ -68,21 +68,21 @@ def test_taint_and_labels_come_go_and_are_gone_when_switched_off(
     cluster.kubectl("taint", "nodes", node.name, "example.com/foreign=x:NoSchedule")
     node.publish(healthy=2)
     name = "nodedevice.io/example.com.gpu"
-    wait_until(lambda: labels(node) == {f"{name}.total": "2", f"{name}.healthy": "2"}, "the labels say 2 of 2", 20)
+    wait_until(lambda: labels(node) == {f"{name}.total": "2", f"{name}.healthy": "2"}, "the labels say 2 of 2")
     assert taints(node) == {"example.com/foreign"}
     node.publish(healthy=1, broken=1)
-    wait_until(lambda: taints(node) == {"example.com/foreign", TAINT}, "the Node is tainted", 20)
-    wait_until(lambda: labels(node)[f"{name}.healthy"] == "1", "the labels say 1 of 2", 20)
+    wait_until(lambda: taints(node) == {"example.com/foreign", TAINT}, "the Node is tainted")
+    wait_until(lambda: labels(node)[f"{name}.healthy"] == "1", "the labels say 1 of 2")
     node.publish(healthy=2)
-    wait_until(lambda: taints(node) == {"example.com/foreign"}, "the taint is gone", 20)
+    wait_until(lambda: taints(node) == {"example.com/foreign"}, "the taint is gone")
     node.publish(healthy=1, broken=1)
-    wait_until(lambda: TAINT in taints(node), "the Node is tainted again", 20)
+    wait_until(lambda: TAINT in taints(node), "the Node is tainted again")
 
     operator.stop()
     off = OperatorProcess(cluster, tmp_path / "off")
     off.start()
     try:
-        wait_until(lambda: not labels(node) and taints(node) == {"example.com/foreign"}, "all marks are gone", 20)
+        wait_until(lambda: not labels(node) and taints(node) == {"example.com/foreign"}, "all marks are gone")
     finally:
         off.close()
 
@@ -96,7 +96,7 @@ def running_pod(node: PlayedNode, namespace: str) -> str:
         containers=[Container(name="main", image="none.invalid/none")],
     )
     made: Any = node.client.create(Pod(metadata=metadata, spec=spec))
-    wait_until(lambda: phase(node, namespace) == "Running", "the pod runs", 20)
+    wait_until(lambda: phase(node, namespace) == "Running", "the pod runs")
     return str(made.metadata.uid)
 
 
@@ -128,11 +128,11 @@ def test_a_pod_whose_device_breaks_is_evicted_when_its_budget_allows(
     held = [allocation(uid, "main", "gpu-1", namespace=namespace, name="held")]
     node.advertise(2, allocations=held)
     node.publish(healthy=1, broken=1, allocations=held)
-    wait_until(lambda: pod_events(node, namespace, "DeviceEvictionRefused") != [], "the budget is in the way", 20)
+    wait_until(lambda: pod_events(node, namespace, "DeviceEvictionRefused") != [], "the budget is in the way")
     assert phase(node, namespace) == "Running"
     cluster.kubectl("delete", "pdb", "all-stay", "--namespace", namespace)
     wait_until(lambda: phase(node, namespace) is None, "the pod is evicted", 40)
-    wait_until(lambda: pod_events(node, namespace, "DeviceEviction") != [], "it is reported", 20)
+    wait_until(lambda: pod_events(node, namespace, "DeviceEviction") != [], "it is reported")
     assert pod_events(node, namespace, "DeviceEviction") == [f"evicted from {node.name}: gpu-1 of {GPU} unhealthy"]
     assert len(pod_events(node, namespace, "DeviceEvictionRefused")) == 1
     assert not [line for line in operator.lines() if line["event"].startswith("API server is unreachable")]

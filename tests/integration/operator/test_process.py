@@ -186,7 +186,7 @@ def test_a_signal_while_kopf_has_the_handlers_stops_it_too(installed: ControlPla
     kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", tmp_path / "kubeconfig")
     command = [sys.executable, "-c", _SIGNAL_WHILE_KOPF_STARTS, "run", "--kubeconfig", str(kubeconfig)]
     command += ["--http-address", "127.0.0.1:0"]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.splitlines()[-1].endswith("stopped"), ended.stderr
 

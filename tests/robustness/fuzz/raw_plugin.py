@@ -105,4 +105,4 @@ async def register(directory: Path, request: bytes) -> None:
     """Send these bytes as a Register request. Raises grpc.aio.AioRpcError when refused."""
     async with grpc.aio.insecure_channel(f"unix:{directory / 'kubelet.sock'}", options=_OPTIONS) as channel:
         call: Any = channel.unary_unary("/v1beta1.Registration/Register")
-        await call(request, timeout=10)
+        await call(request, timeout=60)

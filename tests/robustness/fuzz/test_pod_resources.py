@@ -37,9 +37,9 @@ async def ask(path: Path, call: str, request: bytes) -> None:
     async with grpc.aio.insecure_channel(f"unix:{path}", options=options) as channel:
         odd: Any = channel.unary_unary(call)
         with contextlib.suppress(grpc.aio.AioRpcError):
-            await odd(request, timeout=10)
+            await odd(request, timeout=60)
         good: Any = channel.unary_unary(_CALLS[0], response_deserializer=api_pb2.GetPodResourcesResponse.FromString)
-        answer = await good(_GET, timeout=10)
+        answer = await good(_GET, timeout=60)
     assert answer.pod_resources.name == "train"
 
 

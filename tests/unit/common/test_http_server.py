@@ -31,11 +31,11 @@ def server() -> Iterator[BoundedServer]:
 
 
 def connected(server: BoundedServer) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.server_port), timeout=10)
+    return socket.create_connection(("127.0.0.1", server.server_port), timeout=60)
 
 
 def answer(server: BoundedServer, host: str = "127.0.0.1") -> str:
-    with urllib.request.urlopen(f"http://{host}:{server.server_port}/healthz", timeout=10) as got:
+    with urllib.request.urlopen(f"http://{host}:{server.server_port}/healthz", timeout=60) as got:
         return str(got.read().decode())
 
 

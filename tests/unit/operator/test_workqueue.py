@@ -36,7 +36,7 @@ class Reconciles:
             self.running.discard(node)
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(10), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(lambda: len(self.seen) >= count)
 
 

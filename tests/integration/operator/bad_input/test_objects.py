@@ -209,7 +209,7 @@ class TestNodes:
 
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_clock_that_is_an_hour_off(node: PlayedNode, hours: int) -> None:
-    node.renew_lease(ahead_seconds=hours * 3600)
+    node.renew_lease(names.AGENT_LEASE_SECONDS, hours * 3600)
     node.verify_follows()
     # the next renewal comes from a clock that was corrected
     node.renew_lease()

@@ -103,7 +103,7 @@ def test_an_edited_poddevice_is_restored(node: PlayedNode, pods: Pods, edit: dic
         assert now is not None
         return bool(now.status == before.status and now.metadata.ownerReferences)
 
-    wait_until(is_right, "PodDevice is right again", 20)
+    wait_until(is_right, "PodDevice is right again")
 
 
 def test_a_poddevice_that_somebody_deletes_is_made_again(node: PlayedNode, pods: Pods) -> None:

@@ -38,11 +38,11 @@ def client(control_plane: ControlPlane) -> Iterator[Client]:
         required_plugins.body(BINDINGS, required_plugins.binding_spec()),
     ]
     control_plane.apply(yaml.safe_dump_all(bodies))
-    wait_until(lambda: annotated(control_plane.client, {GPU: "1"}) != {}, "the policy is in force", 20)
+    wait_until(lambda: annotated(control_plane.client, {GPU: "1"}) != {}, "the policy is in force")
     yield control_plane.client
     for kind in (BINDINGS, POLICIES):
         control_plane.kubectl("delete", kind, NAME)
-    wait_until(lambda: annotated(control_plane.client, {GPU: "1"}) == {}, "the policy is gone", 20)
+    wait_until(lambda: annotated(control_plane.client, {GPU: "1"}) == {}, "the policy is gone")
 
 
 def pod(limits: dict[str, Any], init: dict[str, Any] | None = None, annotations: dict[str, str] | None = None) -> Pod:
@@ -201,7 +201,7 @@ def test_as_many_names_as_it_may_hold(control_plane: ControlPlane, client: Clien
         control_plane.apply(yaml.safe_dump(required_plugins.body(POLICIES, required_plugins.policy_spec(too_many))))
     control_plane.apply(yaml.safe_dump(required_plugins.body(POLICIES, required_plugins.policy_spec(names))))
     asked = {names[-1]: "1"}
-    wait_until(lambda: annotated(client, asked) != {}, "the longer policy is in force", 20)
+    wait_until(lambda: annotated(client, asked) != {}, "the longer policy is in force")
     many = pod(asked)
     assert many.spec is not None
     many.spec.containers += [

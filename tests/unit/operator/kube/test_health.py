@@ -99,7 +99,7 @@ LOOPBACK = ("127.0.0.1", 0)
 
 def get(address: tuple[str, int], path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{address[0]}:{address[1]}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address[0]}:{address[1]}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         with refused:

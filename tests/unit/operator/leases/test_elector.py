@@ -221,7 +221,7 @@ async def test_work_ends_with_it(run: Run) -> None:
         return True
 
     await run.election.end(quiet)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await working
     assert not run.fence.is_open
 

@@ -88,7 +88,7 @@ def rehearse(topology: Topology, current: PodAllocation) -> DeviceRequest | None
             _keep(topology, current, trial, ways)
             return None
         rejected = rejected or failed
-        if not ways.turn(_resources(current, failed)):
+        if not ways.turn(_resources(topology, current, failed)):
             break
     return rejected
 
@@ -102,14 +102,15 @@ def _most_rehearsals(topology: Topology, current: PodAllocation) -> int:
     return max(_MOST_DEVICES_SEEN // (devices + (_DEVICES_A_SET << len(topology.numa_nodes))), 1)
 
 
-def _resources(current: PodAllocation, request: DeviceRequest) -> frozenset[str]:
-    """What the container of that request wants: all of it is aligned together."""
-    return frozenset(other.resource_name for other in current.requests if other.container == request.container)
+def _resources(topology: Topology, current: PodAllocation, request: DeviceRequest) -> frozenset[str]:
+    """What is aligned together with that request."""
+    is_whole_pod = topology.scope is TopologyScope.POD
+    return frozenset(r.resource_name for r in current.requests if is_whole_pod or r.container == request.container)
 
 
 def _rehearse(topology: Topology, trial: PodAllocation, ways: Ways) -> DeviceRequest | None:
     while trial.skip_met() is None and (request := trial.request) is not None:
-        if not align(topology, trial, ways.chooser(_resources(trial, request))):
+        if not align(topology, trial, ways.chooser(_resources(topology, trial, request))):
             return request
         resource = trial.book.resources[request.resource_name]
         selection = trial.select(resource, is_strict=topology.is_strict)
@@ -130,6 +131,6 @@ def _keep(topology: Topology, current: PodAllocation, trial: PodAllocation, ways
     if not ways.are_first and not is_advised:
         current.affinities.update(trial.affinities)
         current.rehearsed.update(trial.rehearsed)
-    elif not current.affinities:
+    else:
         is_whole_pod = topology.scope is TopologyScope.POD
         current.affinities.update(islice(trial.affinities.items(), None if is_whole_pod else 1))

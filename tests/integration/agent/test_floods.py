@@ -55,8 +55,10 @@ async def test_a_plugin_that_removes_and_adds_devices_without_end_makes_no_numbe
     assert {device["reason"] for device in seen["devices"] if device["id"] != "d0"} == {"Flapping"}
     # the first changes; after that only the rounded number in the messages
     assert status_writes(proxy, agent_node, began) <= 8
+    read = await lists_read(agent_node)
+    # they are read while the agent answers, too
     seconds = time.monotonic() - began
-    assert await lists_read(agent_node) <= LISTS_AT_ONCE + LISTS_PER_SECOND * seconds + 3
+    assert read <= LISTS_AT_ONCE + LISTS_PER_SECOND * seconds + 3
     assert len(agent_node.agent.lines("device plugin sends too many device lists; reading them more slowly")) == 1
     # the last list counts once it was quiet
     plugin.knobs.is_flooding = False

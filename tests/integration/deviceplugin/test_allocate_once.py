@@ -141,3 +141,23 @@ async def test_a_call_in_flight_over_a_restart_is_not_repeated(tmp_path: Path, p
         await place(manager, plugin, "next")
         assert prepared_for(manager) == {"next": "next"}
     assert len(plugin.calls_of("Allocate")) == 2
+
+
+async def test_what_is_due_while_the_agent_ends_is_done_by_the_next(tmp_path: Path, plugin: OrderedPlugin) -> None:
+    """A retry's timer, or a pod that is seen just then; the plugin is not called, and the end is in order."""
+    async with hosted(tmp_path) as manager:
+        await manager.register(plugin)
+
+        async def at_the_end() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                manager.pod_seen(pod("late"))
+
+        manager.host._tasks.create_task(at_the_end())
+        # it has begun
+        await asyncio.sleep(0)
+    assert plugin.calls_of("Allocate") == []
+    plugin.binding = "late"
+    async with hosted(tmp_path, [pod("late")]) as manager:
+        await manager.until(lambda: prepared_for(manager) == {"late": "late"})

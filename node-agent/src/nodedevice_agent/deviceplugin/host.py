@@ -7,11 +7,11 @@ that changed, and the sources of other events (pods, cordons) pass the manager's
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec import structs
 
@@ -160,11 +160,11 @@ class PluginHost:
                         self._durable_of = {**under_way, effect.pod_uid: number}
                         self._durable = number
                 case CallPreferred():
-                    self._tasks.create_task(self._call_preferred(effect))
+                    self._start_call(self._call_preferred(effect))
                 case CallAllocate():
-                    self._tasks.create_task(self._allocate(effect))
+                    self._start_call(self._allocate(effect))
                 case CallPreStart():
-                    self._tasks.create_task(self._pre_start(effect))
+                    self._start_call(self._pre_start(effect))
                 case UnknownResource():
                     extra = {"pod": effect.pod, "container": effect.container, "resource_name": effect.resource_name}
                     log.info("pod requests a resource that no device plugin has registered yet", extra=extra)
@@ -301,6 +301,15 @@ class PluginHost:
         for connection in older:
             self._replaced_at[newest.socket] = self.now()
             await connection.aclose()
+
+    def _start_call(self, call: Coroutine[Any, Any, None]) -> None:
+        """At the end of the agent it is not made: for the plugin and the checkpoint, as if the process had ended before."""
+        try:
+            self._tasks.create_task(call)
+        except RuntimeError as exc:
+            # The group takes no more tasks while it ends, and a retry may be due or a pod seen just then.
+            call.close()
+            log.debug("agent is ending; not calling the plugin", extra={"error": str(exc)})
 
     async def _call_preferred(self, effect: CallPreferred) -> None:
         preferred: tuple[str, ...] = ()

@@ -189,6 +189,32 @@ async def test_a_hundred_devices_are_one_event_for_each_node(recorder: Recorder)
     assert await recorder.posted() == wanted
 
 
+async def test_what_breaks_one_by_one_within_a_second_is_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
+    made = Recorder()
+
+    async def messages_after(seconds: float) -> list[str]:
+        """By the loop's clock; whatever is due has been posted then."""
+        nonlocal now
+        now += seconds
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return [found.message for found in made.cluster.events]
+
+    async with running(made.work()):
+        for number in range(3):
+            assert await messages_after(0.4 if number else 0.0) == []
+            made.post(tallied("DeviceUnhealthy", f"gpu-{number}"))
+        # those that come later do not put it off
+        wanted = ["3 devices (gpu-0, gpu-1, gpu-2) of example.com/gpu on node-a unhealthy (Xid)"]
+        assert await messages_after(0.25) == wanted
+        made.post(tallied("DeviceUnhealthy", "gpu-3"))
+        assert await messages_after(0.9) == wanted
+        assert len(await messages_after(0.2)) == 2
+
+
 @pytest.mark.parametrize(
     ("news", "wanted"),
     [

@@ -10,6 +10,7 @@ from lightkube.models.core_v1 import Container, PodSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, ServiceAccountToken
 
+from hack.cluster.clients import open_client
 from hack.cluster.control_plane.components import ISSUER
 from hack.cluster.control_plane.control_plane import ControlPlane
 
@@ -29,7 +30,7 @@ def client_with_token(
     admin = KubeConfig.from_file(control_plane.admin_kubeconfig).get()
     assert admin is not None
     config = KubeConfig.from_one(cluster=admin.cluster, user=User(token=issued.status.token))
-    with Client(config, trust_env=False) as client:
+    with open_client(config) as client:
         yield client
 
 

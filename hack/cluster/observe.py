@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx2
-from lightkube import Client, KubeConfig
+from lightkube import KubeConfig
 from lightkube.generic_resource import create_global_resource
 from lightkube.resources.core_v1 import Node, Pod
 from nodedevice_api import names
+
+from hack.cluster.clients import open_client
 
 NodeDevice = create_global_resource(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES)
 
@@ -29,7 +31,7 @@ class Observer:
     """Watches one kind, all objects; wait() finds the first event since a moment that is as asked."""
 
     def __init__(self, kubeconfig: Path, kind: Any) -> None:
-        self._client = Client(config=KubeConfig.from_file(kubeconfig).get(), trust_env=False)
+        self._client = open_client(KubeConfig.from_file(kubeconfig))
         self._kind = kind
         self._seen: list[Seen] = []
         self._changed = threading.Condition()

@@ -31,6 +31,7 @@ from nodedevice_api.names import (
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 
 from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.clients import open_client
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.crds.custom_resources import (
     NodeDevice,
@@ -118,7 +119,7 @@ def account(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
         def of(name: str) -> Client:
             bound_to = NODE if name == "nodedevice-agent" else None
             path = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, name, folder / name, bound_to)
-            return open_clients.enter_context(Client(KubeConfig.from_file(path), trust_env=False))
+            return open_clients.enter_context(open_client(KubeConfig.from_file(path)))
 
         yield of
     installed.remove_node(NODE)

@@ -20,20 +20,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import httpx2
 from lightkube import Client, KubeConfig
 from lightkube.codecs import load_all_yaml
 
 from hack.cluster.build.binaries import find
+from hack.cluster.clients import open_client
 from hack.cluster.cluster import Cluster, has_default_service_account
 from hack.cluster.control_plane import audit_log
 from hack.cluster.control_plane.components import SERVICE_NETWORK, Ports
 from hack.cluster.control_plane.health import answers, get
 from hack.cluster.control_plane.layout import BINARIES, HERE, Layout, claim, lay_out
 from hack.cluster.processes.processes import Process, removed_at_the_end, reserved_ports
-
-# A crowd of pods that is deleted at once, on a machine that is busy, takes longer than the library's ten seconds.
-_ANSWER_SECONDS = 60.0
 
 
 class ControlPlane(Cluster):
@@ -68,7 +65,7 @@ class ControlPlane(Cluster):
                 # all they could still save is thrown away with the folder, so they are not asked to end in order
                 undo.callback(process.kill)
             config = KubeConfig.from_file(layout.admin_kubeconfig)
-            client = undo.enter_context(Client(config, trust_env=False, timeout=httpx2.Timeout(_ANSWER_SECONDS)))
+            client = undo.enter_context(open_client(config))
             bring_up(layout, client, progress)
             control_plane = cls(layout, binaries, client)
             control_plane._undo = undo.pop_all()

@@ -21,6 +21,7 @@ from hack import yaml_text
 from hack.cluster import nodes
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.clients import open_client
 from hack.cluster.cluster import Cluster
 from hack.cluster.control_plane import components
 from hack.cluster.control_plane.certificates import write_private
@@ -85,7 +86,7 @@ class CurrentCluster(Cluster):
                 binaries["kwok"], kubeconfig, HERE / "kwok.yaml", port, nodes.node_selector(cls.played_by)
             )
             kwok = Process("kwok", command, folder / "kwok.log")
-            client = undo.enter_context(Client(_config(kubeconfig), trust_env=False))
+            client = undo.enter_context(open_client(_config(kubeconfig)))
             cluster = cls(folder, kubeconfig, client, binaries["kubectl"], "", kwok)
             cluster.version = cluster._usable_version(context)
             cluster._take_leftovers(context, progress)

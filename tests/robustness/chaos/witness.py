@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx2
-from lightkube import ApiError, Client, KubeConfig
+from lightkube import ApiError, KubeConfig
 from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
+
+from hack.cluster.clients import open_client
 
 _PAUSE_SECONDS = 0.2
 
@@ -23,7 +25,7 @@ class Witness:
     def __init__(self, kubeconfig: Path, resource: str, in_use: Mapping[str, int]) -> None:
         self.seen = 0
         self.violations: list[str] = []
-        self._client = Client(config=KubeConfig.from_file(kubeconfig).get(), trust_env=False)
+        self._client = open_client(KubeConfig.from_file(kubeconfig))
         self._resource = resource
         self._in_use = in_use
         self._ended = threading.Event()

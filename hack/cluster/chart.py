@@ -38,7 +38,7 @@ def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = Non
     for name in definitions:
         wait_established(control_plane, name)
     # established, its storage may still be initializing: kubectl retries, where a watch would log a refusal
-    control_plane.kubectl("get", ",".join(definitions), "--all-namespaces", "--request-timeout=30s")
+    control_plane.kubectl("get", ",".join(definitions), "--all-namespaces", "--request-timeout=60s")
 
 
 def wait_established(control_plane: Cluster, definition: str) -> None:

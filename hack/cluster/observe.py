@@ -49,7 +49,7 @@ class Observer:
     def node_devices(cls, kubeconfig: Path) -> Self:
         return cls(kubeconfig, NodeDevice)
 
-    def wait(self, is_it: Callable[[Seen], bool], since: float, timeout_seconds: float = 20.0) -> Seen:
+    def wait(self, is_it: Callable[[Seen], bool], since: float, timeout_seconds: float = 60.0) -> Seen:
         """The first event that arrived after `since` and is it. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_seconds
         with self._changed:

@@ -181,7 +181,7 @@ class _Demo:
         return not self._allocations()
 
     def _metric(self, address: str, labels: str) -> str:
-        lines = fetch(f"http://{address}/metrics", timeout_seconds=5)[1].splitlines()
+        lines = fetch(f"http://{address}/metrics")[1].splitlines()
         return " ".join(
             line.split()[-1] for line in lines if line.startswith("nodedevice_agent_devices") and labels in line
         )

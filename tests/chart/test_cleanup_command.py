@@ -182,7 +182,7 @@ def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook:
             found = installed.client.list(Pod, namespace=SYSTEM_NAMESPACE)
             return [pod for pod in found if pod.status and pod.status.phase == "Running"]
 
-        wait_until(lambda: len(pods()) >= 5, "agents, operators and schedulers run", 30)
+        wait_until(lambda: len(pods()) >= 5, "agents, operators and schedulers run")
         for lease in SCHEDULERS:
             installed.apply(json.dumps(a_lease(lease)))
         status, printed = as_hook(*UNINSTALL)

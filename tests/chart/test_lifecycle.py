@@ -111,7 +111,7 @@ def test_from_nothing_to_nothing(cluster: ControlPlane, run: Helm) -> None:
     # an administrator's word stays, and the next installation has it
     run("install", "nodedevice", str(CHART), "--wait", "--timeout", "90s")
     assert cluster.kubectl("get", "nodedeviceconfigs", "-o", "name").split() == ["nodedeviceconfig.nodedevice.io/lab"]
-    cluster.kubectl("delete", "nodedeviceconfig", "lab", "--timeout=30s")
+    cluster.kubectl("delete", "nodedeviceconfig", "lab", "--timeout=60s")
 
 
 @pytest.fixture

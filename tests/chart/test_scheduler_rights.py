@@ -222,8 +222,8 @@ def test_while_the_extender_is_away_its_pods_wait_and_others_never_notice(
         found = installed.client.list(Event, namespace=namespace, fields={"involvedObject.name": "with-parts"})
         return " ".join(event.message or "" for event in found if event.reason == "FailedScheduling")
 
-    wait_until(lambda: node_of("without") == "bound-node", "the other pod is bound", 40)
-    wait_until(lambda: "/filter" in words(), "the scheduler says what it waits for", 40)
+    wait_until(lambda: node_of("without") == "bound-node", "the other pod is bound")
+    wait_until(lambda: "/filter" in words(), "the scheduler says what it waits for")
     assert node_of("with-parts") is None
     assert "orbidden" not in second_scheduler.log.read_text()
     leases = installed.kubectl("get", "leases", "-n", SYSTEM_NAMESPACE, "-o", "name")

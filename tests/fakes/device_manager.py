@@ -16,7 +16,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb
 
 OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60.0
 
 Health = dict[str, str]
 

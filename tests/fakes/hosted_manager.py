@@ -31,7 +31,7 @@ from nodedevice_agent.kubelet.state_reader import KubeletDirectory
 from tests.fakes.plugin import FakePlugin
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60.0
 
 
 class Hosted:

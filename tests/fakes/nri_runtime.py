@@ -11,7 +11,7 @@ from nodedevice_agent.nri.ttrpc import CallFailed, Code, TtrpcClient, TtrpcServe
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 # long, so that a test that fails does so by its own doing
-CALL_SECONDS = 30.0
+CALL_SECONDS = 60.0
 
 
 class FakeRuntime:

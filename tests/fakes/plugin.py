@@ -178,7 +178,7 @@ class FakePlugin:
         options = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
         async with grpc.aio.insecure_channel(target, options=options) as channel:
             stub = cast("RegistrationAsyncStub", api_pb2_grpc.RegistrationStub(channel))
-            await stub.Register(request, timeout=20)
+            await stub.Register(request, timeout=60)
 
     async def update(self, devices: Mapping[str, FakeDevice]) -> None:
         """Send a new list on every open stream."""

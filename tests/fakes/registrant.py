@@ -66,7 +66,7 @@ class Registrant(api_pb2_grpc.RegistrationServicer):
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until this holds; checked after each call."""
-        async with asyncio.timeout(30), self._happened:
+        async with asyncio.timeout(60), self._happened:
             await self._happened.wait_for(holds)
 
     async def until_accepted(self) -> None:

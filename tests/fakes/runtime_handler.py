@@ -8,7 +8,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import ContainerE
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
 
 # long, so that a test that fails does so by its own doing
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 class Recorder:

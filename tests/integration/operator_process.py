@@ -68,7 +68,7 @@ class OperatorProcess(ProductProcess):
         wait_until(lambda: self.found_address() != "", "the operator serves HTTP")
         self.address = self.found_address()
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_seconds: float = 30) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_seconds: float = 60.0) -> int:
         """Send the signal; returns the exit status. Raises TimeoutExpired."""
         self.signal(number)
         return self.wait_ended(timeout_seconds)
@@ -96,7 +96,7 @@ class OperatorProcess(ProductProcess):
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a page that it serves."""
-        return fetch(f"http://{self.address}{path}", timeout_seconds=5)
+        return fetch(f"http://{self.address}{path}")
 
     def metric(self, line: str) -> float:
         """Value of a metric, given as it stands in the exposition: with its labels; 0 where it does not have it."""

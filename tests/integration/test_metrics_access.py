@@ -66,7 +66,7 @@ class Served:
             request.add_header("Authorization", f"Bearer {token}")
         trusting = ssl.create_default_context(cafile=str(authority.file))
         try:
-            with urllib.request.urlopen(request, timeout=30, context=trusting) as response:
+            with urllib.request.urlopen(request, timeout=60, context=trusting) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as refused:
             with refused:

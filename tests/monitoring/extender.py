@@ -79,7 +79,7 @@ class PlayedScheduler:
             self.process.bind(self._refused, self._node)
         body = json.dumps({"Pod": self._large.to_dict(), "NodeNames": [self._node]}).encode()
         host, _, port = self.process.verbs.partition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        connection = http.client.HTTPConnection(host, int(port), timeout=60)
         connection.putrequest("POST", "/filter")
         connection.putheader("Content-Length", str(len(body)))
         connection.endheaders()

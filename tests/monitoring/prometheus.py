@@ -21,7 +21,7 @@ from hack.cluster.errors import BinaryError
 from hack.cluster.processes.loopback import answers, fetch
 from hack.cluster.processes.processes import Process, reserved_ports
 
-_READY_SECONDS = 30.0
+_READY_SECONDS = 60.0
 _ASK_EVERY_SECONDS = 0.25
 Json = dict[str, Any]
 
@@ -72,7 +72,7 @@ class Prometheus:
     def _ask(self, path: str, **query: str) -> Any:
         self._process.verify_alive()
         url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-        status, body = fetch(url, timeout_seconds=10)
+        status, body = fetch(url)
         content = json.loads(body)
         assert status == 200, f"{query or path}: {content['error']}"
         return content["data"]

@@ -106,5 +106,5 @@ def peak_rss_mib(pid: int) -> float:
 
 def metric(address: str, name: str) -> float:
     """A metric of the operator that answers there, named with its labels where it has any; 0 where it does not have it."""
-    lines = fetch(f"http://{address}/metrics", timeout_seconds=5)[1].splitlines()
+    lines = fetch(f"http://{address}/metrics")[1].splitlines()
     return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)

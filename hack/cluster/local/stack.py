@@ -28,7 +28,7 @@ FILES = "example.com/dev"
 NODE_A, NODE_B = "node-a", "node-b"
 # which pods the second scheduler places: their spec.schedulerName. Also the name of its account.
 SCHEDULER = "nodedevice-scheduler"
-_READY_SECONDS = 30.0
+_READY_SECONDS = 60.0
 _STOP_SECONDS = 5.0
 
 # Device files that every Linux has; a real node would name its serial ports, cameras or accelerators here.

@@ -19,7 +19,7 @@ from hack.cluster.processes.processes import Process, tail
 
 RELAY = Path(__file__).with_name("relay.py")
 PORT = 443  # of the Service `kubernetes`: no flag changes it
-_READY_SECONDS = 10.0
+_READY_SECONDS = 60.0
 
 
 @contextmanager

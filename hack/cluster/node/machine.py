@@ -23,7 +23,7 @@ from pathlib import Path
 from hack.cluster.processes.processes import Process
 
 _HERE = Path(__file__).parent
-_READY_SECONDS = 10.0
+_READY_SECONDS = 60.0
 _POLL_SECONDS = 0.005
 # what the machine has of its own, and the name of the folder outside
 _OWN = {"/run": "run", "/var/run": "run", "/var/lib": "var-lib", "/var/log": "var-log"}

@@ -22,7 +22,7 @@ from tests.fakes.plugin_process import run_until_stopped
 
 # Harmless to open, and refused by a container's device cgroup unless given.
 _CANDIDATES = ("fuse", "loop-control", "btrfs-control", "autofs", *(f"loop{number}" for number in range(8)))
-_CALL_SECONDS = 10.0
+_CALL_SECONDS = 60.0
 
 
 @dataclass(frozen=True)

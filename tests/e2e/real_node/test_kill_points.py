@@ -24,7 +24,7 @@ from tests.e2e.real_node.pods import Json, container, pod
 # The runtime's folder of what it runs: one entry for each sandbox and each container, made when its shim learns of it.
 _TASKS = "/run/containerd/io.containerd.runtime.v2.task/k8s.io"
 _NETWORKS = "/run/netns"
-_GIVE_UP_SECONDS = 20.0
+_GIVE_UP_SECONDS = 60.0
 
 
 class Phase(Enum):

@@ -84,7 +84,7 @@ class RecordingQueue(WorkQueue):
 
     async def next(self) -> str:
         """The next node that was enqueued."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self._enqueued.get()
 
     @property

@@ -20,7 +20,7 @@ from hack.cluster.errors import CommandError, FolderError
 from hack.cluster.waiting import wait_until
 
 _ROOT = Path(__file__).parents[3]
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_played_node_has_its_capacity_from_the_kubelet(control_plane: ControlP
     metadata = _get(control_plane, "node", node, "--show-managed-fields")["metadata"]
     owners = {field["manager"] for field in metadata["managedFields"] if "f:capacity" in json.dumps(field["fieldsV1"])}
     assert owners == {"kubelet"}
-    control_plane.kubectl("wait", "--namespace=kube-node-lease", "--for=create", f"lease/{node}", "--timeout=30s")
+    control_plane.kubectl("wait", "--namespace=kube-node-lease", "--for=create", f"lease/{node}", "--timeout=60s")
 
 
 def test_a_foreign_node_is_not_changed(control_plane: ControlPlane, node: str) -> None:
@@ -117,7 +117,7 @@ def test_a_pod_is_scheduled_runs_and_is_removed(control_plane: ControlPlane, nam
     _run_pod(control_plane, namespace, node, "plain")
     pod = _get(control_plane, "pod", "plain", "--namespace", namespace)
     assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == (node, "Running")
-    control_plane.kubectl("delete", "pod", "plain", "--namespace", namespace, "--timeout=30s")
+    control_plane.kubectl("delete", "pod", "plain", "--namespace", namespace, "--timeout=60s")
     assert control_plane.kubectl("get", "pods", "--namespace", namespace) == ""
 
 

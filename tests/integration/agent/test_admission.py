@@ -402,5 +402,5 @@ def test_the_api_server_finds_nothing_to_warn_of_in_the_policies(cluster: Contro
         found = yaml_text.load(cluster.kubectl("get", "validatingadmissionpolicy", name, "-o", "yaml"))
         return dict(found.get("status", {})) if found.get("status", {}).get("observedGeneration") else {}
 
-    wait_until(lambda: bool(checked()), f"{name} is type checked", 30)
+    wait_until(lambda: bool(checked()), f"{name} is type checked")
     assert checked().get("typeChecking", {}) == {}

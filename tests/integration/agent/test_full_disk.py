@@ -164,7 +164,7 @@ async def test_a_new_pod_does_not_hold_up_the_containers_of_others(
         assert await created(manager, "old") == "a"
         await manager.until(lambda: "No space left on device; no new allocation is published" in manager.host.unsaved)
         filler.unlink()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await manager.host.saved()
         assert await created(manager, "new") == "big"
         assert manager.host.unsaved == ""

@@ -190,7 +190,7 @@ async def test_without_runtime_nri_no_pod_is_refused(agent_node: AgentNode, runt
     uid = await agent_node.pod("one")
     await agent_node.until_numbers(total=1, allocated=1, available=0)
     asked = connection.create_container(sandbox(uid, "one", held=True), container(uid))
-    assert await asyncio.wait_for(asked, 30) == api_pb2.ContainerAdjustment()
+    assert await asyncio.wait_for(asked, 60) == api_pb2.ContainerAdjustment()
     assert await connection.validate(sandbox(uid, "one", held=True), container(uid)) == ""
     await agent_node.delete_pod("one")
     await agent_node.until_numbers(total=1, allocated=0, available=1)

@@ -72,11 +72,11 @@ class Monitor:
 
     async def list_at_once(self) -> Any:
         """Without giving the rate limit time."""
-        return await self._v1.List(api_pb2.ListPodResourcesRequest(), timeout=30)
+        return await self._v1.List(api_pb2.ListPodResourcesRequest(), timeout=60)
 
     async def _call(self, method: Any, request: Any) -> Any:
         self.clock.seconds += 1.0
-        return await method(request, timeout=30)
+        return await method(request, timeout=60)
 
 
 @asynccontextmanager

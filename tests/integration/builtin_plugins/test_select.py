@@ -107,7 +107,7 @@ async def test_the_kernels_events_wake(loop_control: int) -> None:
     woken = asyncio.Event()
     with Uevents(woken.set):
         fcntl.ioctl(loop_control, _LOOP_CTL_ADD, _LOOP)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await woken.wait()
 
 

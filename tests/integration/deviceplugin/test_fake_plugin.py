@@ -126,7 +126,7 @@ def test_another_event_loop_may_start_it_again(tmp_path: Path) -> None:
 
     async def live(calls: int) -> None:
         await plugin.start(tmp_path)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             waiting = asyncio.create_task(plugin.wait_for_calls("Allocate", calls))
             await asyncio.sleep(0)  # its turn: now it waits
             await plugin.record(Call("Allocate"))

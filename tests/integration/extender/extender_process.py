@@ -75,7 +75,7 @@ class ExtenderProcess(ProductProcess):
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a page that it serves."""
-        return fetch(f"http://{self.address}{path}", timeout_seconds=5)
+        return fetch(f"http://{self.address}{path}")
 
     def metric(self, line: str) -> float:
         return counts.metric(self.address, line)
@@ -83,7 +83,7 @@ class ExtenderProcess(ProductProcess):
     def call(self, verb: str, body: Any) -> tuple[int, Any]:
         """Status and answer to a request of kube-scheduler; the answer is a text where it is no JSON."""
         content = json.dumps(body).encode()
-        status, text = fetch(f"http://{self.verbs}/{verb}", timeout_seconds=30, body=content)
+        status, text = fetch(f"http://{self.verbs}/{verb}", body=content)
         return status, json.loads(text) if status == 200 else text
 
     def filter(self, pod: Any, *nodes: str) -> Any:

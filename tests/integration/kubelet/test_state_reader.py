@@ -22,7 +22,7 @@ from tests.fakes.hosted_manager import pod
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 
 GPU = "example.com/gpu"
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60.0
 
 
 class CountedReads(KubeletDirectory):

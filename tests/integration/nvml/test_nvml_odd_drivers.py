@@ -46,7 +46,7 @@ async def test_idle_where_there_is_no_gpu(
     message = asyncio.Event()
     monkeypatch.setattr(watch.log, "info", lambda event, **_: message.set() if "idle" in event else None)
     async with node(tmp_path, machine, monkeypatch) as here:
-        await asyncio.wait_for(message.wait(), 30)
+        await asyncio.wait_for(message.wait(), 60)
         assert not here.manager.manager.resources
 
 

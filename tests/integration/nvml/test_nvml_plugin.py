@@ -82,7 +82,7 @@ async def test_ecc_errors_while_the_agent_was_down(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(Memory, "write", noted)
     async with node(tmp_path, "t4-pair", monkeypatch) as here:
-        await asyncio.wait_for(is_known.wait(), 30)
+        await asyncio.wait_for(is_known.wait(), 60)
     here.gpus.set(1, uncorrected_volatile=3)
     async with hosted(tmp_path) as manager, plugins(tmp_path):
         await Node(tmp_path, here.gpus, manager).until_unhealthy({1: "EccUncorrectable"})

@@ -167,7 +167,7 @@ async def test_a_hung_first_call_loses_no_links(tmp_path: Path, monkeypatch: pyt
         await here.until_unhealthy({0: "DriverHangs"})
         here.gpus.repair(0, function)
         found = await here.until(lambda r: r.available == 8)
-        await asyncio.wait_for(is_whole.wait(), 30)
+        await asyncio.wait_for(is_whole.wait(), 60)
         ids = tuple(d.id for d in found.devices)
         connection = here.manager.host.newest(GPU, "GetPreferredAllocation")
         (other,) = set(await connection.preferred(ids, (here.uuids[0],), 2)) - {here.uuids[0]}
@@ -187,7 +187,7 @@ async def test_a_stopped_watch_publishes_nothing(tmp_path: Path, monkeypatch: py
     with FileWatcher() as files:
         gpus = GpuWatch(NvmlSettings(), str(tmp_path), tmp_path, files)
         async with background(gpus.run()):
-            await asyncio.wait_for(missed.wait(), 30)
+            await asyncio.wait_for(missed.wait(), 60)
             assert gpus._grace is not None
     assert gpus._grace is None
 
@@ -201,7 +201,7 @@ async def test_an_unexpected_error_is_reported(tmp_path: Path) -> None:
         stderr=asyncio.subprocess.PIPE,
     )
     assert reader.stderr is not None
-    output = await asyncio.wait_for(reader.stderr.read(), 30)
+    output = await asyncio.wait_for(reader.stderr.read(), 60)
     assert (await reader.wait(), output.splitlines()[-1]) == (1, b"ZeroDivisionError: division by zero")
 
 
@@ -218,4 +218,4 @@ async def test_the_reader_exits_with_its_parent(tmp_path: Path) -> None:
     assert reader.stdout is not None
     assert isinstance(DECODER.decode(await reader.stdout.readline()), Found)
     reader.stdin.close()
-    assert await asyncio.wait_for(reader.wait(), 30) == 0
+    assert await asyncio.wait_for(reader.wait(), 60) == 0

@@ -94,15 +94,15 @@ async def test_units_of_one_gpu_where_the_kubelet_allocates(
         # some of each
         wanted = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=units[::2], allocation_size=5)
         preferred = await served.GetPreferredAllocation(
-            api_pb2.PreferredAllocationRequest(container_requests=[wanted]), timeout=20
+            api_pb2.PreferredAllocationRequest(container_requests=[wanted]), timeout=60
         )
         (chosen,) = (list(each.deviceIDs) for each in preferred.container_responses)
         assert (len(chosen), len(parents(chosen))) == (5, 1)
-        (given,) = (await served.Allocate(asking_for(chosen), timeout=20)).container_responses
+        (given,) = (await served.Allocate(asking_for(chosen), timeout=60)).container_responses
         assert given.envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "5120m"
         assert "/tmp/vgpu" not in {mount.container_path for mount in given.mounts}
         assert not (vgpu / "containers").exists()
         with pytest.raises(grpc.aio.AioRpcError, match="of one GPU, and these are"):
-            await served.Allocate(asking_for([units[0], units[-1]]), timeout=20)
+            await served.Allocate(asking_for([units[0], units[-1]]), timeout=60)
         await agent.until(lambda: "a kubelet allocates" in agent.snapshot(UNITS).plugin_message)
     await kubelet.stop()

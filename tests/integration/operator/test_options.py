@@ -131,7 +131,7 @@ def test_a_pod_whose_device_breaks_is_evicted_when_its_budget_allows(
     wait_until(lambda: pod_events(node, namespace, "DeviceEvictionRefused") != [], "the budget is in the way")
     assert phase(node, namespace) == "Running"
     cluster.kubectl("delete", "pdb", "all-stay", "--namespace", namespace)
-    wait_until(lambda: phase(node, namespace) is None, "the pod is evicted", 40)
+    wait_until(lambda: phase(node, namespace) is None, "the pod is evicted")
     wait_until(lambda: pod_events(node, namespace, "DeviceEviction") != [], "it is reported")
     assert pod_events(node, namespace, "DeviceEviction") == [f"evicted from {node.name}: gpu-1 of {GPU} unhealthy"]
     assert len(pod_events(node, namespace, "DeviceEvictionRefused")) == 1

@@ -20,7 +20,7 @@ from tests.robustness.crash.invariants import Holdings, Ledger, published, saved
 from tests.robustness.crash.node import RESOURCES, CrashNode
 from tests.robustness.crash.pod_churn import PodChurn, needs
 
-_TIMEOUT_SECONDS = 40.0
+_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _UNDISTURBED_SHARE = 0.7
 _NEW_PLUGIN_SHARE = 0.15

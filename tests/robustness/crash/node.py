@@ -86,7 +86,7 @@ class CrashNode:
             return False
         return decode((self.state_dir / checkpoint_file.FILE_NAME).read_bytes()).journal != checkpoint.journal
 
-    async def until_ready(self, timeout_seconds: float = 40.0) -> None:
+    async def until_ready(self, timeout_seconds: float = 60.0) -> None:
         """Wait until the agent knows its pods and the devices of every resource.
 
         Raises TimeoutError, and ComponentError when it ends instead.
@@ -106,7 +106,7 @@ class CrashNode:
 
     def _metrics(self) -> str:
         try:
-            return fetch(f"http://{self._address}/metrics", timeout_seconds=5)[1]
+            return fetch(f"http://{self._address}/metrics")[1]
         except OSError:
             return ""
 

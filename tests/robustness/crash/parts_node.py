@@ -60,7 +60,7 @@ class PartsNode:
         """Names of the directories of containers."""
         return sorted(path.name for path in (self._vgpu / "containers").glob("*"))
 
-    async def until_ready(self, timeout_seconds: float = 40.0) -> None:
+    async def until_ready(self, timeout_seconds: float = 60.0) -> None:
         """Wait until the agent knows its pods and every unit is healthy. Raises TimeoutError or ComponentError."""
         wanted = f'resource_name="{UNITS}",state="healthy"}} {float(GPUS * UNITS_PER_GPU)}'
         deadline = time.monotonic() + timeout_seconds
@@ -73,7 +73,7 @@ class PartsNode:
 
     def _metrics(self) -> str:
         try:
-            return fetch(f"http://{self._address}/metrics", timeout_seconds=5)[1]
+            return fetch(f"http://{self._address}/metrics")[1]
         except OSError:
             return ""
 

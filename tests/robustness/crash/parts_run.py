@@ -26,7 +26,7 @@ from tests.robustness.crash.pod_churn import PodChurn
 _MOST_PODS = 24
 _KILL_SHARE = 0.02
 _CHECK_SHARE = 0.05
-_TIMEOUT_SECONDS = 40.0
+_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 
 

@@ -82,7 +82,7 @@ def port(health: AgentHealth) -> Iterator[int]:
 
 def get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return int(answer.status), answer.read().decode()
     except urllib.error.HTTPError as refused:
         with refused:

@@ -45,7 +45,7 @@ async def test_what_began_later_than_kopf_goes_on_when_kopf_has_failed(monkeypat
     await has_begun.wait()
     later = asyncio.create_task(asyncio.Event().wait())
     is_to_fail.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await controller.relisted.wait()
     assert not later.done()
     for task in (work, later):

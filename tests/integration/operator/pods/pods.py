@@ -70,7 +70,7 @@ class Pods:
         return None if found is None else dict(found.status or {})
 
     def wait(
-        self, name: str, is_so: Callable[[dict[str, Any] | None], bool], what: str, timeout_seconds: float = 20
+        self, name: str, is_so: Callable[[dict[str, Any] | None], bool], what: str, timeout_seconds: float = 60.0
     ) -> None:
         """Wait until the status of the PodDevice is so."""
         wait_until(lambda: is_so(self.shown(name)), f"PodDevice {name} {what}", timeout_seconds)

@@ -63,5 +63,5 @@ def test_a_name_that_is_gone_or_without_its_node_is_not_in_the_policy(
     gone.publish(state="Gone", runtime="nri")
     orphan.make(NIC, is_owned=False)
     orphan.publish(NIC, healthy=1, runtime="nri")
-    wait_until(lambda: stored(installed, "mutatingadmissionpolicies") is None, "no name is in the policy", 30)
+    wait_until(lambda: stored(installed, "mutatingadmissionpolicies") is None, "no name is in the policy")
     gone.advertise(2, GPU, runtime="nri")

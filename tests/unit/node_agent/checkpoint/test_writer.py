@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Ch
 from nodedevice_agent.lib import filesystem
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60.0
 
 
 def held_by(uid: str) -> Checkpoint:

@@ -24,7 +24,7 @@ from tests.fakes.sockets import left_behind, listening
 
 REFUSED = grpc.StatusCode.INVALID_ARGUMENT
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60.0
 NOT_REACHED = grpc.StatusCode.FAILED_PRECONDITION
 
 

@@ -28,7 +28,7 @@ SERVER = "https://10.1.2.3:6443"
 LOST = ("WARNING", "API server unreachable; retrying")
 BACK = ("INFO", "API server reachable again")
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60.0
 
 
 class Transport(httpx2.AsyncBaseTransport):

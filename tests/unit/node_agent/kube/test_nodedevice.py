@@ -34,7 +34,7 @@ from tests.unit.node_agent.kube.status_source import FixedStatus, ManagerOnly
 
 GPU = "example.com/gpu"
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60.0
 NEVER_SECONDS = 3600.0
 OWNED = OwnedMetadata(ownerReferences=[{"kind": "Node", "name": "n1"}])
 OTHER = NodeDeviceObject(metadata=OWNED, status={"total": 7, "conditions": []})

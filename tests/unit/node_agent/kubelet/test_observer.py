@@ -20,7 +20,7 @@ from nodedevice_agent.lib.filesystem import replace_durably
 from tests.fakes.pod_resources import AssignedDevices, Get, PodResources
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
 
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 60.0
 
 
 class Kubelet:

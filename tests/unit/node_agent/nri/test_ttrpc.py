@@ -63,7 +63,7 @@ class Peer:
 
     async def answered(self) -> tuple[int, int, bytes]:
         """Number, code and payload of the next answer."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             number, response = await self.answers.get()
         return number, response.status.code, response.payload
 
@@ -180,7 +180,7 @@ async def test_closing_cancels_pending_calls() -> None:
     peer.ask(3, "later")
     await peer.answered()
     peer.server.close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await ended.wait()
     assert peer.answers.empty()
 

@@ -14,7 +14,7 @@ from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import pod
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60.0
 
 
 class Disk:

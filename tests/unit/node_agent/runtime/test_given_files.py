@@ -114,7 +114,7 @@ async def test_it_is_said_once_and_ends_with_the_container(
     scenario, shown = running(str(path), ("c", os.major(null), os.minor(null)))
     changes: asyncio.Queue[int] = asyncio.Queue()
     numbers = DeviceNumbers(scenario.manager, lambda: changes.put_nowait(len(numbers.of(GPU))))
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(numbers.run())
         numbers.changed()
         path.unlink()

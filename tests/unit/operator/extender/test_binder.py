@@ -115,7 +115,7 @@ async def test_its_work_resolves_what_is_due(bench: Bench, monkeypatch: pytest.M
     bench.api.pod = None
     assert await bench.binder.bind(POD) == ""
     bench.clock.now += UNSEEN_SECONDS
-    async with running(bench.binder.work()), asyncio.timeout(30):
+    async with running(bench.binder.work()), asyncio.timeout(60):
         while bench.unseen:
             await asyncio.sleep(0.001)
     assert bench.state == "gone"

@@ -91,7 +91,7 @@ async def test_what_is_refused_is_logged_once_and_retried(
         for _ in range(10):
             await asyncio.sleep(0)
         api.fails.clear()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not api.deleted:
                 await asyncio.sleep(0)
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]

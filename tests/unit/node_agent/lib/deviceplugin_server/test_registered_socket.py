@@ -40,7 +40,7 @@ async def test_a_manager_that_is_gone_is_unreachable(tmp_path: Path) -> None:
         source = SimulatedSource(SimulatedSettings(GPU), tmp_path, watcher)
         plugin = RegisteredSocket(GPU, "x.sock", tmp_path, watcher, lambda: DevicePluginService(source), report)
         running = asyncio.create_task(plugin.run())
-        state, detail = await asyncio.wait_for(reported, 30)
+        state, detail = await asyncio.wait_for(reported, 60)
         running.cancel()
         await asyncio.wait([running])
     assert (state, detail.partition(":")[0]) == (RegistrationState.NO_MANAGER, "UNAVAILABLE")

@@ -91,10 +91,12 @@ def test_one_that_was_stopped_binds_nothing_when_it_goes_on(
 
 def test_after_a_clean_end_the_other_is_active_at_once(installed: ControlPlane, pair: Pair) -> None:
     first, second = pair
+    before = len(first.lines())
     first.signal(signal.SIGTERM)
     assert first.wait_ended() == 0
     second.wait_active()
-    assert [line["event"] for line in first.lines() if line["level"] in {"warning", "error"}] == []
+    # what came before is not of the end: a machine that stood still may have kept it from renewing
+    assert [line["event"] for line in first.lines()[before:] if line["level"] in {"warning", "error"}] == []
 
 
 def test_the_one_beside_the_leading_scheduler_is_active(

@@ -49,6 +49,12 @@ def bound(extender: ExtenderProcess, pod: Any, node: GpuNode) -> None:
     assert extender.bind(pod, node.name) == (200, {"Error": ""})
 
 
+def holder(control_plane: ControlPlane, namespace: str) -> str | None:
+    """Who holds the extenders' Lease there; None once it is released."""
+    found = control_plane.client.get(Lease, names.EXTENDER_LEASE, namespace=namespace)
+    return found.spec.holderIdentity if found.spec else None
+
+
 def test_a_standby_refuses_and_is_not_ready(installed: ControlPlane, pair: Pair, gpu: GpuNode, namespace: str) -> None:
     first, second = pair
     pod = make_pod(installed, namespace, "pod", 4)
@@ -92,8 +98,12 @@ def test_one_that_was_stopped_binds_nothing_when_it_goes_on(
 def test_after_a_clean_end_the_other_is_active_at_once(installed: ControlPlane, pair: Pair) -> None:
     first, second = pair
     before = len(first.lines())
+    # it would take the Lease before anybody saw that nobody holds it
+    second.signal(signal.SIGSTOP)
     first.signal(signal.SIGTERM)
     assert first.wait_ended() == 0
+    assert holder(installed, SYSTEM_NAMESPACE) is None
+    second.signal(signal.SIGCONT)
     second.wait_active()
     # what came before is not of the end: a machine that stood still may have kept it from renewing
     assert [line["event"] for line in first.lines()[before:] if line["level"] in {"warning", "error"}] == []
@@ -113,10 +123,6 @@ def test_the_one_beside_the_leading_scheduler_is_active(
         )
         client.apply(lease, field_manager="scheduler", force=True)
 
-    def holder() -> str | None:
-        found = client.get(Lease, names.EXTENDER_LEASE, namespace=namespace)
-        return found.spec.holderIdentity if found.spec else None
-
     try:
         extender.launch()
         wait_until(lambda: extender.get("/readyz")[0] == 200, "it is ready, for it has seen everything")
@@ -125,7 +131,7 @@ def test_the_one_beside_the_leading_scheduler_is_active(
         extender.wait_active()
         scheduler_leads("elsewhere")
         wait_until(lambda: not extender.is_active, "it stands aside")
-        wait_until(lambda: holder() is None, "it has released its Lease")
+        wait_until(lambda: holder(installed, namespace) is None, "it has released its Lease")
         scheduler_leads(gethostname())
         extender.wait_active()
     finally:

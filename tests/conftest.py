@@ -1,22 +1,24 @@
 """Fixtures and rules that every test shares; the ones for a control plane start it only when a test asks for it."""
 
+from __future__ import annotations
+
 import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-from hack.cluster.build.binaries import find
-from hack.cluster.chart import install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.loopback import reach_loopback_directly
+from tests import examples
 from tests.conformance.report import KubeletRows
 
-# how long an example takes depends on what else the machine does, which says nothing about the code
-settings.register_profile("nodedevice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("nodedevice")
+if TYPE_CHECKING:
+    # imported by the fixtures that start it: most runs are of tests without a cluster, and do not wait for its libraries
+    from hack.cluster.control_plane.control_plane import ControlPlane
+
+examples.load_profile()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,6 +60,8 @@ def progress(pytestconfig: pytest.Config) -> Callable[[str], None]:
 @pytest.fixture(scope="session")
 def control_plane(progress: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One real control plane for the whole session. What a test makes outside its namespace it removes itself."""
+    from hack.cluster.control_plane.control_plane import ControlPlane
+
     with ControlPlane.start(tmp_path_factory.mktemp("cluster") / "control-plane", progress) as running:
         yield running
 
@@ -74,6 +78,9 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def installed(control_plane: ControlPlane, progress: Callable[[str], None]) -> ControlPlane:
     """The session's control plane with the project's chart applied: kinds, roles, policies."""
+    from hack.cluster.build.binaries import find
+    from hack.cluster.chart import install_chart
+
     find(["helm"], progress)
     install_chart(control_plane)
     return control_plane

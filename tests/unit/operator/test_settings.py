@@ -15,6 +15,8 @@ from nodedevice_operator import __main__, settings
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.settings import OperatorSettings
 
+from tests.examples import examples
+
 
 def test_defaults() -> None:
     assert settings.load(None, {}) == OperatorSettings()
@@ -122,7 +124,7 @@ def test_names_that_are_some(tmp_path: Path) -> None:
     assert loaded.held_device_policy == {"*": "report", "vendor.com/Gpu_1": "evict"}
 
 
-@hypothesis_settings(max_examples=50, deadline=None)
+@hypothesis_settings(max_examples=examples(50), deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)

@@ -22,6 +22,7 @@ from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.kube.status import node_device_status
 
+from tests.examples import examples
 from tests.unit.node_agent.devicemanager.scenario import response, with_edits
 from tests.unit.node_agent.kube import crd_rules
 
@@ -376,5 +377,5 @@ class ManagerMachine(RuleBasedStateMachine):
         return most <= len(resource.free())
 
 
-ManagerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+ManagerMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestDeviceManager = pytest.mark.kubelet("weak spot 1", "weak spot 22")(ManagerMachine.TestCase)

@@ -24,6 +24,7 @@ from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.assigned_parts import encode as encode_assigned
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement, parent_and_number
 
+from tests.examples import examples
 from tests.unit.node_agent.devicemanager.scenario import GPU, response, with_edits
 
 PARENTS = ("a", "b", "c")
@@ -312,5 +313,5 @@ class PartsMachine(RuleBasedStateMachine):
         return False
 
 
-PartsMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+PartsMachine.TestCase.settings = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)
 TestParts = PartsMachine.TestCase

@@ -19,6 +19,7 @@ from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource_table import SETTLE_SECONDS
 from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
 
+from tests.examples import examples
 from tests.unit.node_agent.devicemanager.scenario import response
 
 NAMES = ("example.com/gpu", "example.com/nic")
@@ -139,5 +140,5 @@ class RestartMachine(RuleBasedStateMachine):
             assert self.manager.is_recovering or not is_settling(self.manager, name) or self.now < self.settles_until
 
 
-RestartMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+RestartMachine.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=30, deadline=None)
 TestRestarts = RestartMachine.TestCase

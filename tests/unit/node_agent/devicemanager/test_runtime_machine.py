@@ -23,6 +23,7 @@ from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.injection import Grant, Injection
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
+from tests.examples import examples
 from tests.unit.node_agent.devicemanager.test_manager_machine import (
     ALL,
     CONTAINERS,
@@ -364,5 +365,5 @@ class RuntimeMachine(ManagerMachine):
                 assert any((allocation.pod_uid, container) in users for container in held)
 
 
-RuntimeMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+RuntimeMachine.TestCase.settings = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)
 TestRuntime = RuntimeMachine.TestCase

@@ -10,6 +10,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevic
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.snapshot import MAX_UNHEALTHY_NAMED, Snapshot, snapshot
 
+from tests.examples import examples
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
 
 IDS = [f"d{index:02}" for index in range(24)]
@@ -19,7 +20,7 @@ CORDONS = st.sets(st.sampled_from([*IDS, "ghost", "*", "all"]), max_size=3)
 _BOUNDS = "nodedevice_agent.devicemanager.snapshot"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     lists=st.lists(LISTS, min_size=1, max_size=3),
     held=st.lists(st.integers(1, 3), max_size=3),

@@ -15,6 +15,7 @@ from nodedevice_agent.devicemanager.runtime import Sandbox
 from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
 from nodedevice_agent.runtime.injection import Grant
 
+from tests.examples import examples
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.runtime_scenario import container as running
 from tests.unit.node_agent.devicemanager.scenario import Scenario, calls, is_saved, pod, published, status
@@ -295,5 +296,5 @@ class Tenants(RuleBasedStateMachine):
                 assert f"{config_hash}/main" in self.scenario.held(), uid
 
 
-Tenants.TestCase.settings = settings(max_examples=60, stateful_step_count=25)
+Tenants.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=25)
 TestTenants = Tenants.TestCase

@@ -23,6 +23,7 @@ from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
 from nodedevice_agent.kubelet.mirror import Mirror
 
+from tests.examples import examples
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod, published
 
 
@@ -325,7 +326,7 @@ class Kubelet(RuleBasedStateMachine):
         assert seen.allocated + seen.releasing + seen.available == seen.total == len(IDS)
 
 
-Kubelet.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Kubelet.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 TestKubelet = Kubelet.TestCase
 
 

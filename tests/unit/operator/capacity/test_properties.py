@@ -11,6 +11,7 @@ from nodedevice_operator.capacity.decide import desired_count
 from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
+from tests.examples import examples
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle
 
@@ -120,10 +121,10 @@ class NodeLife(RuleBasedStateMachine):
 
 
 TestNodeLife = NodeLife.TestCase
-TestNodeLife.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestNodeLife.settings = settings(max_examples=examples(150), stateful_step_count=30, deadline=None)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(words=st.lists(agent_words(), max_size=6), seed=st.integers(0, 999), reconciles=st.sets(st.integers(0, 5)))
 def test_any_order_gives_the_same_final_apply(words: list[NodeDeviceRecord], seed: int, reconciles: set[int]) -> None:
     last = {record.resource: record for record in words}

@@ -22,6 +22,8 @@ from nodedevice_operator.extender.promises import GONE_SECONDS
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 
+from tests.examples import examples
+
 MEM = "aliyun.com/gpu-mem"
 UNITS = 8
 GPUS = ("g0", "g1")
@@ -392,6 +394,6 @@ class PercentMoves(FleetMoves):
 
 
 TestFleetMoves = FleetMoves.TestCase
-TestFleetMoves.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestFleetMoves.settings = settings(max_examples=examples(60), stateful_step_count=60, deadline=None)
 TestPercentMoves = PercentMoves.TestCase
 TestPercentMoves.settings = TestFleetMoves.settings

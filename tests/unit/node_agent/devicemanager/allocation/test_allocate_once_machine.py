@@ -12,6 +12,7 @@ from hypothesis.stateful import initialize, invariant
 from nodedevice_agent.devicemanager.effects import CallAllocate, Effect
 from nodedevice_agent.devicemanager.pods import Pod
 
+from tests.examples import examples
 from tests.unit.node_agent.devicemanager.test_manager_machine import NAMES, PLUGINS_BACK, ManagerMachine
 
 ONCE = NAMES[0]
@@ -55,5 +56,5 @@ class AllocateOnceMachine(ManagerMachine):
         return super().is_in_backoff(pod) or any(found.pod_uid == pod.uid and found.is_final for found in pending)
 
 
-AllocateOnceMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+AllocateOnceMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestAllocateOnce = AllocateOnceMachine.TestCase

@@ -13,6 +13,7 @@ from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
 from nodedevice_agent.plugins.nvml.mig import MigInstance, capability_minors
 
 from hack.fake_nvml.machines import MACHINES, described
+from tests.examples import examples
 
 IDS = [f"g-{index}" for index in range(16)]
 
@@ -46,7 +47,7 @@ def questions(draw: st.DrawFn) -> tuple[dict[Pair, int], list[str], list[str], i
 
 
 @given(questions())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_set_is_better(question: tuple[dict[Pair, int], list[str], list[str], int]) -> None:
     scores, ids, must, size = question
     free = ids[len(must) :]

@@ -1,0 +1,37 @@
+"""How many examples property tests try, and which ones. HYPOTHESIS_PROFILE chooses:
+
+gate (default): the same few examples in each run, so that chance decides nothing about a change.
+part: all examples, drawn anew in each run; `--hypothesis-seed` repeats a run.
+"""
+
+import os
+import random
+from typing import Final
+
+from hypothesis import HealthCheck, settings
+
+_PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE") or "gate"
+_GATE_DIVISOR: Final = 4
+_GATE_LEAST: Final = 15
+_HYPOTHESIS_DEFAULT: Final = 100
+
+
+def examples(count: int) -> int:
+    """How many of `count` examples this run tries: all in a part, a quarter in the gate."""
+    return count if _PROFILE == "part" else min(count, max(count // _GATE_DIVISOR, _GATE_LEAST))
+
+
+def seed() -> int:
+    """For what draws by itself: one and the same in each run of the gate, another one in each run of a part."""
+    return random.SystemRandom().randrange(2**32) if _PROFILE == "part" else 1
+
+
+def load_profile() -> None:
+    """For all tests that are imported afterwards. Raises hypothesis.errors.InvalidArgument for an unknown HYPOTHESIS_PROFILE."""
+    # how long an example takes depends on what else the machine does, which says nothing about the code
+    usual = settings(
+        deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(_HYPOTHESIS_DEFAULT)
+    )
+    settings.register_profile("gate", usual, derandomize=True)
+    settings.register_profile("part", usual)
+    settings.load_profile(_PROFILE)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.resources import list_limit
 
@@ -84,6 +84,21 @@ def test_a_plugin_with_a_long_list_registers_again() -> None:
     assert (totals(scenario), is_refused(scenario, GPU)) == ({GPU: 70}, True)
 
 
+def test_a_refused_first_list_keeps_no_other_connections_list() -> None:
+    scenario = Scenario.with_plugin(30)
+    for endpoint in (2, 3):
+        scenario.connect(GPU, endpoint)
+        scenario.lists(device_ids(MOST + 1), GPU, endpoint)
+    assert (totals(scenario), is_refused(scenario, GPU)) == ({GPU: 30}, True)
+    # the older plugin's list is in force while the newer ones have none
+    scenario.lists(device_ids(20), GPU, 1)
+    assert (totals(scenario), is_refused(scenario, GPU)) == ({GPU: 20}, True)
+    scenario.plugin(MOST - 20, NIC, 4)
+    assert (totals(scenario)[NIC], is_refused(scenario, NIC)) == (MOST - 20, False)
+    scenario.lists(device_ids(SMALL), GPU, 3)
+    assert (totals(scenario)[GPU], is_refused(scenario, GPU)) == (SMALL, False)
+
+
 def test_a_late_list_of_a_connection_that_has_ended_changes_nothing() -> None:
     scenario = Scenario.with_plugin(MOST)
     scenario.connect(GPU, 2)
@@ -103,6 +118,10 @@ STEPS = st.lists(
 
 
 @given(STEPS)
+# a first list that is refused, beside an older plugin whose list changes
+@example(
+    [(NIC, 2, "connect", 0), (NIC, 1, "connect", 0), (NIC, 1, "list", 96), (NIC, 2, "list", 11), (NIC, 1, "list", 15)]
+)
 def test_no_more_is_kept_of_any_connections(steps: list[tuple[str, int, str, int]]) -> None:
     scenario, endpoints = Scenario(), {GPU: 0, NIC: 10}
     for name, endpoint, what, count in steps:
@@ -114,8 +133,9 @@ def test_no_more_is_kept_of_any_connections(steps: list[tuple[str, int, str, int
             scenario.disconnect(name, number)
         else:
             scenario.lists(device_ids(count), name, number)
-        connections = [c for r in scenario.manager.resources.values() for c in r._connections]
-        kept = {id(c.listed.devices): len(c.listed.devices) for c in connections if c.listed is not None}
-        stopped = [len(r.devices) for r in scenario.manager.resources.values() if not r.is_live]
+        resources = scenario.manager.resources.values()
+        lists = [c.listed for r in resources for c in r._connections if c.listed is not None]
+        lists += [r._reported for r in resources]
+        kept = {id(each.devices): len(each.devices) for each in lists}
         small = [size for size in kept.values() if size <= SMALL]
-        assert sum(kept.values()) + sum(stopped) <= MOST + sum(small) + SMALL
+        assert sum(kept.values()) <= MOST + sum(small) + SMALL

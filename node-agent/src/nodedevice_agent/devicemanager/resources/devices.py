@@ -155,6 +155,10 @@ def refused(known: ListedDevices) -> ListedDevices:
     return known if known.is_refused else replace(known, id_error=_REFUSED)
 
 
+# in place of a list that is refused for its length, for whoever has the one before it
+REFUSED = refused(NO_DEVICES)
+
+
 def is_valid_id(device_id: str) -> bool:
     return 0 < len(device_id) <= MAX_ID_CHARACTERS and device_id.isprintable()
 

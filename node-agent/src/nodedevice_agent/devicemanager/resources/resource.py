@@ -12,7 +12,7 @@ from msgspec import Struct
 from nodedevice_api.names import ALL_DEVICES
 from nodedevice_api.parts import parent_and_number
 
-from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, REFUSED, ListedDevices, refused
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
 
 STOP_GRACE_PERIOD_SECONDS = 300.0
@@ -31,10 +31,17 @@ class PluginOptions(Struct, frozen=True):
 
 
 class _Connection(Struct):
+    """listed: its own latest list that was accepted, and no other connection's, which would be kept after that one replaced it."""
+
     endpoint: int | None
     options: PluginOptions
     socket: str = ""
     listed: ListedDevices | None = None
+    is_latest_refused: bool = False
+
+    @property
+    def has_listed(self) -> bool:
+        return self.listed is not None or self.is_latest_refused
 
 
 class Resource:
@@ -72,7 +79,7 @@ class Resource:
         # the newest connection, to which calls go
         self.endpoint: int | None = None
         self.options = PluginOptions()
-        # the current list: of the newest connection that has sent one, else the last one known
+        # the current list: of the newest connection of which one was accepted, else the last one known
         self._reported = NO_DEVICES
         # ... and the damped devices that it has left out
         self.listed = NO_DEVICES
@@ -93,12 +100,14 @@ class Resource:
         self._derive()
 
     def list(self, endpoint: int, listed: ListedDevices, now: float) -> bool:
-        """A complete list was received. Returns whether it changed anything."""
+        """A complete list was received; REFUSED: the list before it stays. Returns whether it changed anything."""
         connection = self._find(endpoint)
         if connection is None:
             return False
         was_live, was_settling = self.is_live, self.settle_until is not None
-        connection.listed = listed
+        connection.is_latest_refused = listed.is_refused
+        if not listed.is_refused:
+            connection.listed = listed
         current = self._current_list()
         is_changed = current != self._reported
         if is_changed:
@@ -109,19 +118,21 @@ class Resource:
 
     def kept_count(self, besides: int | None = None) -> int:
         """How many listed devices are kept, those of older connections among them. besides: without that connection's list."""
-        lists = [c.listed for c in self._connections if c.listed is not None and c.endpoint != besides]
-        if not self.is_live and besides is None:
-            lists = [self._reported]
-        # a refused list shares the devices of the one before it
-        return sum({id(listed.devices): len(listed.devices) for listed in lists}.values())
+        kept = [(c.endpoint, len(c.listed.devices)) for c in self._connections if c.listed is not None]
+        if not kept:
+            # the last list known, which the next one replaces
+            return len(self._reported.devices) if besides is None else 0
+        return sum(count for endpoint, count in kept if endpoint != besides)
 
     def latest(self, endpoint: int) -> ListedDevices:
-        """The latest list of that connection; before its first one, that of the resource."""
+        """The latest list of that connection, or REFUSED; before its first one, that of the resource."""
         connection = self._find(endpoint)
+        if connection is not None and connection.is_latest_refused:
+            return REFUSED
         return self._reported if connection is None or connection.listed is None else connection.listed
 
     def count_of(self, endpoint: int) -> int:
-        """How many devices that connection has listed; 0 before its first list."""
+        """How many devices that connection has listed; 0 before a list of it was accepted."""
         connection = self._find(endpoint)
         return 0 if connection is None or connection.listed is None else len(connection.listed.devices)
 
@@ -131,7 +142,7 @@ class Resource:
             # a list that came late, of a connection that has ended
             return
         for connection in takewhile(lambda one: one.endpoint != endpoint, self._connections):
-            connection.listed = None
+            connection.listed, connection.is_latest_refused = None, False
 
     def end_damping(self, now: float) -> bool:
         """Whether damping has ended for a device, by time."""
@@ -249,7 +260,7 @@ class Resource:
     def _derive(self) -> None:
         newest = self._connections[-1] if self._connections else _Connection(None, PluginOptions())
         self.endpoint, self.options = newest.endpoint, newest.options
-        self.is_live = any(connection.listed is not None for connection in self._connections)
+        self.is_live = any(connection.has_listed for connection in self._connections)
         self._reported = self._current_list()
         self.listed = self.flap_damping.with_absent(self._reported)
         before, self.devices = self.devices, self.listed.devices
@@ -260,8 +271,16 @@ class Resource:
         self.cordoned_ids = self.cordons.union(parts)
 
     def _current_list(self) -> ListedDevices:
-        lists = (connection.listed for connection in reversed(self._connections))
-        return next((listed for listed in lists if listed is not None), self._reported)
+        is_refused, found = False, self._reported
+        for connection in reversed(self._connections):
+            is_refused = is_refused or connection.is_latest_refused
+            if connection.listed is not None:
+                found = connection.listed
+                break
+        if is_refused and self._reported.is_refused and self._reported.devices is found.devices:
+            # derived already, which sorts all devices
+            return self._reported
+        return refused(found) if is_refused else found
 
     def _find(self, endpoint: int) -> _Connection | None:
         return next((c for c in self._connections if c.endpoint == endpoint), None)

@@ -110,65 +110,29 @@ imports: setup ## Import contracts: layers, independence, pure files
 	$(BIN)/lint-imports
 
 .PHONY: unit
-unit: setup ## Fast tests, in seconds
+unit: setup ## Fast tests, without a control plane
 	$(BIN)/pytest -q -m "not cluster" tests/unit tests/conformance
 
 .PHONY: conformance
 conformance: setup ## The kubelet's own device manager beside ours: random sequences, named cases, rows of its behaviour that tests show
 	ORACLE_SEQUENCES=$${ORACLE_SEQUENCES:-2400} $(BIN)/pytest -q --kubelet-rows tests/conformance tests/unit tests/integration
 
-# The parts of `make test` and of `make e2e`; in a queue the short ones come last.
-LONG_TESTS := test-2 test-3 test-1
-SHORT_TESTS := chart test-4
-END_TO_END := e2e-real-node e2e-chart e2e-release
-
-# Five at a time keep two cores busy to the end; what each target prints comes as it ends.
-define side_by_side
-@mkdir -p build; echo "side by side; to follow them: tail -f $(1:%=build/%.log)"
-@printf '%s\n' $(1) | xargs -P 5 -I% sh -c '$(MAKE) --no-print-directory % >build/%.log 2>&1; status=$$?; cat build/%.log; exit $$status'
-endef
-
+# The tests of a lane are in hack/ci/parts.toml; lanes run side by side, as most of a test is waiting.
 .PHONY: test
-test: setup ## All tests: test-1 to test-4 and chart side by side, as tests mostly wait; their output is printed as each ends
-	$(call side_by_side,$(LONG_TESTS) $(SHORT_TESTS))
+test: lint imports verify-generate ## The gate, which each change has to pass: lint, types, imports, generated files, unit tests, the main paths on a control plane, the chart; no root (REAL_NODE=1: and six tests on a real node, as root)
+	@$(BIN)/python -m hack.ci gate
 
-# Much of the time of tests on a control plane or a node is that of Go's programs, which collect garbage for a memory that nobody is short of:
-# three files of such tests took 147 and 149 s of CPU time, and with this 129 and 128.
-$(LONG_TESTS) $(SHORT_TESTS) $(END_TO_END): export GOGC := 400
+.PHONY: part
+part: setup ## The other tests are in parts of five minutes: the one whose turn it is, or PART="agent chart"; `.venv/bin/python -m hack.ci list` lists them
+	@$(BIN)/python -m hack.ci part $(PART)
 
-.PHONY: test-1
-test-1: setup ## One part: each part by itself, fast tests first; the release's parts, a control plane, built once
-	$(BIN)/pytest --durations=25 tests/unit tests/conformance tests/nvml tests/hack
-
-.PHONY: test-2
-test-2: setup ## Another: the agent on a control plane; device plugins, NVML, the kinds; the extender, dashboards, crashes, malformed input
-	$(BIN)/pytest --durations=25 tests/integration tests/monitoring tests/robustness/crash tests/robustness/fuzz \
-	  --ignore tests/integration/operator
-
-.PHONY: test-3
-test-3: setup ## The third: the operator on a control plane
-	$(BIN)/pytest --durations=25 tests/integration/operator
-
-.PHONY: test-4
-test-4: setup ## The fourth: the programs together, demos, pages
-	$(BIN)/pytest --durations=25 tests/e2e \
-	  --ignore tests/e2e/real_node --ignore tests/e2e/chart --ignore tests/e2e/machine
+.PHONY: everything
+everything: lint imports verify-generate ## All tests: the gate, each part, and those of emulated machines that are in no part; as root all of it. Continues where a run of the same tree was cut off
+	@$(BIN)/python -m hack.ci everything
 
 .PHONY: e2e
-e2e: setup ## From nothing, as root: `helm install` with our images, a release, and pods on a real node: containerd, kubelet; side by side (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
-	$(call side_by_side,$(END_TO_END))
-
-.PHONY: e2e-chart
-e2e-chart: setup ## One part of it: the chart, from `helm install` to nothing left
-	$(BIN)/pytest -q --durations=25 tests/e2e/chart --ignore tests/e2e/chart/release
-
-.PHONY: e2e-release
-e2e-release: setup ## Another: a release's files on a node, and what `make publish` has made of them
-	$(BIN)/pytest -q --durations=25 tests/e2e/chart/release
-
-.PHONY: e2e-real-node
-e2e-real-node: setup ## The third: pods on real nodes, by each way in which devices reach containers
-	$(BIN)/pytest -q --durations=25 tests/e2e/real_node
+e2e: setup ## From nothing, as root: pods on a real node (containerd, kubelet), `helm install` with our images, a release (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
+	@$(BIN)/python -m hack.ci part real-node install release
 
 # Below unshare: machines, and the control plane with them, have a network of their own. One after the other: beside a second emulator on two
 # cores a test takes more than twice as long.
@@ -184,14 +148,6 @@ dashboards: setup ## Dashboards and alerts: every query and rule in a real Prome
 .PHONY: chart
 chart: setup ## The chart: lint, invalid values, every manifest on a real API server, hooks
 	$(BIN)/pytest --durations=25 tests/chart
-
-.PHONY: check
-check: lint imports verify-generate ## What a change has to pass: lint, import rules, generated files; then types, the site and all tests, side by side
-	$(call side_by_side,types docs $(LONG_TESTS) $(SHORT_TESTS))
-
-.PHONY: everything
-everything: lint imports verify-generate ## `make check` and `make e2e`, side by side: most of what CI runs
-	$(call side_by_side,types docs $(LONG_TESTS) $(END_TO_END) $(SHORT_TESTS))
 
 .PHONY: demo
 demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from hack.ci.parts import read
 from hack.release.workflows import lint
 
 _ROOT = Path(__file__).parents[3]
@@ -21,7 +22,7 @@ def test_actionlint_finds_nothing() -> None:
 def test_actionlint_finds_what_is_wrong(tmp_path: Path) -> None:
     shutil.copytree(_ROOT / ".github", tmp_path / ".github")
     file = tmp_path / ".github/workflows/ci.yaml"
-    file.write_text(file.read_text().replace("matrix.target }}", "matrix.goal }}"))
+    file.write_text(file.read_text().replace("matrix.part }}", "matrix.goal }}"))
     done = lint(tmp_path)
     assert done.returncode != 0
     assert 'property "goal" is not defined' in done.stdout
@@ -32,10 +33,14 @@ def test_each_command_is_a_target() -> None:
     for file in _FILES:
         for job in yaml.safe_load(file.read_text())["jobs"].values():
             for step in (step for step in job["steps"] if "run" in step):
-                found = re.fullmatch(r'make (?:"\$TARGET"|(\S+)(?: VERSION=\S+)?)', step["run"].strip())
+                found = re.fullmatch(r'make (\S+)(?: (?:VERSION=\S+|PART="\$PART"))?', step["run"].strip())
                 assert found, f"{file.name}: {step['run']}"
-                targets = {found[1]} if found[1] else set(job["strategy"]["matrix"]["target"])
-                assert targets <= _TARGETS
+                assert found[1] in _TARGETS
+
+
+def test_each_part_runs_that_needs_no_node() -> None:
+    jobs = yaml.safe_load((_ROOT / ".github/workflows/ci.yaml").read_text())["jobs"]
+    assert {*jobs["part"]["strategy"]["matrix"]["part"], "real-node", "install", "machine"} == set(read().parts)
 
 
 def test_each_action_is_pinned_by_commit() -> None:

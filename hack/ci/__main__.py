@@ -1,0 +1,125 @@
+"""Runs the gate, a part, or everything.
+
+python -m hack.ci gate               what decides about a change; REAL_NODE=1: with six tests on a real node
+python -m hack.ci choose             the part whose turn it is
+python -m hack.ci part [NAME...]     these parts; none: the one whose turn it is, and those in .ci/failing-parts
+python -m hack.ci everything         the gate and all parts; continues where an earlier run of the same tree ended
+python -m hack.ci list               the parts, and what each took
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from hack.ci import turns
+from hack.ci.finished import Finished
+from hack.ci.parts import ROOT, Lane, Part, Parts, failing, read
+from hack.ci.runner import run
+
+_FAILING: Final = ROOT / ".ci" / "failing-parts"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m hack.ci", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("gate", "choose", "part", "everything", "list"))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of parts")
+    options = parser.parse_args()
+    parts = read()
+    if unknown := [name for name in options.names if name not in parts.parts]:
+        parser.error(f"no part is named {', '.join(unknown)}; these are: {', '.join(parts.parts)}")
+    jobs: dict[str, Callable[[], bool]] = {
+        "gate": lambda: _gate(parts),
+        "choose": lambda: _choose(parts),
+        "part": lambda: _parts([parts.parts[name] for name in options.names or _due(parts)]),
+        "everything": lambda: _everything(parts),
+        "list": lambda: _list(parts),
+    }
+    return 0 if jobs[options.what]() else 1
+
+
+def _gate(parts: Parts) -> bool:
+    return _is_ok("gate", _gate_lanes(parts), is_gate=True)
+
+
+def _gate_lanes(parts: Parts) -> Sequence[Lane]:
+    types = Lane("types", make=("types",))
+    real_node = [parts.real_node] if os.environ.get("REAL_NODE") == "1" else []
+    # the longest first
+    return (*real_node, *parts.gate.lanes, types)
+
+
+def _choose(parts: Parts) -> bool:
+    print(turns.describe(parts, _due(parts)))
+    return True
+
+
+def _due(parts: Parts) -> list[str]:
+    """The part whose turn it is, and those that fail on main. Raises SystemExit where .ci/failing-parts names no part."""
+    marked = failing(_FAILING.read_text(encoding="utf-8")) if _FAILING.exists() else []
+    if unknown := [name for name in marked if name not in parts.parts]:
+        sys.exit(f"{_FAILING.relative_to(Path.cwd())}: no part is named {', '.join(unknown)}")
+    return list(dict.fromkeys([turns.whose(parts), *marked]))
+
+
+def _parts(due: Sequence[Part]) -> bool:
+    """All run, also after a failure."""
+    verdicts = {part.name: _part(part) for part in due}
+    return all(verdicts.values())
+
+
+def _part(part: Part) -> bool:
+    """Its tests wait by the clock and draw at random, so a part is run again at once when it fails, and the second run decides."""
+    if _is_ok(f"part {part.name}", part.lanes, is_gate=False):
+        return True
+    print(f"part {part.name} failed: once more, and that counts", flush=True)
+    is_ok = _is_ok(f"part {part.name}, second run", part.lanes, is_gate=False)
+    print(f"part {part.name}: first run failed, second run {'passed' if is_ok else 'failed'}", flush=True)
+    return is_ok
+
+
+def _is_ok(title: str, lanes: Sequence[Lane], *, is_gate: bool) -> bool:
+    outcomes = run(title, lanes, is_gate=is_gate)
+    return all(outcome.is_ok for outcome in outcomes)
+
+
+def _everything(parts: Parts) -> bool:
+    finished = Finished.of_tree(ROOT)
+    verdicts = {}
+    # the six tests on a real node are in the part of that name
+    for name in ("gate", *parts.parts, "everything"):
+        if name in finished:
+            verdicts[name] = "passed before"
+        elif _job(parts, name):
+            verdicts[name] = "passed"
+            finished.add(name)
+        else:
+            verdicts[name] = "FAILED"
+    print("\neverything:")
+    for name, verdict in verdicts.items():
+        print(f"  {name:12} {verdict}")
+    return "FAILED" not in verdicts.values()
+
+
+def _job(parts: Parts, name: str) -> bool:
+    if name == "gate":
+        return _gate(parts)
+    return _part(parts.everything if name == "everything" else parts.parts[name])
+
+
+def _list(parts: Parts) -> bool:
+    for part in (*parts.parts.values(), parts.everything):
+        print(f"{part.name:12} {part.seconds or '':>5} s  {', '.join(_what(lane) for lane in part.lanes)}")
+    return True
+
+
+def _what(lane: Lane) -> str:
+    return f"make {' '.join(lane.make)}" if lane.make else f"{len(lane.tests)} paths"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

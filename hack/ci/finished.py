@@ -1,0 +1,42 @@
+"""Which jobs have passed on this very tree, so that a run that was cut off continues where it was."""
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+
+class Finished:
+    """Kept in build/ci/finished.json by the tree's hash: a change of any file starts anew."""
+
+    def __init__(self, file: Path, tree: str) -> None:
+        self._file = file
+        self._tree = tree
+        try:
+            kept = json.loads(file.read_text())
+        except (OSError, ValueError):
+            kept = {}
+        self._names: list[str] = kept.get("names", []) if kept.get("tree") == tree else []
+
+    @classmethod
+    def of_tree(cls, root: Path) -> "Finished":
+        """Raises subprocess.CalledProcessError where root is no clone."""
+        return cls(root / "build" / "ci" / "finished.json", tree_hash(root))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def add(self, name: str) -> None:
+        self._names.append(name)
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(json.dumps({"tree": self._tree, "names": self._names}))
+
+
+def tree_hash(root: Path) -> str:
+    """Git's hash of all files that are not ignored, committed or not. Raises subprocess.CalledProcessError."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = os.environ | {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        subprocess.run(["git", "-C", root, "add", "--all"], env=env, check=True, capture_output=True)
+        done = subprocess.run(["git", "-C", root, "write-tree"], env=env, check=True, capture_output=True, text=True)
+    return done.stdout.strip()

@@ -1,0 +1,144 @@
+"""Runs lanes side by side.
+
+What a lane prints is shown when it ends, and kept in build/ci. A table ends a run, and one line with the sums of all lanes.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hack.ci.parts import ROOT, Lane
+
+_BUILD: Final = ROOT / "build" / "ci"
+# four keep two cores busy to the end, as most of a test is waiting
+_AT_ONCE: Final = 4
+# ends a lane that hangs, and nothing else: the longest takes a quarter of it
+_HANGS_AFTER_SECONDS: Final = 3600.0
+# Go's programs collect garbage for a memory that nobody is short of: so tests on a control plane take an eighth less CPU time
+_GOGC: Final = "400"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """failed and passed count tests; a lane of make has none. seconds: from its start to its end."""
+
+    lane: str
+    is_ok: bool
+    seconds: float
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+
+def run(title: str, lanes: Sequence[Lane], *, is_gate: bool) -> list[Outcome]:
+    """Ends when all have ended, also after a failure: one run shows everything that is broken."""
+    _BUILD.mkdir(parents=True, exist_ok=True)
+    seed = random.SystemRandom().randrange(2**32)
+    env = {"HYPOTHESIS_PROFILE": "gate"} if is_gate else {"HYPOTHESIS_PROFILE": "part", "SEED": str(seed)}
+    print(f"{title}: {', '.join(lane.name for lane in lanes)}; to follow them: tail -f build/ci/*.log", flush=True)
+    outcomes = asyncio.run(_all(lanes, env))
+    _show(title, outcomes)
+    return outcomes
+
+
+async def _all(lanes: Sequence[Lane], env: Mapping[str, str]) -> list[Outcome]:
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(lane: Lane) -> Outcome:
+        async with places:
+            return await _run_lane(lane, env)
+
+    main = asyncio.current_task()
+    assert main is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(one(lane)) for lane in lanes]
+    return [task.result() for task in running]
+
+
+async def _run_lane(lane: Lane, env: Mapping[str, str]) -> Outcome:
+    log, report = _BUILD / f"{lane.name}.log", _BUILD / f"{lane.name}.xml"
+    report.unlink(missing_ok=True)
+    began = time.monotonic()
+    with log.open("wb") as output:
+        async with _process(_command(lane, report, env), {**env, **lane.env}, output.fileno()) as process:
+            try:
+                status = await asyncio.wait_for(process.wait(), _HANGS_AFTER_SECONDS)
+            except TimeoutError:
+                os.write(output.fileno(), f"\n{lane.name} hangs: ended after an hour\n".encode())
+                status = 1
+    seconds = time.monotonic() - began
+    print(f"\n===== {lane.name}, {seconds:.0f} s =====\n{log.read_text(errors='replace')}", flush=True)
+    return _outcome(lane.name, report, seconds, is_ok=status == 0)
+
+
+def _command(lane: Lane, report: Path, env: Mapping[str, str]) -> list[str]:
+    if lane.make:
+        return ["make", "--no-print-directory", *lane.make]
+    seed = [f"--hypothesis-seed={env['SEED']}"] if "SEED" in env else []
+    only = ["-m", lane.only] if lane.only else []
+    options = ["-q", "--durations=15", f"--junitxml={report}", "-o", "junit_family=xunit1"]
+    return [sys.executable, "-m", "pytest", *options, *seed, *only, *lane.tests]
+
+
+@contextlib.asynccontextmanager
+async def _process(
+    command: Sequence[str], env: Mapping[str, str], output: int
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """In a group of its own: whatever ends us ends all that it has started."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=ROOT,
+        env={"GOGC": _GOGC, **os.environ, **env},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            # as Ctrl-C would: pytest stops the control plane and removes its folders
+            os.killpg(process.pid, signal.SIGINT)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), 60)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _outcome(name: str, report: Path, seconds: float, *, is_ok: bool) -> Outcome:
+    try:
+        suite = ElementTree.parse(report).getroot().find("testsuite")
+    except (OSError, ElementTree.ParseError):
+        suite = None
+    if suite is None:
+        return Outcome(name, is_ok, seconds)
+    tests, skipped = int(suite.get("tests", "0")), int(suite.get("skipped", "0"))
+    failed = int(suite.get("failures", "0")) + int(suite.get("errors", "0"))
+    return Outcome(name, is_ok, seconds, tests - skipped - failed, failed, skipped)
+
+
+def _show(title: str, outcomes: Sequence[Outcome]) -> None:
+    print(f"\n{title}:")
+    for each in outcomes:
+        numbers = f"{each.passed} passed, {each.failed} failed, {each.skipped} skipped" if each.passed else ""
+        print(f"  {each.lane:16} {'ok' if each.is_ok else 'FAILED':7} {each.seconds:5.0f} s  {numbers}")
+    print(closing_line(outcomes), flush=True)
+
+
+def closing_line(outcomes: Sequence[Outcome]) -> str:
+    """All tests of all lanes. A lane that failed without a failed test (make, a crash) counts as one."""
+    failed = sum(max(each.failed, 0 if each.is_ok else 1) for each in outcomes)
+    passed, skipped = sum(each.passed for each in outcomes), sum(each.skipped for each in outcomes)
+    return f"{passed} passed, {failed} failed, {skipped} skipped"

@@ -1,0 +1,144 @@
+"""The gate and the parts: no test is forgotten, none counts twice, and a lane that fails is never called a success."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hack.ci import parts, runner, turns
+from hack.ci.finished import Finished
+from hack.ci.parts import Lane, Part, Parts, files_below, files_of, read
+
+_ROOT = Path(__file__).parents[2]
+_PARTS = read()
+
+
+def _places(found: Parts, root: Path) -> Counter[Path]:
+    lanes = [*found.gate.lanes, *(lane for part in found.parts.values() for lane in part.lanes)]
+    only = (file for path in found.only_in_everything for file in files_below(root / path))
+    return Counter([*files_of(lanes, root), *only])
+
+
+def test_each_file_of_tests_has_one_place() -> None:
+    """In the gate, in a part, or in the list of what `make everything` alone runs."""
+    places = _places(_PARTS, _ROOT)
+    forgotten = [str(file) for file in sorted((_ROOT / "tests").rglob("test_*.py")) if not places[file]]
+    assert not forgotten
+    assert [str(file) for file, number in places.items() if number > 1] == []
+
+
+def test_what_runs_again_exists() -> None:
+    lanes = [_PARTS.real_node, *(lane for part in _PARTS.parts.values() for lane in part.lanes if lane.again)]
+    for lane in lanes:
+        for test in lane.tests:
+            path, _, name = test.partition("::")
+            assert (_ROOT / path).exists()
+            assert f"def {name.partition('[')[0]}" in ((_ROOT / path).read_text() if name else "def "), test
+
+
+def test_parts_take_turns() -> None:
+    names = tuple(_PARTS.parts)
+    assert {parts.turn(names, commits) for commits in range(100, 100 + len(names))} == set(names)
+    assert parts.turn(names, 7) == parts.turn(names, 7 + len(names))
+
+
+def test_no_part_takes_longer_than_five_minutes() -> None:
+    """What each took when it was measured; the emulated machine has six."""
+    assert {name for name, part in _PARTS.parts.items() if part.seconds > 300} <= {"machine"}
+    assert _PARTS.parts["machine"].seconds <= 360
+
+
+def test_parts_that_fail_on_main_are_read_without_comments() -> None:
+    assert parts.failing("# why\n\nagent  # since the change of X\nchaos\n") == ["agent", "chaos"]
+
+
+def test_a_shallow_clone_takes_turns_by_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_git", lambda *arguments: "true")
+    assert turns.whose(_PARTS) in _PARTS.parts
+    assert "day" in turns.describe(_PARTS, ["agent", "chaos"])
+    assert "fail on main: chaos" in turns.describe(_PARTS, ["agent", "chaos"])
+
+
+def test_whose_turn_it_is_by_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"rev-parse": "false", "rev-list": "27"}
+    monkeypatch.setattr(turns, "_git", lambda *arguments: answers[arguments[0]])
+    names = list(_PARTS.parts)
+    assert turns.whose(_PARTS) == names[27 % len(names)]
+    assert "commit 27" in turns.describe(_PARTS, [names[0]])
+
+
+def test_the_name_of_the_part_needs_nothing_that_is_installed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(_ROOT)!r}); import hack.ci.__main__"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(runner, "_BUILD", tmp_path)
+    return tmp_path
+
+
+def test_one_lane_that_fails_is_a_failure_of_all(build: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (build / "test_good.py").write_text("def test_it(): pass\n")
+    (build / "test_bad.py").write_text("def test_it(): assert 0, 'broken on purpose'\n")
+    lanes = [Lane(name, (str(build / f"test_{name}.py"),)) for name in ("good", "bad")]
+    outcomes = runner.run("a trial", lanes, is_gate=True)
+    assert [(each.lane, each.is_ok, each.passed, each.failed) for each in outcomes] == [
+        ("good", True, 1, 0),
+        ("bad", False, 0, 1),
+    ]
+    shown = capfd.readouterr().out
+    assert "broken on purpose" in shown
+    assert shown.rstrip().endswith("1 passed, 1 failed, 0 skipped")
+
+
+def test_a_lane_without_tests_and_a_target_that_fails_are_failures(build: Path) -> None:
+    (build / "test_none.py").write_text("")
+    lanes = [Lane("none", (str(build / "test_none.py"),)), Lane("target", make=("no-such-target",))]
+    outcomes = runner.run("a trial", lanes, is_gate=False)
+    assert [each.is_ok for each in outcomes] == [False, False]
+    assert runner.closing_line(outcomes) == "0 passed, 2 failed, 0 skipped"
+
+
+def test_the_gate_and_a_part_draw_differently(build: Path) -> None:
+    (build / "test_profile.py").write_text(
+        "import os\ndef test_it(): print('profile', os.environ['HYPOTHESIS_PROFILE'])\n"
+    )
+    for is_gate in (True, False):
+        lane = Lane(f"gate-{is_gate}", (str(build / "test_profile.py"), "-s"))
+        runner.run("a trial", [lane], is_gate=is_gate)
+    assert "profile gate" in (build / "gate-True.log").read_text()
+    assert "profile part" in (build / "gate-False.log").read_text()
+
+
+def test_a_lane_with_tests_that_passed_is_done_once_a_tree(tmp_path: Path) -> None:
+    file = tmp_path / "build" / "finished.json"
+    Finished(file, "tree-1").add("gate")
+    assert "gate" in Finished(file, "tree-1")
+    assert "gate" not in Finished(file, "tree-2")
+    file.write_text("{")
+    assert "gate" not in Finished(file, "tree-1")
+    Finished(file, "tree-1").add("agent")
+    assert json.loads(file.read_text()) == {"tree": "tree-1", "names": ["agent"]}
+
+
+def test_an_unknown_key_of_a_lane_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "parts.toml"
+    file.write_text("[gate.unit]\ntest = []\n")
+    with pytest.raises(TypeError, match="test"):
+        read(file)
+
+
+def test_lanes_of_a_part_share_its_environment() -> None:
+    part = _PARTS.parts["crash"]
+    assert isinstance(part, Part)
+    assert all(lane.env["CRASH_POINTS"] for lane in part.lanes)
+    assert len({lane.name for lane in part.lanes}) == len(part.lanes)

@@ -130,6 +130,10 @@ part: setup ## The other tests are in parts of five minutes: the one whose turn 
 everything: lint imports verify-generate ## All tests: the gate, each part, and those of emulated machines that are in no part; as root all of it. Continues where a run of the same tree was cut off
 	@$(BIN)/python -m hack.ci everything
 
+.PHONY: flaky
+flaky: setup ## As root: the gate on a machine that stalls: frozen 12 s every two minutes, twice with half the CPU and once with a quarter; under two hours. Continues with the run at which it was cut off
+	@$(BIN)/python -m hack.ci.flaky
+
 .PHONY: e2e
 e2e: setup ## From nothing, as root: pods on a real node (containerd, kubelet), `helm install` with our images, a release (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
 	@$(BIN)/python -m hack.ci part real-node install release

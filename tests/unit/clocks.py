@@ -1,7 +1,8 @@
 """Finds where a test's verdict depends on the clock of the machine: pauses, comparisons of elapsed time, short timeouts.
 
 Pure: one parsed file in, findings out. It sees what one function says; a time that travels through an attribute or an argument
-it misses. What ends a hang is no verdict: a timeout of a minute and more is allowed, and so is one of 0, which does not wait.
+it misses. What ends a hang is no verdict: a timeout of a minute and more is allowed, and so is one of 0, which does not wait. In
+a function marked `virtual_time` the loop's own clock may decide.
 """
 
 import ast
@@ -50,6 +51,7 @@ class _Finder(ast.NodeVisitor):
         self._imported = dict(_imported(module))
         self._numbers = dict(_numbers(module))
         self._inside: list[str] = []
+        self._is_virtual = False
         self._times = frozenset(self._names_of_times(module))
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
@@ -57,8 +59,11 @@ class _Finder(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        was_virtual = self._is_virtual
+        self._is_virtual |= any(self._dotted(mark).endswith("virtual_time") for mark in node.decorator_list)
         with self._scope(node.name, frozenset(self._names_of_times(node))):
             self.generic_visit(node)
+        self._is_virtual = was_virtual
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
@@ -81,14 +86,18 @@ class _Finder(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         name = self._dotted(node.func)
         called = name.rpartition(".")[2]
-        if name in _PAUSES:
+        if name in _PAUSES and not (self._is_virtual and name == "asyncio.sleep"):
             self._visit_pause(node)
             return
+        if not self._is_virtual:
+            self._visit_timeouts(node, called)
+        self.generic_visit(node)
+
+    def _visit_timeouts(self, node: ast.Call, called: str) -> None:
         if called == "raises" and any(self._is_timeout_error(part) for given in node.args for part in ast.walk(given)):
             self._report(node, "expects a timeout")
         if any(0 < seconds < PATIENCE_SECONDS for seconds in self._timeouts(node, called)):
             self._report(node, "times out within a minute")
-        self.generic_visit(node)
 
     def _visit_pause(self, node: ast.Call) -> None:
         if not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0):
@@ -122,8 +131,9 @@ class _Finder(ast.NodeVisitor):
         owner, _, called = self._dotted(node.func).rpartition(".")
         if called in _DATES:
             return owner.rpartition(".")[2] in ("datetime", "date")
-        # `loop.time()` and `time.time()`
-        return called in _CLOCKS or (called == "time" and not node.args)
+        if called == "time" and not node.args:
+            return owner == "time" or not self._is_virtual
+        return called in _CLOCKS
 
     def _names_of_times(self, scope: ast.AST) -> Iterator[str]:
         for node in _own_nodes(scope):

@@ -165,3 +165,22 @@ SHORT = ["times out within a minute"]
 )
 def test_timeouts(source: str, expected: list[str]) -> None:
     assert found_in(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        pytest.param("await asyncio.sleep(5)", [], id="pause"),
+        pytest.param("took = loop.time() - began\nassert took < 5", [], id="elapsed"),
+        pytest.param("with pytest.raises(TimeoutError): ...", [], id="expected"),
+        pytest.param("async with asyncio.timeout(5): ...", [], id="timeout"),
+        pytest.param("async def g():\n  await asyncio.sleep(5)", [], id="nested"),
+        pytest.param("import time\ntime.sleep(5)", ["f pauses"], id="of the machine"),
+        pytest.param("assert time.monotonic() - began < 5", TIMES, id="elapsed on the machine"),
+        pytest.param("assert time.time() - began < 5", TIMES, id="date of the machine"),
+    ],
+)
+def test_virtual_time(body: str, expected: list[str]) -> None:
+    lines = "\n".join(f"  {line}" for line in body.splitlines())
+    assert found_in(f"@virtual_time\nasync def f():\n{lines}\nasync def g(): ...") == expected
+    assert found_in(f"async def f():\n{lines}") != []

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,8 +16,10 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import REQUESTS_PER_SECOND, URGENT_REQUESTS_PER_SECOND, Watches
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pods import PodObject
+from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS
 
 from tests.fakes.background import background
+from tests.fakes.virtual_time import virtual_time
 
 SERVER = "https://10.1.2.3:6443"
 BOOKMARK = {"kind": "Pod", "metadata": {"resourceVersion": "12"}, "spec": {"containers": None}, "status": {}}
@@ -43,7 +44,7 @@ class Stream(httpx2.AsyncByteStream):
 class Server(httpx2.AsyncBaseTransport):
     """Lists of `items`, of version 10 and up, and `status` and `chunks` for each watch.
 
-    asked: the query of each request, and when.
+    asked: the query of each request, and when (the loop's clock).
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class Server(httpx2.AsyncBaseTransport):
         self.asked: list[tuple[float, dict[str, str]]] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        self.asked.append((time.monotonic(), {**dict(request.url.params), "path": request.url.path}))
+        self.asked.append((asyncio.get_running_loop().time(), {**dict(request.url.params), "path": request.url.path}))
         if "watch" not in request.url.params:
             self.version += 1
             body = {"metadata": {"resourceVersion": str(self.version)}, "items": self.items}
@@ -119,6 +120,7 @@ async def test_a_line_ends_with_a_line_feed_alone(cluster: KubeClient, server: S
 GONE = {"kind": "Status", "code": 410, "message": "too old resource version", "reason": "Expired"}
 
 
+@virtual_time
 @pytest.mark.parametrize(
     ("status", "chunks", "error", "text"),
     [
@@ -134,13 +136,11 @@ GONE = {"kind": "Status", "code": 410, "message": "too old resource version", "r
 async def test_a_watch_that_fails(
     cluster: KubeClient,
     server: Server,
-    monkeypatch: pytest.MonkeyPatch,
     status: int,
     chunks: list[bytes | Exception | None],
     error: type[ApiRequestError],
     text: str,
 ) -> None:
-    monkeypatch.setattr(watch_state, "SILENCE_SECONDS", 0.05)
     server.status, server.chunks = status, chunks
     with pytest.raises(error, match=text):
         await watched(cluster)
@@ -164,13 +164,14 @@ class RecordedEvents:
 
 
 RESOURCES = 100
-MEASURED_SECONDS = 3.0
+MEASURED_SECONDS = 10.0
 
 
 def advancing(version: int) -> list[bytes | Exception | None]:
     return [line("MODIFIED", pod(version))]
 
 
+@virtual_time
 @pytest.mark.parametrize("brings", [False, True], ids=["nothing", "something new each time"])
 async def test_all_watches_together_stay_within_the_budget(
     cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch, brings: bool
@@ -185,7 +186,7 @@ async def test_all_watches_together_stay_within_the_budget(
             return await answer(request)
 
         monkeypatch.setattr(server, "handle_async_request", answer_something_new)
-    watches = Watches(cluster)
+    watches = Watches(cluster, asyncio.get_running_loop().time)
 
     async def follow_all() -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -222,14 +223,14 @@ async def test_stale_watches_are_named_until_they_end(cluster: KubeClient, serve
     assert watches.stale() == frozenset()
 
 
+@virtual_time
 async def test_one_consistent_read_serves_all_quiet_watches_of_a_kind(
     cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The API server's cache catches up with it, and so there is a bookmark to send over each of them."""
-    monkeypatch.setattr(informer, "CATCH_UP_SECONDS", 0.2)
     monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
     server.chunks = [None]
-    watches = Watches(cluster)
+    watches = Watches(cluster, asyncio.get_running_loop().time)
 
     async def follow_all() -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -238,39 +239,34 @@ async def test_one_consistent_read_serves_all_quiet_watches_of_a_kind(
                 tasks.create_task(watches.follow(f"n1.{number}", NodeDeviceObject, {}, RecordedEvents()))
 
     async with background(follow_all()):
-        await asyncio.sleep(1)
+        await asyncio.sleep(CATCH_UP_SECONDS + 1)
     reads = sorted(query["path"] for _, query in server.asked if "limit" in query)
     assert reads == ["/api/v1/pods", "/apis/nodedevice.io/v1alpha1/nodedevices"]
 
 
-async def test_a_watch_that_brought_something_needs_no_such_read(
-    cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(informer, "CATCH_UP_SECONDS", 0.1)
+@virtual_time
+async def test_a_watch_that_brought_something_needs_no_such_read(cluster: KubeClient, server: Server) -> None:
     server.chunks = [line("MODIFIED", pod(11)), None]
-    async with background(Watches(cluster).follow("pods", PodObject, {}, RecordedEvents())):
-        await asyncio.sleep(0.5)
+    watches = Watches(cluster, asyncio.get_running_loop().time)
+    async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
+        await asyncio.sleep(CATCH_UP_SECONDS + 1)
     assert ["limit" in query for _, query in server.asked] == [False, False]
 
 
+@virtual_time
 @pytest.mark.parametrize("is_changed", [False, True], ids=["nothing", "a change"])
 async def test_a_silent_watch_is_stale_when_a_list_shows_what_it_did_not_bring(
-    cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch, is_changed: bool
+    cluster: KubeClient, server: Server, is_changed: bool
 ) -> None:
     """Silence alone proves nothing: an API server has no bookmark to send of a kind that nobody changes."""
-    monkeypatch.setattr(watch_state, "SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr(watch_state, "GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(informer, "pause_seconds", lambda failures: 0)
-    monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
     server.chunks = [None]
-    watches = Watches(cluster)
+    watches = Watches(cluster, asyncio.get_running_loop().time)
     found: frozenset[str] = frozenset()
     async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
         while len(server.asked) < 2:
             await asyncio.sleep(0)
         server.items = [pod(11)] if is_changed else []
-        async with asyncio.timeout(60):
-            while len(server.asked) < 12:
-                found |= watches.stale()
-                await asyncio.sleep(0.01)
+        while len(server.asked) < 18:
+            found |= watches.stale()
+            await asyncio.sleep(1)
     assert found == ({"pods"} if is_changed else frozenset())

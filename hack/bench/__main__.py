@@ -1,9 +1,12 @@
 """`make bench`: the budgets of the design, measured on the real thing, as a table and as build/bench.json.
 
+    python -m hack.bench [--against COMMIT [--rounds 3] [--own-bench]]
+
 All in one run, on one control plane, so that ratios mean something on a noisy machine. What is measured how is in
-docs/performance.md.
+docs/performance.md. With --against, see against.py.
 """
 
+import argparse
 import shutil
 import signal
 import sys
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hack.bench import footprint, gpus, latency, load
+from hack.bench.against import against
 from hack.bench.allocation import allocation
 from hack.bench.load import GPUS, MANY_GPUS
 from hack.bench.results import Result, publish
@@ -91,10 +95,24 @@ def _with_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m hack.bench", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--against", metavar="COMMIT", help="compare with this commit instead")
+    parser.add_argument("--rounds", type=_rounds, default=3, help="how often each side is measured; default 3")
+    parser.add_argument("--own-bench", action="store_true", help="measure that commit with its own bench")
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if options.against:
+        return against(options.against, options.rounds, own_bench=options.own_bench)
     results = measure(lambda line: print(f"  {line}", file=sys.stderr, flush=True))
     publish(results, _OUT)
     return 0
+
+
+def _rounds(text: str) -> int:
+    """Raises ArgumentTypeError."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rounds, such as 3")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,191 @@
+"""`make bench AGAINST=<commit> ROUNDS=3`: the working tree against another commit, measured in turn: old, new, old, new.
+
+Each side runs its own programs with its own chart. The same code measures both: this tree's hack/ and tests/, laid over the other
+commit's. So a row means the same on both sides, however it was measured then, and both run beside the same Kubernetes, which is
+built once. That code imports modules of the programs. At a commit where these have other names, some three hundred back, that
+fails before anything is measured, and with --own-bench each side is measured by its own tree's code. A row that only one side has
+is shown, and not judged.
+
+A round is kept in build/bench-against once both sides are measured; the same command goes on with the next one.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from hack.bench import trees, verdicts
+from hack.bench.results import Result
+from hack.bench.trees import Tree, TreeError
+from hack.bench.verdicts import Row
+from hack.cluster.processes.processes import removed_at_the_end, tail, tied_to_us
+
+_ROOT: Final = Path(__file__).parents[2]
+_OUT: Final = _ROOT / "build" / "bench-against.json"
+_KEPT: Final = _ROOT / "build" / "bench-against"
+_BENCH: Final = "hack.bench"
+# for a control plane to end in order
+_STOP_SECONDS: Final = 60.0
+
+# takes the file for what the bench prints
+Measure = Callable[[Path], dict[str, Result]]
+
+
+class Round(msgspec.Struct):
+    """One measurement of either side, by the names of the rows."""
+
+    old: dict[str, Result]
+    new: dict[str, Result]
+
+
+class _Report(msgspec.Struct):
+    commit: str
+    rows: list[Row]
+    rounds: list[Round]
+
+
+def against(name: str, count: int, *, own_bench: bool) -> int:
+    """Compare with that commit in so many rounds, and print a table. Returns the exit status: 1 if a row is worse, 2 on errors."""
+    try:
+        commit = trees.commit_of(_ROOT, name)
+        rounds = _rounds(commit, count, own_bench=own_bench)
+    except TreeError as exc:
+        print(f"bench: {exc}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("bench: interrupted; the same command goes on after the last complete round", file=sys.stderr)
+        return 130
+    return _publish(_Report(commit, verdicts.rows([r.old for r in rounds], [r.new for r in rounds]), rounds))
+
+
+def _rounds(commit: str, count: int, *, own_bench: bool) -> list[Round]:
+    folder = Path(tempfile.mkdtemp(prefix="nodedevice-against-"))
+    old, new = folder / "old", folder / "new"
+    with removed_at_the_end(folder, trees.remove_worktree(_ROOT, old)):
+        trees.copy_working_tree(_ROOT, new)
+        kept = _KEPT / f"{commit[:12]}-{trees.digest(new)[:12]}{'-own-bench' if own_bench else ''}"
+        kept.mkdir(parents=True, exist_ok=True)
+        if missing(kept, count):
+            _progress("preparing both trees")
+            trees.add_worktree(_ROOT, commit, old)
+            if not own_bench:
+                trees.lay_over(new, old)
+            sides = _prepared(old, folder / "old-venv"), _prepared(new, folder / "new-venv")
+            _verify_fits(sides[0], commit)
+            measure_missing(kept, count, _bench_of(sides[0]), _bench_of(sides[1]), _progress)
+    return [_read(kept, number) for number in range(1, count + 1)]
+
+
+def _prepared(path: Path, venv: Path) -> Tree:
+    return trees.prepare(path, venv, has_own_dependencies=not trees.has_same_dependencies(path, _ROOT))
+
+
+def _verify_fits(tree: Tree, commit: str) -> None:
+    """Raises TreeError when the bench cannot be imported there."""
+    try:
+        trees.verify_imports(tree, f"{_BENCH}.__main__")
+    except TreeError as exc:
+        raise TreeError(f"{exc}; this tree's bench does not fit {commit[:12]}: use --own-bench") from exc
+
+
+def missing(kept: Path, count: int) -> list[int]:
+    """The numbers of the rounds that are not kept there yet."""
+    return [number for number in range(1, count + 1) if not _file(kept, number).exists()]
+
+
+def measure_missing(kept: Path, count: int, old: Measure, new: Measure, progress: Callable[[str], None]) -> None:
+    """Measure these rounds, old and new in turn, and keep each that is complete."""
+    for number in missing(kept, count):
+        progress(f"round {number} of {count}: old")
+        before = old(kept / f"old-{number}.log")
+        progress(f"round {number} of {count}: new")
+        found = Round(before, new(kept / f"new-{number}.log"))
+        temporary = _file(kept, number).with_suffix(".tmp")
+        temporary.write_bytes(msgspec.json.encode(found))
+        temporary.replace(_file(kept, number))
+
+
+def _file(kept: Path, number: int) -> Path:
+    return kept / f"round-{number}.json"
+
+
+def _read(kept: Path, number: int) -> Round:
+    return msgspec.json.decode(_file(kept, number).read_bytes(), type=Round)
+
+
+def _bench_of(tree: Tree) -> Measure:
+    def measure(log: Path) -> dict[str, Result]:
+        out = tree.path / "build" / "bench.json"
+        out.unlink(missing_ok=True)
+        with (
+            log.open("wb") as printed,
+            _running([str(tree.python), "-m", _BENCH], tree.path, printed.fileno()) as bench,
+        ):
+            status = bench.wait()
+        if status or not out.exists():
+            raise TreeError(f"{tree.path.name}: the bench ended with {status}: {tail(log, 1)} ({_shown(log)})")
+        return msgspec.json.decode(out.read_bytes(), type=dict[str, Result])
+
+    return measure
+
+
+@contextmanager
+def _running(command: Sequence[str], folder: Path, output: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a session of its own, so that Ctrl-C reaches us alone; ended in order with the block, by kill -9 with us."""
+    with subprocess.Popen(
+        tied_to_us(command), cwd=folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _publish(report: _Report) -> int:
+    _OUT.parent.mkdir(exist_ok=True)
+    _OUT.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    _show(report)
+    print(f"written to {_shown(_OUT)}")
+    if found := verdicts.worse(report.rows):
+        print(f"worse: {', '.join(found)}")
+        return 1
+    print("no row is worse")
+    return 0
+
+
+def _show(report: _Report) -> None:
+    table = Table(title=f"the working tree against {report.commit[:12]}, medians of {len(report.rounds)} rounds")
+    for column in ("what", "unit", "old", "new", "change %", "allowed %", "old p99", "new p99", "verdict"):
+        table.add_column(column, justify="left" if column in ("what", "unit", "verdict") else "right")
+    for row in report.rows:
+        numbers = [_number(value) for value in (row.old, row.new)]
+        percents = [_number(row.change, "+.1f"), _number(row.allowed, ".1f")]
+        numbers += [*percents, _number(row.old_p99), _number(row.new_p99)]
+        table.add_row(row.name, row.unit, *numbers, row.verdict.value)
+    Console(width=130).print(table)
+
+
+def _number(value: float | None, form: str = "") -> str:
+    if value is None:
+        return "-"
+    return format(value, form or (",.0f" if abs(value) >= 1000 else ".3f"))
+
+
+def _shown(path: Path) -> str:
+    return os.path.relpath(path)
+
+
+def _progress(line: str) -> None:
+    print(f"  {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,135 @@
+"""The working tree and another commit's, each in a folder of its own with a virtual environment of its own, made alike.
+
+What is measured is not what somebody edits meanwhile, and neither side has compiled modules or a shorter way to its imports that
+the other one lacks.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from msgspec import Struct
+
+# what a benchmark runs or reads
+PRODUCT = ("charts", "common", "crds", "node-agent", "operator", "proto", "requirements")
+BENCH = ("hack", "tests")
+_PACKAGES = ("proto", "common", "operator", "node-agent")
+_DEPENDENCIES = Path("requirements/dev.txt")
+_PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+
+
+class TreeError(Exception):
+    """A tree that cannot be measured; one line."""
+
+
+class Tree(Struct, frozen=True):
+    """path: the root. python: the interpreter that imports its packages."""
+
+    path: Path
+    python: Path
+
+
+def commit_of(root: Path, name: str) -> str:
+    """The commit's full hash. name: a branch, a tag or a hash. Raises TreeError."""
+    return _git(
+        root, f"there is no commit {name!r} here", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"
+    ).strip()
+
+
+def add_worktree(root: Path, commit: str, path: Path) -> None:
+    """Raises TreeError. remove_worktree() is the command that removes it."""
+    _git(root, f"cannot check out {commit}", "worktree", "add", "--detach", str(path), commit)
+
+
+def remove_worktree(root: Path, path: Path) -> list[str]:
+    return ["git", "-C", str(root), "worktree", "remove", "--force", str(path)]
+
+
+def copy_working_tree(root: Path, path: Path) -> None:
+    """Its files as they are now, committed or not, without ignored ones. Raises TreeError."""
+    listing = ("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PRODUCT, *BENCH)
+    for name in set(_git(root, "cannot list files", *listing).split("\0")) - {""}:
+        # deleted, and not committed so
+        if not os.path.lexists(root / name):
+            continue
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / name, path / name, follow_symlinks=False)
+
+
+def lay_over(path: Path, other: Path) -> None:
+    """Give the other tree the benchmarks of this one, and what they run."""
+    for folder in BENCH:
+        shutil.rmtree(other / folder, ignore_errors=True)
+        shutil.copytree(path / folder, other / folder, symlinks=True)
+
+
+def digest(path: Path) -> str:
+    """Of the names and contents of all files below a folder."""
+    found = hashlib.sha256()
+    for file in sorted(file for file in path.rglob("*") if file.is_file()):
+        content = file.read_bytes()
+        found.update(f"{file.relative_to(path)}\0{len(content)}\0".encode() + content)
+    return found.hexdigest()
+
+
+def has_same_dependencies(path: Path, other: Path) -> bool:
+    return (path / _DEPENDENCIES).read_bytes() == (other / _DEPENDENCIES).read_bytes()
+
+
+def prepare(path: Path, venv: Path, *, has_own_dependencies: bool) -> Tree:
+    """Install the packages of a tree, and compile its modules. venv: where to. Raises TreeError.
+
+    has_own_dependencies: the locked ones of the tree; otherwise those of the environment that runs this.
+    """
+    python = venv / "bin" / "python"
+    if has_own_dependencies:
+        _run(path, sys.executable, "-m", "venv", str(venv))
+        _run(path, str(python), *_PIP, "--require-hashes", "-r", "requirements/pip.txt")
+        _run(path, str(python), *_PIP, "--no-compile", "--require-hashes", "-r", str(_DEPENDENCIES))
+    else:
+        _run(path, sys.executable, "-m", "venv", "--without-pip", str(venv))
+        ours = Path(sysconfig.get_path("purelib"))
+        # the .pth files there, which name our own packages, are not read: only those of a site folder are
+        (venv / ours.relative_to(sys.prefix) / "dependencies.pth").write_text(f"{ours}\n")
+    # what is installed elsewhere under these names stays as it is
+    editable = [argument for package in _PACKAGES for argument in ("-e", package)]
+    _run(path, str(python), *_PIP, "--ignore-installed", "--no-deps", "--no-build-isolation", *editable)
+    _compile(python, path)
+    return Tree(path, python)
+
+
+def _compile(python: Path, path: Path) -> None:
+    """The modules of the tree, and those of all dependencies: whoever came first would compile them for the other."""
+    folders = subprocess.run(
+        [python, "-c", "import sys; print(*sys.path[1:], sep='\\n')"], capture_output=True, text=True, check=True
+    )
+    site = [folder for folder in folders.stdout.split("\n") if folder.endswith("site-packages")]
+    trees = [str(path / folder) for folder in (*_PACKAGES, *BENCH)]
+    # some libraries have files for other versions of Python, which cannot be compiled
+    subprocess.run([python, "-m", "compileall", "-qq", "-j", "0", *trees, *site], check=False)
+
+
+def _git(root: Path, problem: str, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise TreeError(f"{problem}: {_last_line(done.stderr)}" if done.stderr.strip() else problem)
+    return done.stdout
+
+
+def verify_imports(tree: Tree, module: str) -> None:
+    """Raises TreeError when a module of the tree, or one that it imports, cannot be imported."""
+    _run(tree.path, str(tree.python), "-c", f"import {module}")
+
+
+def _run(folder: Path, *command: str) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise TreeError(f"{' '.join(command)} ended with {done.returncode}: {_last_line(done.stderr)}")
+
+
+def _last_line(output: str) -> str:
+    return (output.strip().splitlines() or ["it printed nothing"])[-1]

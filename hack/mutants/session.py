@@ -6,13 +6,16 @@ Pure but for two files: the results, in which a run that was cut off goes on, an
 import hashlib
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-REQUIRED_SHARE: Final = 0.95
+REQUIRED_SHARE: Final = 0.97
 EQUIVALENT: Final = "equivalent"
+SURVIVED: Final = "survived"
+UNREACHED: Final = "unreached"
 # a mutant without an end is noticed by whoever waits for it
 _GOOD: Final = ("killed", "timeout", EQUIVALENT)
 
@@ -101,20 +104,35 @@ class Results:
             out.write(json.dumps(asdict(result)) + "\n")
 
 
-def table(found: Sequence[tuple[Change, str]], rooms: Mapping[str, str]) -> str:
-    """Rows by room, by which a file's path begins; then all together."""
-    columns = ("killed", "timeout", EQUIVALENT, "survived", "unreached")
+def table(found: Sequence[tuple[Change, str]], rooms: Mapping[str, str], *, is_unreached_counted: bool) -> str:
+    """Rows by room, by which a file's path begins, unless none is in it; then all together."""
+    columns = ("killed", "timeout", EQUIVALENT, SURVIVED, UNREACHED)
     lines = [
         "| room | mutants | " + " | ".join(columns) + " | killed or equivalent |",
         "|---" * (len(columns) + 3) + "|",
     ]
     for room, prefix in (*rooms.items(), ("all", "")):
         words = [word for mutant, word in found if mutant.file.startswith(prefix)]
+        if not words and prefix:
+            continue
         counts = " | ".join(str(words.count(word)) for word in columns)
-        lines.append(f"| {room} | {len(words)} | {counts} | {100 * share(words):.1f} % |")
+        counted = share(words, is_unreached_counted=is_unreached_counted)
+        percent = "-" if counted is None else f"{100 * counted:.1f} %"
+        lines.append(f"| {room} | {len(words)} | {counts} | {percent} |")
     return "\n".join(lines)
 
 
-def share(words: Sequence[str]) -> float:
-    """Killed, endless or equivalent, of all; 0 to 1. 1 when there is none."""
-    return sum(word in _GOOD for word in words) / len(words) if words else 1.0
+def unreached_table(found: Sequence[tuple[Change, str]]) -> str:
+    """By file, how many of its mutants no test reaches; empty when each is reached."""
+    unreached = Counter(mutant.file for mutant, word in found if word == UNREACHED)
+    if not unreached:
+        return ""
+    tried = Counter(mutant.file for mutant, _ in found)
+    rows = [f"| {file} | {count} | {tried[file]} |" for file, count in sorted(unreached.items())]
+    return "\n".join(["| file | unreached | of |", "|---|---|---|", *rows])
+
+
+def share(words: Sequence[str], *, is_unreached_counted: bool) -> float | None:
+    """Killed, endless or equivalent, of all, or of all that a test reaches; 0 to 1. None where none counts."""
+    counted = [word for word in words if is_unreached_counted or word != UNREACHED]
+    return sum(word in _GOOD for word in counted) / len(counted) if counted else None

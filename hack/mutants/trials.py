@@ -31,7 +31,8 @@ _PRELOADED: Final = (
     *("aiohttp", "asyncio", "click", "google.protobuf", "grpc.aio", "hypothesis", "kopf", "kubernetes.client"),
     *("lightkube.resources.core_v1", "msgspec", "prometheus_client", "psutil", "pytest_asyncio", "tenacity", "yaml"),
 )
-_FOLDERS: Final = ("tests/unit/node_agent", "tests/unit/operator", "tests/unit/common")
+_FOLDERS: Final = ("tests/unit/node_agent", "tests/unit/operator", "tests/unit/common", "tests/unit/api")
+_PROFILE: Final = "gate"  # of tests/examples.py: with the examples that a change has to pass, whatever is set outside
 _MEMORY_BYTES: Final = 8 << 30
 _OPTIONS: Final = (
     *("-q", "--no-header", "-p", "no:cacheprovider", "-m", "not cluster and not root"),
@@ -51,6 +52,24 @@ class Reach:
         by_line = self.tests.get(file, {})
         found = {test for line in lines for test in by_line.get(line, ())}
         return sorted(found, key=lambda test: (self.seconds[test], test))
+
+    def pack(self) -> dict[str, Any]:
+        """As JSON has it: tests by number, as a test's name stands beside each line that it runs."""
+        numbers = {test: number for number, test in enumerate(self.seconds)}
+        lines = {
+            file: {str(line): [numbers[test] for test in tests] for line, tests in by_line.items()}
+            for file, by_line in self.tests.items()
+        }
+        return {"lines": lines, "seconds": dict(self.seconds)}
+
+    @classmethod
+    def unpack(cls, packed: Mapping[str, Any]) -> "Reach":
+        names = list(packed["seconds"])
+        tests = {
+            file: {int(line): [names[number] for number in numbers] for line, numbers in by_line.items()}
+            for file, by_line in packed["lines"].items()
+        }
+        return cls(tests, packed["seconds"])
 
 
 @dataclass(frozen=True)
@@ -81,8 +100,7 @@ def reach(root: Path, files: Sequence[str], deadline_seconds: float = 1800) -> R
         found = json.loads(answer.read_text())
     for test in found["failed"]:
         print(f"left out, as it fails without any mutant: {test}", flush=True)
-    tests = {file: {int(line): tests for line, tests in lines.items()} for file, lines in found["tests"].items()}
-    return Reach(tests, found["seconds"])
+    return Reach.unpack(found)
 
 
 def try_out(root: Path, file: str, text: str, tests: Sequence[str], expected_seconds: float) -> Outcome:
@@ -97,7 +115,8 @@ def try_out(root: Path, file: str, text: str, tests: Sequence[str], expected_sec
     took = round(time.monotonic() - began, 2)
     if status is None:
         return Outcome("timeout", first, took)
-    return Outcome("survived" if status == 0 else "killed", first, took)
+    is_noticed = status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    return Outcome("killed" if is_noticed else "survived", first, took)
 
 
 def _in_child(job: Callable[[], int], output: Path, deadline_seconds: float) -> int | None:
@@ -106,16 +125,18 @@ def _in_child(job: Callable[[], int], output: Path, deadline_seconds: float) -> 
         _become_child(job, output)
     deadline = time.monotonic() + deadline_seconds
     status = None
-    while time.monotonic() < deadline:
-        found, code = os.waitpid(child, os.WNOHANG)
-        if found:
-            status = os.waitstatus_to_exitcode(code)
-            break
-        time.sleep(0.01)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # with what a test may have left running
-    if status is None:
-        os.waitpid(child, 0)
+    try:
+        while status is None and time.monotonic() < deadline:
+            found, code = os.waitpid(child, os.WNOHANG)
+            if found:
+                status = os.waitstatus_to_exitcode(code)
+            else:
+                time.sleep(0.01)
+    finally:  # also when the run is cut off by Ctrl-C, which a child in its own session does not see
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # with what a test may have left running
+        if status is None:
+            os.waitpid(child, 0)
     return status
 
 
@@ -124,6 +145,7 @@ def _become_child(job: Callable[[], int], output: Path) -> None:
     status = 70
     try:
         os.setsid()
+        os.environ["HYPOTHESIS_PROFILE"] = _PROFILE
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
         target = os.open(output, os.O_WRONLY | os.O_CREAT)
         for stream in (1, 2):
@@ -138,7 +160,8 @@ def _become_child(job: Callable[[], int], output: Path) -> None:
 
 
 class _Rules:
-    """For both kinds of runs: no shrinking of what fails, and the same examples each time."""
+    """For both kinds of runs, on top of the profile that tests/conftest.py loads, whose number of examples stays: no shrinking
+    of what fails, and the same examples each time."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
@@ -203,8 +226,8 @@ def _measure(root: Path, files: Sequence[str], answer: Path) -> int:
         }
         for file in data.measured_files()
     }
-    found = {"tests": tests, "seconds": plugin.seconds, "failed": sorted(plugin.failed)}
-    answer.write_text(json.dumps(found))
+    packed = Reach(tests, plugin.seconds).pack()
+    answer.write_text(json.dumps({**packed, "failed": sorted(plugin.failed)}))
     return int(status)
 
 

@@ -1,5 +1,6 @@
 """Which mutants are tried again, and when `make mutants` passes. The mutants themselves need `make mutants`' own environment."""
 
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hack.mutants import session
+from hack.mutants.changes import changed_functions, changed_since
 from hack.mutants.session import Place, Result, Results
 
 ENTRY = """
@@ -79,9 +81,176 @@ def test_those_that_are_in_the_list_are_well_formed() -> None:
 def test_the_table_counts_by_room() -> None:
     words = ["killed"] * 17 + ["timeout", "equivalent", "survived"]
     found = [(Change("m", file=f"{'a' if word == 'killed' else 'b'}/x.py"), word) for word in words]
-    assert session.table(found, {"room a": "a/", "room b": "b/"}).splitlines()[2:] == [
+    rooms = {"room a": "a/", "room b": "b/", "empty": "c/"}
+    assert session.table(found, rooms, is_unreached_counted=True).splitlines()[2:] == [
         "| room a | 17 | 17 | 0 | 0 | 0 | 0 | 100.0 % |",
         "| room b | 3 | 0 | 1 | 1 | 1 | 0 | 66.7 % |",
         "| all | 20 | 17 | 1 | 1 | 1 | 0 | 95.0 % |",
     ]
-    assert session.share(words) >= session.REQUIRED_SHARE > session.share([*words, "unreached"])
+
+
+def test_what_no_test_reaches_counts_only_in_the_rooms() -> None:
+    found = [(Change("m", file="a.py"), word) for word in ("killed", "unreached", "unreached")]
+    assert session.table(found, {}, is_unreached_counted=True).splitlines()[2:] == [
+        "| all | 3 | 1 | 0 | 0 | 0 | 2 | 33.3 % |",
+    ]
+    assert session.table(found, {}, is_unreached_counted=False).splitlines()[2:] == [
+        "| all | 3 | 1 | 0 | 0 | 0 | 2 | 100.0 % |",
+    ]
+    assert session.table(found[1:], {}, is_unreached_counted=False).splitlines()[2:] == [
+        "| all | 2 | 0 | 0 | 0 | 0 | 2 | - |",
+    ]
+
+
+def test_files_that_no_test_reaches_are_listed_with_how_much_of_them() -> None:
+    found = [(Change("m", file=file), word) for file, word in (("b.py", "unreached"), ("b.py", "killed"))]
+    found += [(Change("m", file="a.py"), "unreached"), (Change("m", file="c.py"), "survived")]
+    assert session.unreached_table(found).splitlines()[2:] == ["| a.py | 1 | 1 |", "| b.py | 1 | 2 |"]
+    assert session.unreached_table(found[3:]) == ""
+
+
+def test_97_of_100_are_required() -> None:
+    words = ["killed"] * 97 + ["survived"] * 3
+    found = [session.share(each, is_unreached_counted=True) for each in (words, words[1:])]
+    assert found[0] == session.REQUIRED_SHARE
+    assert found[1] is not None
+    assert found[1] < session.REQUIRED_SHARE
+
+
+OLD = """
+class A:
+    @property
+    def same(self):
+        return 1
+
+    @old
+    def decorated(self):
+        return 2
+
+    def edited(self):
+        def inner():
+            return 3
+        return inner
+
+    def shortened(self):
+        a = 4
+        return a
+
+x = 5
+
+def moved():
+    return 6
+"""
+NEW = """
+def moved():
+    return 6
+
+class A:
+    @property
+    def same(self):
+        return 1
+
+    @new
+    def decorated(self):
+        return 2
+
+    def edited(self):
+        def inner():
+            return 30
+        return inner
+
+    def shortened(self):
+        return a
+
+x = 50
+
+async def added():
+    return 7
+"""
+
+
+def test_a_function_has_changed_when_a_line_of_it_or_of_its_decorators_is_another() -> None:
+    lines = NEW.splitlines()
+    found = [lines[each.start - 1 : each.stop - 1] for each in changed_functions(OLD, NEW)]
+    assert found == [lines[9:12], lines[13:17], lines[18:20], lines[23:25]]
+    assert changed_functions(NEW, NEW) == []
+    assert len(changed_functions("", NEW)) == 6
+    assert len(changed_functions(NEW, NEW.replace("class A", "class B"))) == 4
+
+
+class Repository:
+    """With one commit, called `base`, of src/a.py and src/b.py; other/ is no folder of sources."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.write("src/a.py", OLD)
+        self.write("src/b.py", OLD)
+        self.write("other/c.py", OLD)
+        self.commit()
+        self.git("tag", "base")
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / name).parent.mkdir(exist_ok=True)
+        (self.root / name).write_text(text)
+
+    def commit(self) -> None:
+        self.git("add", "--all")
+        self.git("-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "--quiet", "--message=t")
+
+    def git(self, *arguments: str) -> None:
+        subprocess.run(["git", *arguments], cwd=self.root, check=True)
+
+    def changed(self, commit: str = "base") -> dict[str, int]:
+        """By file, how many functions have changed."""
+        return {file: len(lines) for file, lines in changed_since(commit, self.root, ["src/"]).items()}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path)
+
+
+def test_files_count_when_they_differ_from_the_commit_committed_or_not(repository: Repository) -> None:
+    assert repository.changed() == {}
+    repository.write("src/a.py", OLD.replace("return 6", "return 60"))
+    repository.write("other/c.py", NEW)
+    repository.write("src/unknown to git.py", "def f():\n    return 1\n")
+    repository.write("src/page.md", "def f():\n    return 1\n")
+    assert repository.changed() == {"src/a.py": 1, "src/unknown to git.py": 1}
+    repository.commit()
+    repository.write("src/b.py", OLD.replace("x = 5", "x = 7"))
+    assert repository.changed() == {"src/a.py": 1, "src/unknown to git.py": 1}
+
+
+def test_a_file_that_moved_counts_by_what_changed_in_it(repository: Repository) -> None:
+    repository.write("src/moved.py", OLD.replace("return 6", "return 60"))
+    (repository.root / "src/a.py").unlink()
+    repository.commit()
+    (repository.root / "src/b.py").unlink()
+    assert repository.changed() == {"src/moved.py": 1}
+
+
+def test_what_changed_on_another_branch_is_not_ours(repository: Repository) -> None:
+    repository.git("checkout", "--quiet", "-b", "theirs")
+    repository.write("src/b.py", NEW)
+    repository.commit()
+    repository.git("checkout", "--quiet", "main")
+    repository.write("src/a.py", OLD.replace("return 6", "return 60"))
+    assert repository.changed("theirs") == {"src/a.py": 1}
+
+
+def test_what_cannot_be_compared_is_one_plain_line(
+    repository: Repository, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    repository.write("src/a.py", "def f(:\n")
+    with pytest.raises(ValueError, match=r"^unknown commit: nowhere \(a shallow clone .*\)$"):
+        repository.changed("nowhere")
+    with pytest.raises(ValueError, match=r"^src/a.py cannot be parsed: .*line 1\)$"):
+        repository.changed()
+    repository.git("checkout", "--quiet", "--orphan", "apart")
+    repository.commit()
+    with pytest.raises(ValueError, match=r"^main and the files here have no common history$"):
+        repository.changed("main")
+    with pytest.raises(ValueError, match=r"^no git history to compare with: .*not a git repository.*$"):
+        changed_since("main", tmp_path_factory.mktemp("no repository"), ["src/"])

@@ -195,9 +195,9 @@ workflows: setup ## Check .github/workflows with actionlint, built once
 	@$(BIN)/python -m hack.release.workflows
 
 .PHONY: bench
-bench: setup ## Measure the budgets, those of the extender too; prints tables, writes build/bench.json
-	$(BIN)/python -m hack.bench
-	BENCH_PODS=1 $(BIN)/python -m hack.bench.extender.bench
+bench: setup ## Measure the budgets, those of the extender too; prints tables, writes build/bench.json (AGAINST=<commit> ROUNDS=3: instead both trees in turn, judged by medians)
+	$(BIN)/python -m hack.bench $(if $(AGAINST),--against "$(AGAINST)" --rounds $(or $(ROUNDS),3))
+	$(if $(AGAINST),,BENCH_PODS=1 $(BIN)/python -m hack.bench.extender.bench)
 
 .PHONY: bench-operator
 bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-operator.json, plots (BENCH_NODES, BENCH_SECONDS)
@@ -245,8 +245,9 @@ $(MUTANTS_VENV)/.ready: requirements/pip.txt requirements/mutants.txt requiremen
 	@touch $@
 
 .PHONY: mutants
-mutants: $(MUTANTS_VENV)/.ready ## Change the code in one place at a time: does a unit test fail? Resumable, an hour or more (MUTANTS, MUTANTS_SEED)
-	nice -n 19 $(MUTANTS_VENV)/bin/python -m hack.mutants --count $(or $(MUTANTS),500) --seed $(or $(MUTANTS_SEED),1)
+mutants: $(MUTANTS_VENV)/.ready ## Change the code in one place at a time: does a unit test fail? Resumable, an hour or more (SINCE=<commit>: all functions changed since; MUTANTS, MUTANTS_SEED: how many, and which)
+	nice -n 19 $(MUTANTS_VENV)/bin/python -m hack.mutants $(if $(SINCE),--since "$(SINCE)" $(if $(MUTANTS),--count $(MUTANTS)),--count $(or $(MUTANTS),500)) \
+	  --seed $(or $(MUTANTS_SEED),1)
 
 .PHONY: clean
 clean: ## Remove build outputs and .venv (binaries stay in the cache folder)

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from hack.bench import footprint, gpus, latency, load
+from hack.bench import footprint, gpus, latency, load, trees
 from hack.bench.against import against
 from hack.bench.allocation import allocation
 from hack.bench.load import GPUS, MANY_GPUS
@@ -25,7 +25,8 @@ from hack.bench.start import start
 from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer
 
-_OUT = Path(__file__).parents[2] / "build" / "bench.json"
+_ROOT = Path(__file__).parents[2]
+_OUT = _ROOT / "build" / "bench.json"
 _PLUGINS: dict[str, dict[str, Any]] = {
     node_name: {"simulated": [{"resourceName": GPU, "count": count}]}
     for node_name, count in {NODE_A: GPUS, NODE_B: MANY_GPUS}.items()
@@ -47,6 +48,8 @@ Progress = Callable[[str], None]
 
 
 def measure(progress: Progress) -> dict[str, Result]:
+    progress("compiling modules")
+    trees.compile_modules(Path(sys.executable), _ROOT)
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-"))
     try:
         return _without_cluster(folder, progress) | _with_cluster(folder, progress)

@@ -31,7 +31,7 @@ def start(folder: Path) -> dict[str, Result]:
     """folder: for files of the agents; its path is short."""
     kubeconfig = folder / "nowhere.kubeconfig"
     kubeconfig.write_text(_KUBECONFIG)
-    # the first one writes byte code
+    # the first one finds nothing in the page cache
     measured = [_start_seconds(folder / f"start-{run}", kubeconfig) for run in range(_RUNS + 1)]
     return {"agent_start_cpu": result(measured[1:], "s", _GOAL_SECONDS)}
 

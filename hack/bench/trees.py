@@ -98,19 +98,25 @@ def prepare(path: Path, venv: Path, *, has_own_dependencies: bool) -> Tree:
     # what is installed elsewhere under these names stays as it is
     editable = [argument for package in _PACKAGES for argument in ("-e", package)]
     _run(path, str(python), *_PIP, "--ignore-installed", "--no-deps", "--no-build-isolation", *editable)
-    _compile(python, path)
+    compile_modules(python, path)
     return Tree(path, python)
 
 
-def _compile(python: Path, path: Path) -> None:
-    """The modules of the tree, and those of all dependencies: whoever came first would compile them for the other."""
-    folders = subprocess.run(
-        [python, "-c", "import sys; print(*sys.path[1:], sep='\\n')"], capture_output=True, text=True, check=True
-    )
-    site = [folder for folder in folders.stdout.split("\n") if folder.endswith("site-packages")]
-    trees = [str(path / folder) for folder in (*_PACKAGES, *BENCH)]
+def compile_modules(python: Path, path: Path) -> None:
+    """Of a tree, and of all that its interpreter may import: what is not compiled is compiled at each start, in memory that stays.
+
+    A node's agent has compiled modules. Here PYTHONDONTWRITEBYTECODE may be set, and who runs first would compile for the others.
+    """
+    folders = [str(path / folder) for folder in (*_PACKAGES, *BENCH)]
     # some libraries have files for other versions of Python, which cannot be compiled
-    subprocess.run([python, "-m", "compileall", "-qq", "-j", "0", *trees, *site], check=False)
+    command = [str(python), "-m", "compileall", "-qq", "-j", "0", *folders, *_site_folders(python)]
+    subprocess.run(command, check=False)
+
+
+def _site_folders(python: Path) -> list[str]:
+    listing = [str(python), "-c", "import sys; print(*sys.path[1:], sep='\\n')"]
+    found = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [folder for folder in found if folder.endswith("site-packages")]
 
 
 def _git(root: Path, problem: str, *arguments: str) -> str:

@@ -1,6 +1,7 @@
 """`make bench AGAINST=...`: which rows are worse, which rounds are still to be measured, and what makes up a tree."""
 
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,6 +145,18 @@ def test_another_content_or_another_name_is_another_tree(tmp_path: Path) -> None
     assert len(found) == 3
     (tmp_path / "other.py").touch()
     assert trees.digest(tmp_path) in found, "when it was written is no difference"
+
+
+def test_modules_of_a_tree_and_of_its_libraries_are_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    site = tmp_path / "site-packages"
+    monkeypatch.setattr(trees, "_site_folders", lambda _: [str(site)])
+    for folder in (tmp_path / "common" / "src", tmp_path / "hack", site):
+        folder.mkdir(parents=True)
+        (folder / "module.py").write_text("x = 1\n")
+    (site / "other_release.py").write_text("print 1\n")
+    trees.compile_modules(Path(sys.executable), tmp_path)
+    assert len(list(tmp_path.rglob("module.*.pyc"))) == 3
 
 
 def test_a_worktree_is_removed_with_the_repositorys_record_of_it(tmp_path: Path, git: Callable[..., None]) -> None:

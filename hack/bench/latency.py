@@ -20,6 +20,8 @@ RUNS = 60
 # For each write of a Node, so that no run waits for the write pause, or the budget, of the one before.
 _WRITE_SECONDS = 1.25 / NODE_WRITES_PER_SECOND
 _NAMESPACE = "bench"
+# Devices of each configuration: ever more, as one that leaves the list and comes back twice is flapping, and waits on purpose.
+CONFIGURED = range(4, 4 + RUNS // 2)
 
 
 def health_to_node(stack: Stack, nodes: Observer) -> Result:
@@ -62,8 +64,7 @@ def config_to_node(stack: Stack, nodes: Observer) -> Result:
     """A NodeDeviceConfig changes -> another number of its devices is in the Node's capacity, a client's own start included."""
     name = "bench.example.com/configured"
     measured = []
-    for run in range(RUNS // 2):
-        count = 4 + run % 2
+    for count in CONFIGURED:
         plugins = {"simulated": [{"resourceName": name, "count": count}]}
         body = {"metadata": {"name": "bench"}, "spec": {"plugins": plugins}}
         nodes.forget()

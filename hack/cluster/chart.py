@@ -7,7 +7,7 @@ starts the programs as processes.
 import json
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from hack.cluster.waiting import wait_until
 CHART = Path(__file__).parents[2] / "charts" / "nodedevice"
 SYSTEM_NAMESPACE = "nodedevice-system"
 HOOK = "helm.sh/hook"
+TEMPLATE = ("template", "nodedevice", str(CHART), "--include-crds", "--namespace", SYSTEM_NAMESPACE)
 _NO_WORKLOADS = {"agents": {"enabled": False}, "operator": {"enabled": False}}
 
 
@@ -66,16 +67,24 @@ def is_hook(manifest: Mapping[str, Any]) -> bool:
 
 def render_chart(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """All manifests of the chart, CRDs first and hooks included. Raises CommandError with helm's message."""
+    return manifests_of(run_helm(TEMPLATE, values))
+
+
+def run_helm(arguments: Sequence[str], values: Mapping[str, Any] | None) -> "subprocess.CompletedProcess[str]":
+    """What helm prints for these arguments and values; whether it fails is the caller's to see."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         # not as YAML, of which helm's reader and our writer think differently: what one calls a word the other takes for a number
         json.dump(dict(values or {}), file)
         file.flush()
-        command = [str(find(["helm"])["helm"]), "template", "nodedevice", str(CHART), "--include-crds"]
-        command += ["--namespace", SYSTEM_NAMESPACE, "--values", file.name]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode != 0:
-        raise CommandError(command, done.returncode, done.stdout, done.stderr)
-    return [manifest for manifest in yaml_text.load_all(done.stdout) if manifest]
+        command = [str(find(["helm"])["helm"]), *arguments, "--values", file.name]
+        return subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+def manifests_of(rendered: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
+    """What `helm template` printed, parsed. Raises CommandError where it has failed."""
+    if rendered.returncode != 0:
+        raise CommandError(rendered.args, rendered.returncode, rendered.stdout, rendered.stderr)
+    return [manifest for manifest in yaml_text.load_all(rendered.stdout) if manifest]
 
 
 def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

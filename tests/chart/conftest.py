@@ -13,7 +13,8 @@ from hack import yaml_text
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
-from tests.chart.values import HOOK_OF, Command, Outcome, hook_manifests
+from tests.chart.rendering import hook_manifests
+from tests.chart.values import HOOK_OF, Command, Outcome
 
 
 @pytest.fixture(scope="session")

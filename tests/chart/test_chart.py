@@ -9,8 +9,9 @@ import pytest
 from nodedevice_api.names import AGENTS_NAMESPACE
 
 from hack import yaml_text
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, is_hook, render_chart
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, is_hook
 from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.chart.rendering import render
 
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ def rendered(values: dict[str, Any] | None = None) -> dict[tuple[str, str, str],
     """The chart's objects, but for its CRDs and hooks, by kind, namespace and name."""
     return {
         (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
-        for each in render_chart(values)
+        for each in render(values)
         if each["kind"] != "CustomResourceDefinition" and not is_hook(each)
     }
 

@@ -20,10 +20,11 @@ from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
 from hack import yaml_text
 from hack.cluster.accounts import client_with_token
-from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart, render_chart
+from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.chart.values import Command, hook_manifests
+from tests.chart.rendering import hook_manifests, render
+from tests.chart.values import Command
 from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
 
@@ -173,7 +174,7 @@ def test_an_operator_elsewhere_holds_it_up(
 def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook: Command) -> None:
     values = {"scheduler": {"enabled": True, "managedResources": [GPU]}}
     workloads = {"DaemonSet", "Deployment", "ConfigMap"}
-    manifests = [each for each in render_chart(values) if each["kind"] in workloads or is_scheduler_account(each)]
+    manifests = [each for each in render(values) if each["kind"] in workloads or is_scheduler_account(each)]
     with ExitStack() as undo:
         installed.apply(yaml_text.dump_all([*manifests, FAILED_TEST]))
         undo.callback(installed.kubectl, "delete", "--ignore-not-found", "-f", "-", stdin=yaml_text.dump_all(manifests))

@@ -9,10 +9,11 @@ import pytest
 from nodedevice_agent.settings import AgentSettings
 
 from hack import yaml_text
-from hack.cluster.chart import CHART, HOOK, SYSTEM_NAMESPACE, is_hook, render_chart
+from hack.cluster.chart import CHART, HOOK, SYSTEM_NAMESPACE, is_hook, manifests_of
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import CommandError
-from tests.chart.values import DIGEST, HOOK_OF, VALUE_SETS, hook_manifests, manifests, refusal
+from tests.chart.rendering import ask_helm, hook_manifests, manifests, refusal, render
+from tests.chart.values import DIGEST, HOOK_OF, VALUE_SETS
 
 pytestmark = pytest.mark.cluster
 
@@ -22,8 +23,7 @@ PRIVILEGED = {"nodedevice-agent", "nodedevice-agent-gpus", "nodedevice-agent-lab
 
 
 def named(kind: str, name: str, values: dict[str, Any] | None = None) -> dict[str, Any]:
-    rendered = render_chart(values) if values else manifests()
-    [found] = [each for each in rendered if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    [found] = [each for each in render(values) if (each["kind"], each["metadata"]["name"]) == (kind, name)]
     return found
 
 
@@ -37,10 +37,8 @@ def agent_pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", VALUE_SETS)
-def test_lint(name: str, helm: Callable[..., Any], tmp_path: Path) -> None:
-    values = tmp_path / "values.yaml"
-    values.write_text(yaml_text.dump(VALUE_SETS[name]))
-    done = helm("lint", "--strict", str(CHART), "--values", str(values))
+def test_lint(name: str) -> None:
+    done = ask_helm(("lint", "--strict", str(CHART)), VALUE_SETS[name])
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -260,8 +258,8 @@ def test_the_next_version_of_the_chart_alone_replaces_no_pod(helm: Callable[...,
     assert packaged.returncode == 0, packaged.stderr
     done = helm("template", "nodedevice", str(tmp_path / "nodedevice-9.9.9.tgz"), "--namespace", SYSTEM_NAMESPACE)
     assert "helm.sh/chart: nodedevice-9.9.9" in done.stdout
-    for each in yaml_text.load_all(done.stdout):
-        if each and each["kind"] in {"DaemonSet", "Deployment"}:
+    for each in manifests_of(done):
+        if each["kind"] in {"DaemonSet", "Deployment"}:
             assert each["spec"]["template"] == named(each["kind"], each["metadata"]["name"])["spec"]["template"]
 
 
@@ -274,10 +272,10 @@ def test_the_cleanup_has_nothing_in_the_agents_namespace() -> None:
 
 
 @pytest.mark.parametrize("word", ["123", "true", "null"])
-def test_a_name_that_yaml_would_convert_stays_a_name(word: str, helm: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_name_that_yaml_would_convert_stays_a_name(word: str) -> None:
     """Kubernetes has nothing against such names, and refuses what is no string."""
 
-    def render(name: str, namespace: str) -> list[str]:
+    def rendered(name: str, namespace: str) -> list[str]:
         values = {
             "image": {"pullSecrets": [name]},
             "agents": {"leaseNamespace": name, "runtimeClassName": name, "priorityClassName": name},
@@ -288,16 +286,13 @@ def test_a_name_that_yaml_would_convert_stays_a_name(word: str, helm: Callable[.
                 "kubeStateMetrics": {"enabled": True, "serviceAccount": {"name": name, "namespace": name}},
             },
         }
-        file = tmp_path / "values.json"
-        file.write_text(json.dumps(values))
-        done = helm("template", name, str(CHART), "--namespace", namespace, "--values", str(file))
-        assert done.returncode == 0, done.stderr
-        return sorted(json.dumps(each) for each in yaml_text.load_all(done.stdout) if each)
+        done = ask_helm(("template", name, str(CHART), "--namespace", namespace), values)
+        return sorted(json.dumps(each) for each in manifests_of(done))
 
     ordinary = [
-        each.replace("some-name", word).replace("some-place", "456") for each in render("some-name", "some-place")
+        each.replace("some-name", word).replace("some-place", "456") for each in rendered("some-name", "some-place")
     ]
-    assert render(word, "456") == sorted(ordinary)
+    assert rendered(word, "456") == sorted(ordinary)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +341,7 @@ def test_nothing_is_mounted_twice() -> None:
         with pytest.raises(
             CommandError, match=f"agents.extraVolumeMounts: something is mounted at {path} already, by .*{by}"
         ):
-            render_chart({"agents": extra})
+            render({"agents": extra})
 
 
 def test_a_socket_among_the_plugins_needs_no_mount_of_its_own() -> None:
@@ -368,7 +363,7 @@ def test_only_peers_that_are_named_reach_the_ports(values: str, ports: list[int]
 
 
 def test_a_single_operator_has_no_budget() -> None:
-    kinds = {each["kind"] for each in render_chart({"operator": {"replicas": 1}})}
+    kinds = {each["kind"] for each in render({"operator": {"replicas": 1}})}
     assert "PodDisruptionBudget" not in kinds
 
 

@@ -1,8 +1,7 @@
 """Which commands the chart proposes next: each command works as it stands, for everything installed and for what is left out."""
 
 import shlex
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +10,9 @@ from nodedevice_agent.cli.run import main as agent_main
 from nodedevice_operator.__main__ import main as operator_main
 
 from hack import yaml_text
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, render_chart
+from hack.cluster.chart import SYSTEM_NAMESPACE, installed_manifests
 from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.chart.rendering import notes, render
 from tests.chart.values import VALUE_SETS
 
 pytestmark = pytest.mark.cluster
@@ -20,18 +20,11 @@ pytestmark = pytest.mark.cluster
 PROGRAMS = {"nodedevice-agent": agent_main, "nodedevice-operator": operator_main}
 LEFT_OUT = VALUE_SETS["processes of the hosts"]
 
-Helm = Callable[..., Any]
 
-
-def commands(helm: Helm, values: dict[str, Any], folder: Path) -> list[list[str]]:
+def commands(values: dict[str, Any]) -> list[list[str]]:
     """Each command in the notes, split as a shell would."""
-    file = folder / "values.yaml"
-    file.write_text(yaml_text.dump(values))
-    arguments = ["install", "nodedevice", str(CHART), "--namespace", SYSTEM_NAMESPACE, "--values", str(file)]
-    done = helm(*arguments, "--dry-run=client")
-    assert done.returncode == 0, done.stderr
-    notes = done.stdout.partition("NOTES:")[2].replace("\\\n", " ")
-    return [shlex.split(line, comments=True) for line in notes.splitlines() if line.startswith("  ")]
+    lines = notes(values).replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("  ")]
 
 
 @pytest.fixture
@@ -41,8 +34,8 @@ def node(installed: ControlPlane) -> Iterator[str]:
     installed.remove_node("notes-node")
 
 
-def test_for_those_who_run_processes(installed: ControlPlane, node: str, helm: Helm, tmp_path: Path) -> None:
-    typed = commands(helm, LEFT_OUT, tmp_path)
+def test_for_those_who_run_processes(installed: ControlPlane, node: str) -> None:
+    typed = commands(LEFT_OUT)
     assert sorted({command[0] for command in typed}) == ["helm", "kubectl", *sorted(PROGRAMS)]
     assert not [command for command in typed if "rollout" in command]
     for program, *arguments in typed:
@@ -55,9 +48,9 @@ def test_for_those_who_run_processes(installed: ControlPlane, node: str, helm: H
             assert asked.exit_code == 0, asked.output
 
 
-def test_for_everybody_else(installed: ControlPlane, helm: Helm, tmp_path: Path) -> None:
-    typed = commands(helm, {}, tmp_path)
-    kept = {(each["kind"], each["metadata"]["name"]) for each in render_chart()}
+def test_for_everybody_else(installed: ControlPlane) -> None:
+    typed = commands({})
+    kept = {(each["kind"], each["metadata"]["name"]) for each in render()}
     assert {("DaemonSet", "nodedevice-agent"), ("Deployment", "nodedevice-operator")} <= kept
     rollouts = [command for command in typed if "rollout" in command]
     assert [command[-1] for command in rollouts] == ["daemonset/nodedevice-agent", "deployment/nodedevice-operator"]
@@ -67,36 +60,34 @@ def test_for_everybody_else(installed: ControlPlane, helm: Helm, tmp_path: Path)
             installed.kubectl(*command[1:])
 
 
-def test_the_pretended_devices_are_values_that_work(helm: Helm, tmp_path: Path) -> None:
-    [upgrade] = [command for command in commands(helm, {}, tmp_path) if command[:2] == ["helm", "upgrade"]]
+def test_the_pretended_devices_are_values_that_work() -> None:
+    [upgrade] = [command for command in commands({}) if command[:2] == ["helm", "upgrade"]]
     given = upgrade[upgrade.index("--set") + 1]
-    done = helm("template", "nodedevice", str(CHART), "--set", given, "--show-only", "templates/agent-config.yaml")
-    assert done.returncode == 0, done.stderr
-    settings = yaml_text.load(yaml_text.load(done.stdout)["data"]["agent.yaml"])
+    [agent] = render({}, "--set", given, "--show-only", "templates/agent-config.yaml")
+    settings = yaml_text.load(agent["data"]["agent.yaml"])
     assert settings["plugins"]["simulated"] == [{"resourceName": "example.com/gpu", "count": 4}]
     assert not [each for each in installed_manifests() if each["kind"] == "ConfigMap"]
 
 
-def test_with_plugins_the_notes_name_no_simulated_ones(helm: Helm, tmp_path: Path) -> None:
-    typed = commands(helm, VALUE_SETS["built-in plugins"], tmp_path)
+def test_with_plugins_the_notes_name_no_simulated_ones() -> None:
+    typed = commands(VALUE_SETS["built-in plugins"])
     assert not [command for command in typed if command[:2] == ["helm", "upgrade"]]
 
 
 @pytest.mark.parametrize(
     ("registry", "said"), [("", "no registry is set"), ("registry.example.com/team", "get them from registry")]
 )
-def test_images_and_what_to_set_without_them(helm: Helm, tmp_path: Path, registry: str, said: str) -> None:
-    arguments = ["install", "nodedevice", str(CHART), "--dry-run=client", "--set", f"image.registry={registry}"]
-    notes = " ".join(helm(*arguments).stdout.partition("NOTES:")[2].split())
-    assert said in notes
+def test_images_and_what_to_set_without_them(registry: str, said: str) -> None:
+    text = " ".join(notes({"image": {"registry": registry}}).split())
+    assert said in text
     prefix = f"{registry}/" if registry else ""
     for program in PROGRAMS:
-        assert f"- {prefix}{program}:" in notes
-    assert "set image.registry" in notes
+        assert f"- {prefix}{program}:" in text
+    assert "set image.registry" in text
 
 
-def test_a_runtime_class_that_may_be_missing(helm: Helm, tmp_path: Path) -> None:
+def test_a_runtime_class_that_may_be_missing() -> None:
     pool = {"name": "gpus", "nodeSelector": {"gpu": "a"}, "runtimeClassName": "nvidia"}
-    described = [each for each in commands(helm, {"agents": {"pools": [pool]}}, tmp_path) if "describe" in each]
+    described = [each for each in commands({"agents": {"pools": [pool]}}) if "describe" in each]
     assert [command[-1] for command in described] == ["daemonset/nodedevice-agent-gpus"]
-    assert not [each for each in commands(helm, {}, tmp_path) if "describe" in each]
+    assert not [each for each in commands({}) if "describe" in each]

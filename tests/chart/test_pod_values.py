@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.chart import render_chart
-from tests.chart.values import refusal
+from tests.chart.rendering import refusal, render
 
 pytestmark = pytest.mark.cluster
 
@@ -208,4 +207,4 @@ def test_nothing_is_mounted_where_something_is(path: str) -> None:
     ],
 )
 def test_taken(values: Values) -> None:
-    assert render_chart(values)
+    assert render(values)

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.chart import render_chart
-from tests.chart.values import refusal
+from tests.chart.rendering import refusal, render
 
 pytestmark = pytest.mark.cluster
 
@@ -18,7 +17,7 @@ _LINUX = {"kubernetes.io/os": "linux"}
 
 def daemon_sets(values: Json) -> dict[str, Json]:
     """Pod specs by name, in order."""
-    found = (each for each in render_chart(values) if each["kind"] == "DaemonSet")
+    found = (each for each in render(values) if each["kind"] == "DaemonSet")
     return {each["metadata"]["name"]: each["spec"] for each in found}
 
 

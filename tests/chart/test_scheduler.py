@@ -1,9 +1,7 @@
 """What the chart renders for the extender, beside a scheduler of its own and alone: configuration, certificates, notes."""
 
 import base64
-import json
 import ssl
-import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,13 +13,13 @@ from nodedevice_operator.extender.server import Tls, certificate_names
 from nodedevice_operator.extender.settings import ExtenderSettings
 
 from hack import yaml_text
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, render_chart
-from tests.chart.values import DIGEST, VALUE_SETS, manifests, refusal
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from tests.chart.rendering import manifests, notes, refusal, render
+from tests.chart.values import DIGEST, VALUE_SETS
 
 pytestmark = pytest.mark.cluster
 
 Values = dict[str, Any]
-Helm = Callable[..., "subprocess.CompletedProcess[str]"]
 
 SECOND, ALONE = "a second scheduler", "an extender for the cluster's scheduler"
 VERBS = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "bindVerb": "bind", "preemptVerb": "preempt"}
@@ -96,15 +94,9 @@ def test_refuses(values: Values, sentence: str) -> None:
         ("v1.38.0-rc.1", "v1.38.0-rc.1"),
     ],
 )
-def test_the_second_scheduler_is_of_the_clusters_version(version: str, tag: str, helm: Helm, tmp_path: Path) -> None:
-    file = tmp_path / "values.json"
-    file.write_text(json.dumps(scheduler()))
-    done = helm("template", "nodedevice", str(CHART), "--kube-version", version, "--values", str(file))
-    assert done.returncode == 0, done.stderr
-    rendered = [each for each in yaml_text.load_all(done.stdout) if each]
-    assert containers(rendered, "nodedevice-scheduler")["kube-scheduler"]["image"] == (
-        f"registry.k8s.io/kube-scheduler:{tag}"
-    )
+def test_the_second_scheduler_is_of_the_clusters_version(version: str, tag: str) -> None:
+    both = containers(render(scheduler(), "--kube-version", version), "nodedevice-scheduler")
+    assert both["kube-scheduler"]["image"] == f"registry.k8s.io/kube-scheduler:{tag}"
 
 
 def test_its_image_can_be_another() -> None:
@@ -113,7 +105,7 @@ def test_its_image_can_be_another() -> None:
     assert both["extender"]["args"] == ["extender"]
     operator = containers(manifests("a second scheduler, otherwise"), "nodedevice-operator")["operator"]
     assert both["extender"]["image"] == operator["image"]
-    tagged = containers(render_chart(scheduler(image={"tag": "v9.9.9"})), "nodedevice-scheduler")
+    tagged = containers(render(scheduler(image={"tag": "v9.9.9"})), "nodedevice-scheduler")
     assert tagged["kube-scheduler"]["image"] == "registry.k8s.io/kube-scheduler:v9.9.9"
 
 
@@ -171,7 +163,7 @@ def read(tmp_path: Path) -> Callable[[Values], ExtenderSettings]:
     """What the extender reads of the file that the chart makes of these values."""
 
     def load(values: Values) -> ExtenderSettings:
-        rendered = render_chart(values)
+        rendered = render(values)
         name = "nodedevice-scheduler" if values["scheduler"].get("enabled") else "nodedevice-extender"
         file = tmp_path / "extender.yaml"
         file.write_text(found(rendered, "ConfigMap", name)["data"]["extender.yaml"])
@@ -220,7 +212,7 @@ def test_what_the_user_sets_stands_beside_what_the_chart_decides(read: Read) -> 
 )
 def test_a_change_of_what_it_reads_replaces_the_pods(value: Values, replaces: bool) -> None:
     before, after = (
-        found(render_chart(values), "Deployment", "nodedevice-scheduler")["spec"]["template"]
+        found(render(values), "Deployment", "nodedevice-scheduler")["spec"]["template"]
         for values in (scheduler(), scheduler(**value))
     )
     assert (before != after) is replaces
@@ -299,7 +291,7 @@ def test_only_one_extender_is_ever_ready_and_a_new_one_does_not_wait_for_that() 
 
 def test_monitors_find_the_extender() -> None:
     for name, component in ((SECOND, "scheduler"), (ALONE, "extender")):
-        rendered = render_chart({**VALUE_SETS[name], "monitoring": {"monitors": {"enabled": True}}})
+        rendered = render({**VALUE_SETS[name], "monitoring": {"monitors": {"enabled": True}}})
         monitor = found(rendered, "PodMonitor", f"nodedevice-{component}")["spec"]
         deployment = found(rendered, "Deployment", f"nodedevice-{component}")["spec"]
         assert monitor["selector"] == deployment["selector"]
@@ -313,19 +305,10 @@ def test_network_policies(name: str, component: str, open_to_all: list[int]) -> 
     peers: list[Values] = [{"namespaceSelector": {}}]
     policies = {"networkPolicies": {"enabled": True, "from": peers}}
     for values in (VALUE_SETS[name], {**VALUE_SETS[name], **policies}):
-        rules = found(render_chart(values), "NetworkPolicy", f"nodedevice-{component}")["spec"].get("ingress", [])
+        rules = found(render(values), "NetworkPolicy", f"nodedevice-{component}")["spec"].get("ingress", [])
         assert [port["port"] for rule in rules if "from" not in rule for port in rule["ports"]] == open_to_all
         assert {port["port"] for rule in rules if "from" in rule for port in rule["ports"]} <= {8081, 10259}
         assert all(rule["from"] == peers for rule in rules if "from" in rule)
-
-
-def notes(helm: Helm, values: Values, folder: Path) -> str:
-    file = folder / "values.json"
-    file.write_text(json.dumps(values))
-    arguments = ["install", "nodedevice", str(CHART), "--namespace", SYSTEM_NAMESPACE, "--values", str(file)]
-    done = helm(*arguments, "--dry-run=client")
-    assert done.returncode == 0, done.stderr
-    return done.stdout.partition("NOTES:")[2]
 
 
 def printed_configuration(text: str) -> Values:
@@ -333,8 +316,8 @@ def printed_configuration(text: str) -> Values:
     return made
 
 
-def test_the_notes_have_the_whole_configuration_of_the_clusters_scheduler(helm: Helm, tmp_path: Path) -> None:
-    text = notes(helm, VALUE_SETS[ALONE], tmp_path)
+def test_the_notes_have_the_whole_configuration_of_the_clusters_scheduler() -> None:
+    text = notes(VALUE_SETS[ALONE])
     made = printed_configuration(text)
     [extender] = made["extenders"]
     files = "/etc/kubernetes/nodedevice-extender"
@@ -356,15 +339,15 @@ def test_the_notes_have_the_whole_configuration_of_the_clusters_scheduler(helm: 
     assert "kubectl get secret nodedevice-extender-client" in text
 
 
-def test_the_notes_name_what_is_not_made_here(helm: Helm, tmp_path: Path) -> None:
-    text = notes(helm, VALUE_SETS["an extender with a certificate of one's own"], tmp_path)
+def test_the_notes_name_what_is_not_made_here() -> None:
+    text = notes(VALUE_SETS["an extender with a certificate of one's own"])
     assert printed_configuration(text)["extenders"][0]["urlPrefix"] == "https://CLUSTER-IP"
     assert "kubectl get service nodedevice-extender" in text
     assert "nodedevice-extender-client" not in text
 
 
-def test_the_notes_name_the_second_scheduler(helm: Helm, tmp_path: Path) -> None:
-    text = notes(helm, VALUE_SETS["a second scheduler, otherwise"], tmp_path)
+def test_the_notes_name_the_second_scheduler() -> None:
+    text = notes(VALUE_SETS["a second scheduler, otherwise"])
     assert "  schedulerName: of-ours\n" in text
     assert f"kubectl rollout status --namespace {SYSTEM_NAMESPACE} deployment/nodedevice-scheduler\n" in text
     assert "KubeSchedulerConfiguration" not in text

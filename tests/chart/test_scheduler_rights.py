@@ -20,11 +20,12 @@ from nodedevice_api.names import GROUP
 from hack import yaml_text
 from hack.cluster.accounts import client_with_token
 from hack.cluster.build.binaries import find
-from hack.cluster.chart import SYSTEM_NAMESPACE, is_hook, render_chart
+from hack.cluster.chart import SYSTEM_NAMESPACE, is_hook
 from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.processes import Process, reserved_ports
 from hack.cluster.waiting import wait_until
+from tests.chart.rendering import render
 from tests.chart.test_chart_rights import Right, each_verb, rights
 from tests.chart.values import VALUE_SETS
 
@@ -49,7 +50,7 @@ def parts(component: str) -> list[dict[str, Any]]:
     """The chart's objects of that component, but for its pods."""
     return [
         each
-        for each in render_chart(VALUES[component])
+        for each in render(VALUES[component])
         if not is_hook(each)
         and each["metadata"].get("labels", {}).get("app.kubernetes.io/component") == component
         and each["kind"] not in {"Deployment", "PodDisruptionBudget"}
@@ -177,7 +178,7 @@ def probes(component: str) -> set[str]:
     """What the kubelet would ask the scheduler for."""
     [deployment] = [
         each
-        for each in render_chart(VALUES[component])
+        for each in render(VALUES[component])
         if each["metadata"]["name"] == "nodedevice-scheduler" and each["kind"] == "Deployment"
     ]
     [container] = [

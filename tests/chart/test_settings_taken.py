@@ -11,8 +11,7 @@ from nodedevice_agent.settings import read_topology
 from nodedevice_operator import settings as operator_settings
 from nodedevice_operator.errors import OperatorSettingsError
 
-from hack.cluster.chart import render_chart
-from tests.chart.values import refusal
+from tests.chart.rendering import refusal, render
 
 pytestmark = pytest.mark.cluster
 
@@ -158,7 +157,7 @@ def read(config: Values, folder: Path) -> agent_settings.AgentSettings:
 
 
 def rendered(values: Values, name: str) -> dict[str, str]:
-    [found] = [each for each in render_chart(values) if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", name)]
+    [found] = [each for each in render(values) if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", name)]
     return dict(found["data"])
 
 
@@ -234,7 +233,7 @@ def test_numa_nodes_that_the_agent_refuses_helm_refuses(nodes: str, sentence: st
 @pytest.mark.parametrize("nodes", ["0", "3-3", "0008-0010,1", " 1000-1023 , 0 ", "999-1019"])
 def test_numa_nodes_that_the_agent_takes_helm_takes(nodes: str) -> None:
     assert read_topology("none", "container", nodes).numa_nodes
-    assert render_chart({"agents": {"config": {"numaNodes": nodes}}})
+    assert render({"agents": {"config": {"numaNodes": nodes}}})
 
 
 def test_texts_arrive_as_they_are(tmp_path: Path) -> None:

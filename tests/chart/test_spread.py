@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hack import yaml_text
-from hack.cluster.chart import render_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
+from tests.chart.rendering import render
 
 BIG, SMALL = "spread-big", "spread-small"
 _LABEL = "test.nodedevice.io/spread"
@@ -35,7 +35,7 @@ def test_operators_are_on_nodes_without_zones(installed: ControlPlane, nodes: No
     values = {"operator": {"nodeSelector": {_LABEL: "yes"}}}
     (deployment,) = (
         each
-        for each in render_chart(values)
+        for each in render(values)
         if (each["kind"], each["metadata"]["name"]) == ("Deployment", "nodedevice-operator")
     )
     deployment["metadata"]["namespace"] = namespace

@@ -9,8 +9,9 @@ from nodedevice_agent import settings as agent_settings
 from nodedevice_operator import settings as operator_settings
 
 from charts import generate_schema, generate_values_table
-from hack.cluster.chart import SYSTEM_NAMESPACE, render_chart
-from tests.chart.values import VALUE_SETS, manifests, refusal
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from tests.chart.rendering import manifests, refusal, render
+from tests.chart.values import VALUE_SETS
 
 pytestmark = pytest.mark.cluster
 
@@ -133,14 +134,14 @@ def test_refuses(values: dict[str, Any], sentence: str) -> None:
     ],
 )
 def test_registries(registry: str, repository: str, image: str) -> None:
-    found = render_chart({"image": {"registry": registry, "tag": "1"}, "agents": {"image": {"repository": repository}}})
+    found = render({"image": {"registry": registry, "tag": "1"}, "agents": {"image": {"repository": repository}}})
     [agent] = [each for each in found if each["kind"] == "DaemonSet"]
     assert agent["spec"]["template"]["spec"]["containers"][0]["image"] == image
 
 
 @pytest.mark.parametrize("interval", ["30s", "1h", "1m30s", "500ms", "1d12h", "1m0s"])
 def test_intervals(interval: str) -> None:
-    found = [each for each in render_chart(monitors(interval)) if each["kind"] in {"PodMonitor", "ServiceMonitor"}]
+    found = [each for each in render(monitors(interval)) if each["kind"] in {"PodMonitor", "ServiceMonitor"}]
     endpoint_lists = [each["spec"].get("endpoints") or each["spec"]["podMetricsEndpoints"] for each in found]
     assert [endpoint["interval"] for endpoints in endpoint_lists for endpoint in endpoints] == [interval, interval]
 
@@ -158,7 +159,7 @@ def test_monitors_scrape_as_it_is_served(metrics: dict[str, str], https: dict[st
     values = {"metrics": metrics, "monitoring": {"monitors": {"enabled": True, "authorization": authorization}}}
     endpoints = [
         endpoint
-        for each in render_chart(values)
+        for each in render(values)
         if each["kind"] in {"PodMonitor", "ServiceMonitor"}
         for endpoint in each["spec"].get("endpoints") or each["spec"]["podMetricsEndpoints"]
     ]

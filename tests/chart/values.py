@@ -1,14 +1,7 @@
-"""Value sets of the chart as people have them, and what Helm makes of its hooks."""
+"""Value sets of the chart as people have them."""
 
-import copy
 from collections.abc import Callable
-from functools import cache
 from typing import Any
-
-import pytest
-
-from hack.cluster.chart import is_hook, render_chart
-from hack.cluster.errors import CommandError
 
 # exit status and output of a command
 Outcome = tuple[int, str]
@@ -16,7 +9,6 @@ Command = Callable[..., Outcome]
 
 # the account of each hook, by the command that it runs
 HOOK_OF = {"crds": "nodedevice-crds", "cleanup": "nodedevice-cleanup", "check": "nodedevice-check"}
-_WORK = {"Job", "Pod"}
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -230,28 +222,3 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     "Leases elsewhere": {"agents": {"leaseNamespace": "leases-of-agents"}},
     "part of another chart": {"global": {"anything": {"at": "all"}}},
 }
-
-
-@cache
-def _rendered(name: str) -> list[dict[str, Any]]:
-    return render_chart(VALUE_SETS[name])
-
-
-def manifests(name: str = "defaults") -> list[dict[str, Any]]:
-    """What Helm makes of that value set; it is asked once, and the answer is the caller's to change."""
-    return copy.deepcopy(_rendered(name))
-
-
-def hook_manifests(name: str, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """The hook's account, roles and bindings, as Helm makes them before it runs."""
-    rendered = render_chart(values) if values else manifests()
-    found = [each for each in rendered if is_hook(each) and each["metadata"]["name"] == name]
-    assert found, f"the chart has no hook {name}"
-    return [each for each in found if each["kind"] not in _WORK]
-
-
-def refusal(values: dict[str, Any]) -> str:
-    """The error of helm when it refuses these values; fails when it takes them."""
-    with pytest.raises(CommandError) as refused:
-        render_chart(values)
-    return str(refused.value)

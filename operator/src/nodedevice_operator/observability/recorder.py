@@ -146,6 +146,8 @@ class EventRecorder:
         self._counted: dict[tuple[str, str], set[str]] = {}
         # Events that were not ours to post, each with when it came up, by the clock of the fence
         self._standby: deque[tuple[float, Event]] = deque(maxlen=_MOST_STANDBY)
+        # those that came up before them, and were to be posted when it was closed already
+        self._too_late: deque[tuple[float, Event]] = deque(maxlen=_MOST_STANDBY)
 
     def on_update(self, _: str, before: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
         """A NodeDevice changed: report its transitions."""
@@ -164,8 +166,12 @@ class EventRecorder:
 
     def take_over(self, since: float) -> None:
         """Post what came up since that moment of the fence's clock, in which nobody led; forget what is older."""
+        too_late = [event for moment, event in self._too_late if moment >= since]
         events = [event for moment, event in self._standby if moment >= since]
+        self._too_late.clear()
         self._standby.clear()
+        for event in too_late:
+            self._enqueue(event)
         for event in events:
             self.post(event)
 
@@ -182,7 +188,7 @@ class EventRecorder:
                 # An earlier process posted this ongoing state; or an attempt that seemed to fail had succeeded: names are unique.
                 log.debug("Event was posted already", extra={"reason": event.reason})
             except NotLeading:
-                log.debug("Event not posted, as another operator leads", extra={"reason": event.reason})
+                self._keep(event)
             except RetryError as error:
                 self._lose(event, str(error.last_attempt.exception()))
             except ApiError as error:
@@ -190,6 +196,13 @@ class EventRecorder:
             except Exception:
                 log.exception("Event not posted", extra={"reason": event.reason, "object": event.about.name})
                 self._metrics.events_lost.inc()
+
+    def _keep(self, event: Event) -> None:
+        """It could not be posted, as this operator did not lead any more: it may lead again before another one does."""
+        if self._fence.is_open:
+            self._enqueue(event)
+        else:
+            self._too_late.append((self._fence.clock(), event))
 
     def _gather(self, event: Event, aggregate: Aggregate) -> None:
         opposite = (event.about, OPPOSITES.get(event.reason, ""), aggregate.resource)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
+from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.observability import recorder as module
@@ -294,6 +294,30 @@ async def test_a_standby_posts_when_it_leads_what_came_up_while_nobody_did() -> 
         fence.open_for_good()
         standby.take_over(15.0)
         assert await standby.posted() == ["since it is gone"]
+
+
+@pytest.mark.parametrize(("nobody_since", "is_posted"), [(13.0, True), (20.0, False)], ids=["nobody", "another one"])
+async def test_what_was_due_when_it_did_not_lead_is_posted_later_unless_another_one_led(
+    recorder: Recorder, nobody_since: float, is_posted: bool
+) -> None:
+    now = [10.0]
+    recorder._fence = fence = WriteFence(lambda: now[0])
+    recorder.cluster.failures["post_event"] = [NotLeading("post", "events", "its time as leader is over")] * 2
+    fence.open_until(13.0)
+    unhealthy, healthy = (tallied(reason, "gpu-0") for reason in ("DeviceUnhealthy", "DeviceRecovered"))
+    recorder.post(event("in the queue"))
+    recorder.post(unhealthy)
+    # as after a process was stopped for some seconds
+    now[0] = 14.0
+    recorder.post(healthy)
+    await until(lambda: not recorder.cluster.failures["post_event"])
+    fence.open_for_good()
+    recorder.take_over(nobody_since)
+    await until(lambda: not recorder._gathering)
+    # each device's last state last
+    wanted = ["in the queue", unhealthy.message, healthy.message]
+    assert await recorder.posted() == (wanted if is_posted else [])
+    assert recorder.lost() == 0
 
 
 async def test_an_event_about_thousands_of_devices_waits_in_a_few_kilobytes() -> None:

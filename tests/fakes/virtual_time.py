@@ -7,8 +7,8 @@
         watches = Watches(cluster, asyncio.get_running_loop().time)
         await asyncio.sleep(300)
 
-Such a test may sleep and compare `loop.time()`: both are exact, and the same on each machine. What it tests takes the loop's
-`time` as its clock; `time.monotonic` goes on as ever. An `asyncio.timeout` around what hangs ends it at once.
+Such a test may sleep and compare `loop.time()`: both are exact to some nanoseconds, and the same on each machine. What it tests
+takes the loop's `time` as its clock; `time.monotonic` goes on as ever. An `asyncio.timeout` around what hangs ends it at once.
 
 No time passes while a thread of the loop's executor works, and none for what comes over sockets of this process by itself. It is
 no use beside what has threads or processes of its own, as gRPC has: their answers come after any number of virtual seconds.
@@ -28,6 +28,8 @@ virtual_time: Final = pytest.mark.asyncio(loop_factories=[NAME])
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _BEGINNING_SECONDS: Final = 1000.0
+# of the loop: who waits for less than a float can add to the clock would wait for ever
+_TURN_SECONDS: Final = 1e-9
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -62,5 +64,5 @@ class _JumpingSelector(selectors.DefaultSelector):
             return super().select(timeout if timeout == 0 else None)
         ready = super().select(0)
         if not ready:
-            self.now += max(timeout, 0)
+            self.now += max(timeout, _TURN_SECONDS)
         return ready

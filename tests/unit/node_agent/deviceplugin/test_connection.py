@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -20,6 +19,7 @@ from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure, StreamEnd
+from tests.fakes.virtual_time import virtual_time
 
 RESOURCE = "example.com/fake"
 FAILURE = RpcFailure(grpc.StatusCode.INTERNAL, "out\nof order")
@@ -136,18 +136,25 @@ class TestDeviceLists:
                 await (plugin.resend() if number != 3 else plugin.set_health("d0", healthy=False))
         assert len(decoded) == 2
 
-    async def test_a_flood_is_read_slowly_and_holds_the_plugin_back(
+    @virtual_time
+    async def test_a_flood_is_read_slowly(self) -> None:
+        loop, pace = asyncio.get_running_loop(), plugin_connection._Pace(RESOURCE)
+        began, lists = loop.time(), 1000
+        for _ in range(lists):
+            await pace.wait()
+        expected = (lists - plugin_connection.LISTS_AT_ONCE) / plugin_connection.LISTS_PER_SECOND
+        assert loop.time() - began == pytest.approx(expected)
+
+    async def test_a_flood_holds_the_plugin_back(
         self, plugin: FakePlugin, connection: Connection, caplog: pytest.LogCaptureFixture
     ) -> None:
         plugin.knobs.is_flooding = True
-        read, began = 0, time.monotonic()
+        read = 0
         async with device_lists(connection) as lists:
             async for _ in lists:
                 read += 1
-                if read == 120:
+                if read == plugin_connection.LISTS_AT_ONCE + 20:
                     break
-        seconds = time.monotonic() - began
-        assert read <= plugin_connection.LISTS_AT_ONCE + seconds * plugin_connection.LISTS_PER_SECOND + 1
         # those on the way are few: the plugin waits
         assert plugin.lists_sent - read <= 200
         assert [record.levelname for record in caplog.records if "too many device lists" in record.message] == [

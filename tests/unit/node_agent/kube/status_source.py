@@ -1,11 +1,13 @@
 """A Publisher for tests of its NodeDevices: the same status always, and no disk."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import Publisher
+from nodedevice_agent.kube.write_queue import WriteQueue
 
 from tests.unit.node_agent.devicemanager.scenario import Scenario
 
@@ -20,6 +22,8 @@ class ManagerOnly(PluginHost):
 class FixedStatus(Publisher):
     def __init__(self, cluster: KubeClient, **numbers: int) -> None:
         super().__init__(cluster, "n1", "none")
+        # a loop's clock, as virtual time has one
+        self.writes = WriteQueue(asyncio.get_running_loop().time)
         self._host = ManagerOnly(Scenario.with_plugin(1))
         self.status: dict[str, Any] = {**numbers, "conditions": []}
         self.cordoned_ids: frozenset[str] = frozenset()

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.registration_server import Rejections
@@ -14,6 +13,7 @@ from nodedevice_agent.metrics import AgentHealth
 from nodedevice_api.names import REFUSALS_ANNOTATION
 
 from tests.fakes.background import background
+from tests.fakes.virtual_time import virtual_time
 
 
 class ForbidsAnnotation(KubeClient):
@@ -35,12 +35,14 @@ class ForbidsAnnotation(KubeClient):
         return renewed
 
 
-async def test_rejections_that_cannot_be_reported_renew_the_lease_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "_REJECTION_SECONDS", 0.0)
-    cluster, rejections = ForbidsAnnotation(), Rejections()
-    keeper = LeaseKeeper(cluster, "agents", "node-a", "host-a", rejections, AgentHealth("api server"))
+@virtual_time
+async def test_rejections_that_cannot_be_reported_renew_the_lease_once_each() -> None:
+    clock = asyncio.get_running_loop().time
+    cluster, rejections = ForbidsAnnotation(), Rejections(clock)
+    keeper = LeaseKeeper(cluster, "agents", "node-a", "host-a", rejections, AgentHealth("api server"), clock)
     async with background(keeper.run()):
         for reason in ("first", "second", "third"):
             rejections.add("Version", ValueError(reason))
-            await asyncio.sleep(0.02)
+            # the next renewal that is due is later
+            await asyncio.sleep(lease.RENEW_SECONDS / 4)
     assert cluster.renewals == 3

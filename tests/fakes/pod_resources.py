@@ -37,7 +37,9 @@ class AssignedDevices:
 
 
 class PodResources(api_pb2_grpc.PodResourcesListerServicer):
-    """Serves while entered. `refusal`: what calls are refused with, if anything; `is_stuck`: it does not answer; `calls`: of List.
+    """Serves while entered. `refusal`: what calls are refused with, if anything; `calls`: of List.
+
+    stick: from here on it does not answer; go_on: and now it does.
 
     get: how it answers for single pods: in earnest, with no such method, or as a kubelet that has it and does not serve it.
     asked: the pods for which Get was called.
@@ -50,10 +52,17 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         self.assigned: list[AssignedDevices] = []
         self.allocatable: dict[str, dict[str, tuple[int, ...]]] | None = None
         self.refusal = ""
-        self.is_stuck = False
+        self._may_answer = asyncio.Event()
+        self._may_answer.set()
         self.calls = 0
         self.get = Get.SERVED
         self.asked: list[str] = []
+
+    def stick(self) -> None:
+        self._may_answer.clear()
+
+    def go_on(self) -> None:
+        self._may_answer.set()
 
     async def __aenter__(self) -> Self:
         self._socket.parent.mkdir(parents=True, exist_ok=True)
@@ -101,8 +110,7 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         return api_pb2.AllocatableResourcesResponse(devices=[entry for row in rows for entry in _devices(row)])
 
     async def _answer(self, context: Any) -> None:
-        while self.is_stuck:
-            await asyncio.sleep(0.05)
+        await self._may_answer.wait()
         if self.refusal:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self.refusal)
 

@@ -18,8 +18,7 @@ from nodedevice_agent.checkpoint.writer import CheckpointStore, CheckpointWriter
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.lib import filesystem
 
-# Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 60.0
+from tests.fakes.polling import PATIENCE_SECONDS, until
 
 
 def held_by(uid: str) -> Checkpoint:
@@ -216,9 +215,7 @@ class TestLines:
         healthy = structs.replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
         await saving.save(healthy)
         await saving.save(structs.replace(healthy, registered={"example.com/gpu": ("d0",)}))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while saving.alone().registered != saving.state.registered:
-                await asyncio.sleep(0.01)
+        await until(lambda: saving.alone().registered == saving.state.registered)
 
     async def test_changes_during_a_write_share_one_line(self, begun: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
         lines: list[bytes] = []

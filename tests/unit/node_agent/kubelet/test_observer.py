@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.format import encode
@@ -15,12 +16,12 @@ from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES
 from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR
+from nodedevice_agent.lib.file_watcher import Subscription
 from nodedevice_agent.lib.filesystem import replace_durably
 
 from tests.fakes.pod_resources import AssignedDevices, Get, PodResources
+from tests.fakes.polling import PATIENCE_SECONDS, until
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
-
-_PATIENCE_SECONDS = 60.0
 
 
 class Kubelet:
@@ -34,6 +35,8 @@ class Kubelet:
         self.capacity: Mapping[str, int] | None = {GPU: 2}
         self.observer = Observer(path, ServedByKubelet(0.0), self.published.append, self.read_capacity)
         self.observer.pods_synced([pod("one", gpu=1)])
+        # how often it has begun to look
+        self.looks = 0
 
     async def read_capacity(self) -> Mapping[str, int]:
         if self.capacity is None:
@@ -49,13 +52,12 @@ class Kubelet:
         self.resources.assigned.append(AssignedDevices("default", name, "c0", GPU, {device: ()}))
         self.write(Allocation(name, "c0", GPU, {-1: (device,)}, b""))
 
+    async def until_it_looks(self) -> None:
+        looks = self.looks
+        await until(lambda: self.looks > looks)
+
     def holders(self) -> dict[str, tuple[str, ...]]:
         return {a.pod_uid: a.device_ids for a in self.observer.served.book}
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            while not holds():
-                await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -65,6 +67,13 @@ async def kubelet(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     # short, as a socket lies below it
     found = Kubelet(tmp_path_factory.mktemp("k"))
     found.resources.allocatable = {GPU: {"a": (0,), "b": (0, 1)}}
+    look = Observer._look
+
+    async def counted(self: Observer) -> bool:
+        found.looks += 1
+        return await look(self)
+
+    monkeypatch.setattr(Observer, "_look", counted)
     async with found.resources:
         found.write()
         yield found
@@ -73,7 +82,7 @@ async def kubelet(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
 @pytest.fixture
 async def running(kubelet: Kubelet) -> AsyncIterator[Kubelet]:
     task = asyncio.create_task(kubelet.observer.run())
-    await kubelet.until(lambda: GPU in kubelet.observer.served.resources)
+    await until(lambda: GPU in kubelet.observer.served.resources)
     yield kubelet
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -88,34 +97,36 @@ async def test_devices_are_known_with_their_numa_nodes(running: Kubelet) -> None
 
 async def test_an_allocation_is_seen_when_the_kubelet_writes_it(running: Kubelet) -> None:
     running.allocate("one", "a")
-    await running.until(lambda: running.holders() == {"one": ("a",)})
+    await until(lambda: running.holders() == {"one": ("a",)})
 
 
 async def test_a_pod_that_comes_is_the_only_one_asked_for(running: Kubelet) -> None:
-    await running.until(lambda: running.resources.calls == 1)
+    await until(lambda: running.resources.calls == 1)
     running.allocate("one", "a")
-    await running.until(lambda: running.holders() == {"one": ("a",)})
+    await until(lambda: running.holders() == {"one": ("a",)})
     assert (running.resources.calls, running.resources.asked) == (1, ["one"])
 
 
 async def test_a_pod_that_the_api_does_not_have_is_found_by_a_list(running: Kubelet) -> None:
-    await running.until(lambda: running.resources.calls == 1)
+    await until(lambda: running.resources.calls == 1)
     running.allocate("early", "a")
-    await running.until(lambda: running.holders() == {"early": ("a",)})
+    await until(lambda: running.holders() == {"early": ("a",)})
     assert (running.resources.calls, running.resources.asked) == (2, [])
 
 
 async def test_after_the_end_of_a_pod_the_kubelet_need_not_list(running: Kubelet) -> None:
     """It would free the devices of ended pods, which is its own affair."""
     running.allocate("one", "a")
-    await running.until(lambda: running.holders() == {"one": ("a",)})
+    await until(lambda: running.holders() == {"one": ("a",)})
     calls = running.resources.calls
     running.resources.assigned.clear()
     running.observer.pod_gone("one")
     assert running.holders() == {}
-    await running.until(lambda: not running.observer.served.is_outdated)
-    running.write()
-    await asyncio.sleep(0.5)
+    await until(lambda: not running.observer.served.is_outdated)
+    for _ in range(2):
+        # the second look begins after the first one has ended
+        running.write()
+        await running.until_it_looks()
     assert (running.holders(), running.resources.calls) == ({}, calls)
 
 
@@ -127,42 +138,53 @@ async def test_a_kubelet_without_get_lists_and_it_is_said_once(
     running.resources.get = answer
     running.observer.pod_seen(pod("two", gpu=1))
     running.allocate("one", "a")
-    await running.until(lambda: running.holders() == {"one": ("a",)})
+    await until(lambda: running.holders() == {"one": ("a",)})
     running.allocate("two", "b")
-    await running.until(lambda: running.holders() == {"two": ("b",)})
+    await until(lambda: running.holders() == {"two": ("b",)})
     message = "the kubelet does not answer for single pods; all are listed at each change"
     assert (caplog.messages.count(message), running.resources.asked) == (1, ["one"])
 
 
-async def test_it_does_not_look_while_nothing_happens(running: Kubelet) -> None:
-    await running.until(lambda: running.resources.calls == 1)
-    await asyncio.sleep(0.5)
-    assert running.resources.calls == 1
+async def test_it_does_not_look_while_nothing_happens(running: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor for what others write beside its checkpoint; it waits for the next list that is due."""
+    waits: asyncio.Queue[float] = asyncio.Queue()
+    wait = Subscription.wait
+
+    def recorded(self: Subscription, timeout_seconds: float) -> Coroutine[Any, Any, frozenset[Path]]:
+        waits.put_nowait(timeout_seconds)
+        return wait(self, timeout_seconds)
+
+    monkeypatch.setattr(Subscription, "wait", recorded)
+    for number in range(3):
+        (running.path / PLUGIN_DIR / f"other-{number}").touch()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await waits.get() > pod_rows.LIST_SECONDS / 3
+    assert (running.looks, running.resources.calls) == (1, 1)
 
 
 async def test_it_looks_again_after_a_while(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_rows, "LIST_SECONDS", 0.05)
     task = asyncio.create_task(kubelet.observer.run())
-    await kubelet.until(lambda: kubelet.resources.calls > 3)
+    await until(lambda: kubelet.resources.calls > 3)
     task.cancel()
 
 
 async def test_a_kubelet_that_restarts_loses_nothing(running: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
     running.allocate("one", "a")
-    await running.until(lambda: running.holders() == {"one": ("a",)})
+    await until(lambda: running.holders() == {"one": ("a",)})
     await running.resources.__aexit__()
     running.write()
     message = "the kubelet's pod resources cannot be used; what it serves is not shown, or not updated"
-    await running.until(lambda: message in caplog.messages)
+    await until(lambda: message in caplog.messages)
     assert running.holders() == {"one": ("a",)}
     running.resources = PodResources(running.path / POD_RESOURCES)
     running.resources.allocatable = {GPU: {"b": ()}}
     caplog.set_level(logging.INFO)
     async with running.resources:
-        await running.until(lambda: "the kubelet answers again" in caplog.messages)
+        await until(lambda: "the kubelet answers again" in caplog.messages)
         assert caplog.messages.count(message) == 1
         # the pod is in neither of its answers now
-        await running.until(lambda: running.holders() == {})
+        await until(lambda: running.holders() == {})
         assert running.observer.served.snapshot(GPU).healthy == 1
 
 
@@ -205,15 +227,15 @@ async def test_a_kubelet_that_does_not_answer_in_time_loses_nothing(
 ) -> None:
     kubelet.allocate("one", "a")
     assert await kubelet.observer._look()
-    kubelet.resources.is_stuck = True
+    kubelet.resources.stick()
     with monkeypatch.context() as patched:
-        patched.setattr(pod_resources, "LIST_SECONDS", 0.2)
+        patched.setattr(pod_resources, "LIST_SECONDS", 0.02)
         for _ in range(3):
             assert not await kubelet.observer._look()
     assert kubelet.holders() == {"one": ("a",)}
     (record,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert "Deadline Exceeded" in record.__dict__["error"]
-    kubelet.resources.is_stuck = False
+    kubelet.resources.go_on()
     assert await kubelet.observer._look()
 
 
@@ -226,7 +248,8 @@ async def test_a_hundred_thousand_devices_are_shown(kubelet: Kubelet) -> None:
 async def test_more_devices_than_a_message_may_have_are_those_of_the_checkpoint(
     kubelet: Kubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ids: dict[str, tuple[int, ...]] = {f"{index:06}{'x' * 100}": () for index in range(140_000)}
+    # few long ones: what counts is the length of the message
+    ids: dict[str, tuple[int, ...]] = {f"{index:06}{'x' * 100_000}": () for index in range(200)}
     kubelet.resources.allocatable = {GPU: ids}
     await kubelet.observer._look()
     assert kubelet.observer.served.snapshot(GPU).healthy == 2

@@ -95,7 +95,7 @@ class FaultProxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._is_up.wait(10)
+        assert self._is_up.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -129,7 +129,7 @@ class FaultProxy:
         return len(self._of(kind))
 
     def _do(self, work: Coroutine[Any, Any, int]) -> int:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def _of(self, kind: str) -> list[tuple[web.Request, web.StreamResponse]]:
         return [watch for watch in list(self._watches) if watch[0].path.endswith(f"/{kind}")]

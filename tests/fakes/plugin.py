@@ -35,7 +35,6 @@ class Knobs:
     """How the fake misbehaves; each may be turned at any time and holds from the next call on."""
 
     allocate_error: RpcFailure | None = None
-    allocate_delay_seconds: float = 0.0
     # Set to an Event: Allocate waits until the test sets it (or for ever).
     allocate_gate: asyncio.Event | None = None
     # An answer without any container response.
@@ -343,7 +342,6 @@ class _Service(api_pb2_grpc.DevicePluginServicer):
         knobs = self._plugin.knobs
         first = tuple(request.container_requests[0].devices_ids) if request.container_requests else ()
         await self._plugin.record(Call("Allocate", first, request))
-        await asyncio.sleep(knobs.allocate_delay_seconds)
         await _hold_or_fail(context, knobs.allocate_gate, knobs.allocate_error)
         answer = knobs.allocate_answer or default_answer
         asked = [] if knobs.allocate_empty else request.container_requests

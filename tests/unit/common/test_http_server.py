@@ -1,9 +1,9 @@
 """What any pod can do to the HTTP server of both programs: connect often, stay, drip, send without end. Others are answered."""
 
+import contextlib
 import errno
 import socket
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -40,10 +40,11 @@ def answer(server: BoundedServer, host: str = "127.0.0.1") -> str:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    connection.settimeout(0.01)
+    """As far as it has come over the connection by now."""
+    connection.setblocking(False)
     try:
         return connection.recv(1) == b""
-    except TimeoutError:
+    except BlockingIOError:
         return False
     except ConnectionResetError:
         return True
@@ -64,14 +65,15 @@ def test_idle_connections_keep_nobody_out(server: BoundedServer) -> None:
 def test_a_connection_ends_in_time(server: BoundedServer, monkeypatch: pytest.MonkeyPatch, drip: bytes) -> None:
     monkeypatch.setattr(http_server, "CONNECTION_SECONDS", 0.5)
     with connected(server) as connection:
-        connection.sendall(REQUEST + b"X-Slow: ")
 
         def is_cut() -> bool:
-            if is_closed(connection):
-                return True
-            connection.sendall(drip)
-            return False
+            # on a slow machine it may be closed before anything is sent
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(drip)
+            return is_closed(connection)
 
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(REQUEST + b"X-Slow: ")
         wait_until(is_cut, "the connection is closed")
 
 
@@ -90,8 +92,7 @@ def test_a_connection_is_one_request(server: BoundedServer) -> None:
     with connected(server) as connection:
         connection.sendall(2 * (REQUEST + b"\r\n"))
         received = b""
-        with_end = time.monotonic() + 10
-        while time.monotonic() < with_end and (part := connection.recv(4096)):
+        while part := connection.recv(4096):
             received += part
     assert received.count(b"HTTP/1.1 200 OK") == 1
     assert b"Connection: close\r\n" in received

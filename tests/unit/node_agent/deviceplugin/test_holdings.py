@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from nodedevice_agent.devicemanager.allocation.holdings import Holding, holdings
 from nodedevice_agent.deviceplugin import holdings as sender
 
 from tests.fakes.hosted_manager import HostedManager, hosted, pod, running
@@ -89,17 +91,34 @@ async def test_allocate_waits_for_a_call_in_flight(tmp_path: Path, plugin: FakeP
     await other.stop()
 
 
-async def test_once_more_after_a_call_whose_pod_has_ended(tmp_path: Path, plugin: FakePlugin) -> None:
+async def test_once_more_after_a_call_whose_pod_has_ended(
+    tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the plugin makes late is removed too, whichever of the two it did first."""
+    is_checked, sent = asyncio.Event(), []
+    send = sender.HoldingsSync._send
+
+    def checked(*args: Any) -> tuple[Holding, ...] | None:
+        is_checked.set()
+        return holdings(*args)
+
+    async def counted(self: sender.HoldingsSync, current: tuple[Holding, ...]) -> None:
+        sent.append(current)
+        await send(self, current)
+
+    monkeypatch.setattr(sender, "holdings", checked)
+    monkeypatch.setattr(sender.HoldingsSync, "_send", counted)
     async with hosted(tmp_path) as manager:
         await manager.register(plugin)
         await syncs(plugin, 1)
         gate = plugin.knobs.allocate_gate = asyncio.Event()
         await allocated_later(manager, plugin, "p")
+        is_checked.clear()
         manager.pod_gone("p")
-        # what might be sent at once
-        await asyncio.sleep(0.2)
-        before = len(plugin.calls_of("Sync"))
+        # what is sent at once has begun then
+        await is_checked.wait()
+        await asyncio.sleep(0)
+        before = len(sent)
         gate.set()
         assert (await syncs(plugin, before + 1))[before:] == [()]
 

@@ -6,7 +6,7 @@ import pytest
 from nodedevice_agent.lib import file_watcher
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
-LONG_SECONDS = 30
+LONG_SECONDS = 60
 
 
 @pytest.fixture

@@ -64,9 +64,9 @@ def test_a_hanging_call_is_abandoned() -> None:
     calls = Calls(0.05)
     let_go = threading.Event()
     with pytest.raises(CallHangs) as hang:
-        calls.do(lambda: let_go.wait(30))
+        calls.do(lambda: let_go.wait(60))
     assert not hang.value.job.done.is_set()
     assert Calls(30).do(lambda: 1) == 1
     let_go.set()
-    assert hang.value.job.done.wait(30)
+    assert hang.value.job.done.wait(60)
     assert hang.value.job.result() is True

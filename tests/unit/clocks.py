@@ -2,7 +2,7 @@
 
 Pure: one parsed file in, findings out. It sees what one function says; a time that travels through an attribute or an argument
 it misses. What ends a hang is no verdict: a timeout of a minute and more is allowed, and so is one of 0, which does not wait. In
-a function marked `virtual_time` the loop's own clock may decide.
+a function or module marked `virtual_time` the loop's own clock may decide.
 """
 
 import ast
@@ -51,7 +51,7 @@ class _Finder(ast.NodeVisitor):
         self._imported = dict(_imported(module))
         self._numbers = dict(_numbers(module))
         self._inside: list[str] = []
-        self._is_virtual = False
+        self._is_virtual = any(_is_marked(node) for node in module.body)
         self._times = frozenset(self._names_of_times(module))
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
@@ -186,6 +186,14 @@ def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Name | ast.Constant):
             yield node
             rest += ast.iter_child_nodes(node)
+
+
+def _is_marked(node: ast.stmt) -> bool:
+    """`pytestmark = virtual_time`: all tests of the module."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id="pytestmark")], value=value):
+            return any(isinstance(part, ast.Name) and part.id == "virtual_time" for part in ast.walk(value))
+    return False
 
 
 def _imported(module: ast.Module) -> Iterator[tuple[str, str]]:

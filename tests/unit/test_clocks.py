@@ -13,36 +13,21 @@ from typing import Final
 
 import pytest
 
+from hack.ci.parts import gate_files, read
 from tests.unit.clocks import findings, may_find
 from tests.unit.sources import ROOT, parsed, shown, text, with_imports
 
-_FILES: Final = {
-    "tests/integration/agent": "admission pods resources restart nri allocate_once cordons kubelet_runtime",
-    "tests/integration/operator": "admission capacity agents",
-    "tests/integration/operator/pods": "poddevices",
-    "tests/integration/operator/required_plugins": "required_plugins",
-    "tests/integration/extender": "extender",
-    "tests/integration": "metrics_access",
-    "tests/chart": "chart chart_rights manifests notes pod_values scheduler scheduler_rights settings_taken values",
-}
-GATE_PATHS: Final = [
-    "tests/unit",
-    "tests/conformance",
-    *(f"tests/integration/{folder}" for folder in ("crds", "builtin_plugins", "kubelet", "deviceplugin")),
-    *(f"{folder}/test_{name}.py" for folder, names in _FILES.items() for name in names.split()),
-]
 # file::function, with * and ?: why time may pass there, or be compared
 EXCEPTIONS: Final = {
-    "tests/fakes/plugin.py::_Service.Allocate": "a plugin that answers late; 0 unless a test asks for it",
+    "tests/fakes/polling.py::until": "the one poll of all tests here: what it waits for decides",
+    "tests/fakes/fault_proxy.py::FaultProxy._run": "after the tests, TLS connections are given time to close",
+    "tests/fakes/fault_proxy.py::FaultProxy._stream": "a poll, in a thread of its own, of whether a test still holds a watch",
 }
 
 
-def gate_files() -> frozenset[Path]:
-    """Of a folder its tests alone: what lies beside them counts where a test imports it."""
-    named = [ROOT / path for path in GATE_PATHS]
-    tests = [file for path in named for file in ([path] if path.is_file() else path.rglob("test_*.py"))]
-    assert tests
-    # pytest itself imports these
+def files() -> frozenset[Path]:
+    """The gate's test files, and what they and pytest import. Other files beside them count where a test imports them."""
+    tests = gate_files(read())
     fixtures = {parent / "conftest.py" for file in tests for parent in file.parents if parent.is_relative_to(ROOT)}
     return with_imports([*tests, *filter(Path.is_file, fixtures)], "tests")
 
@@ -51,7 +36,7 @@ def gate_files() -> frozenset[Path]:
 def in_gate() -> dict[str, list[str]]:
     """All findings by file::function, with their lines."""
     found: dict[str, list[str]] = {}
-    for file in sorted(file for file in gate_files() if may_find(text(file))):
+    for file in sorted(file for file in files() if may_find(text(file))):
         for finding in findings(parsed(file)):
             key = f"{shown(file)}::{finding.function}"
             found.setdefault(key, []).append(f"{shown(file)}:{finding.line}: {finding.function} {finding.what}")
@@ -74,13 +59,12 @@ def test_an_exception_is_of_something(pattern: str) -> None:
 
 
 def test_the_gate_includes_what_its_tests_import() -> None:
-    files = {shown(file) for file in gate_files()}
     assert {
         "tests/unit/test_clocks.py",
         "tests/unit/sources.py",  # imported here
         "tests/conftest.py",  # imported by pytest
         "tests/fakes/sockets.py",  # imported by what tests import
-    } <= files
+    } <= {shown(file) for file in files()}
 
 
 def found_in(source: str) -> list[str]:
@@ -182,5 +166,6 @@ def test_timeouts(source: str, expected: list[str]) -> None:
 )
 def test_virtual_time(body: str, expected: list[str]) -> None:
     lines = "\n".join(f"  {line}" for line in body.splitlines())
-    assert found_in(f"@virtual_time\nasync def f():\n{lines}\nasync def g(): ...") == expected
-    assert found_in(f"async def f():\n{lines}") != []
+    test = f"async def f():\n{lines}"
+    assert found_in(f"@virtual_time\n{test}") == found_in(f"pytestmark = [virtual_time]\n{test}") == expected
+    assert found_in(f"@virtual_time\nasync def g(): ...\n{test}") != []

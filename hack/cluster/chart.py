@@ -34,8 +34,7 @@ def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = Non
     """
     namespaces = [_namespace(name) for name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
     control_plane.apply(yaml_text.dump_all([*namespaces, *installed_manifests(values)]))
-    definitions = [yaml_text.load(kind.read_text())["metadata"]["name"] for kind in CHART.glob("crds/*.yaml")]
-    assert all(name.endswith(GROUP) for name in definitions), f"{definitions} are not all of the group {GROUP}"
+    definitions = _definitions()
     for name in definitions:
         wait_established(control_plane, name)
     # established, its storage may still be initializing: kubectl retries, where a watch would log a refusal
@@ -51,6 +50,16 @@ def wait_established(control_plane: Cluster, definition: str) -> None:
         return any(each.type == "Established" and each.status == "True" for each in conditions)
 
     wait_until(is_so, f"{definition} is established")
+
+
+def wait_explained(control_plane: Cluster) -> None:
+    """Until `kubectl explain` knows the chart's kinds, which are served some moments before. Raises TimeoutError."""
+    definitions = _definitions()
+
+    def is_so() -> bool:
+        return all(control_plane.kubectl("explain", name, check=False) for name in definitions)
+
+    wait_until(is_so, f"{', '.join(definitions)} are explained")
 
 
 def installed_manifests(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -94,6 +103,13 @@ def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
         is_map = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)
         both[key] = _merged(both[key], value) if is_map else value
     return both
+
+
+def _definitions() -> list[str]:
+    """Names of the chart's kinds, as `nodedevices.nodedevice.io`."""
+    definitions = [yaml_text.load(kind.read_text())["metadata"]["name"] for kind in CHART.glob("crds/*.yaml")]
+    assert all(name.endswith(GROUP) for name in definitions), f"{definitions} are not all of the group {GROUP}"
+    return definitions
 
 
 def _namespace(name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from nodedevice_agent.cli.run import main as agent_main
 from nodedevice_operator.__main__ import main as operator_main
 
 from hack import yaml_text
-from hack.cluster.chart import SYSTEM_NAMESPACE, installed_manifests
+from hack.cluster.chart import SYSTEM_NAMESPACE, installed_manifests, wait_explained
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.rendering import notes, render
 from tests.chart.values import VALUE_SETS
@@ -27,6 +27,13 @@ def commands(values: dict[str, Any]) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines if line.startswith("  ")]
 
 
+@pytest.fixture(scope="module")
+def explained(installed: ControlPlane) -> ControlPlane:
+    """With the chart applied, and its kinds known to `kubectl explain`."""
+    wait_explained(installed)
+    return installed
+
+
 @pytest.fixture
 def node(installed: ControlPlane) -> Iterator[str]:
     installed.add_node("notes-node", wait_ready=False)
@@ -34,21 +41,21 @@ def node(installed: ControlPlane) -> Iterator[str]:
     installed.remove_node("notes-node")
 
 
-def test_for_those_who_run_processes(installed: ControlPlane, node: str) -> None:
+def test_for_those_who_run_processes(explained: ControlPlane, node: str) -> None:
     typed = commands(LEFT_OUT)
     assert sorted({command[0] for command in typed}) == ["helm", "kubectl", *sorted(PROGRAMS)]
     assert not [command for command in typed if "rollout" in command]
     for program, *arguments in typed:
         arguments = [node if each == "NODE" else each for each in arguments]
         if program == "kubectl":
-            installed.kubectl(*arguments)
+            explained.kubectl(*arguments)
         elif program in PROGRAMS:
             # with --help the programs still refuse an option that they do not have, and do not start
             asked = CliRunner().invoke(PROGRAMS[program], [*arguments, "--help"])
             assert asked.exit_code == 0, asked.output
 
 
-def test_for_everybody_else(installed: ControlPlane) -> None:
+def test_for_everybody_else(explained: ControlPlane) -> None:
     typed = commands({})
     kept = {(each["kind"], each["metadata"]["name"]) for each in render()}
     assert {("DaemonSet", "nodedevice-agent"), ("Deployment", "nodedevice-operator")} <= kept
@@ -57,7 +64,7 @@ def test_for_everybody_else(installed: ControlPlane) -> None:
     assert ["helm", "test", "nodedevice", "--namespace", SYSTEM_NAMESPACE, "--logs"] in typed
     for command in typed:
         if command[0] == "kubectl" and "rollout" not in command:
-            installed.kubectl(*command[1:])
+            explained.kubectl(*command[1:])
 
 
 def test_the_pretended_devices_are_values_that_work() -> None:

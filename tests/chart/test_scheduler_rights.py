@@ -70,6 +70,8 @@ def component(request: pytest.FixtureRequest, installed: ControlPlane) -> Iterat
 @pytest.fixture(scope="module")
 def account(installed: ControlPlane, component: str) -> Iterator[Client]:
     with client_with_token(installed, SYSTEM_NAMESPACE, f"nodedevice-{component}") as client:
+        # roles are in force some moments after they were made
+        wait_until(lambda: rights(client, SYSTEM_NAMESPACE) >= EXTENDER | LEASE, "it has an extender's rights")
         yield client
 
 

@@ -6,7 +6,6 @@ a function or module marked `virtual_time` the loop's own clock may decide.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -24,19 +23,12 @@ _TIMEOUT_PLACES: Final = {
     **{"timeout": 0, "settimeout": 0, "stop_after_delay": 0, "wait": 0, "join": 0},
     **{"wait_for": 1, "communicate": 1, "wait_until": 2},
 }
-_WORDS: Final = (*_CLOCKS, *_DATES, *_TIMEOUT_ERRORS, *_TIMEOUT_WORDS, *_TIMEOUT_PLACES, "sleep", "time")
-_WORD: Final = re.compile(rf"\b({'|'.join(sorted(_WORDS))})\b")
 
 
 class Finding(NamedTuple):
     function: str  # with its classes and outer functions, dotted; empty for the module
     line: int
     what: str
-
-
-def may_find(source: str) -> bool:
-    """Tells at once that there is nothing to find: none of the words. Reading the tree takes a hundred times longer."""
-    return _WORD.search(source) is not None
 
 
 def findings(module: ast.Module) -> list[Finding]:

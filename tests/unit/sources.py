@@ -1,28 +1,21 @@
-"""The project's sources, parsed once for all tests that read them. Nobody may change a tree that comes from here."""
+"""The project's sources for tests of their style: each such test reads all of them once, and keeps what it found.
+
+The trees of all files take hundreds of megabytes, so that none is kept for long.
+"""
 
 import ast
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 
 
-@cache
-def text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
-
-
-@cache
+@lru_cache(maxsize=8)
 def parsed(path: Path) -> ast.Module:
-    return ast.parse(text(path), str(path))
-
-
-@cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All nodes of a file: walking it costs as much as parsing."""
-    return tuple(ast.walk(parsed(path)))
+    """Nobody may change it."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 def shown(path: Path) -> str:
@@ -30,27 +23,27 @@ def shown(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def with_imports(files: Iterable[Path], package: str) -> frozenset[Path]:
-    """These files and, transitively, the modules of the top-level folder `package` that they import."""
+def with_imports(files: Iterable[Path], package: str) -> Iterator[tuple[Path, ast.Module]]:
+    """These files and, transitively, the modules of the top-level folder `package` that they import; each once."""
     found: set[Path] = set()
     rest = list(files)
     while rest:
         path = rest.pop()
         if path not in found:
             found.add(path)
-            # most files import nothing from there, and need not be parsed
-            rest += _imported(path, package) if f" {package}" in text(path) else ()
-    return frozenset(found)
+            module = parsed(path)
+            yield path, module
+            rest += _imported(module, package)
 
 
-def _imported(path: Path, package: str) -> Iterator[Path]:
-    for node in nodes(path):
+def _imported(module: ast.Module, package: str) -> Iterator[Path]:
+    for node in ast.walk(module):
         match node:
             case ast.Import(names=names):
                 dotted = [name.name for name in names]
-            case ast.ImportFrom(module=str(module), names=names, level=0):
+            case ast.ImportFrom(module=str(source), names=names, level=0):
                 # what is imported is a module itself, or lies in one
-                dotted = [module, *(f"{module}.{name.name}" for name in names)]
+                dotted = [source, *(f"{source}.{name.name}" for name in names)]
             case _:
                 continue
         for name in dotted:

@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from hack.ci.parts import gate_files, read
-from tests.unit.clocks import findings, may_find
-from tests.unit.sources import ROOT, parsed, shown, text, with_imports
+from tests.unit.clocks import Finding, findings
+from tests.unit.sources import ROOT, shown, with_imports
 
 # file::function, with * and ?: why time may pass there, or be compared
 EXCEPTIONS: Final = {
@@ -25,37 +25,29 @@ EXCEPTIONS: Final = {
 }
 
 
-def files() -> frozenset[Path]:
-    """The gate's test files, and what they and pytest import. Other files beside them count where a test imports them."""
+@cache
+def in_gate() -> dict[str, list[Finding]]:
+    """What is found in each of the gate's test files, and in what they and pytest import."""
     tests = gate_files(read())
     fixtures = {parent / "conftest.py" for file in tests for parent in file.parents if parent.is_relative_to(ROOT)}
-    return with_imports([*tests, *filter(Path.is_file, fixtures)], "tests")
-
-
-@cache
-def in_gate() -> dict[str, list[str]]:
-    """All findings by file::function, with their lines."""
-    found: dict[str, list[str]] = {}
-    for file in sorted(file for file in files() if may_find(text(file))):
-        for finding in findings(parsed(file)):
-            key = f"{shown(file)}::{finding.function}"
-            found.setdefault(key, []).append(f"{shown(file)}:{finding.line}: {finding.function} {finding.what}")
-    return found
+    files = with_imports([*tests, *filter(Path.is_file, fixtures)], "tests")
+    return {shown(path): findings(module) for path, module in files}
 
 
 def test_no_verdict_in_the_gate_depends_on_a_clock() -> None:
     lines = [
-        line
-        for key, found in in_gate().items()
-        if not any(fnmatchcase(key, pattern) for pattern in EXCEPTIONS)
-        for line in found
+        f"{file}:{found.line}: {found.function} {found.what}"
+        for file, all_found in sorted(in_gate().items())
+        for found in all_found
+        if not any(fnmatchcase(f"{file}::{found.function}", pattern) for pattern in EXCEPTIONS)
     ]
     assert not lines, "\n".join(["wait for an event or a count of work instead; see tests/unit/test_clocks.py", *lines])
 
 
 @pytest.mark.parametrize("pattern", EXCEPTIONS)
 def test_an_exception_is_of_something(pattern: str) -> None:
-    assert any(fnmatchcase(key, pattern) for key in in_gate()), "nothing there depends on a clock any more: remove it"
+    found = [f"{file}::{each.function}" for file, all_found in in_gate().items() for each in all_found]
+    assert any(fnmatchcase(each, pattern) for each in found), "nothing there depends on a clock any more: remove it"
 
 
 def test_the_gate_includes_what_its_tests_import() -> None:
@@ -64,13 +56,11 @@ def test_the_gate_includes_what_its_tests_import() -> None:
         "tests/unit/sources.py",  # imported here
         "tests/conftest.py",  # imported by pytest
         "tests/fakes/sockets.py",  # imported by what tests import
-    } <= {shown(file) for file in files()}
+    } <= in_gate().keys()
 
 
 def found_in(source: str) -> list[str]:
-    found = [f"{finding.function} {finding.what}".strip() for finding in findings(ast.parse(source))]
-    assert may_find(source) or not found
-    return found
+    return [f"{finding.function} {finding.what}".strip() for finding in findings(ast.parse(source))]
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,16 @@ and pages. The glossary is in CONTRIBUTING.md.
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 import yaml
 
-_ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = sorted([*_ROOT.glob("*.md"), *_ROOT.glob("docs/*.md"), _ROOT / "charts/nodedevice/README.md"])
+from tests.unit.sources import ROOT, parsed, shown
+
+PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "charts/nodedevice/README.md"])
 _SOURCES: Final = ("node-agent/src", "operator/src", "common/src", "proto/src")
 # Words of a private language: each has a term of the field, or says nothing.
 FORBIDDEN: Final = re.compile(
@@ -31,35 +33,36 @@ class Text(NamedTuple):
     text: str
 
 
-def _modules() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def _found() -> tuple[list[Text], list[Text]]:
+    """All texts of the programs, and those that are logged."""
+    texts: list[Text] = []
+    logged: list[Text] = []
     for folder in _SOURCES:
-        for path in sorted((_ROOT / folder).rglob("*.py")):
+        for path in sorted((ROOT / folder).rglob("*.py")):
             if "_pb2" not in path.name:
-                yield str(path.relative_to(_ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+                _read(path, texts, logged)
+    return texts, logged
 
 
-def _texts() -> Iterator[Text]:
-    for name, module in _modules():
-        docstrings = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
-        for node in ast.walk(module):
-            match node:
-                case ast.Constant(value=str(text)) if " " in text.strip() and id(node) not in docstrings:
-                    yield Text(f"{name}:{node.lineno}", text)
-
-
-def _log_messages() -> Iterator[Text]:
-    for name, module in _modules():
-        for node in ast.walk(module):
-            match node:
-                case ast.Call(func=ast.Attribute(attr=method), args=[ast.Constant(value=str(text)), *_]):
-                    if method in _LOG_METHODS:
-                        yield Text(f"{name}:{node.lineno}", text)
+def _read(path: Path, texts: list[Text], logged: list[Text]) -> None:
+    docstrings: set[int] = set()
+    # breadth first: an expression comes before its value
+    for node in ast.walk(parsed(path)):
+        match node:
+            case ast.Expr(value=value):
+                docstrings.add(id(value))
+            case ast.Constant(value=str(text)) if " " in text.strip() and id(node) not in docstrings:
+                texts.append(Text(f"{shown(path)}:{node.lineno}", text))
+            case ast.Call(func=ast.Attribute(attr=method), args=[ast.Constant(value=str(text)), *_]):
+                if method in _LOG_METHODS:
+                    logged.append(Text(f"{shown(path)}:{node.lineno}", text))
 
 
 def _crd_texts() -> Iterator[Text]:
-    for path in sorted((_ROOT / "crds").glob("*.yaml")):
+    for path in sorted((ROOT / "crds").glob("*.yaml")):
         for text in _described(yaml.safe_load(path.read_text(encoding="utf-8"))):
-            yield Text(str(path.relative_to(_ROOT)), text)
+            yield Text(shown(path), text)
 
 
 def _described(node: Any) -> Iterator[str]:
@@ -75,19 +78,19 @@ def _described(node: Any) -> Iterator[str]:
 
 
 def test_no_text_is_in_a_private_language() -> None:
-    found = [f"{text.where}: {text.text}" for text in (*_texts(), *_crd_texts()) if FORBIDDEN.search(text.text)]
+    found = [f"{text.where}: {text.text}" for text in (*_found()[0], *_crd_texts()) if FORBIDDEN.search(text.text)]
     assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("word", SEARCHED_FOR)
 def test_a_log_is_found_by_the_fields_word(word: str) -> None:
     stem = word.removesuffix("y").removesuffix("e")
-    assert any(stem in text.text for text in _log_messages()), f"no log message has {word!r}"
+    assert any(stem in text.text for text in _found()[1]), f"no log message has {word!r}"
 
 
 def test_log_messages_are_constant() -> None:
     """A message is a constant text without values, so that it can be searched for; the values are fields."""
-    odd = [text for text in _log_messages() if "%" in text.text or "{" in text.text]
+    odd = [text for text in _found()[1] if "%" in text.text or "{" in text.text]
     assert not odd
 
 

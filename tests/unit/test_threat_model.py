@@ -2,11 +2,11 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.unit.sources import ROOT, parsed
+
 PAGE = ROOT / "docs" / "threat-model.md"
 NAMED = sorted(set(re.findall(r"`(tests/[^`]+\.py::[^`]+)`", PAGE.read_text(encoding="utf-8"))))
 
@@ -25,7 +25,7 @@ def test_every_row_names_a_test() -> None:
 @pytest.mark.parametrize("name", NAMED)
 def test_it_exists(name: str) -> None:
     path, *where = name.split("::")
-    body: list[ast.stmt] = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+    body: list[ast.stmt] = parsed(ROOT / path).body
     for part in where:
         found = [each for each in body if getattr(each, "name", "") == part]
         assert found, f"{path} has no {part}: correct docs/threat-model.md"

@@ -16,6 +16,10 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.runtime_handler import PATIENCE_SECONDS, Recorder
+from tests.fakes.virtual_time import virtual_time
+
+# the pauses between attempts pass at once: the runtime and its sockets are in this process
+pytestmark = virtual_time
 
 
 @pytest.fixture
@@ -77,6 +81,7 @@ async def test_reconnects_at_once_when_the_socket_appears(
 ) -> None:
     monkeypatch.setattr(plugin_module, "FIRST_PAUSE_SECONDS", 1000.0)
     monkeypatch.setattr(plugin_module, "LONGEST_PAUSE_SECONDS", 1000.0)
+    began = asyncio.get_running_loop().time()
     # it exists already, so that only file events show the next one
     async with FakeRuntime(socket) as runtime, running(handler, socket):
         await synchronized(handler)
@@ -85,6 +90,7 @@ async def test_reconnects_at_once_when_the_socket_appears(
         socket.unlink()
         async with FakeRuntime(socket):
             await synchronized(handler)
+    assert asyncio.get_running_loop().time() < began + 1000
 
 
 async def test_reconnects_when_the_runtime_closes_the_connection(handler: Recorder, socket: Path) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,26 @@ from hack.cluster.processes.loopback import fetch
 from hack.cluster.waiting import pauses
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.integration.crds.custom_resources import NodeDevice
+from tests.integration.deadlines import DEADLINES, environment
 from tests.integration.product_process import PATIENCE_SECONDS, Json, ProductProcess
 
 GPU = "example.com/gpu"
-_POLL_SECONDS = 0.05
 _WRITES = ("create", "update", "patch", "delete")
 AGENT_USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:nodedevice-agent"
 
 
 class AgentProcess(ProductProcess):
-    """nodedevice-agent run."""
+    """nodedevice-agent run. constants: of its modules, by dotted name, that are others in it."""
 
-    def __init__(self, folder: Path, name: str, flags: Mapping[str, str], *switches: str) -> None:
-        super().__init__("nodedevice-agent", folder, name, flags, switches)
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        flags: Mapping[str, str],
+        *switches: str,
+        constants: Mapping[str, float] = DEADLINES,
+    ) -> None:
+        super().__init__("nodedevice-agent", folder, name, flags, switches, environment=environment(constants))
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal; returns the exit status."""
@@ -67,10 +75,13 @@ class AgentProcess(ProductProcess):
         return self.found_address()
 
     async def until_ready(self) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while (await self.get("/readyz"))[0] != 200:
-                self.verify_running()
-                await asyncio.sleep(_POLL_SECONDS)
+        url = f"http://{await self.address()}/readyz"
+
+        def is_ready() -> bool:
+            self.verify_running()
+            return fetch(url)[0] == HTTPStatus.OK
+
+        await until(is_ready, lambda: f"ready: {self.tail()}")
 
 
 class AgentNode:
@@ -81,6 +92,8 @@ class AgentNode:
         self.client = control_plane.client
         self.namespace, self.name, self.folder = namespace, name, folder
         self.plugin_dir, self.state_dir = folder / "p", folder / "s"
+        # of the agents that are started from now on
+        self.constants = dict(DEADLINES)
         self._agents: list[AgentProcess] = []
         self._plugins: list[FakePlugin] = []
         self.agent: AgentProcess
@@ -106,7 +119,8 @@ class AgentNode:
         if "--kubeconfig" not in usual:
             usual["--kubeconfig"] = str(self.kubeconfig())
         given = {flag: value for flag, value in usual.items() if value}
-        self.agent = AgentProcess(self.folder, f"agent-{len(self._agents)}", given, *switches)
+        name = f"agent-{len(self._agents)}"
+        self.agent = AgentProcess(self.folder, name, given, *switches, constants=self.constants)
         self._agents.append(self.agent)
         self.agent.start()
         return self.agent

@@ -1,6 +1,7 @@
 """A program of the product as a process: started, stopped, its log read, its pages asked for."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -26,8 +27,11 @@ class ProductProcess:
         flags: Mapping[str, str],
         switches: tuple[str, ...] = (),
         command: str = "run",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        """environment: beside the test's own."""
         self._folder, self._name = folder, name
+        self._environment = {**os.environ, **(environment or {})}
         self._command = [str(Path(sys.executable).with_name(program)), command, "--log-format", "json"]
         self._command += [part for flag in flags.items() for part in flag]
         self._command += switches
@@ -42,7 +46,9 @@ class ProductProcess:
         self._is_to_run = True
         self.log = self._folder / f"{self._name}-{self._starts}.log"
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment
+            )
 
     @property
     def pid(self) -> int:

@@ -7,9 +7,8 @@ import grpc
 import pytest
 from nodedevice_agent.nri.ttrpc import CallFailed
 
-from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.plugin import FakePlugin, RpcFailure
-from tests.integration.agent.test_nri import container, sandbox
+from tests.integration.agent.test_nri import PatientRuntime, container, sandbox
 from tests.integration.agent_process import GPU, AgentNode, holdings
 from tests.integration.product_process import Json
 
@@ -86,7 +85,7 @@ async def test_a_lost_checkpoint(agent_node: AgentNode, retry: str) -> None:
     """With always the plugin is called again for each of the pods."""
     node, socket = agent_node, agent_node.folder / "nri.sock"
     flags = {"--allocate-retry": f"*={retry}", "--runtime": "nri", "--nri-socket": str(socket)}
-    async with FakeRuntime(socket) as runtime:
+    async with PatientRuntime(socket) as runtime:
         node.start_agent(flags)
         await runtime.plugin()
         plugin = await node.plugin(2)

@@ -18,6 +18,14 @@ STATUS = "patch nodedevices/status"
 HELD = {"required-plugins.noderesource.dev": "[ nodedevice ]"}
 
 
+class PatientRuntime(FakeRuntime):
+    """Waits for the agent's answers longer than a machine stands still; what an agent does that is late is tested in process."""
+
+    def __init__(self, socket: Path) -> None:
+        super().__init__(socket)
+        self.request_timeout_ms = 600_000
+
+
 @pytest.fixture
 def socket(agent_node: AgentNode) -> Path:
     return agent_node.folder / "nri.sock"
@@ -25,7 +33,7 @@ def socket(agent_node: AgentNode) -> Path:
 
 @pytest.fixture
 async def runtime(socket: Path) -> AsyncIterator[FakeRuntime]:
-    async with FakeRuntime(socket) as runtime:
+    async with PatientRuntime(socket) as runtime:
         yield runtime
 
 
@@ -38,7 +46,8 @@ def node(agent_node: AgentNode, socket: Path) -> AgentNode:
 
 @pytest.fixture
 async def patient_node(agent_node: AgentNode, socket: Path) -> AgentNode:
-    """With a plugin, and an agent whose grace period ends in no test."""
+    """With a plugin, and an agent whose grace period ends in no test, and which repeats no request that is under way."""
+    agent_node.constants["nodedevice_agent.kube.responses.REQUEST_SECONDS"] = 300.0
     agent_node.start_agent({"--runtime": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "300"})
     await agent_node.plugin(1)
     return agent_node
@@ -68,7 +77,7 @@ async def test_a_runtime_that_starts_late_and_stops(node: AgentNode, socket: Pat
     assert condition(status, "Injectable")["reason"] == "NoRuntimeSocket"
     assert str(socket) in condition(status, "Injectable")["message"]
     assert status["agent"]["runtime"] == "nri"
-    async with FakeRuntime(socket):
+    async with PatientRuntime(socket):
         status = await node.until(lambda s: condition(s, "Injectable")["status"] == "True")
         assert condition(status, "Injectable")["reason"] == "RuntimeConnected"
         assert "containerd v2.4.2" in condition(status, "Injectable")["message"]
@@ -217,7 +226,7 @@ async def create_without_devices(connection: PluginConnection) -> None:
 
 async def test_a_runtime_that_rejects_the_agent_counts_as_disconnected(node: AgentNode, socket: Path) -> None:
     await node.plugin(1)
-    runtime = FakeRuntime(socket)
+    runtime = PatientRuntime(socket)
     async with runtime:
         await runtime.plugin()
         await until_condition(node, "True", "RuntimeConnected")
@@ -232,7 +241,7 @@ async def test_a_runtime_that_rejects_the_agent_counts_as_disconnected(node: Age
 
 
 async def test_containerd_2_1_is_connected_and_reported_to_fail_open(patient_node: AgentNode, socket: Path) -> None:
-    runtime = FakeRuntime(socket)
+    runtime = PatientRuntime(socket)
     runtime.version, runtime.known_events = "v2.1.4", (1 << 13) - 1
     async with runtime:
         assert "containerd v2.1.4; it has no default_validator" in await until_condition(
@@ -242,7 +251,7 @@ async def test_containerd_2_1_is_connected_and_reported_to_fail_open(patient_nod
 
 
 async def test_a_disabled_validator_is_reported_and_nothing_else_written(patient_node: AgentNode, socket: Path) -> None:
-    runtime = FakeRuntime(socket)
+    runtime = PatientRuntime(socket)
     async with runtime:
         connection = await runtime.plugin()
         await create_without_devices(connection)

@@ -9,6 +9,7 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.allocation import pod_allocation
 from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.resources import resource_table
 from nodedevice_agent.deviceplugin import connection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import DirectoryServed
@@ -16,9 +17,11 @@ from nodedevice_agent.errors import DirectoryServed
 from tests.fakes.device_manager import Manager
 from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.integration.deadlines import long_deadlines as long_deadlines
 
 RESOURCE = "example.com/fake"
 POD = Pod("uid-1", "default", "train", (Container("main", limits={RESOURCE: 1}),))
+pytestmark = pytest.mark.usefixtures("long_deadlines")
 
 
 @pytest.fixture
@@ -26,12 +29,6 @@ def plugin_dir(tmp_path: Path) -> Path:
     path = tmp_path / "plugins"
     path.mkdir()
     return path
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is, a plugin that lives answers in time."""
-    monkeypatch.setattr(connection, "RECONNECT_SECONDS", 30.0)
 
 
 @pytest.fixture
@@ -72,7 +69,11 @@ async def test_a_plugin_that_never_registers_again_survives_every_restart(tmp_pa
 
 
 @pytest.mark.kubelet("behaviour 2")
-async def test_a_plugin_with_a_removed_socket_reregisters_without_a_flap(tmp_path: Path, plugin: FakePlugin) -> None:
+async def test_a_plugin_with_a_removed_socket_reregisters_without_a_flap(
+    tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # for so long after a restart the last numbers stay
+    monkeypatch.setattr(resource_table, "SETTLE_SECONDS", 3600.0)
     async with hosted(tmp_path) as manager:
         await manager.register(plugin)
     async with hosted(tmp_path) as manager:

@@ -1,0 +1,43 @@
+"""The agent's deadlines of quick calls, raised to minutes: a machine that stands still for seconds decides no test.
+
+What an agent does when such a deadline has passed is tested where the other side never answers.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+_NEVER_SECONDS: Final = 300.0
+_OF: Final = {
+    "deviceplugin.connection": "DIAL OPTIONS PREFERRED ALLOCATE PRE_START SYNC RECONNECT",
+    "deviceplugin.host": "_DRAIN",
+    "deviceplugin.plugin_watcher": "DIAL INFO NOTIFY",
+    "kubelet.pod_resources": "LIST",
+    "lib.deviceplugin_server.registered_socket": "_REGISTER",
+    "nri.session": "DIAL ANSWER REGISTER",
+}
+# by dotted name
+DEADLINES: Final = {
+    f"nodedevice_agent.{module}.{name}_SECONDS": _NEVER_SECONDS
+    for module, names in _OF.items()
+    for name in names.split()
+}
+
+
+def environment(constants: Mapping[str, float] = DEADLINES) -> dict[str, str]:
+    """Variables with which a program of ours has these constants, by dotted name."""
+    path = [str(Path(__file__).with_name("changed_constants")), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, path)), "TEST_CONSTANTS": json.dumps(dict(constants))}
+
+
+@pytest.fixture
+def long_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an agent in this process, and of those that are started from now on."""
+    for name, seconds in DEADLINES.items():
+        monkeypatch.setattr(name, seconds)
+    for variable, value in environment().items():
+        monkeypatch.setenv(variable, value)

@@ -18,6 +18,8 @@ from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 RESOURCE = "example.com/vgpu"
+# longer than any test: it says itself when that has passed
+RETRY_SECONDS = 3600.0
 
 
 def pod(name: str) -> Pod:
@@ -47,9 +49,9 @@ async def plugin() -> AsyncIterator[OrderedPlugin]:
 
 
 @pytest.fixture(autouse=True)
-def retries_are_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_allocation, "FIRST_RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(pod_allocation, "LONGEST_RETRY_SECONDS", 0.02)
+def retries_are_made_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIRST_RETRY_SECONDS", "LONGEST_RETRY_SECONDS"):
+        monkeypatch.setattr(pod_allocation, name, RETRY_SECONDS)
 
 
 def prepared_for(manager: HostedManager) -> dict[str, str]:
@@ -63,10 +65,17 @@ def waiting(manager: HostedManager) -> dict[str, bool]:
     return {found.pod_uid.removeprefix("uid-"): found.is_final for found in manager.manager.pending(RESOURCE)}
 
 
+def retry(manager: HostedManager) -> None:
+    """Whatever was to be tried again is due."""
+    manager.host.do(manager.manager.tick(manager.host.now() + RETRY_SECONDS))
+
+
 async def place(manager: HostedManager, plugin: OrderedPlugin, name: str) -> None:
-    """As HAMi's scheduler: lock, bind; the agent sees the pod a moment later."""
+    """As HAMi's scheduler: lock, bind; the agent sees the pod a moment later, when others may have been tried again."""
     plugin.binding = name
-    await asyncio.sleep(0.2)
+    retry(manager)
+    # the calls that are made by now come before the pod's own
+    await manager.until(lambda: not manager.manager.allocator.in_progress)
     manager.pod_seen(pod(name))
     await manager.until(lambda: name in waiting(manager) or f"uid-{name}" in manager.manager.book.by_pod)
 

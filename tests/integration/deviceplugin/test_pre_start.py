@@ -5,6 +5,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from nodedevice_agent.devicemanager.allocation import pod_allocation
 from nodedevice_agent.devicemanager.pods import Container, Pod
 
 from tests.fakes.hosted_manager import HostedManager, hosted
@@ -12,6 +13,8 @@ from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 
 RESOURCE = "example.com/fake"
 POD = Pod("uid-1", "default", "train", (Container("main", limits={RESOURCE: 2}),))
+# longer than any test: it says itself when that has passed
+RETRY_SECONDS = 3600.0
 
 
 @pytest.fixture
@@ -34,12 +37,17 @@ async def failed_call(manager: HostedManager, plugin: FakePlugin) -> None:
 
 
 @pytest.mark.kubelet("behaviour 57")
-async def test_is_retried_until_it_succeeds(tmp_path: Path, plugin: FakePlugin) -> None:
+async def test_is_retried_until_it_succeeds(
+    tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_allocation, "FIRST_RETRY_SECONDS", RETRY_SECONDS)
+    monkeypatch.setattr(pod_allocation, "LONGEST_RETRY_SECONDS", RETRY_SECONDS)
     async with hosted(tmp_path) as manager:
         await failed_call(manager, plugin)
         (waiting,) = manager.manager.pending(RESOURCE)
         assert "cannot reset" in waiting.message
         plugin.knobs.pre_start_error = None
+        manager.host.do(manager.manager.tick(manager.host.now() + RETRY_SECONDS))
         await manager.until(lambda: reasons(manager) == [])
         called = plugin.calls_of("PreStartContainer")
         assert [call.device_ids for call in called] == [("a", "b")] * 2

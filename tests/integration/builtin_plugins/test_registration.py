@@ -23,8 +23,9 @@ from nodedevice_agent.plugins.simulated import source as simulated
 from nodedevice_agent.plugins.simulated.control import set_health
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
-from tests.fakes.device_manager import PATIENCE_SECONDS, Manager
+from tests.fakes.device_manager import Manager
 from tests.fakes.hosted_manager import hosted
+from tests.fakes.polling import until
 from tests.integration.builtin_plugins.plugins import GPU, SERIAL, gpus, running, serial
 
 
@@ -75,9 +76,7 @@ async def test_a_rejected_registration_is_retried(
 ) -> None:
     manager.refuse = "not today"
     async with running(gpus(), plugin_dir, tmp_path):
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while "not today" not in "".join(getattr(record, "error", "") for record in caplog.records):
-                await asyncio.sleep(0)
+        await until(lambda: any("not today" in getattr(record, "error", "") for record in caplog.records))
         manager.refuse = ""
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
 
@@ -133,7 +132,8 @@ async def test_registers_again_without_an_open_stream(manager: Manager, plugin_d
         task = asyncio.create_task(serve(source, plugin_dir, watcher, rescan_seconds=0.05))
         await manager.until_listed(GPU, ["gpu-0"])
         await manager.hang_up()
-        await manager.until(lambda: len(manager.registrations) == 2)
+        # a slow machine has more of them until the stream is open
+        await manager.until(lambda: len(manager.registrations) >= 2)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
@@ -159,9 +159,7 @@ async def test_the_newest_process_serves_until_it_ends(
     path = plugin_dir / socket_name(GPU)
     async with newcomer(path):
         taken_over = file_identity(path)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while "another process serves" not in caplog.text:
-                await asyncio.sleep(0)
+        await until(lambda: "another process serves" in caplog.text)
         assert file_identity(path) == taken_over
         served.lists.clear()
     await served.until_listed(GPU, ["gpu-0", "gpu-1"])

@@ -106,6 +106,11 @@ async def resources(folder: Path) -> AsyncIterator[PodResources]:
 
 
 @pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_reader, "_FIRST_RETRY_SECONDS", 0.01)
+
+
+@pytest.fixture
 async def reading(folder: Path) -> AsyncIterator[Reading]:
     """Has read once, and runs."""
     with FileWatcher() as watcher:
@@ -148,10 +153,10 @@ async def test_a_finished_pod_triggers_a_read(resources: PodResources, reading: 
     await reading.until_held()
 
 
+@pytest.mark.usefixtures("quick_retries")
 async def test_refused_pod_resources_are_retried(
-    folder: Path, resources: PodResources, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    folder: Path, resources: PodResources, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(state_reader, "_FIRST_RETRY_SECONDS", 0.01)
     resources.refusal = "rejected by rate limit"
     with FileWatcher() as watcher:
         found = Reading(folder, watcher)
@@ -188,6 +193,7 @@ async def test_an_invalid_checkpoint_is_logged_once_and_reported_until_it_is_val
     assert [r.message for r in caplog.records] == ["invalid kubelet checkpoint"]
 
 
+@pytest.mark.usefixtures("quick_retries")
 async def test_a_device_of_two_pods_is_logged_once(
     folder: Path, resources: PodResources, reading: Reading, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -53,6 +53,11 @@ def cargo() -> str:
     return program if found and (int(found[1]), int(found[2])) >= _AT_LEAST else ""
 
 
+def is_built() -> bool:
+    """Whether it is in the cache folder."""
+    return _built_path().exists()
+
+
 def program(progress: Callable[[str], None] = lambda _: None) -> Path:
     """Path of the plugin, built once into the cache folder; that takes two minutes.
 

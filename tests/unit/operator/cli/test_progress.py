@@ -4,6 +4,10 @@ import pytest
 from nodedevice_operator.cli.progress import within
 from nodedevice_operator.errors import ApiError, Forbidden, Overdue, Unavailable, Unreachable
 
+from tests.fakes.virtual_time import virtual_time
+
+pytestmark = virtual_time
+
 
 class Server:
     """Answers with these failures, one after the other, and then well."""
@@ -51,14 +55,14 @@ async def test_a_refusal_is_final() -> None:
 
 async def test_at_the_deadline_it_reports_what_it_was_at_and_what_was_wrong() -> None:
     async def withdraw() -> None:
-        async with within(0.05) as progress:
+        async with within(60) as progress:
             progress.step = "removing capacity from Nodes"
             await progress.retrying(Server(*[away()] * 1000).ask)
 
     with pytest.raises(Overdue) as overdue:
         await withdraw()
     assert str(overdue.value) == (
-        "not done after 0.05 s, while removing capacity from Nodes: GET nodes: connection refused; it can be run again"
+        "not done after 60 s, while removing capacity from Nodes: GET nodes: connection refused; it can be run again"
     )
 
 
@@ -78,6 +82,6 @@ async def test_what_is_still_missing_at_the_deadline_is_reported() -> None:
         return "a pod is still there"
 
     with pytest.raises(Overdue) as overdue:
-        async with within(0.05) as progress:
+        async with within(60) as progress:
             await progress.until(missing)
     assert overdue.value.trouble == "a pod is still there"

@@ -15,7 +15,6 @@ from nodedevice_operator.errors import (
     Unavailable,
     Unreachable,
 )
-from nodedevice_operator.extender import binder as binder_module
 from nodedevice_operator.extender.binder import UNSEEN_SECONDS, Binder
 from nodedevice_operator.extender.fleet import Fleet, NotFitting
 from nodedevice_operator.extender.metrics import ExtenderMetrics
@@ -23,6 +22,7 @@ from nodedevice_operator.extender.pods_api import PodsApi
 from nodedevice_operator.extender.wire import BindRequest
 
 from tests.fakes.operator.collaborators import Clock, running
+from tests.fakes.virtual_time import virtual_time
 
 POD = BindRequest("pod", "default", "uid", "node")
 ASSIGNED = {"example.com/gpu": {"main": {"GPU-1": 4}}}
@@ -110,15 +110,14 @@ def bench() -> Bench:
     return Bench()
 
 
-async def test_its_work_resolves_what_is_due(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binder_module, "_RESOLVE_SECONDS", 0.001)
+@virtual_time
+async def test_its_work_resolves_what_is_due(bench: Bench) -> None:
     bench.api.pod = None
     assert await bench.binder.bind(POD) == ""
     bench.clock.now += UNSEEN_SECONDS
-    async with running(bench.binder.work()), asyncio.timeout(60):
-        while bench.unseen:
-            await asyncio.sleep(0.001)
-    assert bench.state == "gone"
+    async with running(bench.binder.work()):
+        await asyncio.sleep(2)
+    assert (bench.state, bench.unseen) == ("gone", 0)
 
 
 def unreachable() -> ApiError:

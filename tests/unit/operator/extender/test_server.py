@@ -20,6 +20,7 @@ from nodedevice_operator.extender.server import MOST_REQUEST_BYTES, NotActive, S
 from nodedevice_operator.extender.wire import BindRequest, decode
 
 from tests.fakes.operator.collaborators import running
+from tests.fakes.polling import until
 
 Json = dict[str, Any]
 BIND = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
@@ -189,12 +190,10 @@ async def test_renewed_certificates_are_taken_and_invalid_ones_are_not(
     async with served(files) as address:
         before = await serial()
         authority.issue(tmp_path, "server")
-        while await serial() == before:
-            await asyncio.sleep(0.01)
-        renewed = await serial()
+        while (renewed := await serial()) == before:
+            pass
         Path(files.certificate).write_text("no certificate")
-        while not caplog.records:
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(caplog.records))
         assert caplog.records[0].message == "the new TLS certificates cannot be used; serving with the ones before"
         assert await serial() == renewed
         # another authority replaces the one before: who had its certificate is no client any more

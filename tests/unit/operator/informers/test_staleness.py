@@ -1,5 +1,6 @@
 """When the process exits because a watch is stale, and when it does not."""
 
+import asyncio
 from collections.abc import AsyncIterator, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,9 @@ from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster, Kind
 
 from tests.fakes.operator.collaborators import running
 from tests.fakes.operator.operator_model import node_device
+from tests.fakes.virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 
 @dataclass
@@ -44,7 +48,7 @@ class Guarded:
     health: ApiHealth = field(default_factory=lambda: ApiHealth("https://api"))
 
     def __post_init__(self) -> None:
-        self.watchdog = Watchdog(self.cache, self.cluster, self.health, 0.01, 0.0)
+        self.watchdog = Watchdog(self.cache, self.cluster, self.health, 60.0, 0.0)
 
     def there_is(self, key: Hashable, uid: str, version: int) -> None:
         assert isinstance(key, str)
@@ -143,4 +147,6 @@ async def test_without_an_interval_it_never_polls(guarded: Guarded) -> None:
     watchdog = Watchdog(guarded.cache, guarded.cluster, guarded.health, 0)
     guarded.cache.synced.set()
     async with running(watchdog.work()):
+        for _ in range(10):
+            await asyncio.sleep(0)
         assert guarded.cluster.lists == 0

@@ -29,6 +29,7 @@ from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODES, Cluster
 from nodedevice_operator.observability.metrics import Metrics
 
+from tests.fakes.virtual_time import virtual_time
 from tests.unit.operator.kube.api_server import Server, client_of, kubeconfig, listening, page
 
 
@@ -270,6 +271,7 @@ async def test_no_redirect_is_followed_and_no_step_in_a_path(server: Server, cli
     assert [path for _, path, _, _ in server.asked] == ["/api/v1/nodes/a", "/api/v1/nodes/..?limit=1"]
 
 
+@virtual_time
 async def test_no_more_requests_run_side_by_side_than_there_are_places(tmp_path: Path) -> None:
     running: list[int] = []
     most = 0
@@ -279,7 +281,8 @@ async def test_no_more_requests_run_side_by_side_than_there_are_places(tmp_path:
         while await reader.readuntil(b"\r\n\r\n"):
             running.append(1)
             most = max(most, len(running))
-            await asyncio.sleep(0.01)
+            # by then all have come that may
+            await asyncio.sleep(1)
             running.pop()
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 

@@ -1,5 +1,6 @@
 """Polls of the Leases: which nodes are enqueued, what is counted, and what is reported of many at once."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,7 @@ from nodedevice_operator.observability.metrics import Metrics
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import RecordingQueue, RecordingRecorder, running
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
+from tests.fakes.virtual_time import virtual_time
 
 
 @dataclass
@@ -42,15 +44,14 @@ class Watched:
 def watched(time: list[float]) -> Callable[..., Watched]:
     """Makes one, for these nodes."""
 
-    def make(*nodes: str, reported: dict[str, records.StoredCondition] | None = None, soon: bool = False) -> Watched:
+    def make(*nodes: str, reported: dict[str, records.StoredCondition] | None = None) -> Watched:
         cluster, cache, queue, metrics = ClusterModel(), Cache(), RecordingQueue(), Metrics()
         recorder = RecordingRecorder()
         for name in nodes:
             record = node_device(node=name, uid=f"uid-of-{name}")
             cache.node_devices.put(replace(record, conditions={**record.conditions, **(reported or {})}))
         cache.synced.set()
-        seconds = {"interval_seconds": 0.01} if soon else {}
-        monitor = AgentMonitor(cluster, cache, queue, metrics, recorder, clock=lambda: time[0], **seconds)
+        monitor = AgentMonitor(cluster, cache, queue, metrics, recorder, clock=lambda: time[0])
         return Watched(cluster, cache, queue, metrics, recorder.posted, monitor)
 
     return make
@@ -81,8 +82,9 @@ def refused(seconds: float | None = None) -> Unavailable:
     return Unavailable("get", "leases", "later", 429, seconds)
 
 
+@virtual_time
 async def test_a_failed_poll_changes_nothing(watched: Callable[..., Watched]) -> None:
-    made = watched("node-a", soon=True)
+    made = watched("node-a")
     made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
     async with running(made.monitor.work()):
         assert await made.queue.next() == "node-a"
@@ -110,6 +112,7 @@ class TestWithoutAListing:
             pytest.param(None, ALIVE, id="new"),
         ],
     )
+    @virtual_time
     async def test_what_is_stored_holds(
         self, watched: Callable[..., Watched], reported: Any, state: AgentState
     ) -> None:
@@ -130,8 +133,9 @@ class TestWithoutAListing:
         states = {record.resource: made.monitor.state_for(record).reason for record in made.cache.node_devices.values()}
         assert states == {GPU: Reason.LEASE_RENEWED, NIC: Reason.LEASE_EXPIRED}
 
+    @virtual_time
     async def test_it_is_tried_again_and_then_counts(self, watched: Callable[..., Watched]) -> None:
-        made = watched("node-a", "node-b", soon=True)
+        made = watched("node-a", "node-b")
         made.cluster.failures["list_leases"] = [refused()] * 3
         made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
         async with running(made.monitor.work()):
@@ -178,26 +182,31 @@ async def test_nodes_without_nodedevices_are_enqueued_at_the_first_poll(watched:
     assert await made.queue.next() == "node-z"
 
 
+@virtual_time
 async def test_nothing_is_polled_before_all_nodedevices_are_known(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")
     made.cache.synced.clear()
     async with running(made.monitor.work()):
+        await asyncio.sleep(60)
         assert not made.monitor.has_listed
         made.cache.synced.set()
         await made.queue.next()
         assert made.monitor.has_listed
 
 
+@virtual_time
 async def test_a_new_node_without_a_lease_is_polled_soon(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")
     async with running(made.monitor.work()):
         await made.queue.next()
         assert made.monitor.state("node-a") == MISSING
         made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
-        assert await made.queue.next() == "node-a"
+        async with asyncio.timeout(1):
+            assert await made.queue.next() == "node-a"
         assert made.monitor.state("node-a") is ALIVE
 
 
+@virtual_time
 async def test_a_silent_agent_that_reports_is_polled_soon(watched: Callable[..., Watched], time: list[float]) -> None:
     made = watched("node-a")
     made.cluster.leases = {"node-a": LeaseRecord("1", 5)}
@@ -209,7 +218,8 @@ async def test_a_silent_agent_that_reports_is_polled_soon(watched: Callable[...,
         assert made.monitor.state("node-a").reason == Reason.LEASE_EXPIRED
         made.cluster.leases = {"node-a": LeaseRecord("2", 60)}
         made.monitor.on_update("node-a", None, made.cache.node_devices.values()[0])
-        assert await made.queue.next() == "node-a"
+        async with asyncio.timeout(1):
+            assert await made.queue.next() == "node-a"
         assert made.monitor.state("node-a") is ALIVE
 
 

@@ -24,6 +24,7 @@ from nodedevice_operator.observability.recorder import EventRecorder
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import open_fence, running
+from tests.fakes.virtual_time import virtual_time
 
 
 def event(message: str, on_node: str | None = None) -> Event:
@@ -189,18 +190,12 @@ async def test_a_hundred_devices_are_one_event_for_each_node(recorder: Recorder)
     assert await recorder.posted() == wanted
 
 
-async def test_what_breaks_one_by_one_within_a_second_is_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
-    now = loop.time()
-    monkeypatch.setattr(loop, "time", lambda: now)
+@virtual_time
+async def test_what_breaks_one_by_one_within_a_second_is_one_event() -> None:
     made = Recorder()
 
     async def messages_after(seconds: float) -> list[str]:
-        """By the loop's clock; whatever is due has been posted then."""
-        nonlocal now
-        now += seconds
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await asyncio.sleep(seconds)
         return [found.message for found in made.cluster.events]
 
     async with running(made.work()):

@@ -9,11 +9,11 @@ from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotLeading
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
 from nodedevice_operator.objects.nodedevice_schema import Waiting
-from nodedevice_operator.remediation import gone_nodedevices
 from nodedevice_operator.remediation.gone_nodedevices import GONE_SECONDS, GoneNodeDevices, NodeDevicesApi
 
 from tests.fakes.operator.collaborators import open_fence, running
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
+from tests.fakes.virtual_time import virtual_time
 
 SINCE, SINCE_SECONDS = "2026-01-02T03:04:05Z", 1767323045.0
 HELD = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0",), 0, False)
@@ -78,22 +78,17 @@ async def test_one_that_has_changed_delays_no_other() -> None:
     assert api.deleted == [NIC]
 
 
-async def test_what_is_refused_is_logged_once_and_retried(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gone_nodedevices, "_POLL_SECONDS", 0)
+@virtual_time
+async def test_what_is_refused_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     api = Api()
     api.fails[GPU] = Forbidden("DELETE", "nodedevices", "no such role", 403)
     async with running(task(api, gone()).work()):
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await asyncio.sleep(600)
         api.fails[GPU] = NotLeading("DELETE", "nodedevices", "another leads")
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await asyncio.sleep(600)
         api.fails.clear()
-        async with asyncio.timeout(60):
-            while not api.deleted:
-                await asyncio.sleep(0)
+        await asyncio.sleep(60)
+    assert set(api.deleted) == {GPU}
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [(each.message, "no such role" in each.__dict__["error"]) for each in warnings] == [
         ("NodeDevice cannot be deleted; retrying", True)

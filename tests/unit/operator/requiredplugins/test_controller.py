@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 
 import pytest
@@ -30,6 +30,10 @@ from nodedevice_operator.workqueue import WorkQueue
 from tests.fakes.operator.collaborators import open_fence, running
 from tests.fakes.operator.node_status import NodeStatusModel
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
+from tests.fakes.polling import until
+from tests.fakes.virtual_time import virtual_time
+
+pytestmark = virtual_time
 
 RECORD = node_device(runtime="nri")
 
@@ -159,12 +163,6 @@ class Bench:
         await self._running.__aexit__(None, None, None)
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not is_so():
-            await asyncio.sleep(0.01)
-
-
 def reported(caplog: pytest.LogCaptureFixture, begin: str) -> list[logging.LogRecord]:
     """What was logged that begins so."""
     return [record for record in caplog.records if record.message.startswith(begin)]
@@ -249,7 +247,7 @@ async def test_nothing_is_waited_for_where_there_is_no_policy_and_the_log_report
         await until(lambda: bench.unguarded == frozenset() and bool(reported(caplog, why)))
         for _ in range(3):
             bench.keeper.wake()
-            await asyncio.sleep(0)
+            await asyncio.sleep(60)
         assert bench.keeper.lacks_policies is not is_served
         assert ("node-a" in bench.enqueued) is not is_served
     assert bench.objects.specs == {}
@@ -262,7 +260,7 @@ async def test_refused_is_reported_once_and_the_name_goes_on_waiting(caplog: pyt
         await until(lambda: bool(reported(caplog, "policy cannot be written")))
         for _ in range(3):
             bench.keeper.wake()
-            await asyncio.sleep(0)
+            await asyncio.sleep(60)
         bench.now += 1000
         assert bench.unguarded == {GPU}
         assert len(reported(caplog, "policy cannot be written")) == 1
@@ -271,13 +269,6 @@ async def test_refused_is_reported_once_and_the_name_goes_on_waiting(caplog: pyt
         await bench.until_written()
 
 
-@pytest.fixture
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads that fail are repeated at once."""
-    monkeypatch.setattr(policy_watch, "_FIRST_DELAY_SECONDS", 0.0)
-
-
-@pytest.mark.usefixtures("no_pause")
 @pytest.mark.parametrize(
     "why",
     [
@@ -305,7 +296,6 @@ async def test_what_cannot_be_read_is_reported_and_retried(why: ApiError, caplog
         await until(lambda: len(reported(caplog, CANNOT_READ)) == 4)
 
 
-@pytest.mark.usefixtures("no_pause")
 async def test_it_is_reported_where_policies_cannot_be_listed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     why = Forbidden("GET", "apis", "no such role", 403)
@@ -321,7 +311,6 @@ async def test_it_is_reported_where_policies_cannot_be_listed(caplog: pytest.Log
     assert len(reported(caplog, CAN_READ)) == 1
 
 
-@pytest.mark.usefixtures("no_pause")
 async def test_what_can_no_longer_be_read_is_a_warning_and_names_stay(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(Objects())
     async with bench:
@@ -339,7 +328,6 @@ async def test_what_can_no_longer_be_read_is_a_warning_and_names_stay(caplog: py
     ]
 
 
-@pytest.mark.usefixtures("no_pause")
 @pytest.mark.parametrize(
     "why",
     [
@@ -355,17 +343,16 @@ async def test_an_unreachable_api_server_is_reported_elsewhere(why: ApiError, ca
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_watch_that_is_cut_again_and_again_is_reopened_as_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watch_that_is_cut_again_and_again_is_reopened_as_soon() -> None:
     class Cut(Objects):
         async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
             raise errors.WatchInterrupted("watch", kind, "the load balancer has closed it")
             yield None
 
-    monkeypatch.setattr(policy_watch, "_FIRST_DELAY_SECONDS", 0.001)
-    monkeypatch.setattr(policy_watch, "_LONGEST_DELAY_SECONDS", 60.0)
     bench = Bench(Cut())
     async with bench:
-        await until(lambda: bench.objects.reads >= 32)
+        await asyncio.sleep(60)
+    assert bench.objects.reads >= 2 * 60 / policy_watch._FIRST_DELAY_SECONDS - 2
 
 
 async def test_a_watch_that_has_worked_begins_with_the_first_delay_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +364,7 @@ async def test_a_watch_that_has_worked_begins_with_the_first_delay_again(monkeyp
     async def recorded(seconds: float) -> None:
         delays.append(seconds)
         objects.hides = None if len(delays) == 5 else Unavailable("GET", POLICIES, "later", 503)
-        await sleep(0)
+        await sleep(seconds)
 
     monkeypatch.setattr(policy_watch, "asyncio", SimpleNamespace(sleep=recorded))
     watch = PolicyWatch(objects, lambda: None, lambda: None, is_on=True)
@@ -462,7 +449,7 @@ async def test_a_default_that_the_api_server_adds_is_not_undone() -> None:
         writes = bench.objects.writes
         for _ in range(3):
             bench.settle()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(60)
         assert (writes, bench.objects.writes) == (4, 4)
 
 
@@ -484,4 +471,5 @@ async def test_a_standby_writes_nothing() -> None:
     bench = Bench(Objects(), leads=False)
     async with bench:
         await until(lambda: bench.keeper._selection.names == (GPU,))
+        await asyncio.sleep(60)
     assert bench.objects.specs == {}

@@ -1,0 +1,16 @@
+"""What all unit tests of the operator share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_authorities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A machine without certificate authorities: reading its hundreds takes longer than most tests that open a client."""
+    empty = tmp_path_factory.mktemp("authorities")
+    (empty / "none.pem").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(empty / "none.pem"))
+        patch.setenv("SSL_CERT_DIR", str(empty))
+        yield

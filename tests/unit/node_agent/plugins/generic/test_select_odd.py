@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic import source as source_module
-from nodedevice_agent.plugins.generic.source import MAX_DEVICES, GenericSource
+from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.generic.udev import properties
 from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
 
@@ -195,9 +195,12 @@ def test_a_selection_of_more_devices_than_fit(
     assert "narrow the paths or the selection" in source.devices.trouble[1]
 
 
-def test_a_pattern_of_more_files_than_fit(host: FakeSysfs, caplog: pytest.LogCaptureFixture) -> None:
-    for number in range(MAX_DEVICES + 1):
+def test_a_pattern_of_more_files_than_fit(
+    host: FakeSysfs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "MAX_DEVICES", 100)
+    for number in range(101):
         (host.root / f"dev/many{number:05}").touch()
     source = source_of(host, GroupSettings([PathSettings("/dev/many*")], allow_files=True))
-    assert listed(source) == {f"many{number:05}" for number in range(MAX_DEVICES)}
+    assert listed(source) == {f"many{number:05}" for number in range(100)}
     assert errors(caplog) == ["TooManyDevices"]

@@ -75,9 +75,11 @@ class Observer:
                 changes.follow([self._checkpoint.parent])
                 due = self._rows.list_due() if await self._look() else self._now() + self._pauses.next()
                 await self._read_capacity()
-                until = min(due, max(self._capacity_due, self._now() + _FIRST_PAUSE_SECONDS))
+                until = self._next_look(due)
                 while self._now() < until:
                     changed = await self._next(changes.wait(until - self._now()))
+                    # the kubelet may have made its directory only now
+                    changes.follow([self._checkpoint.parent])
                     if self.served.is_outdated or self._checkpoint in changed or self._is_written():
                         await asyncio.sleep(_TOGETHER_SECONDS)
                         break
@@ -117,6 +119,10 @@ class Observer:
             changed.cancel()
             ended.cancel()
             await asyncio.gather(changed, ended, return_exceptions=True)
+
+    def _next_look(self, due: float) -> float:
+        """When to look although nothing happens. due: for the kubelet's answers. Without a device no capacity is read."""
+        return min(due, max(self._capacity_due, self._now() + _FIRST_PAUSE_SECONDS)) if self._healthy else due
 
     def _is_written(self) -> bool:
         return self._file != file_identity(self._checkpoint)

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
+import shutil
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR
 from nodedevice_agent.lib.file_watcher import Subscription
 from nodedevice_agent.lib.filesystem import replace_durably
+from nodedevice_common.pacing import Backoff
 
 from tests.fakes.pod_resources import AssignedDevices, Get, PodResources
 from tests.fakes.polling import PATIENCE_SECONDS, until
@@ -145,21 +147,70 @@ async def test_a_kubelet_without_get_lists_and_it_is_said_once(
     assert (caplog.messages.count(message), running.resources.asked) == (1, ["one"])
 
 
-async def test_it_does_not_look_while_nothing_happens(running: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor for what others write beside its checkpoint; it waits for the next list that is due."""
-    waits: asyncio.Queue[float] = asyncio.Queue()
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[float]:
+    """How long it is ready to wait for events of files, each time that it does, in seconds."""
+    found: asyncio.Queue[float] = asyncio.Queue()
     wait = Subscription.wait
 
     def recorded(self: Subscription, timeout_seconds: float) -> Coroutine[Any, Any, frozenset[Path]]:
-        waits.put_nowait(timeout_seconds)
+        found.put_nowait(timeout_seconds)
         return wait(self, timeout_seconds)
 
     monkeypatch.setattr(Subscription, "wait", recorded)
+    return found
+
+
+async def test_it_does_not_look_while_nothing_happens(running: Kubelet, waits: asyncio.Queue[float]) -> None:
+    """Nor for what others write beside its checkpoint; it waits for the next list that is due."""
     for number in range(3):
         (running.path / PLUGIN_DIR / f"other-{number}").touch()
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert await waits.get() > pod_rows.LIST_SECONDS / 3
     assert (running.looks, running.resources.calls) == (1, 1)
+
+
+async def test_nor_while_the_kubelet_has_no_devices(kubelet: Kubelet, waits: asyncio.Queue[float]) -> None:
+    kubelet.resources.allocatable = {}
+    kubelet.write(registered={})
+    task = asyncio.create_task(kubelet.observer.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await waits.get() > pod_rows.LIST_SECONDS / 3
+    task.cancel()
+
+
+async def test_nor_beside_a_kubelet_that_is_away_before_the_pause_is_over(
+    kubelet: Kubelet, waits: asyncio.Queue[float]
+) -> None:
+    kubelet.resources.refusal = "rejected by rate limit"
+    kubelet.observer._pauses = Backoff(20.0, 20.0)
+    task = asyncio.create_task(kubelet.observer.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await waits.get() > 10.0
+    task.cancel()
+
+
+async def test_a_folder_that_the_kubelet_makes_later_is_watched(
+    kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_rows, "LIST_SECONDS", 3600.0)
+    followed: list[frozenset[Path]] = []
+    follow = Subscription.follow
+
+    def recorded(self: Subscription, directories: Iterable[Path]) -> None:
+        follow(self, directories)
+        followed.append(self.followed)
+
+    monkeypatch.setattr(Subscription, "follow", recorded)
+    shutil.rmtree(kubelet.path / PLUGIN_DIR)
+    task = asyncio.create_task(kubelet.observer.run())
+    await until(lambda: GPU in kubelet.observer.served.resources)
+    assert followed[-1] == {kubelet.path}
+    (kubelet.path / PLUGIN_DIR).mkdir()
+    await until(lambda: followed[-1] == {kubelet.path / PLUGIN_DIR})
+    kubelet.allocate("one", "a")
+    await until(lambda: kubelet.holders() == {"one": ("a",)})
+    task.cancel()
 
 
 async def test_it_looks_again_after_a_while(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,10 @@ from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.operator.collaborators import running
+from tests.fakes.virtual_time import virtual_time
+
+# what is not retried at once is retried too late
+pytestmark = virtual_time
 
 
 class Reconciles:

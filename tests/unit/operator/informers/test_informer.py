@@ -57,6 +57,7 @@ class Server:
         self.answers: list[int | list[bytes]] = []
         self.asked: list[dict[str, str]] = []
         self.tokens: set[str | None] = set()
+        self.is_over = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(dict(request.query))
@@ -73,7 +74,7 @@ class Server:
             await response.write(piece)
             await asyncio.sleep(0)
         if answer is None:
-            await asyncio.Event().wait()
+            await self.is_over.wait()
         return response
 
 
@@ -125,7 +126,7 @@ async def watched() -> AsyncIterator[Watched]:
     server = Server()
     app = web.Application()
     app.router.add_get(f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -133,6 +134,7 @@ async def watched() -> AsyncIterator[Watched]:
     made.credentials.server = f"http://127.0.0.1:{runner.addresses[0][1]}"
     yield made
     await made.close()
+    server.is_over.set()
     await runner.cleanup()
 
 

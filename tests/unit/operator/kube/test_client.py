@@ -29,7 +29,6 @@ from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODES, Cluster
 from nodedevice_operator.observability.metrics import Metrics
 
-from tests.fakes.virtual_time import virtual_time
 from tests.unit.operator.kube.api_server import Server, client_of, kubeconfig, listening, page
 
 
@@ -271,21 +270,22 @@ async def test_no_redirect_is_followed_and_no_step_in_a_path(server: Server, cli
     assert [path for _, path, _, _ in server.asked] == ["/api/v1/nodes/a", "/api/v1/nodes/..?limit=1"]
 
 
-@virtual_time
-async def test_no_more_requests_run_side_by_side_than_there_are_places(tmp_path: Path) -> None:
-    running: list[int] = []
-    most = 0
+async def test_no_more_requests_run_side_by_side_than_there_are_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, most = 0, 0
 
-    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal most
-        while await reader.readuntil(b"\r\n\r\n"):
-            running.append(1)
-            most = max(most, len(running))
-            # by then all have come that may
-            await asyncio.sleep(1)
-            running.pop()
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    async def send(*_: Any) -> bytes:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        # by then all have come that may
+        for _ in range(10):
+            await asyncio.sleep(0)
+        running -= 1
+        return b"{}"
 
-    async with listening(respond) as url, client_of(tmp_path, url, concurrent=2) as made:
+    async with client_of(tmp_path, "http://127.0.0.1:1", concurrent=2) as made:
+        monkeypatch.setattr(made, "_send", send)
         await asyncio.gather(*(made.request("GET", "nodes", "/x") for _ in range(6)))
     assert most == 2

@@ -19,6 +19,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.runtime_handler import Recorder
+from tests.fakes.virtual_time import virtual_time
 
 POD = api_pb2.PodSandbox(
     id="sandbox-1", name="trainer", namespace="team-a", uid="uid-1", labels={"app": "x"}, annotations={"a": "b"}
@@ -250,6 +251,7 @@ async def test_cdi_that_the_runtime_would_drop_is_refused(handler: Recorder, run
             await plugin.create_container(POD, CONTAINER)
 
 
+@virtual_time
 @pytest.mark.parametrize(
     ("ours_seconds", "runtimes_ms"),
     [pytest.param(0.01, 2000, id="ours"), pytest.param(1.0, 20, id="that of a runtime with a shorter one")],

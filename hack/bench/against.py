@@ -49,7 +49,7 @@ class Round(msgspec.Struct):
 class _Report(msgspec.Struct):
     commit: str
     rows: list[Row]
-    rounds: list[Round]
+    rounds: Sequence[Round]
 
 
 def against(name: str, count: int, *, own_bench: bool) -> int:
@@ -63,7 +63,7 @@ def against(name: str, count: int, *, own_bench: bool) -> int:
     except KeyboardInterrupt:
         print("bench: interrupted; the same command goes on after the last complete round", file=sys.stderr)
         return 130
-    return _publish(_Report(commit, verdicts.rows([r.old for r in rounds], [r.new for r in rounds]), rounds))
+    return publish(commit, rounds, _OUT)
 
 
 def _rounds(commit: str, count: int, *, own_bench: bool) -> list[Round]:
@@ -80,7 +80,7 @@ def _rounds(commit: str, count: int, *, own_bench: bool) -> list[Round]:
                 trees.lay_over(new, old)
             sides = _prepared(old, folder / "old-venv"), _prepared(new, folder / "new-venv")
             _verify_fits(sides[0], commit)
-            measure_missing(kept, count, _bench_of(sides[0]), _bench_of(sides[1]), _progress)
+            measure_missing(kept, count, bench_of(sides[0]), bench_of(sides[1]), _progress)
     return [_read(kept, number) for number in range(1, count + 1)]
 
 
@@ -121,7 +121,9 @@ def _read(kept: Path, number: int) -> Round:
     return msgspec.json.decode(_file(kept, number).read_bytes(), type=Round)
 
 
-def _bench_of(tree: Tree) -> Measure:
+def bench_of(tree: Tree) -> Measure:
+    """Runs the bench of a tree. Raises TreeError."""
+
     def measure(log: Path) -> dict[str, Result]:
         out = tree.path / "build" / "bench.json"
         out.unlink(missing_ok=True)
@@ -153,11 +155,13 @@ def _running(command: Sequence[str], folder: Path, output: int) -> Iterator[subp
                 process.kill()
 
 
-def _publish(report: _Report) -> int:
-    _OUT.parent.mkdir(exist_ok=True)
-    _OUT.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+def publish(commit: str, rounds: Sequence[Round], path: Path) -> int:
+    """As JSON and as a table. Returns 1 when a row is worse, which a line names."""
+    report = _Report(commit, verdicts.rows([r.old for r in rounds], [r.new for r in rounds]), rounds)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     _show(report)
-    print(f"written to {_shown(_OUT)}")
+    print(f"written to {_shown(path)}")
     if found := verdicts.worse(report.rows):
         print(f"worse: {', '.join(found)}")
         return 1

@@ -1,16 +1,18 @@
 """`make bench AGAINST=...`: which rows are worse, which rounds are still to be measured, and what makes up a tree."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hack.bench import trees, verdicts
-from hack.bench.against import measure_missing, missing
+from hack.bench.against import Round, bench_of, measure_missing, missing, publish
 from hack.bench.results import Result, judged
-from hack.bench.trees import TreeError
+from hack.bench.trees import Tree, TreeError
 from hack.bench.verdicts import Row, Verdict
 
 
@@ -98,6 +100,52 @@ def test_a_complete_round_is_not_measured_again(tmp_path: Path) -> None:
     measure_missing(tmp_path, 2, bench, bench, lambda _: None)
     assert measured == ["old-2", "new-2"]
     assert missing(tmp_path, 2) == []
+
+
+def _tree(path: Path, bench: str) -> Tree:
+    """bench: the code of its hack.bench."""
+    (path / "hack" / "bench").mkdir(parents=True)
+    (path / "hack" / "bench" / "__main__.py").write_text(bench)
+    (path / "build").mkdir()
+    return Tree(path, Path(sys.executable))
+
+
+def test_what_the_bench_of_a_tree_writes_is_measured(tmp_path: Path) -> None:
+    results = _results(2.0)
+    written = msgspec.json.encode(results).decode()
+    tree = _tree(tmp_path / "old", f"import pathlib; pathlib.Path('build/bench.json').write_text('{written}')")
+    assert bench_of(tree)(tmp_path / "log") == results
+
+
+@pytest.mark.parametrize(
+    "bench",
+    [
+        "print('no control plane')",
+        "import pathlib; pathlib.Path('build/bench.json').write_text('{}'); raise SystemExit('why:\\nno control plane')",
+    ],
+    ids=["without a result", "with an error"],
+)
+def test_a_bench_that_measures_nothing_is_an_error_of_one_line(tmp_path: Path, bench: str) -> None:
+    tree = _tree(tmp_path / "old", bench)
+    # of a run before
+    (tree.path / "build" / "bench.json").write_text("{}")
+    with pytest.raises(TreeError, match=r"old: the bench ended with \d: no control plane") as caught:
+        bench_of(tree)(tmp_path / "log")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("new", "status", "line"), [(1.0, 0, "no row is worse"), (1.2, 1, "worse: row")], ids=["as before", "worse"]
+)
+def test_a_worse_row_is_the_exit_status_and_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], new: float, status: int, line: str
+) -> None:
+    out = tmp_path / "build" / "bench-against.json"
+    rounds = [Round(_results(1.0), _results(new))] * 3
+    assert publish("0123456789abcdef", rounds, out) == status
+    assert capsys.readouterr().out.splitlines()[-1] == line
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["name"], row["old"], row["new"]) == ("row", 1.0, new)
 
 
 @pytest.fixture

@@ -6,6 +6,12 @@ import pytest
 
 from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.runtime_handler import Recorder
+from tests.integration.deadlines import long_deadlines as long_deadlines
+
+
+@pytest.fixture(autouse=True)
+def deadlines(long_deadlines: None) -> None:
+    """None of them decides a test, but where the other side never answers."""
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
         ("a: b: c", "is not YAML"),
         ("a: 2001-99-99", "is not YAML (month must be in 1..12"),
         ("a: !!int ''", "is not YAML"),
-        ("[" * 3000, "is not YAML"),
+        ("[" * 1000, "is not YAML"),
         ("text", "must be a mapping"),
     ],
 )

@@ -1,5 +1,8 @@
 """How often one Node is written, whatever its NodeDevices do."""
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +14,10 @@ from nodedevice_operator.capacity.reconciler import (
     CapacityOutcome,
     CapacityReconciler,
 )
+from nodedevice_operator.errors import Conflict
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leases.agent_liveness import ALIVE
+from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.observability.metrics import Metrics
 
 from tests.fakes.operator.cluster_model import ClusterModel
@@ -91,6 +96,22 @@ async def test_a_loss_does_not_wait_for_the_gains_before_it() -> None:
     assert outcome.is_late
     outcome = await node.changes(0)
     assert (outcome.has_written, node.shown) == (True, 0)
+
+
+async def test_a_node_that_changes_with_each_write_is_tried_later() -> None:
+    node = OneNode()
+
+    async def write(*numbers: Any, force: bool) -> NodeRecord:
+        written = await ClusterModel.apply_capacity(node.cluster, *numbers, force=force)
+        node.cache.node_devices.put(node_device(available=node.writes + 1, resource_version=node.writes + 10))
+        return written
+
+    with patch.object(node.cluster, "apply_capacity", write):
+        with pytest.raises(Conflict, match=r"^patch nodes/status: the Node changes faster than it is written$"):
+            await node.changes(1)
+        assert node.writes == 5
+    await node.reconcile()
+    assert node.shown == 6
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,10 @@ async def test_whole_nodes_are_answered_whole() -> None:
 
 async def test_room_that_comes_soon_is_an_error_which_the_scheduler_tries_again() -> None:
     made = activated(verbs(nodes=2))
-    now, eight = time.monotonic(), pod_needs(msgspec.convert(pod(8), BoundPodSchema))
-    made._fleet.promise("other", eight, "n1", {}, now)
-    made._fleet.pod_gone("other", now)
+    # its parts stay taken for longer than any test runs
+    later, eight = time.monotonic() + 3600, pod_needs(msgspec.convert(pod(8), BoundPodSchema))
+    made._fleet.promise("other", eight, "n1", {}, later)
+    made._fleet.pod_gone("other", later)
     body, outcome = await made.filter(json.dumps({"Pod": pod(), "NodeNames": ["n0", "n1"]}).encode())
     reason = f"4 of {MEMORY} needed, and 0 are free; it is tried again, as pods that leave node n1 make room there"
     assert (json.loads(body), outcome) == ({"Error": reason}, LATER)

@@ -12,7 +12,7 @@ from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster, Kind
 
-from tests.fakes.operator.collaborators import running
+from tests.fakes.operator.collaborators import Clock, running
 from tests.fakes.operator.operator_model import node_device
 from tests.fakes.virtual_time import virtual_time
 
@@ -45,7 +45,7 @@ class Guarded:
 
     cache: Cache = field(default_factory=Cache)
     cluster: Listed = field(default_factory=Listed)
-    health: ApiHealth = field(default_factory=lambda: ApiHealth("https://api"))
+    health: ApiHealth = field(default_factory=lambda: ApiHealth("https://api", Clock()))
 
     def __post_init__(self) -> None:
         self.watchdog = Watchdog(self.cache, self.cluster, self.health, 60.0, 0.0)

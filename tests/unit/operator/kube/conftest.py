@@ -7,6 +7,7 @@ import pytest
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
 
+from tests.fakes.operator.collaborators import Clock
 from tests.unit.operator.kube.api_server import Server, client_of
 
 
@@ -19,7 +20,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def health(server: Server) -> ApiHealth:
-    return ApiHealth(server.url)
+    return ApiHealth(server.url, Clock())
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import base64
 import json
 import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -78,7 +77,7 @@ class OperatorProcess(ProductProcess):
         if self.is_running:
             self.signal(signal.SIGCONT)
             try:
-                self.stop(timeout_seconds=10)
+                self.stop()
             except subprocess.TimeoutExpired:
                 self.kill()
 
@@ -164,11 +163,9 @@ class PlayedNode:
         body = agent_objects.node_device(self.name, resource, self.uid if is_owned else None)
         self.client.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
 
-    def publish(self, resource: str = GPU, **status: Any) -> float:
-        """Apply the agent's status; the moment just before."""
-        moment = time.monotonic()
+    def publish(self, resource: str = GPU, **status: Any) -> None:
+        """Apply the agent's status."""
         apply_status(self.client, self.nd_name(resource), full(**status))
-        return moment
 
     def advertise(self, healthy: int, resource: str = GPU, **status: Any) -> None:
         """Publish so many healthy devices, and wait until the Node shows them."""
@@ -189,16 +186,19 @@ class PlayedNode:
             self.advertise(4 - broken, broken=broken)
         self.wait_condition("Ready", "True")
 
+    def verify_nothing_repaired(self, number: int) -> None:
+        """A drift of the GPUs from that number, now, is the first that is reported: Events are posted in their order."""
+        self.kubelet_writes(capacity={GPU: "0"}, allocatable={GPU: "0"})
+        assert self.wait_events("CapacityRepaired") == [f"{GPU}: kubelet set it to 0, restored to {number}"]
+
     def renew_lease(self, seconds: int = _LEASE_SECONDS, ahead_seconds: float = 0.0) -> None:
         """Renew the agent's Lease for so long, as admin, by a clock that is so far ahead."""
         body = agent_objects.lease(self.name, now_text(ahead_seconds), seconds)
         self.control_plane.apply(json.dumps(body))
 
-    def kubelet_writes(self, manager: str = "kubelet", **status: Mapping[str, str | None]) -> float:
-        """Merge-patch the Node's status under another field manager; the moment just before."""
-        moment = time.monotonic()
+    def kubelet_writes(self, manager: str = "kubelet", **status: Mapping[str, str | None]) -> None:
+        """Merge-patch the Node's status under another field manager."""
         self.client.patch(Node.Status, self.name, {"status": status}, field_manager=manager)
-        return moment
 
     def shown(self, resource: str = GPU) -> tuple[str | None, str | None]:
         """Capacity and allocatable of the resource."""

@@ -101,7 +101,7 @@ class ExtenderProcess(ProductProcess):
         if self.is_running:
             self.signal(signal.SIGCONT)
             self.signal(signal.SIGTERM)
-            self.wait_ended(20)
+            self.wait_ended()
 
 
 class GpuNode(PlayedNode):

@@ -22,6 +22,13 @@ def served(host: str) -> BoundedServer:
     return serve((host, 0), {"/healthz": lambda: (True, "ok")}, CollectorRegistry())
 
 
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It checks every hundredth of a second, not twice a second, whether a connection is too old, or it is to shut down."""
+    serve_forever = BoundedServer.serve_forever
+    monkeypatch.setattr(BoundedServer, "serve_forever", lambda self: serve_forever(self, 0.01))
+
+
 @pytest.fixture
 def server() -> Iterator[BoundedServer]:
     made = served("127.0.0.1")

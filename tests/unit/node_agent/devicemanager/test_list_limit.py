@@ -99,6 +99,27 @@ def test_a_refused_first_list_keeps_no_other_connections_list() -> None:
     assert (totals(scenario)[GPU], is_refused(scenario, GPU)) == (SMALL, False)
 
 
+def test_an_older_connection_whose_list_made_room_counts_as_one_that_has_not_listed() -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.plugin(70, endpoint=2)
+    scenario.disconnect(endpoint=2)
+    assert (totals(scenario), is_refused(scenario, GPU)) == ({GPU: 70}, False)
+    assert scenario.snapshot(GPU).available == 0
+    scenario.lists(device_ids(50), endpoint=1)
+    assert scenario.snapshot(GPU).available == 50
+
+
+def test_an_older_connection_needs_room_beside_a_newer_ones_list() -> None:
+    scenario = Scenario()
+    scenario.connect(endpoint=1)
+    scenario.plugin(60, endpoint=2)
+    scenario.lists(device_ids(50), endpoint=1)
+    scenario.plugin(40, NIC, 3)
+    assert totals(scenario) == {GPU: 60, NIC: 40}
+    scenario.disconnect(endpoint=2)
+    assert is_refused(scenario, GPU)
+
+
 def test_a_late_list_of_a_connection_that_has_ended_changes_nothing() -> None:
     scenario = Scenario.with_plugin(MOST)
     scenario.connect(GPU, 2)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from nodedevice_api.names import OPERATOR_FIELD_MANAGER, Condition, node_device_name
 
+from hack.cluster.chart import wait_explained
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.crds.custom_resources import NodeDevice, allocation, apply_status, condition, device, node_device
 
@@ -38,6 +39,13 @@ def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
     yield installed
     for name in (GPU, NIC, BARE):
         client.delete(NodeDevice, name)
+
+
+@pytest.fixture(scope="module")
+def explained(cluster: ControlPlane) -> ControlPlane:
+    """The kinds are served some moments before they are described."""
+    wait_explained(cluster)
+    return cluster
 
 
 def table(printed: str) -> list[list[str]]:
@@ -87,5 +95,5 @@ def test_field_selectors(cluster: ControlPlane, selector: str, found: set[str]) 
         ("poddevice.status.containers.resources", "Its devices, sorted by id."),
     ],
 )
-def test_explain(cluster: ControlPlane, path: str, message: str) -> None:
-    assert message in " ".join(cluster.kubectl("explain", path).split())
+def test_explain(explained: ControlPlane, path: str, message: str) -> None:
+    assert message in " ".join(explained.kubectl("explain", path).split())

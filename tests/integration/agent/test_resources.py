@@ -77,21 +77,20 @@ async def test_a_hundred_thousand_devices_are_all_counted_and_partly_listed(node
     assert holdings(seen) == {"one/c0": [name.format(0)]}
 
 
-async def test_a_list_with_which_all_plugins_list_too_many_is_refused_whole(node: AgentNode) -> None:
-    nic = "example.com/nic"
-    await node.plugin({f"gpu-{index:06}": FakeDevice() for index in range(100_000)})
-    # decoded in a thread, it could come after the others, and would be the one too many
-    await node.until_numbers(total=100_000, allocated=0, available=100_000)
-    plugin = await node.plugin({f"nic-{index:06}": FakeDevice() for index in range(31_000)}, nic)
-    await node.until_numbers(total=31_000, allocated=0, available=31_000, resource_name=nic)
-    await plugin.update({f"nic-{index:06}": FakeDevice() for index in range(31_073)})
+async def test_a_list_with_which_all_plugins_list_too_many_is_refused_whole(agent_node: AgentNode) -> None:
+    node, nic = agent_node, "example.com/nic"
+    node.constants["nodedevice_agent.devicemanager.resources.devices.MAX_DEVICES"] = 1311
+    node.start_agent()
+    await node.free_plugin(1000)
+    plugin = await node.free_plugin(310, nic)
+    await plugin.update({f"d{index}": FakeDevice() for index in range(312)})
     seen = await node.until(lambda seen: condition(seen, "Registered")["reason"] == "DevicesRefused", nic)
-    assert (seen["total"], seen["available"], condition(seen, "Registered")["status"]) == (31_000, 31_000, "True")
+    assert (seen["total"], seen["available"], condition(seen, "Registered")["status"]) == (310, 310, "True")
     assert (await node.agent.until_logged("invalid device list"))["resource_name"] == nic
     # a small plugin beside them is served, and so is a list that fits
     await node.free_plugin(256, "example.com/small")
-    await plugin.update({f"nic-{index:06}": FakeDevice() for index in range(30_000)})
-    seen = await node.until_numbers(total=30_000, allocated=0, available=30_000, resource_name=nic)
+    await plugin.update({f"d{index}": FakeDevice() for index in range(300)})
+    seen = await node.until_numbers(total=300, allocated=0, available=300, resource_name=nic)
     assert condition(seen, "Registered")["reason"] == "EndpointRunning"
 
 

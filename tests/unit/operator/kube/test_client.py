@@ -275,7 +275,7 @@ async def test_no_more_requests_run_side_by_side_than_there_are_places(
 ) -> None:
     running, most = 0, 0
 
-    async def send(*_: Any) -> bytes:
+    async def send(*_request: Any) -> bytes:
         nonlocal running, most
         running += 1
         most = max(most, running)

@@ -83,7 +83,10 @@ async def test_a_deleted_pod_is_no_longer_waiting(node: AgentNode) -> None:
     await node.until(lambda seen: seen["waiting"] == [])
 
 
-async def test_a_plugin_that_fails_is_asked_again_until_it_works(node: AgentNode) -> None:
+async def test_a_plugin_that_fails_is_asked_again_until_it_works(agent_node: AgentNode) -> None:
+    node = agent_node
+    node.constants["nodedevice_agent.devicemanager.allocation.pod_allocation.FIRST_RETRY_SECONDS"] = 0.05
+    node.start_agent()
     plugin = await node.plugin(1)
     plugin.knobs.allocate_error = RpcFailure(grpc.StatusCode.INTERNAL, "no power")
     await node.pod("one")

@@ -21,7 +21,7 @@ COMMANDS: Final = list(dict.fromkeys(c for page in _PAGES for c in commands_of((
 # How those begin that are not typed here, and why.
 _NOT_HERE: Final = (
     # the targets of make are tests, or have tests in this folder; that each exists is tested below
-    *("make ", "KUBERNETES=", "CLUSTER=current make ", "E2E_ROUNDS=", "MUTANTS=", ".venv/bin/pytest "),
+    *("make ", "KUBERNETES=", "CLUSTER=current make ", "E2E_ROUNDS=", "HYPOTHESIS_PROFILE=", "MUTANTS=", "REAL_NODE=", ".venv/bin/pytest "),
     # tests/e2e/chart installs the chart, and follows the README from nothing to a pod with a device
     *("helm ", "kubectl apply ", "kubectl wait ", "kubectl exec "),
     # kind and containerd belong to other machines than this one
@@ -43,7 +43,7 @@ def _is_typed(command: str) -> bool:
 def test_make_has_the_targets_of_the_pages() -> None:
     targets = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     named = {found for command in COMMANDS for found in re.findall(r"^(?:[A-Z_]+=\S+ )*make ([a-z0-9-]+)", command)}
-    assert {"demo", "test", "up", "setup", "check"} <= named
+    assert {"demo", "test", "up", "setup", "everything"} <= named
     assert named <= targets
 
 

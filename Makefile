@@ -196,7 +196,7 @@ workflows: setup ## Check .github/workflows with actionlint, built once
 
 .PHONY: bench
 bench: setup ## Measure the budgets, those of the extender too; prints tables, writes build/bench.json (AGAINST=<commit> ROUNDS=3: instead both trees in turn, judged by medians)
-	$(BIN)/python -m hack.bench $(if $(AGAINST),--against "$(AGAINST)" --rounds $(or $(ROUNDS),3))
+	$(BIN)/python -m hack.bench $(if $(AGAINST),--against "$(AGAINST)" --rounds $(or $(ROUNDS),3) $(if $(OWN_BENCH),--own-bench))
 	$(if $(AGAINST),,BENCH_PODS=1 $(BIN)/python -m hack.bench.extender.bench)
 
 .PHONY: bench-operator

@@ -21,7 +21,8 @@ COMMANDS: Final = list(dict.fromkeys(c for page in _PAGES for c in commands_of((
 # How those begin that are not typed here, and why.
 _NOT_HERE: Final = (
     # the targets of make are tests, or have tests in this folder; that each exists is tested below
-    *("make ", "KUBERNETES=", "CLUSTER=current make ", "E2E_ROUNDS=", "HYPOTHESIS_PROFILE=", "MUTANTS=", "REAL_NODE=", ".venv/bin/pytest "),
+    *("make ", "KUBERNETES=", "CLUSTER=current make ", "E2E_ROUNDS=", "MUTANTS=", "REAL_NODE=", ".venv/bin/pytest "),
+    "HYPOTHESIS_PROFILE=",
     # tests/e2e/chart installs the chart, and follows the README from nothing to a pod with a device
     *("helm ", "kubectl apply ", "kubectl wait ", "kubectl exec "),
     # kind and containerd belong to other machines than this one

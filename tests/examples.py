@@ -1,7 +1,7 @@
 """How many examples property tests try, and which ones. HYPOTHESIS_PROFILE chooses:
 
 gate (default): the same few examples in each run, so that chance decides nothing about a change.
-part: all examples, drawn anew in each run; `--hypothesis-seed` repeats a run.
+part: all examples, different ones in each run; `--hypothesis-seed` repeats a run.
 """
 
 import os

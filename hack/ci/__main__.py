@@ -11,7 +11,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from hack.ci import turns
@@ -19,7 +18,7 @@ from hack.ci.finished import Finished
 from hack.ci.parts import ROOT, Lane, Part, Parts, failing, read
 from hack.ci.runner import run
 
-_FAILING: Final = ROOT / ".ci" / "failing-parts"
+FAILING: Final = ROOT / ".ci" / "failing-parts"
 
 
 def main() -> int:
@@ -35,7 +34,7 @@ def main() -> int:
     jobs: dict[str, Callable[[], bool]] = {
         "gate": lambda: _gate(parts),
         "choose": lambda: _choose(parts),
-        "part": lambda: _parts([parts.parts[name] for name in options.names or _due(parts)]),
+        "part": lambda: run_parts([parts.parts[name] for name in options.names or due(parts)]),
         "everything": lambda: _everything(parts),
         "list": lambda: _list(parts),
     }
@@ -43,32 +42,27 @@ def main() -> int:
 
 
 def _gate(parts: Parts) -> bool:
-    return _is_ok("gate", _gate_lanes(parts), is_gate=True)
-
-
-def _gate_lanes(parts: Parts) -> Sequence[Lane]:
-    types = Lane("types", make=("types",))
     real_node = [parts.real_node] if os.environ.get("REAL_NODE") == "1" else []
     # the longest first
-    return (*real_node, *parts.gate.lanes, types)
+    return _is_ok("gate", (*real_node, *parts.gate.lanes, Lane("types", make=("types",))), is_gate=True)
 
 
 def _choose(parts: Parts) -> bool:
-    print(turns.describe(parts, _due(parts)))
+    print(turns.describe(parts, due(parts)))
     return True
 
 
-def _due(parts: Parts) -> list[str]:
+def due(parts: Parts) -> list[str]:
     """The part whose turn it is, and those that fail on main. Raises SystemExit where .ci/failing-parts names no part."""
-    marked = failing(_FAILING.read_text(encoding="utf-8")) if _FAILING.exists() else []
+    marked = failing(FAILING.read_text(encoding="utf-8")) if FAILING.exists() else []
     if unknown := [name for name in marked if name not in parts.parts]:
-        sys.exit(f"{_FAILING.relative_to(Path.cwd())}: no part is named {', '.join(unknown)}")
+        sys.exit(f".ci/{FAILING.name}: no part is named {', '.join(unknown)}")
     return list(dict.fromkeys([turns.whose(parts), *marked]))
 
 
-def _parts(due: Sequence[Part]) -> bool:
+def run_parts(chosen: Sequence[Part]) -> bool:
     """All run, also after a failure."""
-    verdicts = {part.name: _part(part) for part in due}
+    verdicts = {part.name: _part(part) for part in chosen}
     return all(verdicts.values())
 
 

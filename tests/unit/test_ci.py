@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from hack.ci import __main__ as ci
 from hack.ci import parts, runner, turns
 from hack.ci.finished import Finished
 from hack.ci.parts import Lane, Part, Parts, files_below, files_of, read
 
 _ROOT = Path(__file__).parents[2]
 _PARTS = read()
+_SHOWS_PROFILE = "import os\ndef test_it(): print('profile', os.environ['HYPOTHESIS_PROFILE'])\n"
 
 
 def _places(found: Parts, root: Path) -> Counter[Path]:
@@ -87,9 +89,9 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_lane_that_fails_is_a_failure_of_all(build: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (build / "test_good.py").write_text("def test_it(): pass\n")
+    (build / "test_good.py").write_text(_SHOWS_PROFILE)
     (build / "test_bad.py").write_text("def test_it(): assert 0, 'broken on purpose'\n")
-    lanes = [Lane(name, (str(build / f"test_{name}.py"),)) for name in ("good", "bad")]
+    lanes = [Lane("good", (str(build / "test_good.py"), "-s")), Lane("bad", (str(build / "test_bad.py"),))]
     outcomes = runner.run("a trial", lanes, is_gate=True)
     assert [(each.lane, each.is_ok, each.passed, each.failed) for each in outcomes] == [
         ("good", True, 1, 0),
@@ -97,29 +99,27 @@ def test_one_lane_that_fails_is_a_failure_of_all(build: Path, capfd: pytest.Capt
     ]
     shown = capfd.readouterr().out
     assert "broken on purpose" in shown
+    assert "profile gate" in shown
     assert shown.rstrip().endswith("1 passed, 1 failed, 0 skipped")
 
 
-def test_a_lane_without_tests_and_a_target_that_fails_are_failures(build: Path) -> None:
+def test_a_lane_without_tests_and_a_target_that_fails_are_failures(
+    build: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (build / "test_none.py").write_text("")
-    lanes = [Lane("none", (str(build / "test_none.py"),)), Lane("target", make=("no-such-target",))]
+    (build / "test_good.py").write_text(_SHOWS_PROFILE)
+    lanes = [
+        Lane("good", (str(build / "test_good.py"), "-s")),
+        Lane("none", (str(build / "test_none.py"),)),
+        Lane("target", make=("no-such-target",)),
+    ]
     outcomes = runner.run("a trial", lanes, is_gate=False)
-    assert [each.is_ok for each in outcomes] == [False, False]
-    assert runner.closing_line(outcomes) == "0 passed, 2 failed, 0 skipped"
+    assert [each.is_ok for each in outcomes] == [True, False, False]
+    assert runner.closing_line(outcomes) == "1 passed, 2 failed, 0 skipped"
+    assert "profile part" in capfd.readouterr().out
 
 
-def test_the_gate_and_a_part_draw_differently(build: Path) -> None:
-    (build / "test_profile.py").write_text(
-        "import os\ndef test_it(): print('profile', os.environ['HYPOTHESIS_PROFILE'])\n"
-    )
-    for is_gate in (True, False):
-        lane = Lane(f"gate-{is_gate}", (str(build / "test_profile.py"), "-s"))
-        runner.run("a trial", [lane], is_gate=is_gate)
-    assert "profile gate" in (build / "gate-True.log").read_text()
-    assert "profile part" in (build / "gate-False.log").read_text()
-
-
-def test_a_lane_with_tests_that_passed_is_done_once_a_tree(tmp_path: Path) -> None:
+def test_what_passed_on_a_tree_is_not_run_on_it_again(tmp_path: Path) -> None:
     file = tmp_path / "build" / "finished.json"
     Finished(file, "tree-1").add("gate")
     assert "gate" in Finished(file, "tree-1")
@@ -142,3 +142,29 @@ def test_lanes_of_a_part_share_its_environment() -> None:
     assert isinstance(part, Part)
     assert all(lane.env["CRASH_POINTS"] for lane in part.lanes)
     assert len({lane.name for lane in part.lanes}) == len(part.lanes)
+
+
+@pytest.mark.parametrize(
+    ("runs", "verdict"), [((True,), True), ((False, True), True), ((False, False), False)], ids=str
+)
+def test_the_second_run_of_a_part_decides(
+    runs: tuple[bool, ...], verdict: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    left = list(runs)
+    monkeypatch.setattr(ci, "run", lambda title, lanes, is_gate: [runner.Outcome("lane", left.pop(0), 1.0)])
+    assert ci.run_parts([_PARTS.parts["chaos"]]) is verdict
+    assert not left
+    shown = capfd.readouterr().out
+    assert ("first run failed, second run" in shown) is (len(runs) == 2)
+
+
+def test_parts_that_fail_on_main_are_run_besides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    marked = tmp_path / "failing-parts"
+    monkeypatch.setattr(ci, "FAILING", marked)
+    monkeypatch.setattr(turns, "whose", lambda found: "agent")
+    assert ci.due(_PARTS) == ["agent"]
+    marked.write_text("chaos\nagent # twice is once\n")
+    assert ci.due(_PARTS) == ["agent", "chaos"]
+    marked.write_text("chaoss\n")
+    with pytest.raises(SystemExit, match="no part is named chaoss"):
+        ci.due(_PARTS)

@@ -195,6 +195,13 @@ class TestParts:
         assert (now.total, now.cordoned, now.unknown_cordons) == (3, 2, ())
         assert [device.id for device in now.devices if device.cordoned] == ["a"]
 
+    def test_held_parts_that_were_not_listed_since_the_restart(self) -> None:
+        scenario = Scenario.with_plugin(parts(a=2, b=1)).run(pod("p", gpu=2)).restarted()
+        scenario.plugin(parts(b=1))
+        scenario.cordon(GPU, ["a"])
+        now = scenario.snapshot()
+        assert (now.total, now.cordoned, now.unknown_cordons) == (3, 2, ())
+
     def test_a_pod_that_waits_gets_parts_when_the_cordon_is_removed(self) -> None:
         scenario = Scenario.with_plugin(parts(a=2, b=1))
         scenario.cordon(GPU, ["a"])

@@ -109,6 +109,14 @@ def test_an_older_connection_whose_list_made_room_counts_as_one_that_has_not_lis
     assert scenario.snapshot(GPU).available == 50
 
 
+def test_a_list_that_has_room_without_its_own_earlier_one_leaves_an_older_connections() -> None:
+    scenario = Scenario.with_plugin(30)
+    scenario.plugin(40, endpoint=2)
+    scenario.lists(device_ids(60), endpoint=2)
+    scenario.disconnect(endpoint=2)
+    assert (scenario.snapshot().total, scenario.snapshot().available) == (30, 30)
+
+
 def test_an_older_connection_needs_room_beside_a_newer_ones_list() -> None:
     scenario = Scenario()
     scenario.connect(endpoint=1)
@@ -118,6 +126,17 @@ def test_an_older_connection_needs_room_beside_a_newer_ones_list() -> None:
     assert totals(scenario) == {GPU: 60, NIC: 40}
     scenario.disconnect(endpoint=2)
     assert is_refused(scenario, GPU)
+
+
+def test_the_latest_list_of_a_connection_is_a_refused_one_until_it_lists_again() -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.plugin(30, NIC, 2)
+    scenario.lists(device_ids(41), NIC, 2)
+    latest = scenario.manager.resources[NIC].latest
+    assert (latest(2).is_refused, len(latest(2).devices)) == (True, 0)
+    assert "devices in all" in latest(2).id_error
+    scenario.lists(device_ids(40), NIC, 2)
+    assert (latest(2).is_refused, len(latest(2).devices)) == (False, 40)
 
 
 def test_a_late_list_of_a_connection_that_has_ended_changes_nothing() -> None:

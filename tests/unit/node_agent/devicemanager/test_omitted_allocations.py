@@ -42,6 +42,14 @@ def test_nothing_is_given_out_while_a_pod_may_hold_any() -> None:
     assert status(scenario, {}, "2026-01-02T03:04:05Z")["allocationsOmitted"] == 1
 
 
+def test_a_resource_known_by_those_who_may_hold_it_alone_is_shown_as_stopped() -> None:
+    scenario = Scenario(Checkpoint(possible_holders={GPU: ("other",)}))
+    shown = status(scenario, {}, "2026-01-02T03:04:05Z")
+    assert shown["endpoint"]["state"] == "Stopped"
+    (registered,) = (each for each in shown["conditions"] if each["type"] == "Registered")
+    assert registered["reason"] == "EndpointStopped"
+
+
 @pytest.mark.parametrize("end", ["gone", "over", "not in the list"])
 def test_all_is_given_out_when_such_pods_are_gone(end: str) -> None:
     scenario = recovered()

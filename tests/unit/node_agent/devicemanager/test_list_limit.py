@@ -112,7 +112,7 @@ def test_an_older_connection_whose_list_made_room_counts_as_one_that_has_not_lis
 def test_a_list_that_has_room_without_its_own_earlier_one_leaves_an_older_connections() -> None:
     scenario = Scenario.with_plugin(30)
     scenario.plugin(40, endpoint=2)
-    scenario.lists(device_ids(60), endpoint=2)
+    scenario.lists(device_ids(MOST - 30), endpoint=2)
     scenario.disconnect(endpoint=2)
     assert (scenario.snapshot().total, scenario.snapshot().available) == (30, 30)
 

@@ -44,20 +44,22 @@ class Outcome:
 def run(title: str, lanes: Sequence[Lane], *, is_gate: bool) -> list[Outcome]:
     """Ends when all have ended, also after a failure: one run shows everything that is broken."""
     _BUILD.mkdir(parents=True, exist_ok=True)
-    seed = random.SystemRandom().randrange(2**32)
-    env = {"HYPOTHESIS_PROFILE": "gate"} if is_gate else {"HYPOTHESIS_PROFILE": "part", "SEED": str(seed)}
+    profile = "gate" if is_gate else "part"
+    seed = None if is_gate else random.SystemRandom().randrange(2**32)
     print(f"{title}: {', '.join(lane.name for lane in lanes)}; to follow them: tail -f build/ci/*.log", flush=True)
-    outcomes = asyncio.run(_all(lanes, env))
+    if seed is not None:
+        print(f"property tests draw with --hypothesis-seed={seed}", flush=True)
+    outcomes = asyncio.run(_all(lanes, {"HYPOTHESIS_PROFILE": profile}, seed))
     _show(title, outcomes)
     return outcomes
 
 
-async def _all(lanes: Sequence[Lane], env: Mapping[str, str]) -> list[Outcome]:
+async def _all(lanes: Sequence[Lane], env: Mapping[str, str], seed: int | None) -> list[Outcome]:
     places = asyncio.Semaphore(_AT_ONCE)
 
     async def one(lane: Lane) -> Outcome:
         async with places:
-            return await _run_lane(lane, env)
+            return await _run_lane(lane, env, seed)
 
     main = asyncio.current_task()
     assert main is not None
@@ -67,12 +69,12 @@ async def _all(lanes: Sequence[Lane], env: Mapping[str, str]) -> list[Outcome]:
     return [task.result() for task in running]
 
 
-async def _run_lane(lane: Lane, env: Mapping[str, str]) -> Outcome:
+async def _run_lane(lane: Lane, env: Mapping[str, str], seed: int | None) -> Outcome:
     log, report = _BUILD / f"{lane.name}.log", _BUILD / f"{lane.name}.xml"
     report.unlink(missing_ok=True)
     began = time.monotonic()
     with log.open("wb") as output:
-        async with _process(_command(lane, report, env), {**env, **lane.env}, output.fileno()) as process:
+        async with _process(_command(lane, report, seed), {**env, **lane.env}, output.fileno()) as process:
             try:
                 status = await asyncio.wait_for(process.wait(), _HANGS_AFTER_SECONDS)
             except TimeoutError:
@@ -83,13 +85,13 @@ async def _run_lane(lane: Lane, env: Mapping[str, str]) -> Outcome:
     return _outcome(lane.name, report, seconds, is_ok=status == 0)
 
 
-def _command(lane: Lane, report: Path, env: Mapping[str, str]) -> list[str]:
+def _command(lane: Lane, report: Path, seed: int | None) -> list[str]:
     if lane.make:
         return ["make", "--no-print-directory", *lane.make]
-    seed = [f"--hypothesis-seed={env['SEED']}"] if "SEED" in env else []
+    draws = [] if seed is None else [f"--hypothesis-seed={seed}"]
     only = ["-m", lane.only] if lane.only else []
     options = ["-q", "--durations=15", f"--junitxml={report}", "-o", "junit_family=xunit1"]
-    return [sys.executable, "-m", "pytest", *options, *seed, *only, *lane.tests]
+    return [sys.executable, "-m", "pytest", *options, *draws, *only, *lane.tests]
 
 
 @contextlib.asynccontextmanager

@@ -1,15 +1,15 @@
 """The checkpoint file: the kubelet's format, checksum included, and fields of ours beside it.
 
 Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone and Journal are outside the checksummed part; a
-kubelet ignores fields it does not know.
+PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone, Since and Journal are outside the checksummed part;
+a kubelet ignores fields it does not know, and so does an older agent.
 
 The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
 hundreds of kilobytes of this text, so the hash can be continued after any entry that has not changed.
 Source: kubelet pkg/kubelet/cm/devicemanager/checkpoint, pkg/kubelet/checkpointmanager and its checksum (FNV-1a over spew's %#v).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     JournalMark,
     PluginSocket,
     by_numa,
+    known_since,
 )
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
@@ -80,7 +81,10 @@ class _Mark(msgspec.Struct, frozen=True):
 
 
 class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What is outside the checksummed part. What is invalid in an Any is ignored: it is only a hint for the next start."""
+    """What is outside the checksummed part. What is invalid in an Any is ignored: it is only a hint for the next start.
+
+    Since: of each entry in PodDeviceEntries, in the same order; empty where it is known of none.
+    """
 
     Checksum: int
     BootID: Any = ""
@@ -93,6 +97,7 @@ class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     PossibleHolders: Any = {}
     Gone: Any = ()
     PartSizes: Any = {}
+    Since: Any = ()
     Journal: _Mark | None = None
 
 
@@ -141,6 +146,7 @@ class Encoder:
             PossibleHolders=checkpoint.possible_holders,
             Gone=checkpoint.gone,
             PartSizes=checkpoint.part_sizes,
+            Since=from_since(checkpoint.allocations),
             Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
         )
         entries = "null" if is_nil else f"[{','.join(written.json for written in self._written)}]"
@@ -173,7 +179,7 @@ def decode(content: bytes | str) -> Checkpoint:
     computed = checksum(file.Data)
     if file.Checksum != computed:
         raise CheckpointCorrupt(f"checksum is {file.Checksum}, but the content's is {computed}")
-    allocations = tuple(map(from_entry, file.Data.PodDeviceEntries or ()))
+    allocations = from_entries(file.Data.PodDeviceEntries or (), file.Since)
     check_consistent(allocations)
     journal = JournalMark(file.Journal.Generation, file.Journal.Sequence) if file.Journal is not None else None
     if journal is not None and file.Journal != _mark(journal, computed):
@@ -218,13 +224,25 @@ def to_entry(allocation: Allocation) -> Entry:
     return Entry(allocation.pod_uid, allocation.container, allocation.resource_name, ids, allocation.response)
 
 
-def from_entry(entry: Entry) -> Allocation:
+def from_entries(entries: Sequence[Entry], since: Any) -> tuple[Allocation, ...]:
+    """since: of each entry, as read. What is no such time counts as not known; where their number differs, all of them."""
+    known = since if isinstance(since, list) and len(since) == len(entries) else [0] * len(entries)
+    return tuple(from_entry(entry, known_since(at)) for entry, at in zip(entries, known, strict=True))
+
+
+def from_since(allocations: Iterable[Allocation]) -> tuple[int, ...]:
+    """Of each allocation; empty where it is known of none."""
+    found = tuple(allocation.since for allocation in allocations)
+    return found if any(found) else ()
+
+
+def from_entry(entry: Entry, since: int = 0) -> Allocation:
     """Version 2 or 1. Later kubelets read the device IDs of version 1, which knows no NUMA, as those of node 0."""
     ids = entry.DeviceIDs
     nodes = (
         {node: ids[node] for node in sorted(ids)} if isinstance(ids, dict) else by_numa(ids, dict.fromkeys(ids, (0,)))
     )
-    return Allocation(entry.PodUID, entry.ContainerName, entry.ResourceName, nodes, entry.AllocResp)
+    return Allocation(entry.PodUID, entry.ContainerName, entry.ResourceName, nodes, entry.AllocResp, since=since)
 
 
 def to_sockets(entries: Any) -> tuple[PluginSocket, ...]:

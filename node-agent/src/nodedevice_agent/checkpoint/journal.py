@@ -19,7 +19,8 @@ from nodedevice_agent.checkpoint.format import (
     Entry,
     check_consistent,
     from_calls,
-    from_entry,
+    from_entries,
+    from_since,
     to_calls,
     to_cordons,
     to_entry,
@@ -40,7 +41,8 @@ _CRC_DIGITS = 8
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """Released: pod UID, container and resource name of entries that are gone. PodDeviceEntries: new or changed ones.
 
-    RegisteredDevices: only what changed; None where it is no longer known. The others: all of them, None if unchanged.
+    RegisteredDevices: only what changed; None where it is no longer known. Since: of each entry in PodDeviceEntries, in the same
+    order; empty where it is known of none. The others: all of them, None if unchanged.
     """
 
     Generation: str
@@ -57,6 +59,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     PossibleHolders: Any = None
     Gone: Any = None
     PartSizes: Any = None
+    Since: Any = ()
 
 
 def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> bytes | None:
@@ -74,7 +77,8 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     gone = None if before.gone == after.gone else after.gone
     part_sizes = None if before.part_sizes == after.part_sizes else after.part_sizes
     beside = sockets, pre_starts, calls, unlisted, static_pods, cordons, possible_holders, gone, part_sizes
-    line = _Line(mark.generation, mark.sequence, released, entered, registered, *beside)
+    entries, since = tuple(map(to_entry, entered)), from_since(entered)
+    line = _Line(mark.generation, mark.sequence, released, entries, registered, *beside, since)
     if line == _Line(mark.generation, mark.sequence):
         return None
     octets = to_json(line).encode()
@@ -100,7 +104,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
-        entries |= {_key(allocation): allocation for allocation in map(from_entry, line.PodDeviceEntries)}
+        entries |= {_key(allocation): allocation for allocation in from_entries(line.PodDeviceEntries, line.Since)}
         registered |= line.RegisteredDevices
         sockets = sockets if line.Endpoints is None else to_sockets(line.Endpoints)
         pre_starts = pre_starts if line.PreStarts is None else to_calls(line.PreStarts)
@@ -130,12 +134,12 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     )
 
 
-def _moved(before: tuple[Allocation, ...], after: tuple[Allocation, ...]) -> tuple[tuple[_Key, ...], tuple[Entry, ...]]:
-    """Keys that are gone, and entries that are new or changed. The common beginning is only compared by identity."""
+def _moved(before: tuple[Allocation, ...], after: tuple[Allocation, ...]) -> tuple[tuple[_Key, ...], list[Allocation]]:
+    """Keys that are gone, and allocations that are new or changed. The common beginning is only compared by identity."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(before, after, strict=False)))
     earlier = {_key(allocation): allocation for allocation in before[same:]}
     entered = [allocation for allocation in after[same:] if earlier.pop(_key(allocation), None) != allocation]
-    return tuple(earlier), tuple(map(to_entry, entered))
+    return tuple(earlier), entered
 
 
 def _key(allocation: Allocation) -> _Key:

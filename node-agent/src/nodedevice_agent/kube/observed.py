@@ -4,12 +4,14 @@ Parts of another shape count as absent: the CRD's schema admits none, but an old
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import SERVED_BY_KUBELET
 
+from nodedevice_agent.devicemanager.allocation.allocations import known_since
 from nodedevice_agent.kube.parts import part_ids
 
 Json = dict[str, Any]
@@ -99,6 +101,16 @@ def held_ids(allocation: Json) -> tuple[list[str], int]:
         return ids + part_ids(parts, _MAX_HELD), omitted
     except ValueError:
         return ids, omitted + max(sum(entry["parts"] for entry in parts), 1)
+
+
+def since_of(entry: Json) -> int:
+    """Of a well-formed entry: its time stamp in Unix seconds; 0 where there is none, or no valid one."""
+    try:
+        found = datetime.fromisoformat(entry.get("since", ""))
+    except ValueError:
+        return 0
+    # without a time zone it would be taken for this machine's
+    return known_since(int(found.timestamp())) if found.tzinfo is not None else 0
 
 
 def is_of_kubelet(status: Json) -> bool:

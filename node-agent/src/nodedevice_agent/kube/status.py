@@ -1,7 +1,8 @@
 """Encodes the agent's part of a NodeDevice's status: a snapshot, with the time stamps of the observed status; and decodes those.
 
 A time stamp is the time of the last change, so it is copied from the observed status while its entry is the same. Equal state
-therefore gives an equal status, after a restart too, and nothing is written.
+therefore gives an equal status, after a restart too, and nothing is written. Since when a container has its devices is known
+without the observed status, which may be deleted; that is copied where the checkpoint does not have it.
 Malformed parts of an observed status count as absent, and are overwritten.
 Bounds are the CRD's. Above them the numbers stay exact, and lists are truncated and count what they omit.
 """
@@ -9,6 +10,7 @@ Bounds are the CRD's. Above them the numbers stay exact, and lists are truncated
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import structs
@@ -175,7 +177,7 @@ def _allocation(
         "name": held.pod.name if held.pod else earlier.get("name", ""),
         "podUID": uid,
         "container": allocation.container,
-        "since": earlier.get("since", wall_time),
+        "since": _text(allocation.since) if allocation.since else earlier.get("since", wall_time),
     }
     if by_parent:
         of_parents, ids, omitted = parts.by_parent(ids)
@@ -219,6 +221,11 @@ def _cordon(device_id: str, reason: str) -> Json:
 
 def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
     return pod.uid_in_api if pod is not None else pod_uid
+
+
+def _text(seconds: int) -> str:
+    """Unix seconds as the API has them. A clock that was set back makes it a time in the future, which stays as it is."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _since(earlier: Json, shown: Json, wall_time: str, *keys: str) -> str:

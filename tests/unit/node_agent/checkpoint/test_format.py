@@ -1,6 +1,7 @@
 """The checkpoint is the kubelet's format to the byte, and every damaged or invalid file is refused.
 
-checkpoints/ has files that kubelets wrote: version 1 and 2, and one whose content was changed after its checksum.
+checkpoints/ has files that kubelets wrote: version 1 and 2, and one whose content was changed after its checksum; and one that an
+agent wrote before it kept since when containers have their devices.
 """
 
 import json
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint.format import Data, Encoder, check_possible, checksum, decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import (
+    MAX_SINCE,
     Allocation,
     Checkpoint,
     CheckpointCorrupt,
@@ -222,7 +224,15 @@ def test_an_answer_that_must_be_asked_again_stays_so() -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 IDS = st.dictionaries(st.integers(-1, 2**31), st.lists(TEXT, min_size=1, max_size=3).map(tuple), max_size=3)
 ALLOCATIONS = st.lists(
-    st.builds(Allocation, st.just("uid-a"), TEXT, TEXT, IDS, st.none() | st.binary(max_size=20)),
+    st.builds(
+        Allocation,
+        st.just("uid-a"),
+        TEXT,
+        TEXT,
+        IDS,
+        st.none() | st.binary(max_size=20),
+        since=st.just(0) | st.integers(1, MAX_SINCE),
+    ),
     max_size=3,
     unique_by=lambda allocation: (allocation.container, allocation.resource_name),
 )
@@ -265,7 +275,7 @@ def test_json_raises_nothing_but_corrupt(ids: object, response: object, register
 
 # -- an encoder that is used again
 
-POOL = [Allocation(f"uid-{n}", "main", "r/r", {0: (f"d{n}",)}, bytes([n]) * n) for n in range(6)]
+POOL = [Allocation(f"uid-{n}", "main", "r/r", {0: (f"d{n}",)}, bytes([n]) * n, since=n % 3) for n in range(6)]
 ORDERS = st.lists(st.sampled_from(POOL), unique_by=lambda a: a.pod_uid).map(tuple)
 REGISTERED = st.dictionaries(st.sampled_from(["r/r", "r/é", "r/<s>"]), st.lists(st.text("ab", max_size=2)).map(tuple))
 REPEATED = st.builds(Checkpoint, ORDERS, REGISTERED, st.sampled_from(["", "boot-1"]))
@@ -324,6 +334,66 @@ def test_sockets_survive_and_are_outside_the_checksum() -> None:
 def test_invalid_sockets_are_ignored(written: Any, read: int) -> None:
     document = {**json.loads(encode(Checkpoint(registered={GPU: ("a",)}))), "Endpoints": written}
     assert decode(json.dumps(document)).sockets == (PluginSocket(GPU, "gpu.sock"),) * read
+
+
+# -- since when containers have their devices: never a reason to refuse a file
+
+NOON = 1_767_614_400
+
+
+def held_since(*since: int) -> Checkpoint:
+    return Checkpoint(
+        tuple(Allocation(f"uid-{n}", "main", GPU, {0: (f"d{n}",)}, b"", since=at) for n, at in enumerate(since))
+    )
+
+
+@pytest.mark.parametrize("since", [(NOON,), (NOON, NOON + 7), (0, NOON), (NOON, 0), (1, MAX_SINCE)])
+def test_since_survives_and_is_outside_the_checksum(since: tuple[int, ...]) -> None:
+    whole = json.loads(encode(held_since(*since)))
+    assert [a.since for a in decode(json.dumps(whole)).allocations] == [*since]
+    assert whole.pop("Since") == [*since]
+    assert json.dumps(whole) == json.dumps(json.loads(encode(held_since(*[0] * len(since)))))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        pytest.param(None, [0, 0], id="null"),
+        pytest.param("2026", [0, 0], id="a text"),
+        pytest.param({"0": NOON}, [0, 0], id="an object"),
+        pytest.param(NOON, [0, 0], id="a number"),
+        pytest.param([], [0, 0], id="none"),
+        pytest.param([NOON], [0, 0], id="too few: whose it is, is not known"),
+        pytest.param([NOON, NOON, NOON], [0, 0], id="too many"),
+        pytest.param(["2026", NOON], [0, NOON], id="what is wrong takes nothing along"),
+        pytest.param([True, NOON], [0, NOON], id="true"),
+        pytest.param([1.5, NOON], [0, NOON], id="a fraction"),
+        pytest.param([None, [NOON]], [0, 0], id="null and a list"),
+        pytest.param([-1, NOON], [0, NOON], id="before 1970"),
+        pytest.param([MAX_SINCE + 1, MAX_SINCE], [0, MAX_SINCE], id="after the year 9999"),
+        pytest.param([2**80, NOON], [0, NOON], id="a number without end"),
+    ],
+)
+def test_an_invalid_since_costs_no_allocation(written: Any, read: list[int]) -> None:
+    document = {**json.loads(encode(held_since(NOON, NOON))), "Since": written}
+    found = decode(json.dumps(document)).allocations
+    assert [a.since for a in found] == read
+    assert [a.device_ids for a in found] == [("d0",), ("d1",)]
+
+
+def test_a_field_of_a_later_agent_is_ignored() -> None:
+    text = encode(held_since(NOON))
+    assert decode(f'{text[:-1]},"Later":[{{"a":1}}]}}') == decode(text) == held_since(NOON)
+
+
+def test_a_file_of_an_agent_that_did_not_keep_it() -> None:
+    found = decode(sample("agent-without-since"))
+    assert [(a.pod_uid, a.device_ids, a.since) for a in found.allocations] == [
+        ("uid-a", ("d0",), 0),
+        ("uid-b", ("d1", "d2"), 0),
+    ]
+    assert (found.boot_id, found.sockets) == ("boot-1", (PluginSocket(GPU, "gpu.sock"),))
+    assert encode(found) == sample("agent-without-since")
 
 
 # -- validation

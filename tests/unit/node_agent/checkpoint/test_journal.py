@@ -25,16 +25,18 @@ from nodedevice_agent.devicemanager.static_pods import StaticPod
 GPU = "example.com/gpu"
 START = JournalMark("ours", 7)
 ROOM = bytes(300)
+NOON = 1_767_614_400
 
 
-def held(uid: str, *device_ids: str, response: bytes | None = b"ok") -> Allocation:
-    return Allocation(uid, "main", GPU, {-1: device_ids}, response)
+def held(uid: str, *device_ids: str, response: bytes | None = b"ok", since: int = 0) -> Allocation:
+    return Allocation(uid, "main", GPU, {-1: device_ids}, response, since=since)
 
 
 # each device is of one pod or of another, as in a book of allocations
 _HOLDERS = st.lists(st.sampled_from([None, "uid-a", "uid-b", "uid-\u00e9\u2028"]), min_size=4, max_size=4)
 _IDS = st.lists(st.sampled_from(["d0", "d<"]), max_size=2).map(tuple)
 _RESPONSES = st.one_of(st.none(), st.binary(max_size=4))
+_SINCE = st.sampled_from([0, NOON, NOON + 1])
 
 _REASONS = st.dictionaries(st.sampled_from(["d0", "*"]), st.sampled_from(["", "fan <"]), max_size=2)
 _CORDONS = st.builds(Cordons, st.sampled_from(["", "uid"]), _REASONS, _REASONS)
@@ -49,7 +51,8 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
     holders = draw(_HOLDERS)
     uids = sorted({uid for uid in holders if uid is not None}, reverse=draw(st.booleans()))
     allocations = [
-        held(uid, *(f"d{n}" for n, h in enumerate(holders) if h == uid), response=draw(_RESPONSES)) for uid in uids
+        held(uid, *(f"d{n}" for n, h in enumerate(holders) if h == uid), response=draw(_RESPONSES), since=draw(_SINCE))
+        for uid in uids
     ]
     registered = draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _IDS, max_size=2))
     sockets = draw(st.sampled_from([(), (PluginSocket(GPU, "gpu.sock"),)]))
@@ -256,6 +259,33 @@ def test_what_cannot_be_believed(journal: bytes, message: str) -> None:
 def test_journals_without_a_change(journal: bytes) -> None:
     before = base(Checkpoint((held("uid-a", "d0"),)))
     assert replayed(before, journal) == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "read"),
+    [
+        pytest.param({"Since": [NOON]}, NOON, id="since then"),
+        pytest.param({}, 0, id="of an agent that did not keep it"),
+        pytest.param({"Since": [NOON], "Later": [{}]}, NOON, id="beside a field of a later agent"),
+        pytest.param({"Since": None}, 0, id="null"),
+        pytest.param({"Since": ["x"]}, 0, id="a text"),
+        pytest.param({"Since": [NOON, NOON]}, 0, id="too many"),
+        pytest.param({"Since": {}}, 0, id="an object"),
+    ],
+)
+def test_an_invalid_since_costs_no_allocation(fields: dict[str, Any], read: int) -> None:
+    journal = line(PodDeviceEntries=[{**ENTRY, "DeviceIDs": {"-1": ["d1"]}}], **fields)
+    found = replayed(base(Checkpoint((held("uid-a", "d0", since=NOON - 1),))), journal).allocations
+    assert [(a.pod_uid, a.device_ids, a.since) for a in found] == [
+        ("uid-a", ("d0",), NOON - 1),
+        ("uid-b", ("d1",), read),
+    ]
+
+
+def test_a_since_alone_is_a_line() -> None:
+    before, after = Checkpoint((held("uid-a", "d0"),)), Checkpoint((held("uid-a", "d0", since=NOON),))
+    lines, _ = journal_of([before, after])
+    assert replayed(base(before), lines[0]).allocations == after.allocations
 
 
 def test_a_journal_beside_a_checkpoint_that_knows_of_none() -> None:

@@ -90,6 +90,8 @@ class Scenario:
 
     def __init__(self, checkpoint: Checkpoint | None = None, **options: Any) -> None:
         self.now = 1000.0
+        # Unix seconds, with which plugins' responses are dated; 0 where that is not known
+        self.wall_clock = 0
         self.manager = DeviceManager(self.now, checkpoint, **options)
         self.effects: list[Effect] = []
 
@@ -158,7 +160,8 @@ class Scenario:
         return effects
 
     def answer(self, call: CallAllocate, octets: bytes = b"ok") -> list[Effect]:
-        return self.happens("allocated", call.ticket, response(octets))
+        dated = structs.replace(response(octets), received_at=self.wall_clock)
+        return self.happens("allocated", call.ticket, dated)
 
     def fail(self, call: CallAllocate, message: str = "the plugin failed") -> list[Effect]:
         return self.happens("allocate_failed", call.ticket, message)

@@ -18,10 +18,17 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, cal
 SETTLE_SECONDS = 10
 HASH = "0123456789abcdef0123456789abcdef"
 STATIC_POD = StaticPod(HASH, "default", "p")
+# Unix seconds
+NOON = 1_767_614_400
 
 
 def restarted_with_one_pod(**options: Any) -> Scenario:
     return Scenario.with_plugin(3).run(pod("p", gpu=1)).restarted(**options)
+
+
+def since(scenario: Scenario) -> dict[str, int]:
+    """By pod UID."""
+    return {a.pod_uid: a.since for a in scenario.manager.book}
 
 
 class TestFromCheckpoint:
@@ -113,6 +120,22 @@ class TestFromCheckpoint:
         scenario.happens("containers_ended", "p")
         assert scenario.held() == {}
 
+    def test_since_when_devices_are_held_stays(self) -> None:
+        scenario = Scenario.with_plugin(3)
+        for uid, scenario.wall_clock in (("p", NOON), ("q", NOON + 7), ("r", 0)):
+            scenario.run(pod(uid, gpu=1))
+        again = scenario.restarted()
+        again.wall_clock = NOON + 60
+        again.plugin(3)
+        again.happens("pods_synced", [pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=1)])
+        assert since(again) == {"p": NOON, "q": NOON + 7, "r": 0}
+
+    def test_since_when_stays_with_a_static_pods_other_uid(self) -> None:
+        scenario = Scenario(Checkpoint((replace(held_by("p", "d0"), since=NOON),)), waits_for_runtime=True)
+        scenario.happens("pods_synced", [pod("p", gpu=1, config_hash=HASH)])
+        scenario.happens("static_pods_listed", [STATIC_POD])
+        assert since(scenario) == {HASH: NOON}
+
     @pytest.mark.parametrize("is_shown_first", [False, True])
     def test_a_static_pod_that_was_stored_under_its_mirror_pods_uid(self, is_shown_first: bool) -> None:
         scenario = restarted_with_one_pod(waits_for_runtime=True)
@@ -182,6 +205,14 @@ class TestLostCheckpoint:
         (kept,) = scenario.manager.book
         assert kept.response == b"again"
         assert scenario.passes(600) == []
+
+    @pytest.mark.parametrize("known", [NOON, 0])
+    def test_another_response_does_not_change_since_when_they_are_held(self, known: int) -> None:
+        scenario = lost(GPU)
+        (call,) = calls(scenario.happens("recovered", knows(replace(held_by("p", "d0", response=None), since=known))))
+        scenario.wall_clock = NOON + 60
+        scenario.answer(call, b"again")
+        assert since(scenario) == {"p": known}
 
     def test_it_is_called_once_the_plugin_lists_the_device(self) -> None:
         scenario = Scenario(is_recovering=True)

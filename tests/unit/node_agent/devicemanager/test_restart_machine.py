@@ -1,4 +1,5 @@
-"""A restart does not change a Node's numbers, with or without the checkpoint, in any order of plugins and API.
+"""A restart does not change a Node's numbers, with or without the checkpoint, in any order of plugins and API; nor since when a
+container has its devices.
 
 Plugins here always list the same devices, so a number can only fall because a plugin is not connected; and that is not
 published while the resource settles.
@@ -9,8 +10,9 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec import structs
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, Checkpoint
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
@@ -23,11 +25,15 @@ from tests.examples import examples
 from tests.unit.node_agent.devicemanager.scenario import response
 
 NAMES = ("example.com/gpu", "example.com/nic")
+# of the wall clock where the other one is 0, Unix seconds
+EPOCH = 1_767_614_400
 DEVICES = accept(map(Device, ("d0", "d1", "d2")))
 
 
 class RestartMachine(RuleBasedStateMachine):
-    """shown: the number published last, by resource. before: the same at the restart, which stays for the settling time."""
+    """shown: the number published last, by resource. before: the same at the restart, which stays for the settling time. since: of
+    each allocation when it was first seen.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,6 +45,7 @@ class RestartMachine(RuleBasedStateMachine):
         self.endpoints: dict[int, str] = {}
         self.last_endpoint = 0
         self.saved = Checkpoint()
+        self.since: dict[AllocationKey, int] = {}
 
     @initialize()
     def a_node_with_a_pod(self) -> None:
@@ -49,7 +56,8 @@ class RestartMachine(RuleBasedStateMachine):
     def happens(self, event: str, *args: Any) -> None:
         for effect in getattr(self.manager, event)(*args, self.now):
             if isinstance(effect, CallAllocate):
-                self.happens("allocated", effect.ticket, response(b"answer"))
+                dated = structs.replace(response(b"answer"), received_at=EPOCH + int(self.now))
+                self.happens("allocated", effect.ticket, dated)
             elif isinstance(effect, Publish):
                 self.publish(effect.resource_name)
 
@@ -133,6 +141,11 @@ class RestartMachine(RuleBasedStateMachine):
         """Checked without an effect, because any other event may publish the resource."""
         for name in self.manager.resources:
             self.publish(name)
+
+    @invariant()
+    def an_allocation_keeps_its_time(self) -> None:
+        for allocation in self.manager.book:
+            assert allocation.since == self.since.setdefault(allocation.key, allocation.since) >= EPOCH
 
     @invariant()
     def nothing_settles_for_longer(self) -> None:

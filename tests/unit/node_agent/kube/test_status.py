@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.devicemanager.allocation.allocations import MAX_SINCE
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, snapshot
 from nodedevice_agent.kube.status import (
@@ -24,6 +26,7 @@ from tests.unit.node_agent.kube import crd_rules
 Json = dict[str, Any]
 
 MONDAY, TUESDAY = "2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z"
+SUNDAY_NOON = 1_767_528_000
 # etcd's bound is 1.5 MiB; the operator's part and the metadata need room as well
 MAX_OBJECT_BYTES = 1024 * 1024
 
@@ -145,6 +148,41 @@ class TestSince:
         again.plugin(4)
         again.happens("pods_synced", pods)
         assert status(again, first, TUESDAY) == first
+
+    @pytest.mark.parametrize(
+        ("wall_clock", "observed", "shown"),
+        [
+            pytest.param(0, None, TUESDAY, id="known nowhere"),
+            pytest.param(0, MONDAY, MONDAY, id="in the API alone"),
+            pytest.param(SUNDAY_NOON, None, "2026-01-04T12:00:00Z", id="here alone: the object was deleted"),
+            pytest.param(SUNDAY_NOON, MONDAY, "2026-01-04T12:00:00Z", id="here, whatever the API has"),
+            pytest.param(1, None, "1970-01-01T00:00:01Z", id="a clock that was never set"),
+            pytest.param(SUNDAY_NOON + 10**8, MONDAY, "2029-03-06T21:46:40Z", id="a clock that was set back since"),
+            pytest.param(MAX_SINCE, None, "9999-12-31T23:59:59Z", id="the last one"),
+        ],
+    )
+    def test_of_an_allocation_is_the_response_of_its_plugin(
+        self, wall_clock: int, observed: str | None, shown: str
+    ) -> None:
+        scenario = Scenario.with_plugin(1)
+        scenario.wall_clock = wall_clock
+        scenario.run(pod("p", gpu=1))
+        before = {"allocations": [{"podUID": "p", "container": "main", "since": observed}]} if observed else {}
+        first = status(scenario, before, TUESDAY)
+        assert first["allocations"][0]["since"] == shown
+        assert status(scenario, first, "2026-01-07T00:00:00Z") == first
+
+    @pytest.mark.parametrize("is_lost", [False, True], ids=["with the object", "without the object"])
+    def test_of_an_allocation_survives_a_restart(self, is_lost: bool) -> None:
+        scenario = Scenario.with_plugin(1)
+        scenario.wall_clock = SUNDAY_NOON
+        scenario.run(pod("p", gpu=1))
+        first = status(scenario)
+        again = Scenario(decode(encode(scenario.manager.checkpoint())))
+        again.plugin(1)
+        again.happens("pods_synced", [pod("p", gpu=1)])
+        shown = status(again, {} if is_lost else first, TUESDAY)
+        assert shown["allocations"] == first["allocations"]
 
     def test_of_a_device_moves_with_its_health_alone(self) -> None:
         scenario = Scenario.with_plugin(2)

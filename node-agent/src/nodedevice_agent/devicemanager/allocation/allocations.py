@@ -16,6 +16,8 @@ from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 
 NO_NUMA_NODE = -1
+# the end of the year 9999: a later time has no text in the API
+MAX_SINCE = 253_402_300_799
 _MAX_MESSAGE = 300
 # Pod UID, container, resource name.
 AllocationKey = tuple[str, str, str]
@@ -29,6 +31,7 @@ class Allocation:
     format). response: the plugin's ContainerAllocateResponse, protobuf bytes; None if it was lost and Allocate must be called
     again.
     edits: the response, decoded; None where there is none or it cannot be decoded.
+    since: when the container got these devices, by the wall clock, Unix seconds; 0 where it is not known.
     """
 
     pod_uid: str
@@ -37,6 +40,7 @@ class Allocation:
     ids_by_numa: Mapping[int, tuple[str, ...]]
     response: bytes | None
     edits: ContainerEdits | None = field(default=None, repr=False, compare=False)
+    since: int = 0
     # sorted, without duplicates; derived once, because they are read often
     device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
@@ -54,6 +58,12 @@ class Allocation:
         if self.response is None or self.edits is not None:
             return ""
         return f"AllocResp cannot be decoded ({len(self.response)} bytes)"
+
+
+def known_since(value: object) -> int:
+    """An allocation's `since` as it was read; 0, not known, for what is no such time."""
+    # True is an int
+    return value if type(value) is int and 0 < value <= MAX_SINCE else 0
 
 
 class CheckpointCorrupt(Exception):

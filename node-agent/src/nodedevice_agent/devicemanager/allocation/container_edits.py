@@ -47,11 +47,13 @@ class ContainerEdits(Struct, frozen=True, rename="camel"):
 class AllocateResponse(Struct, frozen=True):
     """A device plugin's response to Allocate for one container.
 
-    octets: the ContainerAllocateResponse, protobuf bytes, for the checkpoint. edits: the same, decoded.
+    octets: the ContainerAllocateResponse, protobuf bytes, for the checkpoint. edits: the same, decoded. received_at: by the wall
+    clock, Unix seconds; 0 where it is not known.
     """
 
     octets: bytes
     edits: ContainerEdits
+    received_at: int = 0
 
 
 class EditConflict(Struct, frozen=True, rename="camel"):

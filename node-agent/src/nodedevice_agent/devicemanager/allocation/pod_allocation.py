@@ -221,7 +221,8 @@ class PodAllocation:
         """The plugin has allocated the chosen devices for the current request."""
         container, name = request.container, request.resource_name
         ids_by_numa = by_numa(self.chosen, self.book.resources[name].numa_nodes(self.chosen))
-        self.allocated.append(Allocation(self.pod.uid, container, name, ids_by_numa, response.octets, response.edits))
+        made = response.octets, response.edits, response.received_at
+        self.allocated.append(Allocation(self.pod.uid, container, name, ids_by_numa, *made))
         self.ticket = None
         self.advance(request, self.chosen)
 

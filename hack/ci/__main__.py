@@ -8,6 +8,7 @@ python -m hack.ci list               the parts, and what each took
 """
 
 import argparse
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -38,7 +39,11 @@ def main() -> int:
         "everything": lambda: _everything(parts),
         "list": lambda: _list(parts),
     }
-    return 0 if jobs[options.what]() else 1
+    try:
+        return 0 if jobs[options.what]() else 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("interrupted; what was started has ended", file=sys.stderr)
+        return 130
 
 
 def _gate(parts: Parts) -> bool:

@@ -4,12 +4,15 @@ twice, and no unchanged status is written.
 
 import asyncio
 import contextlib
+import json
 import random
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from nodedevice_agent.kube.observed import since_of
+from nodedevice_api.names import node_device_name
 
 from hack.cluster.errors import CommandError
 from tests.fakes.plugin import FakePlugin
@@ -236,6 +239,24 @@ async def test_a_deleted_checkpoint_is_recovered_from_the_api(node: AgentNode) -
     await plugin.join(node.plugin_dir)
     seen = await node.until(lambda seen: set(holdings(seen)) == {"two/c0", "zzz/c0"})
     assert holdings(seen)["two/c0"] == holdings(before)["two/c0"]
+
+
+async def test_since_when_a_container_has_its_devices_survives_the_object(node: AgentNode) -> None:
+    await node.agent.until_logged("serving device plugins")
+    async with plugin_process(node.plugin_dir, GPU, 2):
+        await node.pod("one")
+        before = await node.until_numbers(total=2, allocated=1, available=1)
+        await node.agent.stop(signal.SIGTERM)
+        checkpoint = node.state_dir / CHECKPOINT
+        whole = json.loads(checkpoint.read_bytes())
+        assert [since_of(entry) for entry in before["allocations"]] == whole["Since"]
+        # long ago, so that no time of this test is taken for it
+        checkpoint.write_text(json.dumps({**whole, "Since": [1]}))
+        name = node_device_name(node.name, GPU)
+        await asyncio.to_thread(node.control_plane.kubectl, "delete", "nodedevice", name)
+        node.agent.start()
+        seen = await node.until_numbers(total=2, allocated=1, available=1)
+        assert [entry["since"] for entry in seen["allocations"]] == ["1970-01-01T00:00:01Z"]
 
 
 async def test_a_resource_that_lost_plugin_and_checkpoint_is_still_updated(node: AgentNode) -> None:

@@ -7,6 +7,7 @@ that changed, and the sources of other events (pods, cordons) pass the manager's
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from itertools import count
@@ -70,6 +71,8 @@ class PluginHost:
         self._loop = asyncio.get_running_loop()
         # monotonic seconds, the `now` of the manager's events
         self.now = self._loop.time
+        # Unix seconds
+        self.wall_clock = time.time
         self._writer = CheckpointWriter(state_dir, self._checkpoint, self._publish_all)
         # requests of the writer by pod UID ("": of all), as long as they may be under way; and the newest of them
         self._durable_of: dict[str, int] = {}
@@ -347,7 +350,8 @@ class PluginHost:
             self.do(self.manager.allocate_failed(effect.ticket, str(exc), self.now()))
             return
         log.info("allocated", extra={"resource_name": effect.resource_name, "device_ids": list(effect.device_ids)[:16]})
-        self.do(self.manager.allocated(effect.ticket, response, self.now()))
+        dated = structs.replace(response, received_at=int(self.wall_clock()))
+        self.do(self.manager.allocated(effect.ticket, dated, self.now()))
 
     async def _call_allocate(self, effect: CallAllocate) -> AllocateResponse:
         """Raises PluginFailed."""

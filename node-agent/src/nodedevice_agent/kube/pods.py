@@ -26,7 +26,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient, until_done
 from nodedevice_agent.kube.nodedevice import PODS, Publisher
 from nodedevice_agent.kube.objects import NodeDeviceObject, api_info
-from nodedevice_agent.kube.observed import cordons_of, held_ids, is_of_kubelet, resource_name_of, well_formed
+from nodedevice_agent.kube.observed import cordons_of, held_ids, is_of_kubelet, resource_name_of, since_of, well_formed
 from nodedevice_agent.kube.responses import KubeObject
 from nodedevice_agent.metrics import AgentHealth
 
@@ -322,9 +322,12 @@ def _allocations(found: NodeDeviceObject) -> list[Allocation]:
         return []
     status = well_formed(found.status)
     numa = {d["id"]: tuple(d.get("numaNodes", ())) for d in status.get("devices", ())}
-    held = [(entry["podUID"], entry["container"], held_ids(entry)[0]) for entry in status.get("allocations", ())]
-    numa |= {i: numa[parent] for _, _, ids in held for i in ids if i not in numa and (parent := _parent(i)) in numa}
-    return [Allocation(uid, container, resource_name, by_numa(ids, numa), None) for uid, container, ids in held if ids]
+    held = [(entry, ids) for entry in status.get("allocations", ()) if (ids := held_ids(entry)[0])]
+    numa |= {i: numa[parent] for _, ids in held for i in ids if i not in numa and (parent := _parent(i)) in numa}
+    return [
+        Allocation(e["podUID"], e["container"], resource_name, by_numa(ids, numa), None, since=since_of(e))
+        for e, ids in held
+    ]
 
 
 def _parent(device_id: str) -> str:

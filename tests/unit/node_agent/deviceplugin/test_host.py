@@ -118,6 +118,19 @@ async def test_a_plugin_learns_whose_container_it_allocates_for(manager: HostedM
     )
 
 
+async def test_an_allocation_is_dated_by_the_wall_clock(manager: HostedManager, start: Any) -> None:
+    manager.host.wall_clock = lambda: 1_767_614_400.9
+    plugin = await start(GOOD)
+    await plugin.register()
+    await manager.until(lambda: manager.available(GOOD) == 1)
+    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
+    await manager.until(lambda: bool(manager.manager.book.by_pod))
+    await manager.host.saved()
+    checkpoint = checkpoint_file.read(manager.folder)
+    assert checkpoint is not None
+    assert [a.since for a in checkpoint.allocations] == [1_767_614_400]
+
+
 async def test_an_allocation_that_is_made_during_the_wait_for_the_disk_is_waited_for_too(
     manager: HostedManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

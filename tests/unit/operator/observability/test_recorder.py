@@ -46,11 +46,11 @@ class Recorder(EventRecorder):
         super().__init__(self.cluster, self.metrics, fence or open_fence(), Clock())
 
     async def posted(self) -> list[str]:
-        """Messages posted before a last one, for which is waited."""
+        """Messages posted before a last one, for which is waited; without that one, and those of earlier calls."""
         last = f"last {next(_numbers)}"
         self.post(event(last))
         await until(lambda: bool(self.cluster.events) and self.cluster.events[-1].message == last)
-        return [found.message for found in self.cluster.events[:-1]]
+        return [found.message for found in self.cluster.events if not found.message.startswith("last ")]
 
     def lost(self) -> float | None:
         return self.metrics.registry.get_sample_value("nodedevice_operator_events_lost_total")
@@ -285,11 +285,14 @@ async def test_a_standby_posts_when_it_leads_what_came_up_while_nobody_did() -> 
             now[0] += 10.0
         assert standby.cluster.events == []
         fence.open_for_good()
-        standby.take_over(15.0)
+        # that very moment counts
+        standby.take_over(20.0)
+        assert await standby.posted() == ["since it is gone"]
+        standby.take_over(0.0)
         assert await standby.posted() == ["since it is gone"]
 
 
-@pytest.mark.parametrize(("nobody_since", "is_posted"), [(13.0, True), (20.0, False)], ids=["nobody", "another one"])
+@pytest.mark.parametrize(("nobody_since", "is_posted"), [(14.0, True), (20.0, False)], ids=["nobody", "another one"])
 async def test_what_was_due_when_it_did_not_lead_is_posted_later_unless_another_one_led(
     recorder: Recorder, nobody_since: float, is_posted: bool
 ) -> None:
@@ -309,6 +312,8 @@ async def test_what_was_due_when_it_did_not_lead_is_posted_later_unless_another_
     await until(lambda: not recorder._gathering)
     # each device's last state last
     wanted = ["in the queue", unhealthy.message, healthy.message]
+    assert await recorder.posted() == (wanted if is_posted else [])
+    recorder.take_over(0.0)
     assert await recorder.posted() == (wanted if is_posted else [])
     assert recorder.lost() == 0
 

@@ -110,7 +110,7 @@ imports: setup ## Import contracts: layers, independence, pure files
 	$(BIN)/lint-imports
 
 .PHONY: unit
-unit: setup ## Fast tests, without a control plane
+unit: setup ## Fast tests, without a control plane: two minutes
 	$(BIN)/pytest -q -m "not cluster" tests/unit tests/conformance
 
 .PHONY: conformance
@@ -119,7 +119,7 @@ conformance: setup ## The kubelet's own device manager beside ours: random seque
 
 # The tests of a lane are in hack/ci/parts.toml; lanes run side by side, as most of a test is waiting.
 .PHONY: test
-test: lint imports verify-generate ## The gate, which each change has to pass: lint, types, imports, generated files, unit tests, the main paths on a control plane, the chart; no root (REAL_NODE=1: and six tests on a real node, as root)
+test: lint imports verify-generate ## The gate, which each change has to pass: lint, types, imports, generated files, unit tests, the main paths on a control plane, the chart; five minutes, no root (REAL_NODE=1: and six tests on a real node, as root)
 	@$(BIN)/python -m hack.ci gate
 
 .PHONY: part
@@ -127,11 +127,11 @@ part: setup ## The other tests are in parts of five minutes: the one whose turn 
 	@$(BIN)/python -m hack.ci part $(PART)
 
 .PHONY: everything
-everything: lint imports verify-generate ## All tests: the gate, each part, and those of emulated machines that are in no part; as root all of it. Continues where a run of the same tree was cut off
+everything: lint imports verify-generate ## All tests: the gate, each part, and those of emulated machines that are in no part; as root all of it; an hour and a half. Continues where a run of the same tree was cut off
 	@$(BIN)/python -m hack.ci everything
 
 .PHONY: flaky
-flaky: setup ## As root: the gate on a machine that stalls: frozen 12 s every two minutes, twice with half the CPU and once with a quarter; under two hours. Continues with the run at which it was cut off
+flaky: setup ## As root: the gate on a machine that stalls: frozen 12 s every two minutes, twice with half the CPU and once with a quarter; half an hour. Continues with the run at which it was cut off
 	@$(BIN)/python -m hack.ci.flaky
 
 .PHONY: e2e

@@ -65,6 +65,28 @@ async def test_allocate_returns_all_its_edits(manager: Manager, plugin_dir: Path
     assert dict(answer.envs) == {"MODEM": "yes"}
 
 
+async def test_an_optional_file_comes_and_goes(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
+    (host / "dev/ttyUSB0").touch()
+    raw = serial(host, paths=[{"path": "/dev/ttyUSB*"}, {"path": "/dev/firmware", "optional": True}])
+    async with running(raw, plugin_dir, tmp_path):
+        await manager.until_listed(SERIAL, ["ttyUSB0"])
+
+        async def given() -> list[str]:
+            (answer,) = (await manager.dial(SERIAL).Allocate(asking_for(["ttyUSB0"]))).container_responses
+            return [mount.host_path for mount in answer.mounts]
+
+        assert await given() == ["/dev/ttyUSB0"]
+        (host / "dev/firmware").touch()
+        # seen after it
+        (host / "dev/ttyUSB1").touch()
+        await manager.until_listed(SERIAL, ["ttyUSB0", "ttyUSB1"])
+        assert await given() == ["/dev/ttyUSB0", "/dev/firmware"]
+        (host / "dev/firmware").unlink()
+        (host / "dev/ttyUSB1").unlink()
+        await manager.until_listed(SERIAL, ["ttyUSB0"])
+        assert await given() == ["/dev/ttyUSB0"]
+
+
 async def test_a_real_device_has_its_numa_node(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
     (host / "dev/ttyUSB0").symlink_to("/dev/null")
     numbers = os.stat("/dev/null").st_rdev

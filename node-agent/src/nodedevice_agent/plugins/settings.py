@@ -31,6 +31,8 @@ class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     mount_path: str = ""
     # cgroup permissions; rw, because hardly any program needs to make nodes (m).
     permissions: str = "rw"
+    # Whether the device is listed without this file too; a container gets it where it exists, and so may others.
+    optional: bool = False
 
     def __post_init__(self) -> None:
         check_path("path", self.path)
@@ -89,15 +91,25 @@ class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
                 "paths: wildcard paths of one group are joined by what their wildcards match, so each needs the same "
                 "number of wildcards; split the group"
             )
+        if self.paths and (self.named_after.optional or (counts and not wildcard_count(self.named_after.path))):
+            raise ValueError(
+                "optional: devices are named after the first path that is not optional, of wildcard paths if there are any; "
+                "remove optional from one"
+            )
         for key in self.env:
             if not ENV_NAME.fullmatch(key):
                 raise ValueError(f"env: {key!r} is not the name of an environment variable; use letters, digits and _")
+
+    @property
+    def named_after(self) -> PathSettings:
+        """The path whose file a device is named after, and which each of its devices therefore has. Not of a selection."""
+        return min(self.paths, key=lambda path: (path.optional, not wildcard_count(path.path)))
 
     def key_pattern(self) -> str:
         """What names the group's devices: a path, or what is selected."""
         if self.select is not None:
             return f"select {msgspec.json.encode(self.select).decode()}"
-        return next((path.path for path in self.paths if wildcard_count(path.path)), self.paths[0].path)
+        return self.named_after.path
 
 
 class GenericSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -22,25 +22,34 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     shared_ids,
 )
 from nodedevice_agent.plugins.generic.select_settings import SelectSettings
-from nodedevice_agent.plugins.patterns import Captures
+from nodedevice_agent.plugins.patterns import WILDCARD, Captures, is_match, wildcard_count
 from nodedevice_agent.plugins.settings import GroupSettings, PathSettings
 
 
 class FoundFile(Struct, frozen=True):
-    """A file of the host that matches a pattern."""
+    """A file of the host that matches a pattern; a directory is one, and never a device's."""
 
     path: str
     captures: Captures = ()
     is_device: bool = True
     numa_nodes: tuple[int, ...] = ()
+    is_directory: bool = False
 
 
 class FoundFunction(Struct, frozen=True):
-    """A physical device that a group selects, and all its files. attributes: sorted by name."""
+    """A device and all its files. attributes: sorted by name. paths: the setting of each file; empty for what a group selects."""
 
     id: str
     files: tuple[FoundFile, ...]
     attributes: tuple[tuple[str, str], ...] = ()
+    paths: tuple[PathSettings, ...] = ()
+
+
+class Incomplete(Struct, frozen=True):
+    """A device that is not listed, as files of it are missing. name: a file that is there, or the ID of what a group selects."""
+
+    name: str
+    missing: tuple[str, ...]
 
 
 class GenericDevice(Struct, frozen=True):
@@ -68,8 +77,7 @@ def generic_devices(
     for index, group in enumerate(groups):
         is_select = group.select is not None
         for whole in (*_functions(group, found), *selected.get(index, ())):
-            # a plain path is in all devices of a group, and no reason to leave one out
-            own = {file.path for file in whole.files if file.captures} or {file.path for file in whole.files}
+            own = _own(whole)
             if own & taken[not is_select]:
                 continue
             taken[is_select] |= own
@@ -92,30 +100,70 @@ def allocate(resource_name: str, devices: Mapping[str, GenericDevice], ids: Iter
     return ContainerAllocation(tuple(nodes), tuple(mounts), _joined_env(resource_name, parts))
 
 
+def incomplete_devices(groups: Iterable[GroupSettings], found: Found) -> Iterator[Incomplete]:
+    """Devices that have some of their files, and not all but the optional ones. found: as above."""
+    for group in groups:
+        for captures, files in _file_sets(group, found):
+            required = [(path.path, file) for path, file in zip(group.paths, files, strict=True) if not path.optional]
+            present = [file for _, file in required if file is not None]
+            missing = [path for path, file in required if file is None]
+            has_no_match = not captures and any(wildcard_count(path) for path in missing)
+            if not missing or not present or has_no_match:
+                continue
+            named = [_filled(path, captures) if wildcard_count(path) else path for path in missing]
+            # video7 is not meant where media[0-3] belongs to it
+            if all(path == name or is_match(path, name) for path, name in zip(missing, named, strict=True)):
+                yield Incomplete(max(present, key=lambda file: bool(file.captures)).path, tuple(named))
+
+
+def is_usable(group: GroupSettings, file: FoundFile) -> bool:
+    """Whether a container can be given this file."""
+    return file.is_device or (group.allow_files and not file.is_directory)
+
+
 def _functions(group: GroupSettings, found: Found) -> Iterator[FoundFunction]:
-    for files in _file_sets(group, found):
-        # the first that differs between the group's devices
-        distinct = next((file for file in files if file.captures), files[0])
-        yield FoundFunction(device_id(distinct.path), files)
+    named_after = group.named_after if group.paths else None
+    for _, files in _file_sets(group, found):
+        by_path = [*zip(group.paths, files, strict=True)]
+        if all(file is not None or path.optional for path, file in by_path):
+            present = {path: file for path, file in by_path if file is not None}
+            # of what differs between the group's devices, and not of a file that may come and go
+            distinct = next(file for path, file in present.items() if path == named_after)
+            yield FoundFunction(device_id(distinct.path), tuple(present.values()), paths=tuple(present))
 
 
-def _file_sets(group: GroupSettings, found: Found) -> Iterator[tuple[FoundFile, ...]]:
-    """The files of each device of the group, in the order of the group's paths."""
+def _filled(pattern: str, captures: Captures) -> str:
+    """The path in which the wildcards match these texts. captures: one for each wildcard."""
+    texts = iter(captures)
+    return "/".join(WILDCARD.sub(lambda _: next(texts, ""), part) for part in pattern.split("/"))
+
+
+def _own(whole: FoundFunction) -> set[str]:
+    """The files that no other device may have: not the optional ones, nor a plain path, which is in all devices of a group."""
+    required = [file for index, file in enumerate(whole.files) if not (whole.paths and whole.paths[index].optional)]
+    return {file.path for file in required if file.captures} or {file.path for file in required}
+
+
+def _file_sets(group: GroupSettings, found: Found) -> Iterator[tuple[Captures, list[FoundFile | None]]]:
+    """What the wildcards match for each device of the group, and its files in the order of the group's paths."""
+    if not group.paths:
+        return
     per_path = [
-        {file.captures: file for file in found.get(path.path, ()) if file.is_device or group.allow_files}
-        for path in group.paths
+        {file.captures: file for file in found.get(path.path, ()) if is_usable(group, file)} for path in group.paths
     ]
-    for captures in sorted({captures for matches in per_path for captures in matches}):
+    wild = [
+        matches
+        for path, matches in zip(group.paths, per_path, strict=True)
+        if wildcard_count(path.path) and not path.optional
+    ]
+    for captures in sorted({captures for matches in wild for captures in matches}) or [()]:
         # a plain path captures nothing, and belongs to each device
-        files = [matches.get(captures) or matches.get(()) for matches in per_path]
-        whole = tuple(file for file in files if file is not None)
-        if len(whole) == len(files):
-            yield whole
+        yield captures, [matches.get(captures) or matches.get(()) for matches in per_path]
 
 
 def _device(listed_id: str, parent: str, group: GroupSettings, whole: FoundFunction) -> GenericDevice:
     nodes, mounts = [], []
-    wanted: list[PathSettings | SelectSettings] = [group.select] * len(whole.files) if group.select else [*group.paths]
+    wanted: Iterable[PathSettings | SelectSettings] = [group.select] * len(whole.files) if group.select else whole.paths
     for path, file in zip(wanted, whole.files, strict=True):
         target = _container_path(path, file)
         if file.is_device:

@@ -12,7 +12,7 @@ from nodedevice_agent.plugins.patterns import Captures
 
 
 def found_file(root: str, path: str, captures: Captures = ()) -> FoundFile | None:
-    """None for a missing file, or one that is neither a device nor a regular file. Follows links: udev names devices by them."""
+    """None for a missing file, a socket or a pipe. Follows links: udev names devices by them."""
     try:
         status = os.stat(root + path)
     except (OSError, ValueError):
@@ -21,7 +21,10 @@ def found_file(root: str, path: str, captures: Captures = ()) -> FoundFile | Non
     if kind:
         number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
         return FoundFile(path, captures, True, Sysfs(root).numa_nodes_of(kind, number))
-    return FoundFile(path, captures, False) if stat.S_ISREG(status.st_mode) else None
+    is_directory = stat.S_ISDIR(status.st_mode)
+    if is_directory or stat.S_ISREG(status.st_mode):
+        return FoundFile(path, captures, False, is_directory=is_directory)
+    return None
 
 
 def udev_links(root: str) -> dict[str, str]:

@@ -18,19 +18,26 @@ from nodedevice_agent.plugins.patterns import is_match
 _PLAIN_SERIAL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._]{0,47}[A-Za-z0-9])?")
 _PLAIN_PORT = re.compile(r"\d{1,3}-\d{1,3}(\.\d{1,3}){0,6}")
 # Raw access to a USB device is never a part of what its drivers make of it.
-_RAW_USB = "usb"
+RAW_USB = "usb"
+# Whoever selects one of these means hardware, and they have other members too: /dev/snd/timer, /dev/tty1, /dev/input/mice, vkms.
+# Of others, such as misc or block, what has no hardware may be all that is meant.
+OF_HARDWARE = frozenset({"drm", "input", "media", "sound", "tty", "video4linux"})
 
 Properties = Mapping[str, str]
 
 
 class Node(Struct, frozen=True):
-    """A device file that the kernel has. number: as udevd names it, `c81:0`. sysfs, parent: paths as in `/devices/...`."""
+    """A device file that the kernel has. number: as udevd names it, `c81:0`. sysfs, parent: paths as in `/devices/...`.
+
+    is_virtual: no hardware is known behind it; a USB device's may be all the same.
+    """
 
     number: str
     path: str
     sysfs: str
     subsystem: str
     parent: str
+    is_virtual: bool = False
 
 
 class UsbDevice(Struct, frozen=True):
@@ -60,7 +67,7 @@ def functions(nodes: Iterable[Node], usb_devices: Mapping[str, UsbDevice]) -> li
     """All physical devices that have device files, sorted by place. usb_devices: by their path in sysfs."""
     found: dict[str, tuple[UsbDevice | None, list[Node]]] = {}
     for node in nodes:
-        usb = next((usb_devices[path] for path in _upwards(node.sysfs) if path in usb_devices), None)
+        usb = next((usb_devices[path] for path in upwards(node.sysfs) if path in usb_devices), None)
         found.setdefault(usb.sysfs if usb else node.parent, (usb, []))[1].append(node)
     return [
         Function(sysfs, usb, tuple(sorted(members, key=lambda node: node.path)))
@@ -69,13 +76,17 @@ def functions(nodes: Iterable[Node], usb_devices: Mapping[str, UsbDevice]) -> li
 
 
 def candidates(select: SelectSettings, function: Function) -> tuple[Node, ...]:
-    """Its device files, if USB and subsystems are as selected; else none."""
-    if select.usb is not None and (function.usb is None or not _is_usb_match(select.usb, function.usb)):
+    """Its device files, if USB and subsystems are as selected; else none. A subsystem alone selects no virtual ones."""
+    if not is_usb_match(select, function):
         return ()
+    nodes = in_subsystems(select, function)
+    return nodes if select.udev or function.usb else tuple(node for node in nodes if not _is_placeholder(node))
+
+
+def in_subsystems(select: SelectSettings, function: Function) -> tuple[Node, ...]:
+    """Its device files of these subsystems, virtual ones too."""
     wanted = select.subsystems
-    return tuple(
-        node for node in function.nodes if (node.subsystem in wanted if wanted else node.subsystem != _RAW_USB)
-    )
+    return tuple(node for node in function.nodes if (node.subsystem in wanted if wanted else node.subsystem != RAW_USB))
 
 
 def has_properties(udev: Properties, properties: Properties) -> bool:
@@ -118,7 +129,18 @@ def attributes(function: Function, nodes: Iterable[Node]) -> tuple[tuple[str, st
     return tuple(sorted((name, value[:256]) for name, value in found.items() if value))
 
 
-def _is_usb_match(select: UsbSettings, usb: UsbDevice) -> bool:
+def is_usb_match(select: SelectSettings, function: Function) -> bool:
+    """Also where nothing is selected by USB."""
+    if select.usb is None:
+        return True
+    return function.usb is not None and _is_match(select.usb, function.usb)
+
+
+def _is_placeholder(node: Node) -> bool:
+    return node.is_virtual and node.subsystem in OF_HARDWARE
+
+
+def _is_match(select: UsbSettings, usb: UsbDevice) -> bool:
     return (
         select.vendor.lower() in ("", usb.vendor)
         and select.product.lower() in ("", usb.product)
@@ -127,7 +149,7 @@ def _is_usb_match(select: UsbSettings, usb: UsbDevice) -> bool:
     )
 
 
-def _upwards(path: str) -> Iterator[str]:
+def upwards(path: str) -> Iterator[str]:
     """The path itself, then what it is in."""
     while path:
         yield path

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, Trouble
-from nodedevice_agent.plugins.generic.devices import FoundFile, FoundFunction
+from nodedevice_agent.plugins.generic.absent import unmatched
+from nodedevice_agent.plugins.generic.devices import FoundFunction, Incomplete
 from nodedevice_agent.plugins.generic.files import found_file
 from nodedevice_agent.plugins.generic.functions import (
     Function,
     Node,
+    Properties,
     UsbDevice,
     attributes,
     candidates,
@@ -35,7 +37,8 @@ class SelectScan:
     """The devices of one resource's groups that select. root: where the host's file tree is, without a trailing slash.
 
     is_waiting: a new device is left out because udevd may still be working on it; scan again soon.
-    trouble: why devices are missing.
+    trouble: why devices are missing. incomplete: selected devices without all their files in /dev. unmatched: what is wrong
+    with each selection that matches no device.
     """
 
     def __init__(self, resource_name: str, root: str) -> None:
@@ -51,6 +54,8 @@ class SelectScan:
         self._has_udev = True
         self.is_waiting = False
         self.trouble: Trouble = NO_TROUBLE
+        self.incomplete: list[Incomplete] = []
+        self.unmatched: list[str] = []
 
     @property
     def udev_directory(self) -> str:
@@ -60,6 +65,7 @@ class SelectScan:
     def scan(self, groups: Sequence[GroupSettings], now: float) -> dict[int, list[FoundFunction]]:
         """What is there, by the index of the group. now: monotonic seconds."""
         selects = {index: group.select for index, group in enumerate(groups) if group.select is not None}
+        self.incomplete, self.unmatched = [], []
         if not selects:
             return {}
         scanned_at = time.time()
@@ -79,6 +85,8 @@ class SelectScan:
             matching = [(each, chosen) for each in everything if (chosen := self._chosen(select, each, now))]
             found[index] = [made for each, chosen in matching if (made := self._made(each, chosen)) is not None]
             listed |= {each.sysfs for each, _ in matching}
+            if not matching and not (select.udev and (self.is_waiting or not self._has_udev)):
+                self.unmatched.append(unmatched(select, everything, self._properties))
         self._listed = listed
         return found
 
@@ -92,6 +100,10 @@ class SelectScan:
             self.is_waiting = True
             return ()
         return nodes if any(entry and has_properties(select.udev, entry.properties) for entry in entries) else ()
+
+    def _properties(self, node: Node) -> Properties:
+        entry = self._udev.entry(node.number)
+        return entry.properties if entry else {}
 
     def _entry(self, node: Node, now: float) -> Entry | None:
         entry = self._udev.entry(node.number)
@@ -109,13 +121,14 @@ class SelectScan:
     def _made(self, function: Function, nodes: tuple[Node, ...]) -> FoundFunction | None:
         """None while one of its files is not in /dev."""
         numa_nodes = self._sysfs.numa_nodes(function.sysfs)
-        files: list[FoundFile] = []
-        for node in nodes:
-            file = found_file(self._root, node.path)
-            if file is None or not file.is_device:
-                return None
-            files.append(replace(file, numa_nodes=numa_nodes))
-        return FoundFunction(function_id(function, self._repeated), tuple(files), attributes(function, nodes))
+        name = function_id(function, self._repeated)
+        found = [found_file(self._root, node.path) for node in nodes]
+        files = tuple(replace(file, numa_nodes=numa_nodes) for file in found if file is not None and file.is_device)
+        if len(files) == len(nodes):
+            return FoundFunction(name, files, attributes(function, nodes))
+        present = {file.path for file in files}
+        self.incomplete.append(Incomplete(name, tuple(node.path for node in nodes if node.path not in present)))
+        return None
 
     def _note_repeated(self, usb_devices: Iterable[UsbDevice]) -> None:
         """Once repeated, always repeated: the one that stays keeps its ID when the other one is unplugged."""

@@ -47,7 +47,8 @@ class SelectSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     usb: UsbSettings | None = None
     # by udevd's properties of one of its device files, as udevadm info shows them; `*`, `?` and `[...]` allowed in values
     udev: Annotated[dict[str, str], Meta(max_length=16)] = field(default_factory=dict)
-    # by subsystem, such as tty or video4linux: only device files of these; empty: all but usb, which is raw access to the device
+    # By subsystem, such as tty or video4linux: only device files of these; empty: all but usb, which is raw access to the device.
+    # What has no hardware, such as /dev/snd/timer, needs `udev` too, in drm, input, media, sound, tty and video4linux.
     subsystems: Annotated[list[str], Meta(max_length=16)] = field(default_factory=list)
     # the path in the container: empty, the host's; with a trailing /, that directory and the file's own name
     mount_path: str = ""

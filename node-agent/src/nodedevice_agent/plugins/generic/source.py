@@ -16,7 +16,15 @@ from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceLi
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.filesystem import names_in
-from nodedevice_agent.plugins.generic.devices import Found, FoundFile, GenericDevice, allocate, generic_devices
+from nodedevice_agent.plugins.generic.absent import incomplete, no_match, wrong_paths
+from nodedevice_agent.plugins.generic.devices import (
+    Found,
+    FoundFile,
+    GenericDevice,
+    allocate,
+    generic_devices,
+    incomplete_devices,
+)
 from nodedevice_agent.plugins.generic.files import found_file, udev_links
 from nodedevice_agent.plugins.generic.scan import SelectScan
 from nodedevice_agent.plugins.generic.stable_names import advice, stable_names
@@ -31,7 +39,7 @@ MAX_DEVICES = 10_000
 _RESCAN_SECONDS = 30.0
 _UDEV_POLL_SECONDS = 0.25
 _SETTLE_SECONDS = 0.1
-# patterns in a message
+# selections in a message
 _MAX_NAMED = 3
 
 
@@ -50,6 +58,7 @@ class GenericSource:
         self._by_id: dict[str, GenericDevice] = {}
         self._problem = NO_TROUBLE
         self._warned: set[str] = set()
+        self._not_listed: list[Trouble] = []
         self._directories: set[Path] = set()
         self._subscription: Subscription | None = None
 
@@ -81,7 +90,14 @@ class GenericSource:
             extra = {"resource_name": self.resource_name, "reason": self._problem[0], "error": self._problem[1]}
             log.error("not all devices can be listed", extra=extra)
         notes = [
-            each for each in (self._problem, self._names_of_the_kernel(found), self._no_match()) if each != NO_TROUBLE
+            each
+            for each in (
+                self._problem,
+                *self._not_as_meant(found),
+                self._names_of_the_kernel(found),
+                self._no_match(found),
+            )
+            if each != NO_TROUBLE
         ]
         trouble = (notes[0][0], "; ".join(message for _, message in notes)) if notes else NO_TROUBLE
         if self.devices.publish((device.listed for device in self._by_id.values()), trouble):
@@ -99,12 +115,26 @@ class GenericSource:
             log.warning("device files go by the kernel's names, which are not lasting", extra=extra)
         return "KernelNames", message
 
-    def _no_match(self) -> Trouble:
-        """Nothing is found: on a node without the hardware that is right, and otherwise the path is wrong. Not logged."""
-        if self._by_id or not self._patterns:
+    def _not_as_meant(self, found: Found) -> list[Trouble]:
+        """What is configured and cannot be listed, whatever else is. Logged once, and again when it has changed."""
+        lacking = [*incomplete_devices(self._groups, found), *self._select.incomplete]
+        notes = [("WrongPath", wrong_paths(self._groups, found)), ("IncompleteDevice", incomplete(lacking))]
+        notes = [note for note in notes if note[1]]
+        for reason, message in notes:
+            if (reason, message) not in self._not_listed:
+                extra = {"resource_name": self.resource_name, "reason": reason, "error": message}
+                log.warning("devices are configured that cannot be listed", extra=extra)
+        self._not_listed = notes
+        return notes
+
+    def _no_match(self, found: Found) -> Trouble:
+        """Nothing is found: on a node without the hardware that is right, and otherwise a setting is wrong. Not logged."""
+        if self._by_id:
             return NO_TROUBLE
-        named = ", ".join(self._patterns[:_MAX_NAMED]) + (", …" if len(self._patterns) > _MAX_NAMED else "")
-        return "NoMatch", f"no file of the host matches {named}: connect the device, or correct the path"
+        message = "; ".join(
+            each for each in (no_match(self._groups, found), *self._select.unmatched[:_MAX_NAMED]) if each
+        )
+        return ("NoMatch", message) if message else NO_TROUBLE
 
     def _trouble(self, found: int) -> Trouble:
         if found > MAX_DEVICES:

@@ -9,7 +9,7 @@ import os
 import re
 
 from nodedevice_agent.lib.filesystem import names_in
-from nodedevice_agent.plugins.generic.functions import Node, UsbDevice
+from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
 from nodedevice_agent.plugins.generic.select_settings import USB_ID
 
 log = logging.getLogger(__name__)
@@ -18,6 +18,11 @@ _MAX_BYTES = 4096
 # a device of a class has a parent of a class a few times; more is a loop
 _MAX_PARENTS = 16
 _KINDS = (("char", "c"), ("block", "b"))
+# buses of devices that a driver may have made up; firmware knows which are real
+_BUSES_OF_ANYTHING = frozenset({"platform", "faux"})
+_FIRMWARE_NODES = ("of_node", "firmware_node")
+# the kernel's serial ports without a chip behind them, ttyS1 to ttyS31
+_NO_UART = "0"
 _DEVNAME = re.compile(r"^DEVNAME=(.+)$", re.MULTILINE)
 
 
@@ -75,7 +80,23 @@ class Sysfs:
         if name is None or ".." in name[1].split("/"):
             return None
         subsystem = self._target(sysfs, "subsystem").rpartition("/")[2]
-        return Node(number, f"/dev/{name[1].lstrip('/')}", sysfs, subsystem, self._parent(sysfs))
+        parent = self._parent(sysfs)
+        uart = self._uart(sysfs) if subsystem == "tty" else ""
+        is_virtual = uart == _NO_UART if uart else not any(self._is_hardware(path) for path in upwards(parent))
+        return Node(number, f"/dev/{name[1].lstrip('/')}", sysfs, subsystem, parent, is_virtual)
+
+    def _uart(self, sysfs: str) -> str:
+        """The kind of a serial port's chip; empty for what is no serial port of the kernel's."""
+        try:
+            return _read(f"{self._sys}{sysfs}/type")
+        except OSError:
+            return ""
+
+    def _is_hardware(self, sysfs: str) -> bool:
+        """On a bus, or known to the firmware; /devices/virtual/… is not, nor is /devices/platform/snd_dummy.0."""
+        parts = self._target(sysfs, "subsystem").split("/")
+        is_on_bus = "bus" in parts[:-1] and parts[-1] not in _BUSES_OF_ANYTHING
+        return is_on_bus or any(os.path.exists(f"{self._sys}{sysfs}/{name}") for name in _FIRMWARE_NODES)
 
     def _parent(self, sysfs: str) -> str:
         for _ in range(_MAX_PARENTS):

@@ -1,7 +1,13 @@
-"""What the generic plugin says of paths that match no file."""
+"""Paths that match no file, not all files of a device, or something else than a device file; and optional ones."""
 
+import logging
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import pytest
+from nodedevice_agent.lib.deviceplugin_server.values import device_id
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
@@ -14,6 +20,18 @@ def source_of(root: Path, *paths: str) -> GenericSource:
     source = GenericSource(GenericSettings("example.com/serial", groups), str(root), FileWatcher())
     source.refresh()
     return source
+
+
+def settings(*groups: dict[str, Any]) -> GenericSettings:
+    return msgspec.convert({"resourceName": "example.com/card", "groups": groups}, GenericSettings)
+
+
+def files(root: Path, *paths: str) -> None:
+    """Device files."""
+    for path in paths:
+        file = root / path[1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.symlink_to("/dev/null")
 
 
 def test_a_path_that_is_not_there_is_named_until_it_is(tmp_path: Path) -> None:
@@ -30,3 +48,200 @@ def test_a_path_that_is_not_there_is_named_until_it_is(tmp_path: Path) -> None:
 def test_many_are_named_by_the_first(tmp_path: Path) -> None:
     source = source_of(tmp_path, *(f"/dev/thing{number}" for number in range(5)))
     assert "/dev/thing0, /dev/thing1, /dev/thing2, …: connect" in source.devices.trouble[1]
+
+
+SOUND = ("/dev/snd/controlC0", "/dev/snd/pcmC0D0p", "/dev/snd/pcmC0D7p", "/dev/snd/timer")
+CARD = device_id(SOUND[0])
+
+
+@pytest.mark.parametrize(
+    ("paths", "present", "listed", "lacking"),
+    [
+        pytest.param(
+            SOUND, SOUND[:2], [], "/dev/snd/controlC0 lacks /dev/snd/pcmC0D7p, /dev/snd/timer:", id="plain paths"
+        ),
+        pytest.param(SOUND, SOUND[1:], [], "/dev/snd/pcmC0D0p lacks /dev/snd/controlC0:", id="the one that names it"),
+        pytest.param(SOUND, SOUND, [CARD], "", id="complete"),
+        pytest.param(
+            ("/dev/video*", "/dev/media*"),
+            ("/dev/video0", "/dev/video1", "/dev/media0", "/dev/media7"),
+            ["video0"],
+            "/dev/video1 lacks /dev/media1; /dev/media7 lacks /dev/video7:",
+            id="wildcards",
+        ),
+        pytest.param(
+            ("/dev/video*", "/dev/media[0-3]"),
+            ("/dev/video0", "/dev/video7", "/dev/media0"),
+            ["video0"],
+            "",
+            id="a wildcard that leaves one out",
+        ),
+        pytest.param(
+            ("/dev/codec", "/dev/video*", "/dev/media*"),
+            ("/dev/codec", "/dev/video0"),
+            [],
+            "/dev/video0 lacks /dev/media0:",
+            id="by the file of its own",
+        ),
+        pytest.param(
+            ("/dev/codec", "/dev/video*"),
+            ("/dev/video0",),
+            [],
+            "/dev/video0 lacks /dev/codec:",
+            id="a plain path beside",
+        ),
+        pytest.param(
+            ("/dev/serial/by-id/usb-A", "/dev/hidraw0"),
+            ("/dev/hidraw0",),
+            [],
+            "/dev/hidraw0 lacks /dev/serial/by-id/usb-A:",
+            id="by-id",
+        ),
+        pytest.param(
+            ("/dev/a*", "/dev/b*"), [f"/dev/a{n}" for n in range(5)], [], "/dev/a2 lacks /dev/b2 and 2 more:", id="many"
+        ),
+    ],
+)
+def test_an_incomplete_device_names_what_it_lacks(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    paths: tuple[str, ...],
+    present: Sequence[str],
+    listed: list[str],
+    lacking: str,
+) -> None:
+    files(tmp_path, *present)
+    source = GenericSource(settings({"paths": [{"path": path} for path in paths]}), str(tmp_path), FileWatcher())
+    with caplog.at_level(logging.WARNING):
+        source.refresh()
+        source.refresh()
+    reason, message = source.devices.trouble
+    assert [device.id for device in source.devices.latest] == listed
+    assert (reason == "IncompleteDevice", lacking in message) == (bool(lacking), True)
+    assert "no file of the host matches" not in message
+    assert len(caplog.records) == bool(lacking), "once, however often it is found"
+
+
+def test_what_is_missing_changes_live(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files(tmp_path, *SOUND[:2])
+    source = GenericSource(settings({"paths": [{"path": path} for path in SOUND]}), str(tmp_path), FileWatcher())
+    with caplog.at_level(logging.WARNING):
+        source.refresh()
+        files(tmp_path, SOUND[2])
+        source.refresh()
+        assert "/dev/snd/controlC0 lacks /dev/snd/timer:" in source.devices.trouble[1]
+        files(tmp_path, SOUND[3])
+        source.refresh()
+    assert source.devices.trouble == ("", "")
+    assert len(caplog.records) == 2
+
+
+def test_only_what_is_missing_is_no_match(tmp_path: Path) -> None:
+    files(tmp_path, "/dev/codec")
+    group = {"paths": [{"path": "/dev/codec"}, {"path": "/dev/video*"}, {"path": "/dev/led*", "optional": True}]}
+    source = GenericSource(settings(group), str(tmp_path), FileWatcher())
+    source.refresh()
+    message = "no file of the host matches /dev/video*: connect the device, or correct the path"
+    assert source.devices.trouble == ("NoMatch", message)
+
+
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [
+        ({"paths": [{"path": "/dev/snd"}]}, "/dev/snd is a directory: name its files, such as /dev/snd/*"),
+        ({"paths": [{"path": "/dev/bus/*"}]}, "/dev/bus/* is a directory: name its files, such as /dev/bus/*/*"),
+        ({"paths": [{"path": "/dev/snd"}], "allowFiles": True}, "/dev/snd is a directory"),
+        ({"paths": [{"path": "/dev/null0"}, {"path": "/dev/snd", "optional": True}]}, "/dev/snd is a directory"),
+        ({"paths": [{"path": "/dev/stray"}]}, "/dev/stray is no device file: correct the path, or set allowFiles"),
+        ({"paths": [{"path": "/dev/*"}]}, ""),
+        ({"paths": [{"path": "/dev/stray"}], "allowFiles": True}, ""),
+    ],
+)
+def test_a_path_of_another_kind_is_explained(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, group: dict[str, Any], message: str
+) -> None:
+    files(tmp_path, "/dev/null0")
+    for directory in ("snd", "bus/001"):
+        (tmp_path / "dev" / directory).mkdir(parents=True)
+    (tmp_path / "dev/stray").touch()
+    source = GenericSource(settings(group), str(tmp_path), FileWatcher())
+    with caplog.at_level(logging.WARNING):
+        source.refresh()
+    found = source.devices.trouble
+    assert (found[0] == "WrongPath", found[1].startswith(message)) == (bool(message), True)
+    assert "no file of the host matches" not in found[1]
+    assert len(caplog.records) == bool(message)
+
+
+@pytest.mark.parametrize(
+    ("paths", "present", "given"),
+    [
+        pytest.param(["a", "?b"], ["a"], {"a": ["a"]}, id="without it"),
+        pytest.param(["a", "?b"], ["a", "b"], {"a": ["a", "b"]}, id="with it"),
+        pytest.param(["a", "?b"], ["b"], {}, id="it alone is no device"),
+        pytest.param(["?b", "a"], ["a", "b"], {"a": ["b", "a"]}, id="it names no device"),
+        pytest.param(["?b", "a", "c"], ["a", "c"], {"a": ["a", "c"]}, id="the files behind it keep their settings"),
+        pytest.param(
+            ["?media*", "video*"],
+            ["video0", "video1", "media1", "media2"],
+            {"video0": ["video0"], "video1": ["media1", "video1"]},
+            id="a wildcard",
+        ),
+        pytest.param(
+            ["codec", "video*", "?media*"],
+            ["codec", "video0", "media2"],
+            {"video0": ["codec", "video0"]},
+            id="a wildcard that alone is no device",
+        ),
+        pytest.param(
+            ["video*", "?codec"], ["video0", "codec"], {"video0": ["video0", "codec"]}, id="beside a wildcard"
+        ),
+    ],
+)
+def test_an_optional_file(tmp_path: Path, paths: list[str], present: list[str], given: dict[str, list[str]]) -> None:
+    files(tmp_path, *(f"/dev/{name}" for name in present))
+    wanted = [
+        {"path": f"/dev/{p.lstrip('?')}", "optional": p[0] == "?", "mountPath": f"/{p.strip('?*')}/"} for p in paths
+    ]
+    source = GenericSource(settings({"paths": wanted}), str(tmp_path), FileWatcher())
+    source.refresh()
+    assert {
+        device.id: [node.host_path.removeprefix("/dev/") for node in source.allocate([device.id], None).device_nodes]
+        for device in source.devices.latest
+    } == given
+    assert (source.devices.trouble == ("", "")) == bool(given)
+    for device in source.devices.latest:
+        for node in source.allocate([device.id], None).device_nodes:
+            assert node.container_path.split("/")[1] == node.host_path.split("/")[2].rstrip("0123456789")
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        pytest.param([{"path": "/dev/a", "optional": True}], id="all"),
+        pytest.param([{"path": "/dev/a"}, {"path": "/dev/b*", "optional": True}], id="all wildcard paths"),
+    ],
+)
+def test_what_a_device_is_named_after_is_not_optional(paths: list[dict[str, Any]]) -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"optional: devices are named after .* remove optional from one"):
+        settings({"paths": paths})
+
+
+def test_an_optional_file_of_two_devices_is_in_both(tmp_path: Path) -> None:
+    """What comes takes no device away."""
+    timer = {"path": "/dev/snd/timer", "optional": True}
+    groups = [{"paths": [{"path": f"/dev/snd/controlC{number}"}, timer]} for number in (0, 1)]
+    source = GenericSource(settings(*groups), str(tmp_path), FileWatcher())
+    files(tmp_path, "/dev/snd/controlC0", "/dev/snd/controlC1", "/dev/snd/timer")
+    source.refresh()
+    assert [len(source.allocate([device.id], None).device_nodes) for device in source.devices.latest] == [2, 2]
+
+
+def test_an_optional_file_of_a_selected_device_is_in_both(tmp_path: Path) -> None:
+    host = FakeSysfs(tmp_path)
+    host.dongle("1-1", 0, serial="A")
+    files(tmp_path, "/dev/lamp")
+    lamp = [{"path": "/dev/lamp"}, {"path": "/dev/ttyUSB0", "optional": True}]
+    source = GenericSource(settings({"select": {"subsystems": ["tty"]}}, {"paths": lamp}), str(tmp_path), FileWatcher())
+    source.refresh()
+    assert [device.id for device in source.devices.latest] == ["0403-6001-A", "lamp"]

@@ -87,6 +87,8 @@ def test_a_camera_on_a_ribbon_cable(host: FakeSysfs) -> None:
     host.node(f"{CSI}/video4linux/video1", "video4linux", "81:1", parent=CSI)
     codec = "/devices/platform/soc/bcm2835-codec"
     host.node(f"{codec}/video4linux/video10", "video4linux", "81:10", parent=codec)
+    for known in (CSI, codec):
+        (host.sys(known) / "of_node").mkdir()
     host.udev("c81:0", ID_PATH="platform-fe801000.csi")
     host.udev("c81:1", ID_PATH="platform-fe801000.csi")
     host.udev("c81:10", ID_PATH="platform-bcm2835-codec")

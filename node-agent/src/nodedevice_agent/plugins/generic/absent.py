@@ -1,0 +1,124 @@
+"""Why devices are not listed that settings name, in words for people: what is missing, and what a node has instead. Pure.
+
+Texts are bounded: a condition has room for a few names.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import structs
+
+from nodedevice_agent.plugins.generic.devices import Found, FoundFile, Incomplete, incomplete_devices, is_usable
+from nodedevice_agent.plugins.generic.functions import (
+    RAW_USB,
+    Function,
+    Node,
+    Properties,
+    UsbDevice,
+    candidates,
+    in_subsystems,
+    is_usb_match,
+)
+from nodedevice_agent.plugins.generic.select_settings import SelectSettings
+from nodedevice_agent.plugins.settings import GroupSettings
+
+_MAX_NAMED = 3
+_MAX_PRESENT = 5
+# characters of a name or value that somebody else has chosen
+_LONGEST = 48
+
+
+def incomplete(devices: Sequence[Incomplete]) -> str:
+    """Empty where each device has all its files."""
+    if not devices:
+        return ""
+    named = "; ".join(f"{device.name} lacks {_listed(device.missing)}" for device in devices[:_MAX_NAMED])
+    more = f" and {len(devices) - _MAX_NAMED} more" if len(devices) > _MAX_NAMED else ""
+    remedy = "connect what is missing, correct its path, or set optional: true there"
+    return f"incomplete devices are not listed: {named}{more}: {remedy}"
+
+
+def wrong_paths(groups: Iterable[GroupSettings], found: Found) -> str:
+    """About paths that match, but only directories or only regular files that are not allowed; empty if there is none."""
+    reasons: dict[str, str] = {}
+    for path, files in _useless(groups, found):
+        if files and all(file.is_directory for file in files):
+            reasons[path] = f"{path} is a directory: name its files, such as {path}/*, or use select with subsystems"
+        elif files:
+            reasons[path] = f"{path} is no device file: correct the path, or set allowFiles: true to mount it"
+    return _listed([*reasons.values()], "; ")
+
+
+def no_match(groups: Iterable[GroupSettings], found: Found) -> str:
+    """About paths that match no file at all; empty if there is none. Paths of incomplete devices are named there."""
+    rest = [group for group in groups if not any(incomplete_devices([group], found))]
+    missing = [*dict.fromkeys(path for path, files in _useless(rest, found) if not files)]
+    if not missing:
+        return ""
+    return f"no file of the host matches {_listed(missing)}: connect the device, or correct the path"
+
+
+def unmatched(select: SelectSettings, functions: Sequence[Function], properties: Callable[[Node], Properties]) -> str:
+    """What a node has instead of a selection that matches nothing: by the first key that excludes all that the others leave.
+
+    properties: udevd's of a device file.
+    """
+    of_usb = [function for function in functions if is_usb_match(select, function)]
+    nodes = [node for function in of_usb for node in in_subsystems(select, function)]
+    real = [node for function in of_usb for node in candidates(select, function)]
+    if select.usb is not None and not of_usb:
+        wanted = ", ".join(f"{key} {value}" for key, value in structs.asdict(select.usb).items() if value)
+        problem, present = f"no USB device has {wanted}", _usb_devices(functions)
+    elif not nodes:
+        wanted = " or ".join(select.subsystems) or f"a subsystem other than {RAW_USB}"
+        problem, present = f"no device file is in {wanted}", _subsystems(of_usb)
+    elif not real:
+        wanted = " or ".join(select.subsystems)
+        problem = f"no device of {wanted} has hardware, and one without is named by paths or select.udev"
+        present = [node.path for node in nodes]
+    else:
+        wanted = ", ".join(f"{key}={value}" for key, value in select.udev.items())
+        problem, present = f"no device file has {wanted}", _values(select.udev, real, properties)
+    shown = _listed(present, limit=_MAX_PRESENT) or "none"
+    bounded = problem[: _MAX_PRESENT * _LONGEST]
+    return f"select matches nothing: {bounded}; present: {shown}; connect the device, or correct select"
+
+
+def _useless(groups: Iterable[GroupSettings], found: Found) -> Iterable[tuple[str, list[FoundFile]]]:
+    """Paths without a file for a container, but for optional ones that match nothing."""
+    for group in groups:
+        for path in group.paths:
+            files = [*found.get(path.path, ())]
+            if not any(is_usable(group, file) for file in files) and (files or not path.optional):
+                yield path.path, files
+
+
+def _usb_devices(functions: Iterable[Function]) -> list[str]:
+    """Those with a driver first: hubs have none."""
+    found = [function for function in functions if function.usb is not None]
+    found.sort(key=lambda function: all(node.subsystem == RAW_USB for node in function.nodes))
+    return [_usb_device(function.usb) for function in found if function.usb is not None]
+
+
+def _usb_device(usb: UsbDevice) -> str:
+    serial = f"serial {usb.serial[:_LONGEST]}, " if usb.serial else ""
+    return f"{usb.vendor}:{usb.product} ({serial}port {usb.port})"
+
+
+def _subsystems(functions: Iterable[Function]) -> list[str]:
+    """Each with one of its files; those with hardware first."""
+    nodes = sorted((node for each in functions for node in each.nodes), key=lambda node: (node.is_virtual, node.path))
+    first = {node.subsystem: node.path for node in reversed(nodes)}
+    return [f"{name} ({first[name][:_LONGEST]})" for name in dict.fromkeys(node.subsystem for node in nodes)]
+
+
+def _values(wanted: Iterable[str], nodes: Iterable[Node], properties: Callable[[Node], Properties]) -> list[str]:
+    """What udevd has of these properties."""
+    found = {node.path: properties(node) for node in nodes}
+    values = {
+        path: [f"{key}={each[key][:_LONGEST]}" for key in wanted if key in each] for path, each in sorted(found.items())
+    }
+    return [f"{path} with {' and '.join(value)}" for path, value in values.items() if value]
+
+
+def _listed(names: Sequence[str], separator: str = ", ", limit: int = _MAX_NAMED) -> str:
+    return separator.join(names[:limit]) + (f"{separator}…" if len(names) > limit else "")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#nodedevice_api/device_details.proto\x12\x17nodedevice.deviceplugin\"\xdd\x01\n\x11\x44\x65viceListDetails\x12\x37\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32&.nodedevice.deviceplugin.DeviceDetails\x12\x0f\n\x06reason\x18\xe9\x07 \x01(\t\x12\x10\n\x07message\x18\xea\x07 \x01(\t\x12\x32\n\x05parts\x18\xeb\x07 \x01(\x0b\x32\".nodedevice.deviceplugin.PartRules\x12\x38\n\x07parents\x18\xec\x07 \x03(\x0b\x32&.nodedevice.deviceplugin.DeviceDetails\"\xe3\x01\n\rDeviceDetails\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0f\n\x06reason\x18\xe9\x07 \x01(\t\x12\x10\n\x07message\x18\xea\x07 \x01(\t\x12K\n\nattributes\x18\xeb\x07 \x03(\x0b\x32\x36.nodedevice.deviceplugin.DeviceDetails.AttributesEntry\x12\x0f\n\x06parent\x18\xec\x07 \x01(\t\x12\x12\n\tpart_size\x18\xed\x07 \x01(\t\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"}\n\tPartRules\x12\x11\n\tplacement\x18\x01 \x01(\t\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\t\x12\x12\n\ncontainers\x18\x03 \x01(\t\x12\x11\n\tadvertise\x18\x04 \x01(\t\x12\x17\n\nsm_percent\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\r\n\x0b_sm_percent\"`\n\x0f\x41llocateDetails\x12M\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32\x31.nodedevice.deviceplugin.ContainerAllocateDetails\"\xf9\x01\n\x18\x43ontainerAllocateDetails\x12\x16\n\rpod_namespace\x18\xe9\x07 \x01(\t\x12\x11\n\x08pod_name\x18\xea\x07 \x01(\t\x12\x10\n\x07pod_uid\x18\xeb\x07 \x01(\t\x12\x12\n\tcontainer\x18\xec\x07 \x01(\t\x12X\n\x0b\x61nnotations\x18\xed\x07 \x03(\x0b\x32\x42.nodedevice.deviceplugin.ContainerAllocateDetails.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"2\n\x14PluginOptionsDetails\x12\x1a\n\x11holdings_required\x18\xe9\x07 \x01(\x08\">\n\x08Holdings\x12\x32\n\x08holdings\x18\x01 \x03(\x0b\x32 .nodedevice.deviceplugin.Holding\"S\n\x07Holding\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x11\n\tcontainer\x18\x02 \x01(\t\x12\x12\n\ndevice_ids\x18\x03 \x03(\t\x12\x10\n\x08response\x18\x04 \x01(\x0c\"\x10\n\x0eHoldingsSynced2f\n\x0e\x44\x65viceHoldings\x12T\n\x04Sync\x12!.nodedevice.deviceplugin.Holdings\x1a\'.nodedevice.deviceplugin.HoldingsSynced\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#nodedevice_api/device_details.proto\x12\x17nodedevice.deviceplugin\"\xdd\x01\n\x11\x44\x65viceListDetails\x12\x37\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32&.nodedevice.deviceplugin.DeviceDetails\x12\x0f\n\x06reason\x18\xe9\x07 \x01(\t\x12\x10\n\x07message\x18\xea\x07 \x01(\t\x12\x32\n\x05parts\x18\xeb\x07 \x01(\x0b\x32\".nodedevice.deviceplugin.PartRules\x12\x38\n\x07parents\x18\xec\x07 \x03(\x0b\x32&.nodedevice.deviceplugin.DeviceDetails\"\x8a\x03\n\rDeviceDetails\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0f\n\x06reason\x18\xe9\x07 \x01(\t\x12\x10\n\x07message\x18\xea\x07 \x01(\t\x12K\n\nattributes\x18\xeb\x07 \x03(\x0b\x32\x36.nodedevice.deviceplugin.DeviceDetails.AttributesEntry\x12\x0f\n\x06parent\x18\xec\x07 \x01(\t\x12\x12\n\tpart_size\x18\xed\x07 \x01(\t\x12\x11\n\x08identity\x18\xee\x07 \x03(\t\x12\x41\n\x05\x66iles\x18\xef\x07 \x03(\x0b\x32\x31.nodedevice.deviceplugin.DeviceDetails.FilesEntry\x12\x0f\n\x06shared\x18\xf0\x07 \x01(\x08\x12\x10\n\x07\x61liases\x18\xf1\x07 \x03(\t\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a,\n\nFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"}\n\tPartRules\x12\x11\n\tplacement\x18\x01 \x01(\t\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\t\x12\x12\n\ncontainers\x18\x03 \x01(\t\x12\x11\n\tadvertise\x18\x04 \x01(\t\x12\x17\n\nsm_percent\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\r\n\x0b_sm_percent\"`\n\x0f\x41llocateDetails\x12M\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32\x31.nodedevice.deviceplugin.ContainerAllocateDetails\"\xf9\x01\n\x18\x43ontainerAllocateDetails\x12\x16\n\rpod_namespace\x18\xe9\x07 \x01(\t\x12\x11\n\x08pod_name\x18\xea\x07 \x01(\t\x12\x10\n\x07pod_uid\x18\xeb\x07 \x01(\t\x12\x12\n\tcontainer\x18\xec\x07 \x01(\t\x12X\n\x0b\x61nnotations\x18\xed\x07 \x03(\x0b\x32\x42.nodedevice.deviceplugin.ContainerAllocateDetails.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"2\n\x14PluginOptionsDetails\x12\x1a\n\x11holdings_required\x18\xe9\x07 \x01(\x08\">\n\x08Holdings\x12\x32\n\x08holdings\x18\x01 \x03(\x0b\x32 .nodedevice.deviceplugin.Holding\"S\n\x07Holding\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x11\n\tcontainer\x18\x02 \x01(\t\x12\x12\n\ndevice_ids\x18\x03 \x03(\t\x12\x10\n\x08response\x18\x04 \x01(\x0c\"\x10\n\x0eHoldingsSynced2f\n\x0e\x44\x65viceHoldings\x12T\n\x04Sync\x12!.nodedevice.deviceplugin.Holdings\x1a\'.nodedevice.deviceplugin.HoldingsSynced\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,30 +33,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DEVICEDETAILS_ATTRIBUTESENTRY']._loaded_options = None
   _globals['_DEVICEDETAILS_ATTRIBUTESENTRY']._serialized_options = b'8\001'
+  _globals['_DEVICEDETAILS_FILESENTRY']._loaded_options = None
+  _globals['_DEVICEDETAILS_FILESENTRY']._serialized_options = b'8\001'
   _globals['_CONTAINERALLOCATEDETAILS_ANNOTATIONSENTRY']._loaded_options = None
   _globals['_CONTAINERALLOCATEDETAILS_ANNOTATIONSENTRY']._serialized_options = b'8\001'
   _globals['_DEVICELISTDETAILS']._serialized_start=65
   _globals['_DEVICELISTDETAILS']._serialized_end=286
   _globals['_DEVICEDETAILS']._serialized_start=289
-  _globals['_DEVICEDETAILS']._serialized_end=516
-  _globals['_DEVICEDETAILS_ATTRIBUTESENTRY']._serialized_start=467
-  _globals['_DEVICEDETAILS_ATTRIBUTESENTRY']._serialized_end=516
-  _globals['_PARTRULES']._serialized_start=518
-  _globals['_PARTRULES']._serialized_end=643
-  _globals['_ALLOCATEDETAILS']._serialized_start=645
-  _globals['_ALLOCATEDETAILS']._serialized_end=741
-  _globals['_CONTAINERALLOCATEDETAILS']._serialized_start=744
-  _globals['_CONTAINERALLOCATEDETAILS']._serialized_end=993
-  _globals['_CONTAINERALLOCATEDETAILS_ANNOTATIONSENTRY']._serialized_start=943
-  _globals['_CONTAINERALLOCATEDETAILS_ANNOTATIONSENTRY']._serialized_end=993
-  _globals['_PLUGINOPTIONSDETAILS']._serialized_start=995
-  _globals['_PLUGINOPTIONSDETAILS']._serialized_end=1045
-  _globals['_HOLDINGS']._serialized_start=1047
-  _globals['_HOLDINGS']._serialized_end=1109
-  _globals['_HOLDING']._serialized_start=1111
-  _globals['_HOLDING']._serialized_end=1194
-  _globals['_HOLDINGSSYNCED']._serialized_start=1196
-  _globals['_HOLDINGSSYNCED']._serialized_end=1212
-  _globals['_DEVICEHOLDINGS']._serialized_start=1214
-  _globals['_DEVICEHOLDINGS']._serialized_end=1316
+  _globals['_DEVICEDETAILS']._serialized_end=683
+  _globals['_DEVICEDETAILS_ATTRIBUTESENTRY']._serialized_start=588
+  _globals['_DEVICEDETAILS_ATTRIBUTESENTRY']._serialized_end=637
+  _globals['_DEVICEDETAILS_FILESENTRY']._serialized_start=639
+  _globals['_DEVICEDETAILS_FILESENTRY']._serialized_end=683
+  _globals['_PARTRULES']._serialized_start=685
+  _globals['_PARTRULES']._serialized_end=810
+  _globals['_ALLOCATEDETAILS']._serialized_start=812
+  _globals['_ALLOCATEDETAILS']._serialized_end=908
+  _globals['_CONTAINERALLOCATEDETAILS']._serialized_start=911
+  _globals['_CONTAINERALLOCATEDETAILS']._serialized_end=1160
+  _globals['_CONTAINERALLOCATEDETAILS_ANNOTATIONSENTRY']._serialized_start=1110
+  _globals['_CONTAINERALLOCATEDETAILS_ANNOTATIONSENTRY']._serialized_end=1160
+  _globals['_PLUGINOPTIONSDETAILS']._serialized_start=1162
+  _globals['_PLUGINOPTIONSDETAILS']._serialized_end=1212
+  _globals['_HOLDINGS']._serialized_start=1214
+  _globals['_HOLDINGS']._serialized_end=1276
+  _globals['_HOLDING']._serialized_start=1278
+  _globals['_HOLDING']._serialized_end=1361
+  _globals['_HOLDINGSSYNCED']._serialized_start=1363
+  _globals['_HOLDINGSSYNCED']._serialized_end=1379
+  _globals['_DEVICEHOLDINGS']._serialized_start=1381
+  _globals['_DEVICEHOLDINGS']._serialized_end=1483
 # @@protoc_insertion_point(module_scope)

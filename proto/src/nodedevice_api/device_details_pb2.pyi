@@ -75,12 +75,32 @@ class DeviceDetails(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class FilesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
     ATTRIBUTES_FIELD_NUMBER: builtins.int
     PARENT_FIELD_NUMBER: builtins.int
     PART_SIZE_FIELD_NUMBER: builtins.int
+    IDENTITY_FIELD_NUMBER: builtins.int
+    FILES_FIELD_NUMBER: builtins.int
+    SHARED_FIELD_NUMBER: builtins.int
+    ALIASES_FIELD_NUMBER: builtins.int
     ID: builtins.str
     """The same field as v1beta1's."""
     reason: builtins.str
@@ -92,9 +112,27 @@ class DeviceDetails(google.protobuf.message.Message):
     """
     part_size: builtins.str
     """Of a parent: what one part of it is, such as 1Gi or 1/4. Parts of another size are not given out while pods hold some of this one."""
+    shared: builtins.bool
+    """Whether several containers may hold it: then it is the same device as another one only if that is not shared."""
     @property
     def attributes(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """What else is known of it, such as a model or a bus address. At most 32, of 256 characters each."""
+
+    @property
+    def identity(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The rest counts only from the agent's own plugins, whose sockets it knows; what another plugin says of itself here is ignored.
+
+        What the device is, whatever it is called: devices of one identity are one device, which is given out once. Device numbers (c188:0),
+        UUIDs, what lasts over a replug (usb ...), and places in sysfs (/devices/...), which include what is below them.
+        """
+
+    @property
+    def files(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Its device files that a container gets, and the number of each. Only what is its own: no file that all devices have."""
+
+    @property
+    def aliases(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Other IDs that it has had or could have, the preferred first: it keeps the one by which it is held or cordoned."""
 
     def __init__(
         self,
@@ -105,8 +143,12 @@ class DeviceDetails(google.protobuf.message.Message):
         attributes: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         parent: builtins.str = ...,
         part_size: builtins.str = ...,
+        identity: collections.abc.Iterable[builtins.str] | None = ...,
+        files: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        shared: builtins.bool = ...,
+        aliases: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["ID", b"ID", "attributes", b"attributes", "message", b"message", "parent", b"parent", "part_size", b"part_size", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ID", b"ID", "aliases", b"aliases", "attributes", b"attributes", "files", b"files", "identity", b"identity", "message", b"message", "parent", b"parent", "part_size", b"part_size", "reason", b"reason", "shared", b"shared"]) -> None: ...
 
 global___DeviceDetails = DeviceDetails
 

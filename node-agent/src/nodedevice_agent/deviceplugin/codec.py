@@ -59,10 +59,10 @@ _ALL_PERCENT = 100
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
-def device_list(octets: bytes, known: ListedDevices = NO_DEVICES) -> ListedDevices:
+def device_list(octets: bytes, known: ListedDevices = NO_DEVICES, *, is_built_in: bool = False) -> ListedDevices:
     """A ListAndWatchResponse, read up to the first device above the limit; known: as in accept().
 
-    Raises DecodeError.
+    is_built_in: a plugin of this program sent it, and is believed what its devices are. Raises DecodeError.
     """
     octets = truncated(octets, api_pb2.ListAndWatchResponse.DEVICES_FIELD_NUMBER, MAX_DEVICES + 1)
     message = api_pb2.ListAndWatchResponse.FromString(octets)
@@ -75,7 +75,8 @@ def device_list(octets: bytes, known: ListedDevices = NO_DEVICES) -> ListedDevic
     except ValueError as exc:
         # given out by other rules, the parts could be of no use to a container
         return ListedDevices({}, f"the device plugin's list is refused: {exc}")
-    return accept(_devices(message, details), plugin_message, known, rules, _parents(details.parents))
+    devices = _devices(message, details, is_built_in=is_built_in)
+    return accept(devices, plugin_message, known, rules, _parents(details.parents))
 
 
 def holdings_required(octets: bytes) -> bool:
@@ -137,12 +138,15 @@ def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:
     return {device.id: device for device in islice(found, _MAX_PARENTS) if is_valid_id(device.id)}
 
 
-def _devices(message: api_pb2.ListAndWatchResponse, details: DeviceListDetails) -> Iterator[Device]:
+def _devices(
+    message: api_pb2.ListAndWatchResponse, details: DeviceListDetails, *, is_built_in: bool
+) -> Iterator[Device]:
     attributes_left = _MAX_ATTRIBUTES_OF_ALL
     for device, found in zip(message.devices, chain(details.devices, repeat(DeviceDetails())), strict=False):
         attributes = _attributes(found) if found.attributes and attributes_left > 0 else ()
         attributes_left -= len(attributes)
-        yield _device(device, found, attributes)
+        listed = _device(device, found, attributes)
+        yield _with_identity(listed, found) if is_built_in else listed
 
 
 def _device(device: api_pb2.Device, details: DeviceDetails, attributes: tuple[tuple[str, str], ...]) -> Device:
@@ -155,6 +159,16 @@ def _device(device: api_pb2.Device, details: DeviceDetails, attributes: tuple[tu
     # the parent of many parts: one string for all of them
     parent = sys.intern(details.parent) if is_valid_id(details.parent) else ""
     return Device(device.ID, device.health == HEALTHY, numa_nodes, reason, message, attributes, parent)
+
+
+def _with_identity(device: Device, details: DeviceDetails) -> Device:
+    return structs.replace(
+        device,
+        identity=tuple(details.identity),
+        files=tuple(sorted(details.files.items())),
+        is_shared=details.shared,
+        aliases=tuple(details.aliases),
+    )
 
 
 def _attributes(details: DeviceDetails) -> tuple[tuple[str, str], ...]:

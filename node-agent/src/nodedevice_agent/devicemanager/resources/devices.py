@@ -32,6 +32,7 @@ class Device(msgspec.Struct, frozen=True):
     reason, message: why it is not healthy; attributes: further properties, sorted by name. parent: ID of the physical device that
     it is a part of, its own ID for a whole one. part_size: of a physical device in ListedDevices.parents, what one part of it is.
     Only some plugins report these.
+    identity, files, is_shared, aliases: see DeviceDetails; of built-in plugins alone. files: number by path, sorted.
     """
 
     id: str
@@ -42,6 +43,10 @@ class Device(msgspec.Struct, frozen=True):
     attributes: tuple[tuple[str, str], ...] = ()
     parent: str = ""
     part_size: str = ""
+    identity: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    is_shared: bool = False
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

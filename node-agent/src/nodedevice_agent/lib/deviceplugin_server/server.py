@@ -223,7 +223,7 @@ class DevicePluginService(Service):
         response = api_pb2.AllocateResponse()
         try:
             for container in request.container_requests:
-                device_ids = known_ids(self._source.resource_name, container.devices_ids, self._listed())
+                device_ids = known_ids(self._source.resource_name, self._listed_as(container.devices_ids), self._listed())
                 allocation = self._source.allocate(device_ids, _identity(container))
                 response.container_responses.append(_allocation_to_wire(allocation))
         except AllocationRefused as error:
@@ -239,10 +239,17 @@ class DevicePluginService(Service):
     def _listed(self) -> frozenset[str]:
         return frozenset(device.id for device in self._source.devices.latest)
 
+    def _listed_as(self, device_ids: Iterable[str]) -> list[str]:
+        """The IDs in the latest list; of a device that is held by another of its IDs, that of the list."""
+        by_alias = {alias: device.id for device in self._source.devices.latest for alias in device.aliases}
+        listed = self._listed()
+        return [i if i in listed else by_alias.get(i, i) for i in device_ids]
+
     def _preferred(self, container: api_pb2.ContainerPreferredAllocationRequest) -> tuple[str, ...]:
         name, listed, size = self._source.resource_name, self._listed(), container.allocation_size
-        must = known_ids(name, container.must_include_deviceIDs, listed)
-        return self._source.preferred(free_ids(name, listed, container.available_deviceIDs, must, size), must, size)
+        must = known_ids(name, self._listed_as(container.must_include_deviceIDs), listed)
+        available = self._listed_as(container.available_deviceIDs)
+        return self._source.preferred(free_ids(name, listed, available, must, size), must, size)
 
 
 class HoldingsService(DevicePluginService, device_details_pb2_grpc.DeviceHoldingsServicer):
@@ -319,7 +326,7 @@ def device_to_wire(device: PluginDevice) -> api_pb2.Device:
     if device.numa_nodes:
         # an empty topology differs from no topology: the device manager would align to no node
         wire.topology.nodes.extend(api_pb2.NUMANode(ID=node) for node in device.numa_nodes)
-    if device.reason or device.message or device.attributes or device.parent:
+    if device != PluginDevice(device.id, device.is_healthy, device.numa_nodes):
         # not fields of v1beta1: protobuf passes unknown fields on
         wire.MergeFromString(_details(replace(device, id="")).SerializeToString(deterministic=True))
     return wire
@@ -333,6 +340,10 @@ def _details(device: PluginDevice) -> DeviceDetails:
         attributes=dict(device.attributes),
         parent=device.parent,
         part_size=device.part_size,
+        identity=device.identity,
+        files=dict(device.files),
+        shared=device.is_shared,
+        aliases=device.aliases,
     )
 
 

@@ -26,6 +26,7 @@ class PluginDevice(Struct, frozen=True):
     reason and message: why it is unhealthy. attributes: further properties, sorted by name. parent: ID of the physical device
     that it is a part of, its own ID for a whole one; empty where a physical device may be used by several resources. part_size: of
     the physical device of parts, what one part is, such as 1Gi.
+    identity, files, is_shared, aliases: see DeviceDetails; files sorted by path. They count only from this program's own plugins.
     """
 
     id: str
@@ -36,6 +37,10 @@ class PluginDevice(Struct, frozen=True):
     attributes: tuple[tuple[str, str], ...] = ()
     parent: str = ""
     part_size: str = ""
+    identity: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    is_shared: bool = False
+    aliases: tuple[str, ...] = ()
 
 
 class ContainerIdentity(Struct, frozen=True):

@@ -1,0 +1,14 @@
+"""What a device is, whatever it is called.
+
+Tokens, as the built-in plugins list them (see DeviceDetails): device numbers (`c188:0`), what lasts over a replug (`usb ...`), UUIDs,
+and places in sysfs (`/devices/...`).
+"""
+
+from msgspec import Struct
+
+
+class Identity(Struct, frozen=True):
+    """is_shared: several containers may hold it, so it is the same device as another one only if that is not shared."""
+
+    tokens: tuple[str, ...]
+    is_shared: bool = False

@@ -9,52 +9,43 @@ hundreds of kilobytes of this text, so the hash can be continued after any entry
 Source: kubelet pkg/kubelet/cm/devicemanager/checkpoint, pkg/kubelet/checkpointmanager and its checksum (FNV-1a over spew's %#v).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any
 from zlib import crc32
 
 import msgspec
 from msgspec import Struct
 from nodedevice_api.extended_resources import resource_name_problem
 
+from nodedevice_agent.checkpoint.fields import (
+    Entry,
+    from_calls,
+    from_entries,
+    from_since,
+    to_calls,
+    to_cordons,
+    to_entry,
+    to_gone,
+    to_json,
+    to_part_sizes,
+    to_possible_holders,
+    to_sockets,
+    to_static_pods,
+    to_unlisted,
+)
 from nodedevice_agent.devicemanager.allocation.allocations import (
     NO_NUMA_NODE,
     Allocation,
     Checkpoint,
     CheckpointCorrupt,
     JournalMark,
-    PluginSocket,
-    by_numa,
-    known_since,
 )
-from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
-from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE, is_valid_id
-from nodedevice_agent.devicemanager.runtime import UnlistedContainer
-from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
 
 _OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
-# far more plugins than a node has
-_MAX_SOCKETS = 256
 # of a name in an error
 _SHOWN = 40
-# Go's encoder escapes these inside strings; outside of strings JSON has none of them
-_ESCAPED = {character.encode(): b"\\u%04x" % ord(character) for character in "<>&\u2028\u2029"}
-
-_Field = TypeVar("_Field", bound=msgspec.Struct)
-_Value = TypeVar("_Value")
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One resource of one container. DeviceIDs: by NUMA node, or a plain list in version 1. AllocResp: protobuf, base64 in JSON."""
-
-    PodUID: str
-    ContainerName: str
-    ResourceName: str
-    DeviceIDs: dict[int, tuple[str, ...]] | tuple[str, ...]
-    AllocResp: bytes | None
 
 
 class Data(msgspec.Struct, frozen=True):
@@ -62,14 +53,6 @@ class Data(msgspec.Struct, frozen=True):
 
     PodDeviceEntries: tuple[Entry, ...] | None
     RegisteredDevices: dict[str, tuple[str, ...]] | None
-
-
-class _Call(msgspec.Struct, frozen=True):
-    """A pending PreStartContainer call, or an Allocate call without an allocation."""
-
-    PodUID: str
-    ContainerName: str
-    ResourceName: str
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -204,111 +187,6 @@ def decode(content: bytes | str) -> Checkpoint:
 def _mark(mark: JournalMark, value: int) -> _Mark:
     """value: the file's checksum."""
     return _Mark(mark.generation, mark.sequence, crc32(f"{mark.generation} {mark.sequence} {value}".encode()))
-
-
-# -- fields, also of the journal -----------------------------------------------------------------------------------------
-
-
-def to_json(value: object) -> str:
-    """Compact, and escaped as Go's encoder does it."""
-    octets = msgspec.json.encode(value)
-    for character, escaped in _ESCAPED.items():
-        octets = octets.replace(character, escaped)
-    return octets.decode()
-
-
-def to_entry(allocation: Allocation) -> Entry:
-    """Version 2 of the format."""
-    # JSON keys are sorted as strings ("-1", "0", "10", "2"), unlike in the checksum
-    ids = {node: allocation.ids_by_numa[node] for node in sorted(allocation.ids_by_numa, key=str)}
-    return Entry(allocation.pod_uid, allocation.container, allocation.resource_name, ids, allocation.response)
-
-
-def from_entries(entries: Sequence[Entry], since: Any) -> tuple[Allocation, ...]:
-    """since: of each entry, as read. What is no such time counts as not known; where their number differs, all of them."""
-    known = since if isinstance(since, list) and len(since) == len(entries) else [0] * len(entries)
-    return tuple(from_entry(entry, known_since(at)) for entry, at in zip(entries, known, strict=True))
-
-
-def from_since(allocations: Iterable[Allocation]) -> tuple[int, ...]:
-    """Of each allocation; empty where it is known of none."""
-    found = tuple(allocation.since for allocation in allocations)
-    return found if any(found) else ()
-
-
-def from_entry(entry: Entry, since: int = 0) -> Allocation:
-    """Version 2 or 1. Later kubelets read the device IDs of version 1, which knows no NUMA, as those of node 0."""
-    ids = entry.DeviceIDs
-    nodes = (
-        {node: ids[node] for node in sorted(ids)} if isinstance(ids, dict) else by_numa(ids, dict.fromkeys(ids, (0,)))
-    )
-    return Allocation(entry.PodUID, entry.ContainerName, entry.ResourceName, nodes, entry.AllocResp, since=since)
-
-
-def to_sockets(entries: Any) -> tuple[PluginSocket, ...]:
-    """Those that could have registered; others are ignored."""
-    found: list[PluginSocket] = []
-    for socket in _valid(entries, PluginSocket):
-        with suppress(RegistrationRejected):
-            check_registration(SUPPORTED_VERSIONS[0], socket.resource_name, socket.name)
-            found.append(socket)
-    return tuple(found[:_MAX_SOCKETS])
-
-
-def from_calls(keys: Iterable[tuple[str, str, str]]) -> tuple[_Call, ...]:
-    return tuple(_Call(*key) for key in keys)
-
-
-def to_calls(entries: Any) -> tuple[tuple[str, str, str], ...]:
-    """Each once; entries of another form are ignored."""
-    return tuple({(e.PodUID, e.ContainerName, e.ResourceName): None for e in _valid(entries, _Call)})
-
-
-def to_unlisted(entries: Any) -> tuple[UnlistedContainer, ...]:
-    """Entries of another form are ignored."""
-    return tuple(_valid(entries, UnlistedContainer))
-
-
-def to_static_pods(entries: Any) -> tuple[StaticPod, ...]:
-    """Entries of another form are ignored."""
-    return tuple(pod for pod in _valid(entries, StaticPod) if is_config_hash(pod.uid))
-
-
-def to_cordons(entries: Any) -> dict[str, Cordons]:
-    """Entries of another form are ignored."""
-    return _by_name(entries, Cordons)
-
-
-def to_possible_holders(entries: Any) -> dict[str, tuple[str, ...]]:
-    """Entries of another form are ignored."""
-    return _by_name(entries, tuple[str, ...])
-
-
-def to_part_sizes(entries: Any) -> dict[str, dict[str, str]]:
-    """Entries of another form are ignored."""
-    return _by_name(entries, dict[str, str])
-
-
-def to_gone(entries: Any) -> tuple[str, ...]:
-    """Entries that are no resource name are ignored."""
-    names = entries if isinstance(entries, list) else ()
-    return tuple(name for name in names if isinstance(name, str) and not resource_name_problem(name))
-
-
-def _by_name(entries: Any, kind: type[_Value]) -> dict[str, _Value]:
-    found = {}
-    for name, entry in entries.items() if isinstance(entries, dict) else ():
-        with suppress(msgspec.ValidationError):
-            found[str(name)] = msgspec.convert(entry, kind)
-    return found
-
-
-def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:
-    found = []
-    for entry in entries if isinstance(entries, list) else ():
-        with suppress(msgspec.ValidationError):
-            found.append(msgspec.convert(entry, kind))
-    return found
 
 
 # -- validation: a checksum detects damage, not a wrong writer -----------------------------------------------------------

@@ -15,9 +15,8 @@ from zlib import crc32
 import msgspec
 from msgspec import structs
 
-from nodedevice_agent.checkpoint.format import (
+from nodedevice_agent.checkpoint.fields import (
     Entry,
-    check_consistent,
     from_calls,
     from_entries,
     from_since,
@@ -32,6 +31,7 @@ from nodedevice_agent.checkpoint.format import (
     to_static_pods,
     to_unlisted,
 )
+from nodedevice_agent.checkpoint.format import check_consistent
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
 
 _Key = tuple[str, str, str]

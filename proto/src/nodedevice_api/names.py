@@ -97,6 +97,8 @@ class Reason:
     """The device plugin's connection ended; its devices are kept for the grace period of five minutes."""
     ENDPOINT_GONE: Final = "EndpointGone"
     """The device plugin did not come back within the grace period."""
+    NOT_CONFIGURED: Final = "NotConfigured"
+    """The agent ended the built-in plugin, which nothing configures on this node any more."""
     DEVICE_LIST_PENDING: Final = "DeviceListPending"
     """The device plugin registered and has not sent its devices yet."""
     DEVICES_REFUSED: Final = "DevicesRefused"

@@ -126,6 +126,17 @@ class DeviceManager:
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
         return [*changed, *self._reconsider_physical({resource_name}, now)]
 
+    def not_configured(self, resource_name: str, socket: str, now: float) -> list[Effect]:
+        """The built-in plugin at that socket is not configured any more: its end is meant, and needs no grace period.
+
+        Before its end, or after it. Devices stay held until their pods end.
+        """
+        resource = self.resources.get(resource_name)
+        if resource is None or not resource.unconfigured(socket):
+            return []
+        changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
+        return [*changed, *self._reconsider_physical({resource_name}, now)]
+
     def forget(self, resource_name: str) -> bool:
         """Forget a resource whose plugin is gone, unless a pod holds it or asks for it; whether it is not known any more.
 

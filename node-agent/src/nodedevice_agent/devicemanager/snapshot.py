@@ -20,7 +20,7 @@ from nodedevice_agent.devicemanager.parents import ParentView, PartCounts, paren
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, PluginOptions, Resource
+from nodedevice_agent.devicemanager.resources.resource import EndpointState, OtherUse, PluginOptions, Resource
 
 # With more devices than this, only noteworthy ones (not healthy, cordoned, held) are shown one by one, so the cost of a snapshot
 # does not grow with the length of the list. While no plugin is connected, none is healthy, which the endpoint's state says once for
@@ -77,7 +77,7 @@ class Snapshot(Struct, frozen=True):
     parts, their parents. unhealthy: the first few devices that are not healthy, or have such parts, also where `devices` is cut
     before them; none while no plugin is connected. remembered_cordons:
     device ID and reason, sorted. unknown_cordons: the first IDs that are no device's. sockets: see Resource. possible_holders: how
-    many pods may hold devices unknown here.
+    many pods may hold devices unknown here. is_not_configured: it is gone, as its plugin was taken out of the configuration.
     """
 
     resource_name: str
@@ -102,6 +102,7 @@ class Snapshot(Struct, frozen=True):
     sockets: tuple[str, ...] = ()
     possible_holders: int = 0
     part_rules: PartRules | None = None
+    is_not_configured: bool = False
 
 
 def is_settling(manager: DeviceManager, resource_name: str) -> bool:
@@ -132,6 +133,9 @@ def snapshot(
     total = len(resource.devices) + len(missing)
     shown = _shown_by_parent if resource.listed.part_rules is not None else _shown_one_by_one
     devices, unhealthy_devices = shown(resource, missing)
+    if resource.held_back:
+        devices = [_with_holder(manager, resource, view) for view in devices]
+        unhealthy_devices = [_with_holder(manager, resource, view) for view in unhealthy_devices]
     cordoned = sum(i in resource.devices for i in resource.cordoned_ids) + sum(map(resource.is_cordoned, missing))
     return Snapshot(
         resource_name=resource_name,
@@ -164,6 +168,7 @@ def snapshot(
         sockets=resource.sockets,
         possible_holders=len(resource.possible_holders),
         part_rules=resource.listed.part_rules,
+        is_not_configured=resource.is_not_configured,
     )
 
 
@@ -241,8 +246,10 @@ def _view(resource: Resource, device_id: str) -> DeviceView:
     device = resource.devices.get(device_id)
     cordoned = bool(resource.cordoned_ids) and resource.is_cordoned(device_id)
     if device is None:
-        message = "a container holds it, but the device plugin no longer lists it"
-        return DeviceView(device_id, False, Reason.NOT_LISTED, message, present=False, cordoned=cordoned)
+        reason, message = Reason.NOT_LISTED, "a container holds it, but the device plugin no longer lists it"
+        if resource.is_not_configured:
+            reason, message = Reason.NOT_CONFIGURED, "a container holds it, and its resource is not configured any more"
+        return DeviceView(device_id, False, reason, message, present=False, cordoned=cordoned)
     is_healthy = resource.is_healthy(device_id)
     reason, message = ("", "") if is_healthy else _why_unhealthy(resource, device)
     return DeviceView(device_id, is_healthy, reason, message, True, cordoned, device.numa_nodes, device.attributes)
@@ -255,8 +262,28 @@ def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
     if device.id in resource.flap_damping.damped:
         return Reason.FLAPPING, resource.flap_damping.message(device.id)
     if device.id in resource.held_back:
-        other = resource.held_back[device.id] or "instances"
-        message = f"{device.parent} is used as {other}: it can be allocated here when no pod holds it so, and no plugin lists it so"
-        return Reason.IN_OTHER_USE, message
+        return Reason.IN_OTHER_USE, _in_other_use(device, resource.held_back[device.id])
     message = device.message or "the device plugin reports it unhealthy"
     return device.reason or Reason.REPORTED_UNHEALTHY, message
+
+
+def _in_other_use(device: Device, other: OtherUse) -> str:
+    if not other.device_id:
+        here = "it can be allocated here when no pod holds it so, and no plugin lists it so"
+        return f"{device.parent} is used as {other.use}: {here}"
+    return (
+        f"it is the same device as {other.device_id} of {other.resource_name}, and is allocated there: remove it from the "
+        "configuration of one of the two resources"
+    )
+
+
+def _with_holder(manager: DeviceManager, resource: Resource, view: DeviceView) -> DeviceView:
+    """With the pod that has the device under another name, where one has it."""
+    other = resource.held_back.get(view.id)
+    there = manager.resources.get(other.resource_name) if other is not None else None
+    pod_uid = there.holders.get(other.device_id) if other is not None and there is not None else None
+    if pod_uid is None or view.reason != Reason.IN_OTHER_USE:
+        return view
+    pod = manager.pod(pod_uid)
+    holder = f"pod {pod.namespace}/{pod.name}" if pod is not None else f"a pod with UID {pod_uid}"
+    return replace(view, message=f"{view.message}; {holder} has it now")

@@ -99,7 +99,9 @@ class PodAllocation:
     def short(self, request: DeviceRequest, missing: int) -> PendingAllocation:
         """Pending because `missing` devices of the resource cannot be had now."""
         name, resource = request.resource_name, self.book.resources[request.resource_name]
-        if resource.state is not EndpointState.RUNNING:
+        if resource.is_not_configured:
+            why = Reason.NOT_CONFIGURED, f"{name} is not configured on this node any more"
+        elif resource.state is not EndpointState.RUNNING:
             why = Reason.ENDPOINT_STOPPED, f"the device plugin of {name} is not connected"
         elif not resource.are_cordons_synced:
             why = Reason.CORDONS_NOT_SYNCED, f"the cordons of {name} on this node are not synced yet"

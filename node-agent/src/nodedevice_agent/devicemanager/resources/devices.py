@@ -56,8 +56,8 @@ class ListedDevices:
     plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts;
     None for others. parents: details of the physical devices of parts, by ID; only reason, message, attributes, part_size count.
     ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. by_parent: IDs of the devices of
-    each physical device, sorted; only where the plugin names these. Derived once, where the list is decoded: every pod and every
-    publication reads them and must not iterate over a hundred thousand devices.
+    each physical device, sorted; only where the plugin names these. has_identities, has_aliases: of any device. Derived once,
+    where the list is decoded: every pod and every publication reads them and must not iterate over a hundred thousand devices.
     """
 
     devices: Mapping[str, Device]
@@ -69,6 +69,8 @@ class ListedDevices:
     healthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
     unhealthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
     by_parent: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
+    has_identities: bool = field(init=False, repr=False, compare=False)
+    has_aliases: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ids = tuple(sorted(self.devices))
@@ -78,10 +80,16 @@ class ListedDevices:
         object.__setattr__(self, "healthy_ids", healthy)
         object.__setattr__(self, "unhealthy_ids", unhealthy)
         by_parent: dict[str, list[str]] = {}
+        has_identities = has_aliases = False
         for device_id in ids:
-            if parent := self.devices[device_id].parent:
+            device = self.devices[device_id]
+            if parent := device.parent:
                 by_parent.setdefault(parent, []).append(device_id)
+            has_identities = has_identities or bool(device.identity)
+            has_aliases = has_aliases or bool(device.aliases)
         object.__setattr__(self, "by_parent", by_parent)
+        object.__setattr__(self, "has_identities", has_identities)
+        object.__setattr__(self, "has_aliases", has_aliases)
 
     @property
     def is_refused(self) -> bool:

@@ -12,8 +12,10 @@ from msgspec import Struct
 from nodedevice_api.names import ALL_DEVICES
 from nodedevice_api.parts import parent_and_number
 
-from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, REFUSED, ListedDevices, refused
+from nodedevice_agent.devicemanager.resources.aliases import as_known
+from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, REFUSED, Device, ListedDevices, refused
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
+from nodedevice_agent.devicemanager.resources.identity import Identity
 
 STOP_GRACE_PERIOD_SECONDS = 300.0
 
@@ -24,10 +26,31 @@ class EndpointState(Enum):
     GONE = "Gone"
 
 
+# How the scope of a resource begins that a plugin of this program serves; behind it, what its parents are the IDs of.
+BUILT_IN = "built-in "
+_OF_DOMAIN = "domain "
+
+
 class PluginOptions(Struct, frozen=True):
+    """scope: set for a plugin of this program, which says what its devices are; see BUILT_IN. rank: its configuration's place in
+    the order of priority. Neither is the plugin's own claim.
+    """
+
     pre_start_required: bool = False
     get_preferred_allocation_available: bool = False
     holdings_required: bool = False
+    scope: str = ""
+    rank: int = 0
+
+
+class OtherUse(Struct, frozen=True):
+    """Why a listed device is not given out. resource_name, device_id: the same device elsewhere. use: in words, where it is a
+    physical device that is used in another way; then device_id is empty.
+    """
+
+    resource_name: str
+    device_id: str = ""
+    use: str = ""
 
 
 class _Connection(Struct):
@@ -57,8 +80,8 @@ class Resource:
         # as the administrator named them, devices or their physical devices; and the devices that these are, listed ones
         self.cordons: frozenset[str] = frozenset()
         self.cordoned_ids: frozenset[str] = frozenset()
-        # device ID to the resource that uses its physical device, "" for instances of any: not allocated before that ends
-        self.held_back: Mapping[str, str] = {}
+        # device ID to who has the same device, or uses it in another way: not allocated before that ends
+        self.held_back: Mapping[str, OtherUse] = {}
         # by physical device: the size of the parts that are held, or else listed; without empty ones
         self.part_sizes: dict[str, str] = {}
         # device ID to pod UID: of committed allocations (kept by the AllocationBook), and reserved by one in flight
@@ -66,6 +89,10 @@ class Resource:
         self.reserved: dict[str, str] = {}
         # physical devices of held ones that are not listed any more, such as instances that were destroyed
         self._past_parents: dict[str, str] = {}
+        # what held devices are of which no plugin says so any more
+        self._past_identities: dict[str, Identity] = {}
+        # within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known
+        self.scope: str | None = None
         # UIDs of pods that may hold devices unknown here; nothing is allocated before they are gone
         self.possible_holders: frozenset[str] = frozenset()
         self.state = EndpointState.STOPPED
@@ -75,6 +102,8 @@ class Resource:
         self.settle_until: float | None = None
         self._settles_at: float | None = None
         self._connections: list[_Connection] = []
+        # its built-in plugin is not configured any more: the newest connection then, 0 for none, until a newer one lists
+        self._last_configured: int | None = None
         # Derived from the connections whenever they change; read many times by every allocation.
         # the newest connection, to which calls go
         self.endpoint: int | None = None
@@ -105,6 +134,8 @@ class Resource:
         if connection is None:
             return False
         was_live, was_settling = self.is_live, self.settle_until is not None
+        if self._last_configured is not None and endpoint > self._last_configured:
+            self._last_configured = None
         connection.is_latest_refused = listed.is_refused
         if not listed.is_refused:
             connection.listed = listed
@@ -159,18 +190,44 @@ class Resource:
         before = (self.endpoint, self.listed, self.is_live, self.sockets)
         self._connections.remove(connection)
         self._derive()
-        if not self._connections:
+        if not self._connections and self._last_configured is not None:
+            self.expire()
+        elif not self._connections:
             self._stop(now)
         if not self.is_live and self._settles_at is not None and now < self._settles_at:
             # Shortly after a restart many plugins recreate their socket and register again: keep waiting.
             self.settle_until = self._settles_at
         return before != (self.endpoint, self.listed, self.is_live, self.sockets)
 
+    def unconfigured(self, socket: str) -> bool:
+        """The built-in plugin at that socket is not configured any more: without a connection the resource is gone, at once.
+
+        Nothing changes while another plugin is connected. Returns whether the resource is gone by this.
+        """
+        if any(connection.socket != socket for connection in self._connections):
+            return False
+        was_over = self.is_not_configured
+        self._last_configured = self.endpoint or 0
+        self.settle_until = self._settles_at = None
+        if self._connections or was_over:
+            return False
+        self.expire()
+        return True
+
     def expire(self) -> None:
         """The grace period has ended: forget the devices (held ones are shown as missing)."""
         self.state, self.grace_ends_at = EndpointState.GONE, None
         self._reported, self.flap_damping = NO_DEVICES, FlapDamping(self.flap_damping.limits)
         self._derive()
+
+    def ids_changed(self) -> None:
+        """A device is held no more: it may go by its own ID again."""
+        if self.listed.has_aliases:
+            self._derive()
+
+    def remember(self, identities: Mapping[str, Identity]) -> None:
+        """What held devices are, from before a restart."""
+        self._past_identities = {**identities, **self._past_identities}
 
     def restored(self, now: float, settles_at: float) -> None:
         """Known from before a restart: wait until `settles_at` for its plugin to register, to list, or to register again."""
@@ -188,9 +245,35 @@ class Resource:
         return tuple(reversed(dict.fromkeys(connection.socket for connection in reversed(self._connections))))
 
     @property
+    def is_not_configured(self) -> bool:
+        """Whether it is gone because its built-in plugin was taken out of the configuration."""
+        return self.state is EndpointState.GONE and self._last_configured is not None
+
+    @property
     def is_ready(self) -> bool:
         """Whether devices may be allocated."""
         return self.is_live and self.are_cordons_synced and not self.possible_holders
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether a plugin of this program serves it, or did so last."""
+        return self.scope is not None and self.scope.startswith(BUILT_IN)
+
+    def identity_of(self, device_id: str) -> Identity | None:
+        """Of a listed or held device; None where no plugin of this program has said it."""
+        device = self.devices.get(device_id)
+        if device is not None and device.identity:
+            return Identity(device.identity, device.is_shared)
+        return self._past_identities.get(device_id)
+
+    def held_identities(self) -> dict[str, Identity]:
+        """For the checkpoint."""
+        found = {device_id: self.identity_of(device_id) for device_id in self.holders}
+        return {device_id: identity for device_id, identity in found.items() if identity is not None}
+
+    def reported(self, device_id: str) -> Device | None:
+        """As a connected plugin lists it now, damped or not."""
+        return self._reported.devices.get(device_id) if self.is_live else None
 
     def parent_of(self, device_id: str) -> str:
         """The physical device of a listed one, or of a held one, as it was listed or by its ID; the ID itself without any."""
@@ -208,7 +291,8 @@ class Resource:
 
     def unknown_cordons(self) -> frozenset[str]:
         """Cordons of what is neither listed nor held, nor a physical device of that."""
-        known = (self.devices, self.listed.by_parent, self.holders)
+        aliases = {alias for device in self.devices.values() for alias in device.aliases} if self.listed.has_aliases else ()
+        known = (self.devices, self.listed.by_parent, self.holders, aliases)
         unknown = frozenset(i for i in self.cordons if not any(i in ids for ids in known))
         return unknown.difference(map(self.parent_of, self.holders)) if unknown else unknown
 
@@ -264,18 +348,38 @@ class Resource:
         self._reported = self._current_list()
         self.listed = self.flap_damping.with_absent(self._reported)
         before, self.devices = self.devices, self.listed.devices
+        self._note_identities(before)
+        if newest.endpoint is not None:
+            self.scope = newest.options.scope or _OF_DOMAIN + self.name.partition("/")[0]
         gone = [device_id for device_id in self.holders if device_id not in self.devices]
         self._past_parents |= {device_id: before[device_id].parent for device_id in gone if device_id in before}
         self._past_parents = {device_id: self._past_parents.get(device_id, "") for device_id in gone}
         parts = [i for cordoned in self.cordons for i in self.listed.by_parent.get(cordoned, ())]
+        if self.cordons and self.listed.has_aliases:
+            parts += [i for i, device in self.devices.items() if not self.cordons.isdisjoint(device.aliases)]
         self.cordoned_ids = self.cordons.union(parts)
+
+    def _note_identities(self, before: Mapping[str, Device]) -> None:
+        """before: the devices until now."""
+        if not self._past_identities and not any(device_id in before for device_id in self.holders):
+            return
+        past: dict[str, Identity] = {}
+        for device_id in self.holders:
+            device, last = self.devices.get(device_id), before.get(device_id)
+            if device is not None and device.identity:
+                continue
+            if last is not None and last.identity:
+                past[device_id] = Identity(last.identity, last.is_shared)
+            elif device_id in self._past_identities:
+                past[device_id] = self._past_identities[device_id]
+        self._past_identities = past
 
     def _current_list(self) -> ListedDevices:
         is_refused, found = False, self._reported
         for connection in reversed(self._connections):
             is_refused = is_refused or connection.is_latest_refused
             if connection.listed is not None:
-                found = connection.listed
+                found = as_known(connection.listed, _Known(self))
                 break
         if is_refused and self._reported.is_refused and self._reported.devices is found.devices:
             # derived already, which sorts all devices
@@ -284,3 +388,14 @@ class Resource:
 
     def _find(self, endpoint: int) -> _Connection | None:
         return next((c for c in self._connections if c.endpoint == endpoint), None)
+
+
+class _Known:
+    """The IDs by which devices of a resource are held, reserved or cordoned."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+
+    def __contains__(self, device_id: object) -> bool:
+        known = self._resource
+        return device_id in known.holders or device_id in known.reserved or device_id in known.cordons

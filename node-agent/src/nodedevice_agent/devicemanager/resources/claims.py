@@ -1,0 +1,111 @@
+"""Which of several devices that are one is offered: devices are one if their identities say so, whatever they are called. Pure.
+
+Whoever holds a device has it. Of free ones the exclusive one goes before those that may be shared, then the configuration's
+priority counts, the resource's name, and the place in the list: the same choice after every restart.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from nodedevice_agent.devicemanager.resources.identity import Identity
+
+# the resource's name, and the device's ID
+Key = tuple[str, str]
+# a device number or the kernel's own path, which go to another device after a boot
+_OF_THIS_BOOT = re.compile(r"[cb]\d+:\d+|path:.*")
+_USB = "usb "
+# behind a USB device's vendor, product and serial: interface, subsystem, and which of their files
+_WORDS_BEHIND_SERIAL = 3
+
+
+class Claim(Struct, frozen=True):
+    """A device that is held or offered. parent: of its use in one way at a time, with its scope; None where it has none.
+
+    is_foreign: a plugin of somebody else has given its files to a pod; it counts against exclusive devices alone.
+    """
+
+    key: Key
+    identity: Identity
+    parent: tuple[str, str] | None = None
+    is_foreign: bool = False
+
+
+def winners(held: Iterable[Claim], offered: Iterable[Claim]) -> dict[Key, Claim]:
+    """By key of each device that is not to be given out: the one that is the same device, and held or preferred.
+
+    offered: free ones, in the order of preference.
+    """
+    taken = _Taken()
+    for claim in held:
+        taken.add(claim)
+    lost: dict[Key, Claim] = {}
+    for claim in sorted(offered, key=lambda claim: claim.identity.is_shared):
+        winner = taken.same(claim)
+        if winner is None:
+            taken.add(claim)
+        else:
+            lost[claim.key] = winner
+    return lost
+
+
+def after_boot(identity: Identity) -> Identity:
+    """What is still true after a boot of the node."""
+    tokens = tuple(token for token in identity.tokens if not _OF_THIS_BOOT.fullmatch(token))
+    return Identity(tokens, identity.is_shared)
+
+
+class _Taken:
+    """Claims by what they are."""
+
+    def __init__(self) -> None:
+        self._by_token: dict[str, list[Claim]] = {}
+        # by each place above a claimed one
+        self._below: dict[str, list[Claim]] = {}
+
+    def add(self, claim: Claim) -> None:
+        for token in claim.identity.tokens:
+            self._by_token.setdefault(token, []).append(claim)
+            for place in _above(token):
+                self._below.setdefault(place, []).append(claim)
+
+    def same(self, claim: Claim) -> Claim | None:
+        """The first one that is the same device, and with which it cannot be given out."""
+        return next((other for other in self._related(claim) if _excludes(other, claim)), None)
+
+    def _related(self, claim: Claim) -> Iterator[Claim]:
+        for token in claim.identity.tokens:
+            yield from self._by_token.get(token, ())
+            yield from self._below.get(token, ())
+            for place in _above(token):
+                yield from self._by_token.get(place, ())
+
+
+def _excludes(one: Claim, other: Claim) -> bool:
+    if one.key == other.key or (one.identity.is_shared and other.identity.is_shared):
+        return False
+    # uses of one physical device exclude each other by rules of their own
+    if one.parent is not None and one.parent == other.parent:
+        return False
+    return not _are_different_usb(one.identity, other.identity)
+
+
+def _are_different_usb(one: Identity, other: Identity) -> bool:
+    """Whether a number or a place of one device has passed to another, as their serials show."""
+    mine, others = _usb_devices(one), _usb_devices(other)
+    return bool(mine and others) and mine.isdisjoint(others)
+
+
+def _usb_devices(identity: Identity) -> set[str]:
+    """Vendor, product and serial."""
+    return {token.rsplit(" ", _WORDS_BEHIND_SERIAL)[0] for token in identity.tokens if token.startswith(_USB)}
+
+
+def _above(token: str) -> Iterator[str]:
+    """The places that a place in sysfs is in; none for other tokens."""
+    if token.startswith("/"):
+        place = token.rpartition("/")[0]
+        while place:
+            yield place
+            place = place.rpartition("/")[0]

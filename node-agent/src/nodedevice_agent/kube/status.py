@@ -43,6 +43,12 @@ _NOT_INJECTED: _Condition = (
 )
 
 _RUNNING: _Condition = ("True", Reason.ENDPOINT_RUNNING, "the device plugin is connected")
+_NOT_CONFIGURED: _Condition = (
+    "False",
+    Reason.NOT_CONFIGURED,
+    "no configuration of this node names this resource any more; this object is deleted once no pod holds or awaits a device and "
+    "none is cordoned; to serve it again, name it in a NodeDeviceConfig that selects this node or in the agent's configuration",
+)
 _CURRENT: _Condition = ("True", Reason.WATCHES_CURRENT, "changes of pods and cordons reach the agent")
 _STALE: _Condition = (
     "False",
@@ -257,6 +263,8 @@ def _condition(kind: str, status: str, reason: str, message: str, earlier: Mappi
 
 
 def _registered(now: Snapshot, unsaved: str, notes: str, running: _Condition) -> _Condition:
+    if now.is_not_configured:
+        return _NOT_CONFIGURED
     if now.state is EndpointState.GONE:
         return "False", Reason.ENDPOINT_GONE, "no device plugin has served this resource for five minutes"
     if now.state is EndpointState.STOPPED:
@@ -280,6 +288,8 @@ def _registered(now: Snapshot, unsaved: str, notes: str, running: _Condition) ->
 
 
 def _healthy(now: Snapshot) -> tuple[str, str, str]:
+    if now.total == 0 and now.is_not_configured:
+        return "False", Reason.NO_DEVICES, "no device plugin serves this resource"
     if now.total == 0:
         return "False", Reason.NO_DEVICES, _with_plugin_message("the device plugin lists no devices", now)
     if not now.is_live:

@@ -247,7 +247,7 @@ class NriBackend:
     def _leave_to_kubelet(self, pod_uid: str) -> None:
         """A pod waits for a plugin that is not connected here: what the kubelet has allocated to it, the kubelet injects."""
         pending = self._manager.allocator.pending.get(pod_uid)
-        if pending is None or pending.reason != Reason.ENDPOINT_STOPPED:
+        if pending is None or pending.reason not in (Reason.ENDPOINT_STOPPED, Reason.NOT_CONFIGURED):
             return
         effects = self._manager.kubelet_allocated(pod_uid, self._kubelet.requests_met(pod_uid), self._host.now())
         if effects:

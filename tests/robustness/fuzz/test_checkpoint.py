@@ -139,6 +139,12 @@ _journal_lines = st.lists(
             "RegisteredDevices": st.dictionaries(_resource_names, st.one_of(st.none(), _device_ids), max_size=3),
             "Endpoints": some(shaped({"ResourceName": _resource_names, "Endpoint": texts})),
             "PreStarts": values,
+            "Since": values,
+            "Files": some(some(some(texts))),
+            "Identities": st.dictionaries(
+                _resource_names, st.dictionaries(texts, shaped({"Tokens": some(texts), "IsShared": values})), max_size=2
+            ),
+            "Scopes": st.dictionaries(_resource_names, values, max_size=2),
             "Cordons": st.dictionaries(
                 _resource_names, shaped({"UID": texts, "InSpec": values, "Remembered": values}), max_size=2
             ),

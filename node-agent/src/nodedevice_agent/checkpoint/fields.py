@@ -14,11 +14,17 @@ from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, PluginSocket, by_numa, known_since
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.devices import is_valid_id
+from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
 
 # far more plugins than a node has
 _MAX_SOCKETS = 256
+# of a device; of an allocation
+MAX_TOKENS, MAX_TOKEN_CHARACTERS = 64, 512
+MAX_FILES, _MAX_PATH, _MAX_NUMBER = 1024, 4096, 32
+_MAX_SCOPE = 64
 # Go's encoder escapes these inside strings; outside of strings JSON has none of them
 _ESCAPED = {character.encode(): b"\\u%04x" % ord(character) for character in "<>&\u2028\u2029"}
 
@@ -59,10 +65,17 @@ def to_entry(allocation: Allocation) -> Entry:
     return Entry(allocation.pod_uid, allocation.container, allocation.resource_name, ids, allocation.response)
 
 
-def from_entries(entries: Sequence[Entry], since: Any) -> tuple[Allocation, ...]:
-    """since: of each entry, as read. What is no such time counts as not known; where their number differs, all of them."""
-    known = since if isinstance(since, list) and len(since) == len(entries) else [0] * len(entries)
-    return tuple(from_entry(entry, known_since(at)) for entry, at in zip(entries, known, strict=True))
+def from_entries(entries: Sequence[Entry], since: Any, files: Any) -> tuple[Allocation, ...]:
+    """since, files: of each entry, as read. What is invalid counts as not known; where their number differs, all of them."""
+    return tuple(
+        from_entry(entry, known_since(at), to_files(of_entry))
+        for entry, at, of_entry in zip(entries, _each(since, len(entries)), _each(files, len(entries)), strict=True)
+    )
+
+
+def _each(values: Any, count: int) -> list[Any]:
+    """A value for each entry."""
+    return values if isinstance(values, list) and len(values) == count else [None] * count
 
 
 def from_since(allocations: Iterable[Allocation]) -> tuple[int, ...]:
@@ -71,13 +84,38 @@ def from_since(allocations: Iterable[Allocation]) -> tuple[int, ...]:
     return found if any(found) else ()
 
 
-def from_entry(entry: Entry, since: int = 0) -> Allocation:
+def from_files(allocations: Iterable[Allocation]) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """The same for the device files of the responses."""
+    found = tuple(allocation.files for allocation in allocations)
+    return found if any(found) else ()
+
+
+def to_files(entries: Any) -> tuple[tuple[str, str], ...]:
+    """None of an allocation where one of them is invalid: the rest would not be all of its files."""
+    with suppress(msgspec.ValidationError):
+        files = msgspec.convert(entries, tuple[tuple[str, str], ...])
+        if len(files) <= MAX_FILES and all(_is_file(*file) for file in files):
+            return tuple(sorted(set(files)))
+    return ()
+
+
+def _is_file(path: str, number: str) -> bool:
+    return _is_plain(path, _MAX_PATH) and _is_plain(number, _MAX_NUMBER)
+
+
+def _is_plain(text: str, most: int) -> bool:
+    return 0 < len(text) <= most and text.isprintable()
+
+
+def from_entry(entry: Entry, since: int = 0, files: tuple[tuple[str, str], ...] = ()) -> Allocation:
     """Version 2 or 1. Later kubelets read the device IDs of version 1, which knows no NUMA, as those of node 0."""
     ids = entry.DeviceIDs
     nodes = (
         {node: ids[node] for node in sorted(ids)} if isinstance(ids, dict) else by_numa(ids, dict.fromkeys(ids, (0,)))
     )
-    return Allocation(entry.PodUID, entry.ContainerName, entry.ResourceName, nodes, entry.AllocResp, since=since)
+    return Allocation(
+        entry.PodUID, entry.ContainerName, entry.ResourceName, nodes, entry.AllocResp, since=since, files=files
+    )
 
 
 def to_sockets(entries: Any) -> tuple[PluginSocket, ...]:
@@ -122,6 +160,35 @@ def to_possible_holders(entries: Any) -> dict[str, tuple[str, ...]]:
 def to_part_sizes(entries: Any) -> dict[str, dict[str, str]]:
     """Entries of another form are ignored."""
     return _by_name(entries, dict[str, str])
+
+
+def to_identities(entries: Any) -> dict[str, dict[str, Identity]]:
+    """Devices whose ID or tokens are invalid are ignored, each alone: what they are is not known."""
+    found = {}
+    for name, devices in entries.items() if isinstance(entries, dict) else ():
+        of_resource = {i: identity for i, identity in _by_name(devices, Identity).items() if _is_known(i, identity)}
+        if of_resource and not resource_name_problem(name):
+            found[name] = of_resource
+    return found
+
+
+def _is_known(device_id: str, identity: Identity) -> bool:
+    tokens = identity.tokens
+    return (
+        is_valid_id(device_id)
+        and 0 < len(tokens) <= MAX_TOKENS
+        and all(_is_plain(t, MAX_TOKEN_CHARACTERS) for t in tokens)
+    )
+
+
+def to_scopes(entries: Any) -> dict[str, str]:
+    """Entries of another form are ignored."""
+    found = _by_name(entries, str)
+    return {
+        name: scope
+        for name, scope in found.items()
+        if not resource_name_problem(name) and _is_plain(scope, _MAX_SCOPE) and " " not in scope
+    }
 
 
 def to_gone(entries: Any) -> tuple[str, ...]:

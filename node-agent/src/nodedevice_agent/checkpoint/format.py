@@ -1,8 +1,8 @@
 """The checkpoint file: the kubelet's format, checksum included, and fields of ours beside it.
 
 Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone, Since and Journal are outside the checksummed part;
-a kubelet ignores fields it does not know, and so does an older agent.
+PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone, PartSizes, Since, Files, Identities, Scopes and
+Journal are outside the checksummed part; a kubelet ignores fields it does not know, and so does an older agent.
 
 The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
 hundreds of kilobytes of this text, so the hash can be continued after any entry that has not changed.
@@ -22,14 +22,17 @@ from nodedevice_agent.checkpoint.fields import (
     Entry,
     from_calls,
     from_entries,
+    from_files,
     from_since,
     to_calls,
     to_cordons,
     to_entry,
     to_gone,
+    to_identities,
     to_json,
     to_part_sizes,
     to_possible_holders,
+    to_scopes,
     to_sockets,
     to_static_pods,
     to_unlisted,
@@ -66,7 +69,7 @@ class _Mark(msgspec.Struct, frozen=True):
 class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What is outside the checksummed part. What is invalid in an Any is ignored: it is only a hint for the next start.
 
-    Since: of each entry in PodDeviceEntries, in the same order; empty where it is known of none.
+    Since, Files: of each entry in PodDeviceEntries, in the same order; empty where they are known of none.
     """
 
     Checksum: int
@@ -81,6 +84,9 @@ class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     Gone: Any = ()
     PartSizes: Any = {}
     Since: Any = ()
+    Files: Any = ()
+    Identities: Any = {}
+    Scopes: Any = {}
     Journal: _Mark | None = None
 
 
@@ -130,6 +136,9 @@ class Encoder:
             Gone=checkpoint.gone,
             PartSizes=checkpoint.part_sizes,
             Since=from_since(checkpoint.allocations),
+            Files=from_files(checkpoint.allocations),
+            Identities=checkpoint.identities,
+            Scopes=checkpoint.scopes,
             Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
         )
         entries = "null" if is_nil else f"[{','.join(written.json for written in self._written)}]"
@@ -162,7 +171,7 @@ def decode(content: bytes | str) -> Checkpoint:
     computed = checksum(file.Data)
     if file.Checksum != computed:
         raise CheckpointCorrupt(f"checksum is {file.Checksum}, but the content's is {computed}")
-    allocations = from_entries(file.Data.PodDeviceEntries or (), file.Since)
+    allocations = from_entries(file.Data.PodDeviceEntries or (), file.Since, file.Files)
     check_consistent(allocations)
     journal = JournalMark(file.Journal.Generation, file.Journal.Sequence) if file.Journal is not None else None
     if journal is not None and file.Journal != _mark(journal, computed):
@@ -180,6 +189,8 @@ def decode(content: bytes | str) -> Checkpoint:
         possible_holders=to_possible_holders(file.PossibleHolders),
         gone=to_gone(file.Gone),
         part_sizes=to_part_sizes(file.PartSizes),
+        identities=to_identities(file.Identities),
+        scopes=to_scopes(file.Scopes),
         journal=journal,
     )
 

@@ -7,7 +7,7 @@ write that a kill or a power cut ended: nobody has seen its content, and it is d
 is damage: its content may be published.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 from zlib import crc32
@@ -19,14 +19,17 @@ from nodedevice_agent.checkpoint.fields import (
     Entry,
     from_calls,
     from_entries,
+    from_files,
     from_since,
     to_calls,
     to_cordons,
     to_entry,
     to_gone,
+    to_identities,
     to_json,
     to_part_sizes,
     to_possible_holders,
+    to_scopes,
     to_sockets,
     to_static_pods,
     to_unlisted,
@@ -41,8 +44,8 @@ _CRC_DIGITS = 8
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """Released: pod UID, container and resource name of entries that are gone. PodDeviceEntries: new or changed ones.
 
-    RegisteredDevices: only what changed; None where it is no longer known. Since: of each entry in PodDeviceEntries, in the same
-    order; empty where it is known of none. The others: all of them, None if unchanged.
+    RegisteredDevices: only what changed; None where it is no longer known. Since, Files: of each entry in PodDeviceEntries, in the
+    same order; empty where they are known of none. The others: all of them, None if unchanged.
     """
 
     Generation: str
@@ -59,7 +62,34 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     PossibleHolders: Any = None
     Gone: Any = None
     PartSizes: Any = None
+    Identities: Any = None
+    Scopes: Any = None
     Since: Any = ()
+    Files: Any = ()
+
+
+class _Whole(msgspec.Struct, frozen=True):
+    """A field that a line has as a whole, or not at all. attribute: of a Checkpoint."""
+
+    name: str
+    attribute: str
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any] = lambda value: value
+
+
+_WHOLE = (
+    _Whole("Endpoints", "sockets", to_sockets),
+    _Whole("PreStarts", "pre_starts", to_calls, from_calls),
+    _Whole("AllocateCalls", "allocate_calls", to_calls, from_calls),
+    _Whole("Unlisted", "unlisted", to_unlisted),
+    _Whole("StaticPods", "static_pods", to_static_pods),
+    _Whole("Cordons", "cordons", to_cordons),
+    _Whole("PossibleHolders", "possible_holders", to_possible_holders),
+    _Whole("Gone", "gone", to_gone),
+    _Whole("PartSizes", "part_sizes", to_part_sizes),
+    _Whole("Identities", "identities", to_identities),
+    _Whole("Scopes", "scopes", to_scopes),
+)
 
 
 def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> bytes | None:
@@ -67,22 +97,28 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     released, entered = _moved(before.allocations, after.allocations)
     registered: dict[str, tuple[str, ...] | None] = dict.fromkeys(before.registered.keys() - after.registered.keys())
     registered |= {name: ids for name, ids in after.registered.items() if before.registered.get(name) != ids}
-    sockets = None if before.sockets == after.sockets else after.sockets
-    pre_starts = None if before.pre_starts == after.pre_starts else from_calls(after.pre_starts)
-    calls = None if before.allocate_calls == after.allocate_calls else from_calls(after.allocate_calls)
-    unlisted = None if before.unlisted == after.unlisted else after.unlisted
-    static_pods = None if before.static_pods == after.static_pods else after.static_pods
-    cordons = None if before.cordons == after.cordons else after.cordons
-    possible_holders = None if before.possible_holders == after.possible_holders else after.possible_holders
-    gone = None if before.gone == after.gone else after.gone
-    part_sizes = None if before.part_sizes == after.part_sizes else after.part_sizes
-    beside = sockets, pre_starts, calls, unlisted, static_pods, cordons, possible_holders, gone, part_sizes
-    entries, since = tuple(map(to_entry, entered)), from_since(entered)
-    line = _Line(mark.generation, mark.sequence, released, entries, registered, *beside, since)
+    line = _Line(
+        mark.generation,
+        mark.sequence,
+        released,
+        tuple(map(to_entry, entered)),
+        registered,
+        Since=from_since(entered),
+        Files=from_files(entered),
+        **dict(_changed(before, after)),
+    )
     if line == _Line(mark.generation, mark.sequence):
         return None
     octets = to_json(line).encode()
     return b"%08x %b\n" % (crc32(octets), octets)
+
+
+def _changed(before: Checkpoint, after: Checkpoint) -> Iterator[tuple[str, Any]]:
+    """Names in the line, and what is written."""
+    for field in _WHOLE:
+        value = getattr(after, field.attribute)
+        if value != getattr(before, field.attribute):
+            yield field.name, field.write(value)
 
 
 def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
@@ -97,40 +133,21 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
         return checkpoint
     entries = {_key(allocation): allocation for allocation in checkpoint.allocations}
     registered: dict[str, tuple[str, ...] | None] = dict(checkpoint.registered)
-    sockets, pre_starts = checkpoint.sockets, checkpoint.pre_starts
-    calls, unlisted = checkpoint.allocate_calls, checkpoint.unlisted
-    static_pods, cordons = checkpoint.static_pods, checkpoint.cordons
-    possible_holders, gone, part_sizes = checkpoint.possible_holders, checkpoint.gone, checkpoint.part_sizes
+    wholes: dict[str, Any] = {}
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
-        entries |= {_key(allocation): allocation for allocation in from_entries(line.PodDeviceEntries, line.Since)}
+        changed = from_entries(line.PodDeviceEntries, line.Since, line.Files)
+        entries |= {_key(allocation): allocation for allocation in changed}
         registered |= line.RegisteredDevices
-        sockets = sockets if line.Endpoints is None else to_sockets(line.Endpoints)
-        pre_starts = pre_starts if line.PreStarts is None else to_calls(line.PreStarts)
-        calls = calls if line.AllocateCalls is None else to_calls(line.AllocateCalls)
-        unlisted = unlisted if line.Unlisted is None else to_unlisted(line.Unlisted)
-        static_pods = static_pods if line.StaticPods is None else to_static_pods(line.StaticPods)
-        cordons = cordons if line.Cordons is None else to_cordons(line.Cordons)
-        if line.PossibleHolders is not None:
-            possible_holders = to_possible_holders(line.PossibleHolders)
-        gone = gone if line.Gone is None else to_gone(line.Gone)
-        part_sizes = part_sizes if line.PartSizes is None else to_part_sizes(line.PartSizes)
+        wholes |= {f.attribute: f.read(value) for f in _WHOLE if (value := getattr(line, f.name)) is not None}
     check_consistent(entries.values())
     return structs.replace(
         checkpoint,
         allocations=tuple(entries.values()),
         registered={name: ids for name, ids in registered.items() if ids is not None},
-        sockets=sockets,
-        pre_starts=pre_starts,
-        allocate_calls=calls,
-        unlisted=unlisted,
-        static_pods=static_pods,
-        cordons=cordons,
-        possible_holders=possible_holders,
-        gone=gone,
-        part_sizes=part_sizes,
         journal=structs.replace(mark, sequence=mark.sequence + len(newer)),
+        **wholes,
     )
 
 

@@ -19,6 +19,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     PluginSocket,
 )
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 
@@ -28,8 +29,8 @@ ROOM = bytes(300)
 NOON = 1_767_614_400
 
 
-def held(uid: str, *device_ids: str, response: bytes | None = b"ok", since: int = 0) -> Allocation:
-    return Allocation(uid, "main", GPU, {-1: device_ids}, response, since=since)
+def held(uid: str, *device_ids: str, response: bytes | None = b"ok", **more: Any) -> Allocation:
+    return Allocation(uid, "main", GPU, {-1: device_ids}, response, **more)
 
 
 # each device is of one pod or of another, as in a book of allocations
@@ -44,6 +45,11 @@ _GONE = st.sampled_from([(), ("a.b/gone",)])
 _POSSIBLE_HOLDERS = st.dictionaries(st.just(GPU), st.sampled_from([("",), ("uid-a", "uid-b")]))
 
 _PART_SIZES = st.dictionaries(st.just(GPU), st.sampled_from([{}, {"GPU-<": "1024Mi", "b": "1/4"}]))
+_IDENTITIES = st.dictionaries(
+    st.just(GPU), st.sampled_from([{"d0": Identity(("c1:3",))}, {"d0": Identity(("é<",), True)}])
+)
+_SCOPES = st.sampled_from([{}, {GPU: "nvml"}])
+_FILES = st.sampled_from([(), (("/dev/a", "c1:3"),), (("/dev/<", "c1:3"), ("/dev/é", "b8:0"))])
 
 
 @st.composite
@@ -51,7 +57,13 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
     holders = draw(_HOLDERS)
     uids = sorted({uid for uid in holders if uid is not None}, reverse=draw(st.booleans()))
     allocations = [
-        held(uid, *(f"d{n}" for n, h in enumerate(holders) if h == uid), response=draw(_RESPONSES), since=draw(_SINCE))
+        held(
+            uid,
+            *(f"d{n}" for n, h in enumerate(holders) if h == uid),
+            response=draw(_RESPONSES),
+            since=draw(_SINCE),
+            files=draw(_FILES),
+        )
         for uid in uids
     ]
     registered = draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _IDS, max_size=2))
@@ -72,6 +84,8 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         possible_holders=draw(_POSSIBLE_HOLDERS),
         gone=draw(_GONE),
         part_sizes=draw(_PART_SIZES),
+        identities=draw(_IDENTITIES),
+        scopes=draw(_SCOPES),
     )
 
 

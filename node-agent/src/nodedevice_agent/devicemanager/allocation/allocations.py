@@ -11,6 +11,7 @@ import msgspec
 
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod
@@ -32,6 +33,7 @@ class Allocation:
     again.
     edits: the response, decoded; None where there is none or it cannot be decoded.
     since: when the container got these devices, by the wall clock, Unix seconds; 0 where it is not known.
+    files: path and number (c188:0) of the response's device files, as they were when it was given; sorted, empty where not known.
     """
 
     pod_uid: str
@@ -41,6 +43,7 @@ class Allocation:
     response: bytes | None
     edits: ContainerEdits | None = field(default=None, repr=False, compare=False)
     since: int = 0
+    files: tuple[tuple[str, str], ...] = ()
     # sorted, without duplicates; derived once, because they are read often
     device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
@@ -99,7 +102,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     static_pods: those with allocations or calls, as the runtime has shown them. cordons: by resource name; without empty ones.
     allocate_calls: Allocate calls without an allocation, where a second one must not be made. possible_holders: UIDs of pods by
     resource name; see omitted_allocations. gone: names of resources without allocations whose plugin is gone. part_sizes: by
-    resource name; see Resource.
+    resource name; see Resource. identities: what held devices are, by resource name and device ID; only of built-in plugins.
+    scopes: of the resources that built-in plugins serve, by resource name; a short printable word.
     journal: the last journal line that is included; None without a journal, as in a kubelet's checkpoint.
     """
 
@@ -115,6 +119,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     possible_holders: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     gone: tuple[str, ...] = ()
     part_sizes: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
+    identities: Mapping[str, Mapping[str, Identity]] = msgspec.field(default_factory=dict)
+    scopes: Mapping[str, str] = msgspec.field(default_factory=dict)
     journal: JournalMark | None = None
 
 

@@ -7,8 +7,11 @@ UUIDs, and places in sysfs (`/devices/...`).
 from msgspec import Struct
 
 
-class Identity(Struct, frozen=True):
-    """is_shared: several containers may hold it, so it is the same device as another one only if that is not shared."""
+class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
+    """Renamed as in the checkpoint's file.
+
+    is_shared: several containers may hold it, so it is the same device as another one only if that is not shared.
+    """
 
     tokens: tuple[str, ...]
     is_shared: bool = False

@@ -9,6 +9,7 @@ from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.checkpoint.files import agent_id, restore
+from nodedevice_agent.configs.effective import Effective
 from nodedevice_agent.configs.watch import ConfigWatch, last_known
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, without_responses
 from nodedevice_agent.devicemanager.allocation.topology import Topology
@@ -28,6 +29,7 @@ from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory
+from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -48,8 +50,12 @@ class Agent:
         cluster: KubeClient,
         health: AgentHealth,
         apply_plugins: Callable[[PluginSettings], None],
+        built_in: BuiltInSockets,
     ) -> None:
-        """apply_plugins: called with the built-in plugins that the node has from then on. Raises AgentSettingsError."""
+        """apply_plugins: called with the built-in plugins that the node has from then on; built_in: those that are served.
+
+        Raises AgentSettingsError.
+        """
         self._settings = settings
         self._health = health
         node_name, state_dir = settings.node_name, Path(settings.state_dir)
@@ -68,6 +74,7 @@ class Agent:
             self._publisher.publish,
             checkpoint.sockets if checkpoint is not None else (),
             partial(health.report, "plugin directory"),
+            built_in,
         )
         self.is_serving = self._host.is_serving
         self._observer = self._kubelet_observer(cluster)
@@ -81,7 +88,7 @@ class Agent:
             settings.plugins,
             settings.allowed_host_paths,
             state_dir,
-            apply_plugins,
+            partial(self._configured, apply_plugins),
             self._lease.report_configs,
         )
         self._pod_resources = self._pod_resources_server()
@@ -122,6 +129,10 @@ class Agent:
             if self._pod_resources is not None:
                 await self._pod_resources.stop()
             await self._host.drain()
+
+    def _configured(self, apply_plugins: Callable[[PluginSettings], None], found: Effective) -> None:
+        self._host.do(self._manager.ranked(found.ranks, self._host.now()))
+        apply_plugins(found.plugins)
 
     async def _beat(self) -> None:
         while True:

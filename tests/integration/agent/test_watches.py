@@ -15,6 +15,7 @@ from nodedevice_agent.checkpoint.files import make_state_dir
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.kube import watch_state
 from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.names import node_device_name
@@ -76,7 +77,7 @@ async def agent_here(node: AgentNode, kubeconfig: str, health: AgentHealth) -> A
     cluster = KubeClient.connect(Path(kubeconfig))
     plugin = FakePlugin(GPU, {"d0": FakeDevice(), "d1": FakeDevice()})
     with closing(PluginDirectory.take(node.plugin_dir)) as directory:
-        agent = Agent(settings, directory, cluster, health, lambda _: None)
+        agent = Agent(settings, directory, cluster, health, lambda _: None, BuiltInSockets())
         async with background(agent.run()):
             await agent.is_serving.wait()
             await plugin.join(node.plugin_dir)

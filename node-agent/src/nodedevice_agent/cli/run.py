@@ -122,7 +122,7 @@ async def _run(settings: AgentSettings) -> None:
             extra = {"version": __version__, "node": settings.node_name, "runtime": settings.runtime}
             log.info("starting", extra=extra)
             plugins = PluginRunner(plugin_dir, state_dir)
-            agent = Agent(settings, directory, cluster, health, plugins.apply)
+            agent = Agent(settings, directory, cluster, health, plugins.apply, plugins.sockets)
             async with asyncio.TaskGroup() as group:
                 group.create_task(agent.run())
                 group.create_task(_built_in_plugins(agent, plugins))

@@ -20,6 +20,8 @@ NVML = "nvml"
 # of an agent's report about all of them, in bytes; and of one sentence in it, in characters
 MAX_REPORT = 2048
 _MAX_SENTENCE = 200
+# the rank of the agent's file: behind any priority
+_LAST = 2**31
 _MAX_SHORT = 60
 # settings that name a path of the host
 _HOST_PATHS = frozenset(
@@ -61,10 +63,14 @@ class Outcome(Struct, frozen=True):
 
 
 class Effective(Struct, frozen=True):
-    """The plugins of a node, and the outcomes by name of the configurations that select it."""
+    """The plugins of a node, and the outcomes by name of the configurations that select it.
+
+    ranks: by resource name, that of its layer; the lower one is preferred where two resources have the same device.
+    """
 
     plugins: PluginSettings
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    ranks: Mapping[str, int] = field(default_factory=dict)
 
 
 def effective(
@@ -80,10 +86,11 @@ def effective(
         except ValueError as error:
             outcomes[config.name] = Outcome(config.generation, _sentence(error))
             continue
-        outcomes[config.name] = Outcome(config.generation, lost=taken.add(config.name, plugins))
+        outcomes[config.name] = Outcome(config.generation, lost=taken.add(config.name, plugins, -config.priority))
     # the names of the file are nobody's loss: configurations are there to replace them
-    taken.add("", ConfiguredPlugins(base.generic, base.simulated, base.nvml))
-    return Effective(PluginSettings(taken.generic, taken.simulated, taken.nvml, base.host_root), outcomes)
+    taken.add("", ConfiguredPlugins(base.generic, base.simulated, base.nvml), _LAST)
+    found = PluginSettings(taken.generic, taken.simulated, taken.nvml, base.host_root)
+    return Effective(found, outcomes, taken.ranks)
 
 
 class _Taken:
@@ -94,9 +101,16 @@ class _Taken:
         self.simulated: list[SimulatedSettings] = []
         self.nvml: NvmlSettings | None = None
         self._owner: dict[str, str] = {}
+        self.ranks: dict[str, int] = {}
 
-    def add(self, owner: str, plugins: ConfiguredPlugins) -> tuple[tuple[str, str], ...]:
+    def add(self, owner: str, plugins: ConfiguredPlugins, rank: int) -> tuple[tuple[str, str], ...]:
         """Add what is free. Returns what is not, with its owners."""
+        before = self._owner.keys() | set()
+        lost = self._add(owner, plugins)
+        self.ranks |= dict.fromkeys(self._owner.keys() - before, rank)
+        return lost
+
+    def _add(self, owner: str, plugins: ConfiguredPlugins) -> tuple[tuple[str, str], ...]:
         lost: list[tuple[str, str]] = []
         if plugins.nvml is not None:
             others = [self._owner[name] for name in (NVML, *_gpu_names(plugins.nvml)) if name in self._owner]

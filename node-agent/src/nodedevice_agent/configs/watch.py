@@ -39,7 +39,7 @@ class _Stored(msgspec.Struct):
 class ConfigWatch:
     """run() until cancelled.
 
-    base: the plugins of the agent's file. apply: called with the plugins of the node, at first and whenever these change.
+    base: the plugins of the agent's file. apply: called with what the node has, at first and whenever its plugins or ranks change.
     publish: called with the report about the configurations that select the node, when that changes.
     """
 
@@ -50,7 +50,7 @@ class ConfigWatch:
         base: PluginSettings,
         allowed_host_paths: Collection[str],
         state_dir: Path,
-        apply: Callable[[PluginSettings], None],
+        apply: Callable[[Effective], None],
         publish: Callable[[str], None],
     ) -> None:
         # of its own: an API server without this kind makes no other watch wait, nor is the agent unready for it
@@ -119,8 +119,8 @@ class ConfigWatch:
                 log.error("configuration refused", extra={**extra, "error": outcome.refusal})
             else:
                 log.info("configuration taken", extra={**extra, "lost": dict(outcome.lost)})
-        if before is None or before.plugins != found.plugins:
-            self._apply(found.plugins)
+        if before is None or (before.plugins, before.ranks) != (found.plugins, found.ranks):
+            self._apply(found)
         self._publish(report(found.outcomes))
 
     def _write(self) -> None:

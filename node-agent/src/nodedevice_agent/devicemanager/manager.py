@@ -137,6 +137,13 @@ class DeviceManager:
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
         return [*changed, *self._reconsider_physical({resource_name}, now)]
 
+    def ranked(self, ranks: Mapping[str, int], now: float) -> list[Effect]:
+        """By resource name, which configuration has priority where two resources have the same device: the lower number."""
+        if ranks == self._physical.ranks:
+            return []
+        self._physical.ranks = dict(ranks)
+        return self._reconsider_physical((), now)
+
     def forget(self, resource_name: str) -> bool:
         """Forget a resource whose plugin is gone, unless a pod holds it or asks for it; whether it is not known any more.
 

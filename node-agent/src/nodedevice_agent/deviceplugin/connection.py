@@ -16,6 +16,7 @@ from typing import Self, TypeVar
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
+from msgspec import structs
 from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -29,6 +30,7 @@ from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import grpc_target, is_served
 
 log = logging.getLogger(__name__)
@@ -98,16 +100,24 @@ class PluginConnection:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, resource_name: str, socket: Path, name: str = "") -> Self:
+    async def open(
+        cls, resource_name: str, socket: Path, name: str = "", built_in: BuiltInSockets | None = None
+    ) -> Self:
         """Dial the plugin and get its options. name: that of the socket's file, where it differs from the registered one.
+        built_in: the plugins of this process.
 
         Raises PluginFailed, with nothing left open.
         """
         dialled = socket.with_name(name or socket.name)
         _check_socket(resource_name, dialled)
+        own = built_in.find(dialled, resource_name) if built_in is not None else None
         channel = open_channel(dialled, MAX_MESSAGE_BYTES)
         try:
-            return cls(resource_name, socket, channel, await _options(resource_name, dialled, channel))
+            options = await _options(resource_name, dialled, channel)
+            # the same file before and after: nobody else's socket was dialled in between
+            if own is not None and built_in is not None and built_in.find(dialled, resource_name) == own:
+                options = structs.replace(options, scope=own.scope)
+            return cls(resource_name, socket, channel, options)
         except BaseException:
             await channel.close()
             raise
@@ -128,7 +138,8 @@ class PluginConnection:
             async for octets in stream:
                 earlier, digest = digest, hashlib.blake2b(octets).digest()
                 # the same bytes are not decoded again; kept in their place, a few of the longest lists would fill the memory
-                listed = listed if digest == earlier else await _device_list(octets, listed)
+                if digest != earlier:
+                    listed = await _device_list(octets, listed, is_built_in=bool(self.options.scope))
                 yield listed
                 await pace.wait()
         except DecodeError as exc:
@@ -269,11 +280,11 @@ async def _reopened(directory: PluginDirectory, socket: PluginSocket) -> tuple[P
         return None, socket.name
 
 
-async def _device_list(octets: bytes, known: ListedDevices) -> ListedDevices:
+async def _device_list(octets: bytes, known: ListedDevices, *, is_built_in: bool) -> ListedDevices:
     """Raises DecodeError."""
     if len(octets) <= _MAX_BYTES_IN_LOOP:
-        return codec.device_list(octets, known)
-    return await asyncio.to_thread(codec.device_list, octets, known)
+        return codec.device_list(octets, known, is_built_in=is_built_in)
+    return await asyncio.to_thread(codec.device_list, octets, known, is_built_in=is_built_in)
 
 
 def _method(

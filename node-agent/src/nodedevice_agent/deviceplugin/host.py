@@ -39,6 +39,7 @@ from nodedevice_agent.deviceplugin.holdings import HoldingsSync
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class PluginHost:
 
     publish: called with the name of each resource whose snapshot may have changed. were_connected: the plugins to reconnect to.
     on_problem: called with the reason why plugins cannot register, and with "" once they can.
+    built_in: the plugins of this process.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class PluginHost:
         publish: Callable[[str], None],
         were_connected: Iterable[PluginSocket] = (),
         on_problem: Callable[[str], None] = lambda problem: None,
+        built_in: BuiltInSockets | None = None,
     ) -> None:
         self.manager = manager
         self.directory = directory
@@ -81,6 +84,7 @@ class PluginHost:
         self._server = RegistrationServer(directory, self._register, self.rejections)
         self._were_connected = tuple(were_connected)
         self._on_problem = on_problem
+        self._built_in = built_in or BuiltInSockets()
         # by endpoint
         self._connections: dict[int, PluginConnection] = {}
         # by resource name, of plugins that require it
@@ -201,7 +205,7 @@ class PluginHost:
         check_connection_limit([*open_now, *self._opening], *plugin)
         self._opening.append(plugin)
         try:
-            connection = await PluginConnection.open(resource_name, socket, socket_name)
+            connection = await PluginConnection.open(resource_name, socket, socket_name, self._built_in)
         finally:
             self._opening.remove(plugin)
         if self._is_ending:

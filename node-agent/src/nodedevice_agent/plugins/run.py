@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 from msgspec import Struct
 from nodedevice_common.pacing import Backoff
 
+from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RESCAN_SECONDS, RegisteredSocket
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceSource, service_of
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.filesystem import FileIdentity
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import GenericSettings, PluginSettings, SimulatedSettings
 
@@ -25,14 +28,21 @@ _MAX_RESTART_SECONDS = 60.0
 _HEALTHY_AFTER_SECONDS = 120.0
 # all of them are one plugin; no resource is called so
 _GPUS = "GPUs"
+# Of the IDs of physical devices, behind it: the resource, but for GPUs, which are the same in all resources.
+SCOPE = "built-in"
 
 
 async def serve(
-    source: DeviceSource, plugin_dir: Path, watcher: FileWatcher, rescan_seconds: float = RESCAN_SECONDS
+    source: DeviceSource,
+    plugin_dir: Path,
+    watcher: FileWatcher,
+    rescan_seconds: float = RESCAN_SECONDS,
+    while_served: Callable[[FileIdentity], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Serve one source in one plugin directory until cancelled.
 
-    Raises CannotServe, OSError (the devices could not be read) or what the source raises.
+    while_served: entered with each socket that was made. Raises CannotServe, OSError (the devices could not be read) or what the
+    source raises.
     """
     socket = RegisteredSocket(
         source.resource_name,
@@ -41,6 +51,7 @@ async def serve(
         watcher,
         make_service=partial(service_of, source),
         rescan_seconds=rescan_seconds,
+        while_served=while_served,
     )
     source.refresh()
     async with asyncio.TaskGroup() as group:
@@ -52,11 +63,13 @@ class PluginRunner:
     """Serves the built-in plugins; which ones may change at any time. run() until cancelled, apply() before it or meanwhile.
 
     plugin_dir: where the device manager's kubelet.sock is or will be. state_dir: for files of simulated and nvml.
+    sockets: those that are served, for a device manager in this process.
     """
 
     def __init__(self, plugin_dir: Path, state_dir: Path) -> None:
         self._plugin_dir = plugin_dir
         self._state_dir = state_dir
+        self.sockets = BuiltInSockets()
         self._wanted: dict[str, _Plugin] = {}
         self._running: dict[str, _Running] = {}
         self._changed = asyncio.Event()
@@ -95,10 +108,24 @@ class PluginRunner:
     async def _serve(self, name: str, running: "_Running", watcher: FileWatcher) -> None:
         settings = running.plugin.settings
         if isinstance(settings, NvmlSettings):
-            await _run_gpus(settings, running.plugin.host_root, self._plugin_dir, self._state_dir, watcher)
+            await self._run_gpus(settings, running.plugin.host_root, watcher)
         else:
             make = partial(running.make, self._state_dir, watcher)
-            await _keep_restarting(name, lambda: serve(make(), self._plugin_dir, watcher))
+            made = partial(self.sockets.made, resource_name=name, scope=f"{SCOPE} {name}")
+            await _keep_restarting(name, lambda: serve(make(), self._plugin_dir, watcher, while_served=made))
+
+    async def _run_gpus(self, settings: NvmlSettings, host_root: str, watcher: FileWatcher) -> None:
+        """One watch for all resource names; each name is served as soon as it has something to list."""
+        from nodedevice_agent.plugins.nvml.watch import GpuWatch
+
+        watch = GpuWatch(settings, host_root, self._state_dir, watcher)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_keep_restarting(_GPUS, watch.run))
+            while True:
+                source = await watch.wanted.get()
+                made = partial(self.sockets.made, resource_name=source.resource_name, scope=f"{SCOPE} {_GPUS}")
+                serving = partial(serve, source, self._plugin_dir, watcher, while_served=made)
+                group.create_task(_keep_restarting(source.resource_name, serving))
 
 
 class _Plugin(Struct, frozen=True):
@@ -161,21 +188,6 @@ async def run_plugins(settings: PluginSettings, plugin_dir: Path, state_dir: Pat
     runner = PluginRunner(plugin_dir, state_dir)
     runner.apply(settings)
     await runner.run()
-
-
-async def _run_gpus(
-    settings: NvmlSettings, host_root: str, plugin_dir: Path, state_dir: Path, watcher: FileWatcher
-) -> None:
-    """One watch for all resource names; each name is served as soon as it has something to list."""
-    from nodedevice_agent.plugins.nvml.watch import GpuWatch
-
-    watch = GpuWatch(settings, host_root, state_dir, watcher)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(_keep_restarting(_GPUS, watch.run))
-        while True:
-            source = await watch.wanted.get()
-            serving = partial(serve, source, plugin_dir, watcher)
-            group.create_task(_keep_restarting(source.resource_name, serving))
 
 
 async def _keep_restarting(resource_name: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -34,6 +34,8 @@ class PhysicalDevices:
         # of those that are listed in some way
         self._uses: dict[Parent, Use] = {}
         self._had_identities = False
+        # of the configurations by resource name, the preferred first; names without one come before all others
+        self.ranks: Mapping[str, int] = {}
 
     def hold_back(self, given: GivenNumbers = ()) -> set[str]:
         """Something was listed or released. Sets what each resource has to hold back; returns the names of those that changed.
@@ -105,7 +107,8 @@ class PhysicalDevices:
 
     def _offers(self) -> list[Claim]:
         """The free ones, in the order in which they are preferred."""
-        ranked = sorted((r for r in self._resources.values() if r.is_live), key=lambda r: (r.options.rank, r.name))
+        live = [resource for resource in self._resources.values() if resource.is_live]
+        ranked = sorted(live, key=lambda resource: (self.ranks.get(resource.name, 0), resource.name))
         return [
             Claim((resource.name, device.id), Identity(device.identity, device.is_shared), _parent(resource, device.id))
             for resource in ranked

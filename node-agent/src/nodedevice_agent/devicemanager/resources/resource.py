@@ -32,15 +32,12 @@ _OF_DOMAIN = "domain "
 
 
 class PluginOptions(Struct, frozen=True):
-    """scope: set for a plugin of this program, which says what its devices are; see BUILT_IN. rank: its configuration's place in
-    the order of priority. Neither is the plugin's own claim.
-    """
+    """scope: set for a plugin of this program, which says what its devices are, and not by the plugin itself; see BUILT_IN."""
 
     pre_start_required: bool = False
     get_preferred_allocation_available: bool = False
     holdings_required: bool = False
     scope: str = ""
-    rank: int = 0
 
 
 class OtherUse(Struct, frozen=True):
@@ -291,7 +288,9 @@ class Resource:
 
     def unknown_cordons(self) -> frozenset[str]:
         """Cordons of what is neither listed nor held, nor a physical device of that."""
-        aliases = {alias for device in self.devices.values() for alias in device.aliases} if self.listed.has_aliases else ()
+        aliases = (
+            {alias for device in self.devices.values() for alias in device.aliases} if self.listed.has_aliases else ()
+        )
         known = (self.devices, self.listed.by_parent, self.holders, aliases)
         unknown = frozenset(i for i in self.cordons if not any(i in ids for ids in known))
         return unknown.difference(map(self.parent_of, self.holders)) if unknown else unknown

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -63,7 +63,7 @@ class RegisteredSocket:
     """Serves until cancelled.
 
     endpoint: the socket's file name. make_service: makes the service, each time that the socket is created.
-    report: called with the state and a detail whenever the state was checked.
+    report: called with the state and a detail whenever the state was checked. while_served: entered with each socket that was made.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class RegisteredSocket:
         make_service: Callable[[], Service],
         report: Callable[[RegistrationState, str], None] | None = None,
         rescan_seconds: float = RESCAN_SECONDS,
+        while_served: Callable[[FileIdentity], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         """Raises CannotServe."""
         self._resource_name, self._endpoint, self._dir = resource_name, endpoint, plugin_dir
@@ -82,6 +83,7 @@ class RegisteredSocket:
         self._rescan_seconds = rescan_seconds
         self._make_service = make_service
         self._report = report
+        self._while_served = while_served
         self._logged = (RegistrationState.REGISTERED, "")
         path = os.fsencode(plugin_dir / endpoint)
         if len(path) > MAX_PATH_BYTES:
@@ -108,7 +110,8 @@ class RegisteredSocket:
             service = self._make_service()
             began = loop.time()
             async with serving(service, self._dir / self._endpoint) as own_socket:
-                await self._stay_registered(service, own_socket, subscription)
+                with self._while_served(own_socket):
+                    await self._stay_registered(service, own_socket, subscription)
             await self._yield_to_newer(subscription)
             log.info("plugin socket was removed; serving it again", extra={"resource_name": self._resource_name})
             if loop.time() - began < _SETTLED_SECONDS:

@@ -1,0 +1,45 @@
+"""How the device manager of a process recognizes the plugins of the same process: by the sockets that these have made.
+
+Nothing that a plugin sends can claim it: a plugin of somebody else may take over a path, a name or a message, and is not the file
+that was made here.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
+
+
+class BuiltIn(Struct, frozen=True):
+    """A plugin of this process. scope: what the IDs of its parents are IDs of."""
+
+    resource_name: str
+    scope: str
+
+
+class BuiltInSockets:
+    """Those that are served now. Use in one thread."""
+
+    def __init__(self) -> None:
+        self._plugins: dict[FileIdentity, BuiltIn] = {}
+
+    @contextmanager
+    def made(self, socket: FileIdentity, resource_name: str, scope: str) -> Iterator[None]:
+        """For as long as this socket is served."""
+        self._plugins[socket] = BuiltIn(resource_name, scope)
+        try:
+            yield
+        finally:
+            del self._plugins[socket]
+
+    def find(self, socket: Path, resource_name: str) -> BuiltIn | None:
+        """The plugin of this process that serves there now; None for anybody else's, or for another resource."""
+        try:
+            identity = file_identity(socket)
+        except OSError:
+            return None
+        found = self._plugins.get(identity) if identity is not None else None
+        return found if found is not None and found.resource_name == resource_name else None

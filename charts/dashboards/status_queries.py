@@ -37,7 +37,7 @@ def condition(kind: str, more: str = "") -> str:
 def not_ready() -> str:
     """0 for each NodeDevice that is not Ready and should be: not where nothing is meant to be there, nor held."""
     on = f"on (cluster, {NODE_DEVICE})"
-    meant = condition("Ready", ', reason!~"NoDevices|AllCordoned"')
+    meant = condition("Ready", ', reason!~"NoDevices|AllCordoned|NotConfigured"')
     gone = condition("Ready", ', reason="EndpointGone"')
     return f"{meant} == 0 unless {on} ({gone} unless {on} {number('allocated')} > 0)"
 

@@ -104,10 +104,18 @@ class Operator:
         pod_devices = PodDeviceReconciler(cache, PodDevicesApi(client), recorder)
         conditions = ConditionsReconciler(cache, ConditionsApi(client), self._agents, self._required_plugins, recorder)
         cordons = CordonReconciler(cache, CordonsApi(client), recorder)
-        self._nodes = NodeReconciler(
-            cache, self._agents, self._capacity, pod_devices, conditions, cordons, queue, fence
-        )
         self._evictions, self._node_labels, self._gone = self._remediation(client)
+        self._nodes = NodeReconciler(
+            cache,
+            self._agents,
+            self._capacity,
+            pod_devices,
+            conditions,
+            cordons,
+            queue,
+            fence,
+            on_done=self._gone.reconciled,
+        )
         cluster = Cluster(client)
         self._informers = {kind.name: Informer(kind, cache, cluster, client) for kind in KINDS}
         self._watchdog = Watchdog(cache, cluster, self._api_health, settings.watchdog_seconds)

@@ -38,7 +38,9 @@ _THEIR_CONDITIONS: Final = frozenset(
     f'k:{{"type":"{kind}"}}' for kind in (*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS)
 )
 # Reasons of Ready False with which no device is missing that a pod holds.
-_INTENDED: Final = frozenset({names.Reason.NO_DEVICES, names.Reason.ALL_CORDONED})
+_INTENDED: Final = frozenset({names.Reason.NO_DEVICES, names.Reason.ALL_CORDONED, names.Reason.NOT_CONFIGURED})
+# Reasons of Advertised of one that is not configured, with which no capacity of ours is left on its Node.
+_WITHDRAWN: Final = frozenset({names.Reason.NOT_CONFIGURED, names.Reason.BY_KUBELET})
 # one write's worth; the others follow when these are set. And of cordons, so many are known by their IDs.
 _MOST_LOST: Final = 256
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -176,8 +178,22 @@ class NodeDeviceRecord:
         return self.is_gone and not is_needed
 
     @property
+    def is_not_configured(self) -> bool:
+        """Whether its agent has ended the plugin, as nothing configures it any more. What pods hold of it stays theirs."""
+        registered = self.conditions.get(names.Condition.REGISTERED)
+        is_reason = registered is not None and registered.reason == names.Reason.NOT_CONFIGURED
+        return is_reason and self.endpoint == "Gone"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is to be deleted at once: it is not configured, unused, and withdrawn from its Node."""
+        advertised = self.conditions.get(names.Condition.ADVERTISED)
+        is_withdrawn = advertised is not None and advertised.reason in _WITHDRAWN
+        return is_withdrawn and self.is_not_configured and self.is_unused
+
+    @property
     def is_unready_by_intent(self) -> bool:
-        """Whether it is not Ready and nothing is wrong: no hardware or no plugin, and no device held; or all are cordoned."""
+        """Whether it is not Ready and nothing is wrong: no hardware; no plugin, nor a held device; not configured; all cordoned."""
         ready = self.conditions.get(names.Condition.READY)
         reason = ready.reason if ready is not None and ready.status != "True" else ""
         return reason in _INTENDED or (reason == names.Reason.ENDPOINT_GONE and self.is_gone)
@@ -188,12 +204,20 @@ class NodeDeviceRecord:
         return stored is not None and stored.status == status
 
     def unhealthy(self) -> frozenset[str]:
+        """IDs; none where it is not configured: then nobody knows how the devices are that pods hold."""
+        if self.is_not_configured:
+            return _NOBODY
         return frozenset(device_id for device_id, device in self.devices.items() if device.health == "Unhealthy")
+
+    @property
+    def broken(self) -> int:
+        """How many devices are not healthy, listed or not."""
+        return 0 if self.is_not_configured else max(self.total - self.healthy, 0)
 
     @property
     def unlisted_unhealthy(self) -> int:
         """How many of the devices that the list omits are not healthy."""
-        broken = self.total - self.healthy - len(self.unhealthy())
+        broken = self.broken - len(self.unhealthy())
         return min(max(broken, 0), self.devices_omitted)
 
 

@@ -44,6 +44,7 @@ OF_CONDITIONS: Final = NEEDS_ATTENTION | {
     names.Reason.ENDPOINT_RUNNING,
     names.Reason.ENDPOINT_STOPPED,
     names.Reason.ENDPOINT_GONE,
+    names.Reason.NOT_CONFIGURED,
     names.Reason.DEVICES_NOT_INJECTED,
     names.Reason.LEASE_RENEWED,
     names.Reason.LEASE_EXPIRED,
@@ -55,6 +56,7 @@ _ENDPOINTS: Final = {
     "Stopped": (WARNING, names.Reason.ENDPOINT_STOPPED, "the device plugin has stopped; its devices are kept for now"),
     "Gone": (WARNING, names.Reason.ENDPOINT_GONE, "the device plugin did not come back in time"),
 }
+_NOT_CONFIGURED: Final = (NORMAL, names.Reason.NOT_CONFIGURED, "its built-in plugin was taken out of the configuration")
 # Characters; the API server rejects a longer message.
 LONGEST_MESSAGE: Final = 1024
 
@@ -221,8 +223,9 @@ def of_many_nodes(reason: str, resource: str, nodes: int) -> Event:
 
 
 def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
-    if new.endpoint in _ENDPOINTS and old.endpoint not in (new.endpoint, None):
-        kind, reason, sentence = _ENDPOINTS[new.endpoint]
+    is_other = (old.endpoint, old.is_not_configured) != (new.endpoint, new.is_not_configured)
+    if new.endpoint in _ENDPOINTS and old.endpoint is not None and is_other:
+        kind, reason, sentence = _NOT_CONFIGURED if new.is_not_configured else _ENDPOINTS[new.endpoint]
         yield Event(about_node_device(new), kind, reason, f"{new.resource} on {new.node}: {sentence}")
 
 
@@ -306,7 +309,7 @@ def _unnamed(old: NodeDeviceRecord, new: NodeDeviceRecord, failed: int, recovere
     """
     if not (old.devices_omitted or new.devices_omitted):
         return 0, 0
-    more = (new.total - new.healthy) - (old.total - old.healthy) - (failed - recovered)
+    more = new.broken - old.broken - (failed - recovered)
     # unhealthy devices that the plugin no longer lists have not recovered
     gone = max(old.total - new.total, 0)
     return max(more, 0), max(-more - gone, 0)

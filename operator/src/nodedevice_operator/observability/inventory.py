@@ -95,8 +95,8 @@ class _Counts:
         self.node_devices[name, ready.status if ready else "Unknown"] += 1
         if ready is not None and ready.status != "True" and not record.is_unready_by_intent:
             self.not_ready[record.node, name, ready.reason] = 1
-        if record.total > record.healthy:
-            self.unhealthy[record.node, name] += record.total - record.healthy
+        if record.broken:
+            self.unhealthy[record.node, name] += record.broken
         for state in STATES:
             self.devices[name, state] += getattr(record, state)
         for allocation in record.allocations:

@@ -52,6 +52,8 @@ class NodeReconciler:
     queue: WorkQueue
     fence: WriteFence
     clock: Callable[[], float] = time.monotonic
+    # called with each node that was reconciled
+    on_done: Callable[[str], None] = lambda node: None
     _memories: dict[str, NodeMemory] = field(default_factory=dict, init=False)
     # the newest nodes that changed while another operator led, each with when (by the fence's clock)
     _skipped: dict[str, float] = field(default_factory=dict, init=False)
@@ -103,6 +105,7 @@ class NodeReconciler:
         waits = [self.conditions.node_missing_wait(node, memory.conditions)]
         failures += await self.conditions.reconcile(node, memory.conditions, capacity, is_over)
         failures += await self.cordons.reconcile(node, memory.cordons)
+        self.on_done(node)
         if capacity.due_at is not None:
             waits.append(capacity.due_at - self.clock())
         seconds = min((seconds for seconds in waits if seconds is not None), default=None)

@@ -1,5 +1,8 @@
 """Deletes NodeDevices whose device plugin has been gone for an hour: a plugin that registers ever new names leaves nothing behind.
 
+And at once those of built-in plugins that were taken out of the configuration, when they are withdrawn from their Node: an object
+that goes sooner would look like one that was deleted by hand, whose number is kept for a moment.
+
 Not those with allocations, waiting pods or cordons. A policy of the chart holds the operator to that, but for the
 hour: expressions in the API server have no clock.
 """
@@ -7,8 +10,9 @@ hour: expressions in the API server have no clock.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -46,31 +50,66 @@ class GoneNodeDevices:
     fence: WriteFence
     clock: Callable[[], float] = time.time
     _is_failure_logged: bool = False
+    # names of NodeDevices that were over after a reconcile of their node
+    _over: dict[str, None] = field(default_factory=dict)
+    _found: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def reconciled(self, node: str) -> None:
+        """A node was reconciled: what is over there is deleted now, without a wait for the next round."""
+        over = [record.name for record in self.cache.node_devices.of_node(node) if record.is_over]
+        if over:
+            self._over.update(dict.fromkeys(over))
+            self._found.set()
 
     async def work(self) -> None:
         """Delete what is due, wait, and so on, for ever."""
+        loop = asyncio.get_running_loop()
         while True:
-            if self.fence.is_open and self.cache.is_complete:
-                try:
-                    await self.reconcile()
-                    self._is_failure_logged = False
-                except NotLeading:
-                    log.debug("lost the lead; NodeDevices are left to the next leader")
-                except ApiError as error:
-                    self._log(error)
-            await asyncio.sleep(_POLL_SECONDS)
+            if await self._try(self.cache.node_devices.values()):
+                self._is_failure_logged = False
+            next_round = loop.time() + _POLL_SECONDS
+            while loop.time() < next_round:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(next_round):
+                        await self._found.wait()
+                await self._try(self._take())
+
+    def _take(self) -> list[NodeDeviceRecord]:
+        self._found.clear()
+        found = [self.cache.node_devices.get(name) for name in self._over]
+        self._over.clear()
+        return [record for record in found if record is not None]
+
+    async def _try(self, records: Iterable[NodeDeviceRecord]) -> bool:
+        """Whether all that was due could be deleted."""
+        if not (self.fence.is_open and self.cache.is_complete):
+            return False
+        try:
+            await self._delete(records)
+        except NotLeading:
+            log.debug("lost the lead; NodeDevices are left to the next leader")
+            return False
+        except ApiError as error:
+            self._log(error)
+            return False
+        return True
 
     async def reconcile(self) -> None:
         """Check every NodeDevice once. Raises ApiError where one cannot be deleted."""
+        await self._delete(self.cache.node_devices.values())
+
+    async def _delete(self, records: Iterable[NodeDeviceRecord]) -> None:
+        """What is due of them. Raises ApiError where one cannot be deleted."""
         latest = datetime.fromtimestamp(self.clock() - GONE_SECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for record in self.cache.node_devices.values():
-            if record.is_unused and record.endpoint_since <= latest:
+        for record in records:
+            if record.is_over or (record.is_unused and record.endpoint_since <= latest):
                 try:
                     await self.api.delete_node_device(record)
                 except (Conflict, Denied, NotFound):
                     continue  # it is another by now; the watch brings that
-                extra = {"nodedevice": record.name, "since": record.endpoint_since}
-                log.info("NodeDevice deleted: its device plugin is gone", extra=extra)
+                why = "nothing configures it any more" if record.is_over else "its device plugin is gone"
+                extra = {"nodedevice": record.name, "since": record.endpoint_since, "reason": why}
+                log.info("NodeDevice deleted: nobody uses it", extra=extra)
 
     def _log(self, error: ApiError) -> None:
         if not self._is_failure_logged:

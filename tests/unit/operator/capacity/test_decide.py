@@ -12,7 +12,15 @@ from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import ExtendedResource, NodeRecord
 
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
-from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, advertising, node_device, settle
+from tests.fakes.operator.operator_model import (
+    GPU,
+    NIC,
+    OperatorModel,
+    advertising,
+    node_device,
+    not_configured,
+    settle,
+)
 
 
 @pytest.mark.kubelet("behaviour 19", "scenario 96")
@@ -67,6 +75,24 @@ def test_a_gone_resource_leaves_and_comes_back() -> None:
     assert model.node.seen(GPU).capacity == 4
     assert model.reported() == []
     assert model.repairs == []
+
+
+def test_what_is_not_configured_leaves_at_once_and_comes_back() -> None:
+    model = advertising(4)
+    settle(model, [not_configured()])
+    assert not model.node.seen(GPU).is_present
+    assert model.condition(Condition.ADVERTISED).reason == Reason.NOT_CONFIGURED
+    settle(model, [node_device(available=4)])
+    assert model.node.seen(GPU).capacity == 4
+    assert (model.reported(), model.repairs) == ([], [])
+
+
+def test_what_pods_hold_of_it_stays_until_they_end() -> None:
+    model = advertising(4)
+    settle(model, [not_configured(allocated=2)])
+    assert model.shown() == (2, 2)
+    settle(model, [not_configured()])
+    assert not model.node.seen(GPU).is_present
 
 
 def test_a_copy_that_a_kubelet_keeps_of_a_gone_resource_is_no_conflict() -> None:

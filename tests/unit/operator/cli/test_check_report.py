@@ -89,13 +89,20 @@ def test_ready_or_why_not(status: str | None, is_good: bool, details: str) -> No
 
 @pytest.mark.parametrize(
     ("reason", "allocated", "is_good"),
-    [("NoDevices", 0, True), ("AllCordoned", 1, True), ("EndpointGone", 0, True), ("EndpointGone", 1, False)],
+    [
+        ("NoDevices", 0, True),
+        ("AllCordoned", 1, True),
+        ("EndpointGone", 0, True),
+        ("EndpointGone", 1, False),
+        ("NotConfigured", 0, True),
+        ("NotConfigured", 1, True),
+    ],
 )
 def test_a_resource_that_nobody_needs_or_that_is_cordoned_is_no_failure(
     reason: str, allocated: int, is_good: bool
 ) -> None:
     conditions = {names.Condition.READY: StoredCondition("False", reason, "", "then", 1)}
-    endpoint = "Gone" if reason == "EndpointGone" else "Running"
+    endpoint = "Gone" if reason in ("EndpointGone", "NotConfigured") else "Running"
     records = [
         node_device(node=f"node-{i}", allocated=allocated, endpoint=endpoint, conditions=conditions)
         for i in range(MOST_LISTED + 1)

@@ -18,7 +18,7 @@ from nodedevice_operator.observability.aggregates import DeviceAggregate, some
 from nodedevice_operator.observability.events import merged, transitions
 
 from tests.fakes.operator.collaborators import REASONS
-from tests.fakes.operator.operator_model import GPU, node_device
+from tests.fakes.operator.operator_model import GPU, node_device, not_configured
 
 IDS = tuple(f"gpu-{number}" for number in range(8))
 
@@ -106,6 +106,32 @@ def test_cordons(before: NodeDeviceRecord, after: NodeDeviceRecord, wanted: list
 
 def test_cordons_that_are_there_at_a_start_are_no_transition() -> None:
     assert reported(None, cordoned("gpu-0")) == []
+
+
+NOT_CONFIGURED = ("NotConfigured", f"{GPU} on node-a: its built-in plugin was taken out of the configuration")
+# a container holds the first device, which nobody lists
+ENDED = not_configured(
+    allocations=(held("pod-a", "main", "gpu-0"),),
+    allocated=1,
+    total=1,
+    devices={"gpu-0": DeviceRecord("Unhealthy", "NotConfigured", True, ())},
+    listed=("gpu-0",),
+)
+
+
+@pytest.mark.parametrize("before", ["Running", "Stopped", "Gone"])
+def test_what_is_not_configured_any_more_is_no_warning(before: str) -> None:
+    old = record(endpoint=before, allocations=(held("pod-a", "main", "gpu-0"),))
+    (event,) = transitions(old, ENDED)
+    assert (event.type, event.reason, event.message) == ("Normal", *NOT_CONFIGURED)
+    assert reported(ENDED, replace(ENDED, allocated=0, allocations=(), devices={}, listed=())) == []
+
+
+def test_it_comes_back_without_a_recovery_and_with_what_is_broken_then() -> None:
+    runs = ("EndpointRunning", f"{GPU} on node-a: the device plugin runs again")
+    assert reported(ENDED, record(allocations=ENDED.allocations)) == [runs]
+    broken = [reason for reason, _ in reported(ENDED, record(broken=1))]
+    assert broken == ["EndpointRunning", "DeviceUnhealthy"]
 
 
 def test_devices_that_break_together_are_one_event() -> None:

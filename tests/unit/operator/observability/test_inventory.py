@@ -1,14 +1,15 @@
 """What the operator reports of the fleet: sums that are right, and no more series than were promised, whatever the fleet."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, StoredCondition
 from nodedevice_operator.observability import inventory
 from nodedevice_operator.observability.metrics import Metrics
 
-from tests.fakes.operator.operator_model import GPU, NIC, node_device
+from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
 
 Labels = dict[str, str]
 
@@ -33,6 +34,7 @@ def not_ready(reason: str) -> dict[str, StoredCondition]:
     return {"Ready": StoredCondition("False", reason, "", "", 1)}
 
 
+BROKEN = DeviceRecord("Unhealthy", "NotConfigured", True, ())
 READY = {"Ready": StoredCondition("True", "Ready", "", "", 1)}
 
 
@@ -85,6 +87,15 @@ def test_a_resource_that_nobody_needs_or_that_is_cordoned_is_no_trouble() -> Non
     )
     assert found["not_ready"] == [({"node": "d", "resource_name": GPU, "reason": "EndpointGone"}, 1)]
     assert ({"resource_name": GPU, "ready": "False"}, 4) in found["nodedevices"]
+
+
+def test_what_is_not_configured_any_more_is_no_trouble() -> None:
+    held = (holder("default", "gpu-0"),)
+    ended = not_configured(total=1, allocated=1, allocations=held, devices={"gpu-0": BROKEN})
+    ready = not_ready("NotConfigured")
+    found = reported([replace(ended, conditions={**ended.conditions, **ready})])
+    assert found["not_ready"] == found["unhealthy_devices"] == []
+    assert found["allocated_devices"] == [({"namespace": "default", "resource_name": GPU}, 1)]
 
 
 def test_of_very_many_in_trouble_some_are_left_out_and_counted() -> None:

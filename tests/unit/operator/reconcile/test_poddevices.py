@@ -10,7 +10,7 @@ from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecor
 from nodedevice_operator.objects.poddevice import HeldDevice, PodDeviceRecord
 from nodedevice_operator.reconcile.poddevices import DesiredPodDevice, desired_pod_devices, plan, sentence
 
-from tests.fakes.operator.operator_model import GPU, NIC, node_device
+from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
 
 PODDEVICES = Path(__file__).parents[4] / "crds" / "poddevices.yaml"
 HEALTHY = DeviceRecord("Healthy", "", False, (0, 1))
@@ -54,6 +54,11 @@ def test_all_containers_and_resources_of_a_pod_sorted() -> None:
     assert [(c.name, [r.name for r in c.resources]) for c in content.containers] == [("init", [GPU]), ("z", [GPU, NIC])]
     assert [device.id for device in content.containers[1].resources[0].devices] == ["gpu-0", "gpu-1"]
     assert (content.pod_uid, content.owner_uid, content.node) == ("uid-a", "uid-a", "node-a")
+
+
+def test_nobody_knows_the_health_of_what_is_not_configured_any_more() -> None:
+    content = only(not_configured(devices={"gpu-0": MISSING}, allocations=(holds("gpu-0"),))).content
+    assert content.health == "gpu-0 Unknown"
 
 
 @pytest.mark.kubelet("behaviour 68", "scenario 36", "scenario 103", "weak spot 12")

@@ -5,14 +5,15 @@ import logging
 from typing import Any
 
 import pytest
+from nodedevice_api.names import Condition, Reason
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotLeading
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.remediation.gone_nodedevices import GONE_SECONDS, GoneNodeDevices, NodeDevicesApi
 
 from tests.fakes.operator.collaborators import open_fence, running
-from tests.fakes.operator.operator_model import GPU, NIC, node_device
+from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
 from tests.fakes.virtual_time import virtual_time
 
 SINCE, SINCE_SECONDS = "2026-01-02T03:04:05Z", 1767323045.0
@@ -93,3 +94,75 @@ async def test_what_is_refused_is_logged_once_and_retried(caplog: pytest.LogCapt
     assert [(each.message, "no such role" in each.__dict__["error"]) for each in warnings] == [
         ("NodeDevice cannot be deleted; retrying", True)
     ]
+
+
+def advertised(status: str, reason: str) -> dict[str, StoredCondition]:
+    """The conditions of one that is not configured, and this Advertised."""
+    return {**not_configured().conditions, Condition.ADVERTISED: StoredCondition(status, reason, "", "then", 1)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_deleted"),
+    [
+        pytest.param({}, True, id="nobody needs it"),
+        pytest.param({"conditions": advertised("True", Reason.BY_KUBELET)}, True, id="the kubelet counts it"),
+        pytest.param({"is_withdrawn": False}, False, id="its capacity was not decided yet"),
+        pytest.param({"conditions": advertised("True", Reason.ADVERTISED)}, False, id="the Node shows it still"),
+        pytest.param(
+            {"conditions": advertised("False", Reason.UPDATE_REFUSED)}, False, id="its withdrawal is rejected"
+        ),
+        pytest.param({"conditions": advertised("False", Reason.NODE_MISSING)}, False, id="it is of another Node"),
+        pytest.param({"endpoint": "Running"}, False, id="a plugin has registered again"),
+        pytest.param({"allocated": 1}, False, id="devices are held"),
+        pytest.param({"allocations": (HELD,)}, False, id="allocations are listed"),
+        pytest.param({"releasing": 1}, False, id="a container has not ended"),
+        pytest.param({"waiting": (Waiting("uid-a", "main", "NotConfigured"),)}, False, id="a pod waits"),
+        pytest.param({"cordons": 1}, False, id="an administrator's cordon"),
+        pytest.param({"lost_cordons": frozenset({"gpu-0"})}, False, id="a cordon of the object before it"),
+    ],
+)
+async def test_what_is_not_configured_is_deleted_without_a_wait(fields: dict[str, Any], is_deleted: bool) -> None:
+    api = Api()
+    await task(api, not_configured(endpoint_since=SINCE, **fields), seconds=0).reconcile()
+    assert api.deleted == ([GPU] if is_deleted else [])
+
+
+async def test_what_is_gone_for_another_reason_waits_for_the_hour() -> None:
+    api = Api()
+    await task(
+        api, gone(conditions={**advertised("False", Reason.ENDPOINT_GONE), **node_device().conditions}), seconds=0
+    ).reconcile()
+    assert api.deleted == []
+
+
+@virtual_time
+async def test_a_reconcile_of_its_node_begins_the_deletion() -> None:
+    """No round is waited for; and a node without such a NodeDevice costs nothing."""
+    api = Api()
+    work = task(api, gone(NIC), seconds=0)
+    async with running(work.work()):
+        await asyncio.sleep(1)
+        work.reconciled("node-a")
+        await asyncio.sleep(1)
+        assert api.deleted == []
+        work.cache.node_devices.put(not_configured(resource_version=2, endpoint_since=SINCE))
+        work.reconciled("node-a")
+        await asyncio.sleep(1)
+        assert api.deleted == [GPU]
+
+
+@virtual_time
+async def test_one_that_is_refused_is_tried_in_the_next_round() -> None:
+    api = Api()
+    api.fails[GPU] = Forbidden("DELETE", "nodedevices", "no such role", 403)
+    work = task(api, seconds=0)
+    async with running(work.work()):
+        await asyncio.sleep(1)
+        work.cache.node_devices.put(not_configured(endpoint_since=SINCE))
+        work.reconciled("node-a")
+        await asyncio.sleep(1)
+        api.fails.clear()
+        await asyncio.sleep(1)
+        assert api.deleted == []
+        await asyncio.sleep(30)
+    assert set(api.deleted) == {GPU}

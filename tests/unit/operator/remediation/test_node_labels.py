@@ -7,7 +7,7 @@ from nodedevice_operator.objects.node import LABEL_PREFIX, UNLABELED, TaintAndLa
 from nodedevice_operator.objects.nodedevice import DeviceRecord
 from nodedevice_operator.remediation.node_labels import desired_labels, label_changes
 
-from tests.fakes.operator.operator_model import node_device
+from tests.fakes.operator.operator_model import node_device, not_configured
 
 BROKEN = {"gpu-0": DeviceRecord("Unhealthy", "x", False, ())}
 
@@ -24,6 +24,11 @@ def test_tainted_while_a_device_is_broken(devices: dict[str, DeviceRecord], is_t
 def test_tainted_while_the_plugin_is_away_though_no_device_is_listed() -> None:
     stopped = node_device(endpoint="Stopped", total=8, healthy=0, available=0, devices_omitted=8)
     assert desired_labels([stopped], taint=True, labels=False) == TaintAndLabels(True)
+
+
+def test_what_a_pod_holds_of_a_resource_that_is_not_configured_is_not_broken() -> None:
+    ended = not_configured(total=2, healthy=0, allocated=2, devices=BROKEN, devices_omitted=1)
+    assert desired_labels([ended], taint=True, labels=False) == TaintAndLabels(False)
 
 
 def test_what_the_kubelet_serves_neither_taints_nor_labels() -> None:

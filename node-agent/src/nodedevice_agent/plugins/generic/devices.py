@@ -27,13 +27,21 @@ from nodedevice_agent.plugins.settings import GroupSettings, PathSettings
 
 
 class FoundFile(Struct, frozen=True):
-    """A file of the host that matches a pattern; a directory is one, and never a device's."""
+    """A file of the host that matches a pattern; a directory is one, and never a device's.
+
+    kernel_path: where its links lead. number: of a device file, such as c188:0. tokens: what says which device it is of (see
+    identity.py); none of a file that comes with devices and is none (is_shared_file).
+    """
 
     path: str
     captures: Captures = ()
     is_device: bool = True
     numa_nodes: tuple[int, ...] = ()
     is_directory: bool = False
+    kernel_path: str = ""
+    number: str = ""
+    tokens: tuple[str, ...] = ()
+    is_shared_file: bool = False
 
 
 class FoundFunction(Struct, frozen=True):

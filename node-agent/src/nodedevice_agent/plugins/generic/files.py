@@ -1,6 +1,7 @@
 """Looks at files of the host: which are devices, near which NUMA node, and the links that udev makes to them."""
 
 import contextlib
+import errno
 import os
 import stat
 
@@ -9,22 +10,56 @@ from nodedevice_agent.plugins.generic.devices import FoundFile
 from nodedevice_agent.plugins.generic.stable_names import LINK_DIRECTORIES
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.patterns import Captures
+from nodedevice_agent.plugins.shared_files import MEMORY_FILES
+
+# as many as the kernel follows
+_MAX_LINKS = 40
 
 
 def found_file(root: str, path: str, captures: Captures = ()) -> FoundFile | None:
     """None for a missing file, a socket or a pipe. Follows links: udev names devices by them."""
     try:
-        status = os.stat(root + path)
+        target = kernel_path(root, path)
+        status = os.stat(root + target)
     except (OSError, ValueError):
         return None
     kind = "char" if stat.S_ISCHR(status.st_mode) else "block" if stat.S_ISBLK(status.st_mode) else ""
     if kind:
         number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-        return FoundFile(path, captures, True, Sysfs(root).numa_nodes_of(kind, number))
+        numa_nodes = Sysfs(root).numa_nodes_of(kind, number)
+        return FoundFile(path, captures, True, numa_nodes, kernel_path=target, number=f"{kind[0]}{number}")
     is_directory = stat.S_ISDIR(status.st_mode)
     if is_directory or stat.S_ISREG(status.st_mode):
-        return FoundFile(path, captures, False, is_directory=is_directory)
+        return FoundFile(path, captures, False, is_directory=is_directory, kernel_path=target)
     return None
+
+
+def kernel_path(root: str, path: str) -> str:
+    """Where the links lead, each followed inside the root. The last one that counts is one to nothing there, or to /dev/null, as
+    tests have.
+
+    Raises OSError for links that lead in circles.
+    """
+    done, rest, links = "", path.strip("/").split("/"), 0
+    while rest:
+        name = rest.pop(0)
+        if name in ("", ".", ".."):
+            done = done.rpartition("/")[0] if name == ".." else done
+            continue
+        try:
+            target = os.readlink(f"{root}{done}/{name}")
+        except OSError:
+            target = ""
+        links += bool(target)
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        base = "" if target.startswith("/") else done
+        is_for_tests = not rest and target in MEMORY_FILES
+        if target and not is_for_tests and os.path.lexists(f"{root}{base}/{target}"):
+            done, rest = base, [*target.split("/"), *rest]
+        else:
+            done = f"{done}/{name}"
+    return done
 
 
 def udev_links(root: str) -> dict[str, str]:

@@ -29,7 +29,8 @@ Properties = Mapping[str, str]
 class Node(Struct, frozen=True):
     """A device file that the kernel has. number: as udevd names it, `c81:0`. sysfs, parent: paths as in `/devices/...`.
 
-    is_virtual: no hardware is known behind it; a USB device's may be all the same.
+    is_virtual: no hardware is known behind it; a USB device's may be all the same. also: further tokens of its
+    identity, from links in sysfs.
     """
 
     number: str
@@ -38,16 +39,18 @@ class Node(Struct, frozen=True):
     subsystem: str
     parent: str
     is_virtual: bool = False
+    also: tuple[str, ...] = ()
 
 
 class UsbDevice(Struct, frozen=True):
-    """A USB device in sysfs. port: bus and ports, `1-2.3`. serial: empty where it has none."""
+    """A USB device in sysfs. port: bus and ports, `1-2.3`. serial: empty where it has none. is_hub: others are plugged into it."""
 
     sysfs: str
     port: str
     vendor: str
     product: str
     serial: str = ""
+    is_hub: bool = False
 
     @property
     def identity(self) -> tuple[str, str, str]:

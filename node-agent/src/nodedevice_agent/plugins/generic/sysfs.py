@@ -8,8 +8,11 @@ import logging
 import os
 import re
 
+from msgspec.structs import replace
+
 from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
+from nodedevice_agent.plugins.generic.identity import vfio_group
 from nodedevice_agent.plugins.generic.select_settings import USB_ID
 
 log = logging.getLogger(__name__)
@@ -23,6 +26,11 @@ _BUSES_OF_ANYTHING = frozenset({"platform", "faux"})
 _FIRMWARE_NODES = ("of_node", "firmware_node")
 # the kernel's serial ports without a chip behind them, ttyS1 to ttyS31
 _NO_UART = "0"
+_HUB = "09"
+# files that lead to the same device as others in another branch of sysfs
+_VFIO_DEVICES = "vfio-dev"
+_NVME = "nvme"
+_NVME_SUBSYSTEMS = "/class/nvme-subsystem"
 _DEVNAME = re.compile(r"^DEVNAME=(.+)$", re.MULTILINE)
 
 
@@ -42,7 +50,10 @@ class Sysfs:
                 sysfs = self._target(f"/dev/{kind}", name)
                 if sysfs:
                     key = (f"{letter}{name}", sysfs)
-                    known[key] = self._known.get(key) or self._node(*key)
+                    node = self._known.get(key)
+                    # the kernel links an NVMe controller to its subsystem when it has answered
+                    is_done = node is not None and (node.subsystem != _NVME or bool(node.also))
+                    known[key] = node if is_done else self._node(*key)
         self._known = known
         return [node for node in known.values() if node is not None]
 
@@ -54,7 +65,8 @@ class Sysfs:
             usb = self._usb_device(name, sysfs) if sysfs else None
             if usb is not None:
                 found[sysfs] = usb
-        return found
+        hubs = {above for sysfs in found for above in upwards(sysfs.rpartition("/")[0]) if above in found}
+        return {sysfs: replace(usb, is_hub=True) if sysfs in hubs else usb for sysfs, usb in found.items()}
 
     def numa_nodes_of(self, kind: str, number: str) -> tuple[int, ...]:
         """Of a device file. kind: char or block. number: as 188:0. A USB device is some steps below the controller that has it."""
@@ -83,7 +95,23 @@ class Sysfs:
         parent = self._parent(sysfs)
         uart = self._uart(sysfs) if subsystem == "tty" else ""
         is_virtual = uart == _NO_UART if uart else not any(self._is_hardware(path) for path in upwards(parent))
-        return Node(number, f"/dev/{name[1].lstrip('/')}", sysfs, subsystem, parent, is_virtual)
+        also = self._also(subsystem, sysfs, parent)
+        return Node(number, f"/dev/{name[1].lstrip('/')}", sysfs, subsystem, parent, is_virtual, also)
+
+    def _also(self, subsystem: str, sysfs: str, parent: str) -> tuple[str, ...]:
+        """See Node.also: the IOMMU group of a VFIO device, and the subsystem of an NVMe controller, which has the namespaces."""
+        if subsystem == _VFIO_DEVICES:
+            group = self._target(parent, "iommu_group").rpartition("/")[2]
+            return (vfio_group(group),) if group else ()
+        if subsystem != _NVME:
+            return ()
+        name = sysfs.rpartition("/")[2]
+        subsystems = [
+            each
+            for each in names_in(f"{self._sys}{_NVME_SUBSYSTEMS}")
+            if self._target(f"{_NVME_SUBSYSTEMS}/{each}", name)
+        ]
+        return tuple(sorted(self._target(_NVME_SUBSYSTEMS, each) for each in subsystems))
 
     def _uart(self, sysfs: str) -> str:
         """The kind of a serial port's chip; empty for what is no serial port of the kernel's."""
@@ -127,7 +155,8 @@ class Sysfs:
         self._unreadable.discard(sysfs)
         if not USB_ID.fullmatch(vendor) or not USB_ID.fullmatch(product):
             return None
-        return UsbDevice(sysfs, port, vendor.lower(), product.lower(), serial)
+        is_hub = "-" not in port or self._field(sysfs, "bDeviceClass") == _HUB
+        return UsbDevice(sysfs, port, vendor.lower(), product.lower(), serial, is_hub)
 
     def _field(self, sysfs: str, name: str) -> str:
         """Empty for a field that the device does not have. Raises OSError: to go on without would change the device's ID."""

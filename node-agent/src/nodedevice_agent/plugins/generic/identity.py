@@ -1,0 +1,150 @@
+"""Tokens that say which device a device file belongs to, and whether two sets of them are of one device. Pure.
+
+Tokens (see DeviceDetails): the number `c188:0`, places in sysfs `/devices/...`, which include what is below them, and for a USB
+device with a serial of its own `usb VENDOR:PRODUCT:SERIAL INTERFACE SUBSYSTEM N`. Two devices with an equal token, or with a place
+inside the other's place, are one.
+
+Siblings are two devices: the ports of an adapter, the video nodes of a camera. What drives all of them has a place above them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
+
+_INTERFACE = re.compile(r"/\d+-[\d.]+:(?P<interface>\d+\.\d+)(?=/|$)")
+_SCSI_DEVICE = re.compile(r"\d+:\d+:\d+:\d+")
+_VFIO_GROUP = re.compile(r"(?:noiommu-)?(\d+)")
+_INPUT = re.compile(r"input\d+")
+_OSS = re.compile(r"(dsp|adsp|audio|mixer|midi|amidi|dmmidi|admmidi)\d*")
+_SCSI_COMPANIONS = frozenset({"bsg", "scsi_changer", "scsi_generic", "scsi_tape"})
+_NUMBER = re.compile(r"[cb]\d+:\d+")
+_PATH = "path:"
+_LASTING = "usb "
+
+
+def places(node: Node) -> tuple[str, ...]:
+    """Where in sysfs the hardware is that the file gives access to: the file's own place, and that of what it drives.
+
+    So a disk and its sg file are one device, and the disk's partitions are parts of both and not of each other.
+    """
+    return tuple(dict.fromkeys((node.sysfs, *_driven(node), *node.also)))
+
+
+def kind(node: Node, usb: UsbDevice) -> tuple[str, str]:
+    """Interface of its USB device, `-` for the device itself, and subsystem."""
+    found = _INTERFACE.match(node.sysfs[len(usb.sysfs) :])
+    return found["interface"] if found else "-", node.subsystem
+
+
+def lasting(node: Node, usb: UsbDevice, siblings: Sequence[str]) -> str:
+    """The token that is the same after a replug in any port. siblings: paths of its files of the same kind, in order."""
+    words = (f"{usb.vendor}:{usb.product}:{_escaped(usb.serial)}", *kind(node, usb), str(siblings.index(node.path)))
+    return _LASTING + " ".join(words)
+
+
+def path_token(path: str) -> str:
+    """Of a file that has no number of its own."""
+    return _PATH + path
+
+
+def vfio_group(number: str) -> str:
+    """The token of an IOMMU group, whose devices only one process can have."""
+    return f"pair:iommu:{number}:vfio"
+
+
+def is_number(token: str) -> bool:
+    """Whether it stands for one device file: its number, or what is there instead."""
+    return bool(_NUMBER.fullmatch(token)) or token.startswith(_PATH)
+
+
+def is_lasting(token: str) -> bool:
+    """Whether it is of a USB device's serial."""
+    return token.startswith(_LASTING)
+
+
+class Identified:
+    """Devices by their tokens, so that each further one is compared with all of them at once."""
+
+    def __init__(self) -> None:
+        self._by_token: dict[str, dict[int, None]] = {}
+        # by each place above one of theirs
+        self._below: dict[str, dict[int, None]] = {}
+
+    def add(self, device: int, tokens: Iterable[str]) -> None:
+        for token in tokens:
+            self._by_token.setdefault(token, {})[device] = None
+            for above in _above(token):
+                self._below.setdefault(above, {})[device] = None
+
+    def same(self, tokens: Iterable[str]) -> list[int]:
+        """Those that are one device with this."""
+        found: dict[int, None] = {}
+        for token in tokens:
+            found |= self._by_token.get(token, {}) | self._below.get(token, {})
+            for above in _above(token):
+                found |= self._by_token.get(above, {})
+        return [*found]
+
+
+def _driven(node: Node) -> Iterator[str]:
+    """By subsystem: places above those of its other files. What has no row here is a device of its own, with what is below it."""
+    base, name = node.sysfs.rpartition("/")[::2]
+    # of its parent's other classes: /devices/.../PARENT/CLASS/NAME
+    parent = base.rpartition("/")[0]
+    match node.subsystem:
+        case subsystem if subsystem in _SCSI_COMPANIONS and _SCSI_DEVICE.fullmatch(node.parent.rpartition("/")[2]):
+            yield node.parent
+        case "nvme-generic":
+            # ng0n1 is nvme0n1
+            yield f"{base}/nvme{name.removeprefix('ng')}"
+        case "mmc_rpmb":
+            # mmcblk0rpmb: a part of the card as mmcblk0boot0 is, and none of a partition
+            yield f"{base}/block/{name.removesuffix('rpmb')}/{name}"
+        case "mtd" if name.endswith("ro"):
+            yield f"{base}/{name.removesuffix('ro')}"
+        case "drm" | "accel":
+            # card and render node of one GPU, and its DisplayPort channels; an accelerator and its control file
+            yield base
+        case "graphics":
+            yield f"{parent}/drm"
+        case "hidraw" | "usbmisc":
+            # raw access to what the inputs are made from; usbmisc: one function of a USB device, such as the kernel's hiddev
+            yield node.parent
+        case "input" if _INPUT.fullmatch(base.rpartition("/")[2]):
+            # event3, mouse0 and js0 of one input
+            yield base
+        case "lirc":
+            # what the input of a remote control is made from
+            yield base
+        case "media":
+            # sets up the pipeline of all video and DVB files
+            yield from (f"{base}/video4linux", f"{base}/dvb")
+        case "sound" if _OSS.fullmatch(name):
+            # the PCMs and the mixer under older names
+            yield base
+        case "misc" if name == "watchdog":
+            # the first one under its older name
+            yield f"{parent}/watchdog/watchdog0"
+        case "tpmrm":
+            yield f"{parent}/tpm/{name.replace('tpmrm', 'tpm')}"
+        case "ppdev":
+            yield f"{parent}/printer"
+        case "infiniband_verbs":
+            # the adapter; MAD files are of its ports
+            yield f"{parent}/infiniband_mad"
+        case "infiniband_mad" if name.startswith("issm"):
+            yield f"{base}/umad{name.removeprefix('issm')}"
+        case "vfio":
+            if group := _VFIO_GROUP.fullmatch(name):
+                yield vfio_group(group[1])
+
+
+def _escaped(serial: str) -> str:
+    """As one word."""
+    return "".join("%20" if c.isspace() else "%25" if c == "%" else c for c in serial)
+
+
+def _above(token: str) -> Iterator[str]:
+    """The places that a place is in."""
+    return upwards(token.rpartition("/")[0]) if token.startswith("/") else iter(())

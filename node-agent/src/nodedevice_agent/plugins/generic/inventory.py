@@ -1,0 +1,76 @@
+"""The device files and USB devices that a kernel has at one moment, and what a file of /dev is among them. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from nodedevice_agent.lib.deviceplugin_server.values import natural_key
+from nodedevice_agent.plugins.generic.devices import FoundFile
+from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
+from nodedevice_agent.plugins.generic.identity import kind, lasting, path_token, places
+from nodedevice_agent.plugins.shared_files import is_shared_file
+
+# numbers of the kernel's memory devices, such as /dev/null; block devices of this major are RAM disks
+_MEMORY = "c1:"
+
+
+class Inventory:
+    """usb_devices: by path in sysfs. has_own_serial: whether no other USB device has its vendor, product and serial."""
+
+    def __init__(
+        self, nodes: Iterable[Node], usb_devices: Mapping[str, UsbDevice], has_own_serial: Callable[[UsbDevice], bool]
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self.usb_devices = usb_devices
+        self._has_own_serial = has_own_serial
+        self._by_number = {node.number: node for node in self.nodes}
+        self._by_path = {node.path: node for node in self.nodes}
+
+    def identified(self, file: FoundFile) -> FoundFile:
+        """With the number that counts, and tokens (see identity.py). file: with the number that the file itself has."""
+        if not file.is_device:
+            return replace(file, tokens=() if file.is_directory else (path_token(file.kernel_path),))
+        number = self.number(file.kernel_path, file.number)
+        if is_shared_file(file.kernel_path):
+            return replace(file, number=number, is_shared_file=True, tokens=())
+        return replace(file, number=number, tokens=(number, *self._tokens(number)))
+
+    def number(self, kernel_path: str, number: str) -> str:
+        """Of a device file, such as c188:0: its own.
+
+        A test's file, which is /dev/null under another name, has the number that sysfs has for its path, or its path.
+        """
+        node = self._by_number.get(number)
+        is_itself = is_shared_file(kernel_path) or (node is not None and node.path == kernel_path)
+        if is_itself or not number.startswith(_MEMORY):
+            return number
+        named = self._by_path.get(kernel_path)
+        return named.number if named is not None else path_token(kernel_path)
+
+    def usb_of(self, node: Node) -> UsbDevice | None:
+        """The USB device that it is a file of."""
+        return next((self.usb_devices[path] for path in upwards(node.sysfs) if path in self.usb_devices), None)
+
+    def _tokens(self, number: str) -> tuple[str, ...]:
+        """Beside the number."""
+        node = self._by_number.get(number)
+        if node is None:
+            return ()
+        usb = self.usb_of(node)
+        # what is plugged into a hub is another device
+        is_hub = usb is not None and usb.is_hub and usb.sysfs == node.sysfs
+        own = () if is_hub else places(node)
+        if usb is None or not usb.serial or not self._has_own_serial(usb):
+            return own
+        return (*own, lasting(node, usb, self._siblings[usb.sysfs, *kind(node, usb)]))
+
+    @cached_property
+    def _siblings(self) -> Mapping[tuple[str, str, str], list[str]]:
+        """Paths of the files of each USB device, interface and subsystem, in their natural order."""
+        found: dict[tuple[str, str, str], list[str]] = {}
+        for node in self.nodes:
+            usb = self.usb_of(node)
+            if usb is not None:
+                found.setdefault((usb.sysfs, *kind(node, usb)), []).append(node.path)
+        return {key: sorted(paths, key=natural_key) for key, paths in found.items()}

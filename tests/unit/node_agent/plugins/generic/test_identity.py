@@ -1,0 +1,327 @@
+"""Which device a device file is of: by its subsystem, its place in sysfs and its USB device, from fake sysfs trees on disk."""
+
+import os
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.plugins.generic.devices import FoundFile
+from nodedevice_agent.plugins.generic.files import found_file, kernel_path
+from nodedevice_agent.plugins.generic.identity import Identified
+from nodedevice_agent.plugins.generic.inventory import Inventory
+from nodedevice_agent.plugins.generic.sysfs import Sysfs
+from nodedevice_agent.plugins.shared_files import NVIDIA_CONTROL_FILES, SHARED_FILES, is_shared_file
+
+from tests.fakes.sysfs import FakeSysfs
+
+PCI = "/devices/pci0000:00/0000:01:00.0"
+USB = "/devices/pci0000:00/0000:00:14.0/usb1/1-1"
+SCSI = f"{PCI}/ata1/host0/target0:0:0/0:0:0:0"
+HID = f"{USB}/1-1:1.1/0003:046D:C52B.0003"
+NVME = f"{PCI}/nvme/nvme0"
+CARD = f"{PCI}/sound/card0"
+RC = f"{PCI}/rc/rc0"
+MMC = "/devices/platform/mmc_host/mmc0/mmc0:0001"
+
+# subsystem, place below, and where its link `device` leads; a node's name is the last part of its place
+DISK = ("block", f"{SCSI}/block/sda", SCSI)
+PARTITION = ("block", f"{SCSI}/block/sda/sda1", "")
+SG = ("scsi_generic", f"{SCSI}/scsi_generic/sg0", SCSI)
+BSG = ("bsg", f"{SCSI}/bsg/0:0:0:0", SCSI)
+TAPE = ("scsi_tape", f"{SCSI}/scsi_tape/st0", SCSI)
+HIDRAW = ("hidraw", f"{HID}/hidraw/hidraw0", HID)
+EVENT = ("input", f"{HID}/input/input5/event5", f"{HID}/input/input5")
+JOYSTICK = ("input", f"{HID}/input/input5/js0", f"{HID}/input/input5")
+OTHER_EVENT = ("input", f"{HID}/input/input6/event6", f"{HID}/input/input6")
+VIDEO = ("video4linux", f"{USB}/1-1:1.0/video4linux/video0", f"{USB}/1-1:1.0")
+NS1 = ("block", f"{NVME}/nvme0n1", NVME)
+GENERIC1 = ("nvme-generic", f"{NVME}/ng0n1", NVME)
+EMMC = ("block", f"{MMC}/block/mmcblk0", MMC)
+GROUP7 = ("vfio", "/devices/virtual/vfio/7", "")
+
+Where = tuple[str, str, str]
+
+ONE: dict[str, tuple[Where, Where]] = {
+    "disk and partition": (DISK, PARTITION),
+    "disk and sg": (DISK, SG),
+    "partition and sg": (PARTITION, SG),
+    "disk and bsg": (DISK, BSG),
+    "sg and bsg": (SG, BSG),
+    "tape that rewinds and one that does not": (TAPE, ("scsi_tape", f"{SCSI}/scsi_tape/nst0", SCSI)),
+    "tape and sg": (TAPE, SG),
+    "media changer and sg": (("scsi_changer", f"{SCSI}/scsi_changer/sch0", SCSI), SG),
+    "cd-rom and sg": (("block", f"{SCSI}/block/sr0", SCSI), SG),
+    "nvme drive and namespace": (("nvme", NVME, PCI), NS1),
+    "nvme namespace and its generic file": (NS1, GENERIC1),
+    "nvme partition and the generic file": (("block", f"{NVME}/nvme0n1/nvme0n1p1", ""), GENERIC1),
+    "mmc and boot partition": (EMMC, ("block", f"{MMC}/block/mmcblk0/mmcblk0boot0", "")),
+    "mmc and rpmb": (EMMC, ("mmc_rpmb", f"{MMC}/mmcblk0rpmb", "")),
+    "mtd and mtdblock": (
+        ("mtd", "/devices/platform/spi/mtd/mtd0", ""),
+        ("block", "/devices/platform/spi/mtd/mtd0/mtdblock0", ""),
+    ),
+    "mtd and its read-only file": (
+        ("mtd", "/devices/platform/spi/mtd/mtd0", ""),
+        ("mtd", "/devices/platform/spi/mtd/mtd0ro", ""),
+    ),
+    "card and render node": (("drm", f"{PCI}/drm/card0", PCI), ("drm", f"{PCI}/drm/renderD128", PCI)),
+    "card and framebuffer": (("drm", f"{PCI}/drm/card0", PCI), ("graphics", f"{PCI}/graphics/fb0", PCI)),
+    "render node and DisplayPort channel": (
+        ("drm", f"{PCI}/drm/renderD128", PCI),
+        ("drm_dp_aux_dev", f"{PCI}/drm/card0/card0-DP-1/drm_dp_aux0", ""),
+    ),
+    "accelerator and its control": (
+        ("accel", f"{PCI}/accel/accel0", PCI),
+        ("accel", f"{PCI}/accel/accel_controlD0", PCI),
+    ),
+    "hidraw and event": (HIDRAW, EVENT),
+    "hidraw and the second input": (HIDRAW, OTHER_EVENT),
+    "event and joystick": (EVENT, JOYSTICK),
+    "hiddev and hidraw": (("usbmisc", f"{USB}/1-1:1.1/usbmisc/hiddev0", f"{USB}/1-1:1.1"), HIDRAW),
+    "a receiver and the mouse behind it": (
+        HIDRAW,
+        ("hidraw", f"{HID}/0003:046D:4055.0006/hidraw/hidraw1", f"{HID}/0003:046D:4055.0006"),
+    ),
+    "raw usb and tty": (("usb", USB, ""), ("tty", f"{USB}/1-1:1.0/ttyUSB0/tty/ttyUSB0", f"{USB}/1-1:1.0/ttyUSB0")),
+    "raw usb and hidraw": (("usb", USB, ""), HIDRAW),
+    "a modem's old and new control file": (
+        ("usbmisc", f"{USB}/1-1:1.4/usbmisc/cdc-wdm0", f"{USB}/1-1:1.4"),
+        ("wwan", f"{USB}/1-1:1.4/wwan/wwan0/wwan0qmi0", f"{USB}/1-1:1.4/wwan/wwan0"),
+    ),
+    "infrared receiver and its input": (
+        ("lirc", f"{RC}/lirc0", RC),
+        ("input", f"{RC}/input9/event9", f"{RC}/input9"),
+    ),
+    "media and video": (("media", f"{USB}/1-1:1.0/media0", ""), VIDEO),
+    "pcm and its older name": (("sound", f"{CARD}/pcmC0D0p", CARD), ("sound", f"{CARD}/dsp", CARD)),
+    "watchdog and its older name": (
+        ("watchdog", "/devices/platform/iTCO_wdt/watchdog/watchdog0", ""),
+        ("misc", "/devices/platform/iTCO_wdt/misc/watchdog", ""),
+    ),
+    "tpm and its resource manager": (
+        ("tpm", "/devices/LNXSYSTM:00/MSFT0101:00/tpm/tpm0", ""),
+        ("tpmrm", "/devices/LNXSYSTM:00/MSFT0101:00/tpmrm/tpmrm0", ""),
+    ),
+    "parallel port and printer": (
+        ("ppdev", "/devices/pnp0/00:05/ppdev/parport0", ""),
+        ("printer", "/devices/pnp0/00:05/printer/lp0", ""),
+    ),
+    "verbs and mad": (
+        ("infiniband_verbs", f"{PCI}/infiniband_verbs/uverbs0", PCI),
+        ("infiniband_mad", f"{PCI}/infiniband_mad/umad1", PCI),
+    ),
+    "mad and issm": (
+        ("infiniband_mad", f"{PCI}/infiniband_mad/umad0", PCI),
+        ("infiniband_mad", f"{PCI}/infiniband_mad/issm0", PCI),
+    ),
+    "vfio group and device": (GROUP7, ("vfio-dev", f"{PCI}/vfio-dev/vfio0", PCI)),
+    "vfio group without iommu": (
+        ("vfio", "/devices/virtual/vfio/noiommu-7", ""),
+        ("vfio-dev", f"{PCI}/vfio-dev/vfio0", PCI),
+    ),
+}
+
+TWO: dict[str, tuple[Where, Where]] = {
+    "partitions": (PARTITION, ("block", f"{SCSI}/block/sda/sda2", "")),
+    "disks of one controller": (
+        DISK,
+        ("block", f"{PCI}/ata1/host0/target0:0:1/0:0:1:0/block/sdb", f"{PCI}/ata1/host0/target0:0:1/0:0:1:0"),
+    ),
+    "a file of the controller, and a disk": (("bsg", f"{PCI}/ata1/host0/bsg/sas_host0", f"{PCI}/ata1/host0"), DISK),
+    "nvme namespaces": (NS1, ("block", f"{NVME}/nvme0n2", NVME)),
+    "nvme namespace and the other's generic file": (("block", f"{NVME}/nvme0n2", NVME), GENERIC1),
+    "mmc partition and rpmb": (
+        ("block", f"{MMC}/block/mmcblk0/mmcblk0p1", ""),
+        ("mmc_rpmb", f"{MMC}/mmcblk0rpmb", ""),
+    ),
+    "video nodes": (VIDEO, ("video4linux", f"{USB}/1-1:1.0/video4linux/video1", f"{USB}/1-1:1.0")),
+    "ports of an adapter": (
+        ("tty", f"{USB}/1-1:1.0/ttyUSB0/tty/ttyUSB0", f"{USB}/1-1:1.0/ttyUSB0"),
+        ("tty", f"{USB}/1-1:1.0/ttyUSB1/tty/ttyUSB1", f"{USB}/1-1:1.0/ttyUSB1"),
+    ),
+    "inputs of one hid device": (EVENT, OTHER_EVENT),
+    "all mice, and one": (("input", "/devices/virtual/input/mice", ""), ("input", "/devices/virtual/input/input3/event3", "")),
+    "camera and its microphone": (VIDEO, ("sound", f"{USB}/1-1:1.2/sound/card1/controlC1", f"{USB}/1-1:1.2/sound/card1")),
+    "GPUs": (("drm", f"{PCI}/drm/card0", PCI), ("drm", "/devices/pci0000:00/0000:02:00.0/drm/card1", "")),
+    "GPU and what else its card has": (("drm", f"{PCI}/drm/card0", PCI), ("i2c-dev", f"{PCI}/i2c-3/i2c-dev/i2c-3", PCI)),
+    "bus and chip": (
+        ("i2c-dev", "/devices/platform/i2c-1/i2c-dev/i2c-1", ""),
+        ("rtc", "/devices/platform/i2c-1/1-0068/rtc/rtc0", ""),
+    ),
+    "ports of one infiniband adapter": (
+        ("infiniband_mad", f"{PCI}/infiniband_mad/umad0", PCI),
+        ("infiniband_mad", f"{PCI}/infiniband_mad/umad1", PCI),
+    ),
+    "vfio groups": (GROUP7, ("vfio", "/devices/virtual/vfio/8", "")),
+    "an input that a program made, and the file that makes them": (
+        ("misc", "/devices/virtual/misc/uhid", ""),
+        ("hidraw", "/devices/virtual/misc/uhid/0005:046D:B35B.0001/hidraw/hidraw3", ""),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeSysfs:
+    return FakeSysfs(tmp_path)
+
+
+def made(host: FakeSysfs, where: Where, minor: int) -> str:
+    """Its path in /dev."""
+    subsystem, sysfs, parent = where
+    kind = "block" if subsystem == "block" else "char"
+    name = {"bsg": "bsg/0:0:0:0", "usb": "bus/usb/001/002"}.get(subsystem, "")
+    return host.node(sysfs, subsystem, f"240:{minor}", parent=parent, name=name, kind=kind)
+
+
+def inventory(host: FakeSysfs, *, is_unique: bool = True) -> Inventory:
+    sysfs = Sysfs(str(host.root))
+    return Inventory(sysfs.nodes(), sysfs.usb_devices(), lambda _: is_unique)
+
+
+def identified(host: FakeSysfs, path: str, *, is_unique: bool = True) -> FoundFile:
+    file = found_file(str(host.root), path)
+    assert file is not None
+    return inventory(host, is_unique=is_unique).identified(file)
+
+
+def tokens(host: FakeSysfs, path: str) -> set[str]:
+    return set(identified(host, path).tokens)
+
+
+def are_one(host: FakeSysfs, pair: tuple[Where, Where]) -> bool:
+    host.usb("1-1", "046d", "c52b", "S")
+    link = host.sys(f"{PCI}/iommu_group")
+    host.sys("/kernel/iommu_groups/7").mkdir(parents=True)
+    link.parent.mkdir(parents=True)
+    link.symlink_to(os.path.relpath(host.sys("/kernel/iommu_groups/7"), link.parent))
+    paths = [made(host, where, minor) for minor, where in enumerate(pair)]
+    first, second = (tokens(host, path) for path in paths)
+    found = []
+    for one, other in ((first, second), (second, first)):
+        known = Identified()
+        known.add(0, one)
+        found.append(known.same(other) == [0])
+    assert found[0] == found[1], "whichever comes first"
+    return found[0]
+
+
+@pytest.mark.parametrize("pair", ONE.values(), ids=ONE.keys())
+def test_two_files_of_one_device(host: FakeSysfs, pair: tuple[Where, Where]) -> None:
+    assert are_one(host, pair)
+
+
+@pytest.mark.parametrize("pair", TWO.values(), ids=TWO.keys())
+def test_two_devices(host: FakeSysfs, pair: tuple[Where, Where]) -> None:
+    assert not are_one(host, pair)
+
+
+def test_namespaces_of_an_nvme_subsystem_with_several_controllers(host: FakeSysfs) -> None:
+    subsystem = "/devices/virtual/nvme-subsystem/nvme-subsys0"
+    host.node(NVME, "nvme", "240:0", parent=PCI)
+    sysfs = Sysfs(str(host.root))
+    assert [node.also for node in sysfs.nodes()] == [()]
+    host.node(f"{subsystem}/nvme0n1", "block", "259:0", kind="block")
+    (host.sys(subsystem) / "nvme0").symlink_to(os.path.relpath(NVME, subsystem))
+    link = host.sys("/class/nvme-subsystem/nvme-subsys0")
+    link.parent.mkdir(parents=True)
+    link.symlink_to(os.path.relpath(subsystem, "/class/nvme-subsystem"))
+    # the controller was there before its subsystem
+    assert {node.number: node.also for node in sysfs.nodes()} == {"c240:0": (subsystem,), "b259:0": ()}
+
+
+def test_what_is_plugged_into_a_hub_is_another_device(host: FakeSysfs) -> None:
+    for port, number in (("1-2", "189:1"), ("1-3", "189:2")):
+        hub = host.usb(port, "05e3", "0610", "HUB")
+        host.node(hub, "usb", number, name=f"bus/usb/001/00{number[-1]}")
+    # one has nothing plugged in
+    (host.sys(hub) / "bDeviceClass").write_text("09\n")
+    host.dongle("1-2.3", 0, serial="A")
+    assert tokens(host, "/dev/bus/usb/001/001") == {"c189:1", "usb 05e3:0610:HUB - usb 0"}
+    assert tokens(host, "/dev/bus/usb/001/002") == {"c189:2", "usb 05e3:0610:HUB - usb 0"}
+
+
+def test_tokens_of_a_usb_device(host: FakeSysfs) -> None:
+    dongle = host.dongle("1-2.3", 0, serial="A B%")
+    interface = f"{dongle}/1-2.3:1.0"
+    for number in (10, 9):
+        name = f"ttyUSB{number}"
+        host.node(f"{interface}/{name}/tty/{name}", "tty", f"188:{number}", parent=f"{interface}/{name}")
+    place = f"{interface}/ttyUSB9/tty/ttyUSB9"
+    assert identified(host, "/dev/ttyUSB9").tokens == ("c188:9", place, "usb 0403:6001:A%20B%25 1.0 tty 1")
+    assert "usb 0403:6001:A%20B%25 1.0 tty 2" in tokens(host, "/dev/ttyUSB10")
+    assert "usb 0403:6001:A%20B%25 1.1 hidraw 0" in tokens(host, "/dev/hidraw0")
+    assert identified(host, "/dev/ttyUSB9", is_unique=False).tokens == ("c188:9", place)
+
+
+def test_a_usb_device_without_a_serial_has_its_place_only(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0)
+    assert len(tokens(host, "/dev/ttyUSB0")) == 2
+
+
+def test_the_number_is_the_same_by_all_names(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0, serial="A")
+    host.link("/dev/serial/by-id/usb-A", "/dev/ttyUSB0")
+    host.link("/dev/mine", "/dev/serial/by-id/usb-A")
+    (host.root / "dev/absolute").symlink_to("/dev/mine")
+    (host.root / "dev/folder").symlink_to("serial/by-id")
+    names = ("ttyUSB0", "serial/by-id/usb-A", "mine", "absolute", "folder/usb-A")
+    found = [identified(host, f"/dev/{name}") for name in names]
+    assert {file.kernel_path for file in found} == {"/dev/ttyUSB0"}
+    assert {file.number for file in found} == {"c188:0"}
+    assert len({file.tokens for file in found}) == 1
+
+
+def test_a_file_that_sysfs_does_not_know(host: FakeSysfs) -> None:
+    (host.root / "dev/odd").symlink_to("/dev/null")
+    host.link("/dev/by-name/odd", "/dev/odd")
+    (host.root / "dev/plain").touch()
+    assert identified(host, "/dev/by-name/odd").tokens == ("path:/dev/odd",)
+    assert identified(host, "/dev/plain").tokens == ("path:/dev/plain",)
+    assert inventory(host).number("/dev/nvidia0", "c195:0") == "c195:0"
+    assert inventory(host).number("/dev/ram0", "b1:0") == "b1:0", "a disk, and not the kernel's memory"
+
+
+def test_a_file_has_its_own_number_whatever_sysfs_names(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0, serial="A")
+    # made by hand, with a wrong number
+    assert inventory(host).number("/dev/ttyUSB0", "c188:7") == "c188:7"
+    assert inventory(host).number("/dev/made-by-hand", "c188:0") == "c188:0"
+
+
+def test_links_in_circles_are_no_file(host: FakeSysfs) -> None:
+    for one, other in (("a", "b"), ("b", "a")):
+        (host.root / "dev" / one).symlink_to(other)
+    assert found_file(str(host.root), "/dev/a") is None
+    (host.root / "dev/c").symlink_to("../../../../dev/nothing")
+    assert found_file(str(host.root), "/dev/c") is None
+    assert kernel_path(str(host.root), "/dev//./x") == "/dev/x"
+
+
+@pytest.mark.parametrize(
+    "path", ["/dev/fuse", "/dev/vfio/vfio", "/dev/dma_heap/system", "/dev/null", *NVIDIA_CONTROL_FILES]
+)
+def test_files_that_come_with_devices_are_none(host: FakeSysfs, path: str) -> None:
+    host.node(f"/devices/virtual/misc{path}", "misc", "10:5", name=path.removeprefix("/dev/"))
+    host.link("/dev/mine", path)
+    for name in (path, "/dev/mine"):
+        file = identified(host, name)
+        assert (file.tokens, file.is_shared_file) == ((), True)
+
+
+def test_each_has_a_reason_and_is_the_kernels_path() -> None:
+    for path, reason in SHARED_FILES.items():
+        assert path.startswith("/dev/")
+        assert reason
+    assert not is_shared_file("/dev/vfio/7")
+    assert not is_shared_file("/dev/snd/controlC0")
+    assert not is_shared_file("/dev/nvidia0")
+
+
+def test_only_new_files_are_read(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.dongle("1-1", 0, serial="A")
+    sysfs = Sysfs(str(host.root))
+    sysfs.nodes()
+    read: list[str] = []
+    monkeypatch.setattr(sysfs, "_node", lambda number, _: read.append(number))
+    host.dongle("1-2", 1, serial="B")
+    sysfs.nodes()
+    assert sorted(read) == ["c188:1", "c240:1"]

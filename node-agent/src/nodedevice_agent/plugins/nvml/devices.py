@@ -26,6 +26,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
 )
 from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
 from nodedevice_agent.plugins.nvml.health import Trouble
+from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost, gpu_file
 from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_nodes
 
 ENV, DEVICE_NODES, CDI = "env", "deviceNodes", "cdi"
@@ -59,7 +60,7 @@ def preferred(
     return (*must, *(others[index] for index in chosen))
 
 
-def device_of(gpu: Gpu, trouble: Trouble | None) -> PluginDevice:
+def device_of(gpu: Gpu, trouble: Trouble | None, host: OnHost = UNKNOWN) -> PluginDevice:
     """The device to list for this GPU."""
     return PluginDevice(
         gpu.uuid,
@@ -69,6 +70,8 @@ def device_of(gpu: Gpu, trouble: Trouble | None) -> PluginDevice:
         message=trouble.message if trouble else "",
         attributes=tuple(sorted(gpu.attributes().items())),
         parent=gpu.uuid,
+        identity=host.identity(gpu),
+        files=host.files(gpu),
     )
 
 
@@ -107,9 +110,10 @@ def _gpu_nodes(resource_name: str, gpus: Iterable[Gpu]) -> list[str]:
     if unnumbered:
         raise AllocationRefused(
             resource_name,
-            f"the driver does not report the device file of {', '.join(unnumbered)}; set handOver to env or cdi",
+            f"the driver does not report the device file of {', '.join(unnumbered)}: if the GPU is missing, delete the pod; "
+            "else set handOver to env or cdi",
         )
-    return [f"/dev/nvidia{minor}" for minor in wanted.values()]
+    return [gpu_file(minor) for minor in wanted.values() if minor is not None]
 
 
 def _capability_nodes(
@@ -117,7 +121,7 @@ def _capability_nodes(
 ) -> list[str]:
     nodes: list[str] = []
     for gpu, instance in sorted(instances, key=lambda held: held[1].uuid):
-        both = capability_nodes(capabilities, gpu.minor or 0, instance)
+        both = capability_nodes(capabilities, gpu.minor, instance)
         if both is None:
             raise AllocationRefused(
                 resource_name,

@@ -1,7 +1,8 @@
 """All GPUs of a node and their health: the state of the nvml plugin.
 
 A GPU that was listed once stays listed, as unhealthy, when the driver no longer lists it: a GPU that fell off the bus must stay
-visible. It is forgotten when another UUID appears at its bus ID, or when an administrator clears it.
+visible. It is forgotten when another UUID appears at its bus ID, or when an administrator clears it. Its number (/dev/nvidiaN)
+is forgotten when another GPU has that one: a driver that is loaded again numbers the GPUs that it finds then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -70,6 +71,7 @@ class Fleet:
         for uuid, gpu in found.items():
             self.gpus[uuid] = gpu
             self._health.setdefault(uuid, GpuHealth())
+        self._forget_minors({gpu.uuid: gpu.minor for gpu in inventory.gpus if gpu.minor is not None})
         ancestors = {(one, other): level for one, other, level in inventory.ancestors}
         self.scores = scores(found.values(), inventory.ports, ancestors)
         self.is_partial = inventory.is_partial
@@ -174,6 +176,12 @@ class Fleet:
                 )
         self.unnamed = (*inventory.unnamed, *["a lost GPU was never identified"] * lost)
         return changes
+
+    def _forget_minors(self, reported: Mapping[str, int]) -> None:
+        """Those that the driver now reports of another GPU."""
+        for uuid, gpu in self.gpus.items():
+            if any(minor == gpu.minor for other, minor in reported.items() if other != uuid):
+                self.gpus[uuid] = replace(gpu, minor=None)
 
     def _set(self, uuid: str, health: GpuHealth, how: str = "") -> list[Change]:
         before = self._health[uuid].trouble

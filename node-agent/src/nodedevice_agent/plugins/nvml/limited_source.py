@@ -4,6 +4,7 @@ A container gets environment and mounts (vgpu.py), and a directory of its own fo
 """
 
 import logging
+import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,7 +94,7 @@ class LimitedSource(NvmlSource):
 
     def _node_troubles(self) -> list[Trouble]:
         needed = (self._limits.library, self._limits.preload) if self._limits.library else ()
-        missing = [path for path in needed if path and not Path(self._host_root + path).is_file()]
+        missing = [path for path in needed if path and not os.path.isfile(self._host_root + path)]
         message = (
             f"{' and '.join(missing)} not found, to enforce limits of {self.resource_name}: install it on the node, and let "
             "the agent see it (chart: agents.extraVolumes); or change limits.library and limits.preload"

@@ -56,10 +56,10 @@ def profile_name(compute_slices: int, slices: int, memory_mib: int, gpu_bytes: i
     return f"{compute}{slices}g.{gigabytes}gb{suffix}"
 
 
-def capability_nodes(minors: Mapping[str, int], gpu_minor: int, instance: MigInstance) -> tuple[str, str] | None:
+def capability_nodes(minors: Mapping[str, int], gpu_minor: int | None, instance: MigInstance) -> tuple[str, str] | None:
     """The device files that open the two instances; None where the driver does not have them.
 
-    minors: see capability_minors().
+    minors: see capability_minors(). gpu_minor: of the GPU, whose number the driver's names of capabilities have.
     """
     gpu_instance = f"gpu{gpu_minor}/gi{instance.gpu_instance}"
     both = (f"{gpu_instance}/access", f"{gpu_instance}/ci{instance.compute_instance}/access")

@@ -6,7 +6,7 @@ Source: kubelet deviceplugin v1beta1; for shares, the time slicing of NVIDIA's d
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, P
 from nodedevice_agent.plugins.nvml.devices import device_of
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Trouble
+from nodedevice_agent.plugins.nvml.identity import UNKNOWN, Files, OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.settings import MAX_PARTS, MemorySettings, NvmlSettings, PartsOf, SharesSettings
 
@@ -106,17 +107,20 @@ class Listing(Struct, frozen=True):
     troubles: tuple[Trouble, ...] = ()
 
 
-def listing(uses: Sequence[tuple[Gpu, Use]], trouble_of: Callable[[str], Trouble | None]) -> Listing:
+def listing(
+    uses: Sequence[tuple[Gpu, Use]], trouble_of: Callable[[str], Trouble | None], host: OnHost = UNKNOWN
+) -> Listing:
     """uses: the GPUs of one resource, in order."""
     devices: list[PluginDevice] = []
     above: list[PluginDevice] = []
     troubles: list[Trouble] = []
     differ = _profiles_differ([use for _, use in uses])
     for gpu, use in uses:
-        whole = device_of(gpu, use.trouble or trouble_of(gpu.uuid))
+        whole = device_of(gpu, use.trouble or trouble_of(gpu.uuid), host)
         if use.instances is not None:
             troubles += [] if use.instances else [_no_instances(gpu)]
-            devices += (_instance(device_of(gpu, trouble_of(gpu.uuid) or differ), each) for each in use.instances)
+            its_gpu = device_of(gpu, trouble_of(gpu.uuid) or differ, host)
+            devices += (_instance(its_gpu, each, host.files(gpu, each)) for each in use.instances)
             continue
         if use.parts is None:
             devices.append(whole)
@@ -127,11 +131,22 @@ def listing(uses: Sequence[tuple[Gpu, Use]], trouble_of: Callable[[str], Trouble
             troubles.append(error.trouble)
             continue
         above.append(_parent(whole, gpu, use.parts, count))
-        devices += (
-            PluginDevice(part_id(gpu.uuid, number), whole.is_healthy, whole.numa_nodes, parent=gpu.uuid)
-            for number in range(count)
-        )
+        devices += _parts(whole, count)
     return Listing(tuple(devices), tuple(above), tuple(troubles))
+
+
+def _parts(whole: PluginDevice, count: int) -> Iterator[PluginDevice]:
+    """What they have in common is one object for all of them."""
+    for number in range(count):
+        yield PluginDevice(
+            part_id(whole.id, number),
+            whole.is_healthy,
+            whole.numa_nodes,
+            parent=whole.id,
+            identity=whole.identity,
+            files=whole.files,
+            is_shared=True,
+        )
 
 
 def _profiles_differ(uses: Sequence[Use]) -> Trouble | None:
@@ -150,9 +165,16 @@ def _no_instances(gpu: Gpu) -> Trouble:
     return Trouble("NoMigInstances", message)
 
 
-def _instance(whole: PluginDevice, instance: MigInstance) -> PluginDevice:
-    attributes = {**dict(whole.attributes), **instance.attributes()}
-    return replace(whole, id=instance.uuid, attributes=tuple(sorted(attributes.items())))
+def _instance(whole: PluginDevice, instance: MigInstance, files: Files) -> PluginDevice:
+    """Its GPU is shared: by its other instances, whose number of /dev/nvidiaN is the same."""
+    return replace(
+        whole,
+        id=instance.uuid,
+        attributes=tuple(sorted({**dict(whole.attributes), **instance.attributes()}.items())),
+        identity=(*whole.identity, instance.uuid),
+        files=files,
+        is_shared=True,
+    )
 
 
 def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> PluginDevice:
@@ -162,7 +184,9 @@ def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> Plugin
         more, size = {"unitBytes": str(parts.unit_bytes), "unusedBytes": str(unused)}, f"{parts.unit_bytes >> 20}Mi"
     else:
         more, size = {"replicas": str(parts.replicas)}, f"1/{parts.replicas}"
-    return replace(whole, attributes=tuple(sorted({**dict(whole.attributes), **more}.items())), part_size=size)
+    attributes = tuple(sorted({**dict(whole.attributes), **more}.items()))
+    # a parent is given to nobody: its parts are
+    return replace(whole, attributes=attributes, part_size=size, identity=(), files=())
 
 
 # -- requests --------------------------------------------------------------------------------------------------------------

@@ -1,16 +1,18 @@
 """The devices of one resource name of the nvml plugin: their list, and what a container gets for them."""
 
 import asyncio
+import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
-from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, HandOver, allocation, preferred
+from nodedevice_agent.plugins.nvml.devices import DEVICE_NODES, HandOver, allocation, preferred
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Trouble
-from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_minors
+from nodedevice_agent.plugins.nvml.host_files import capabilities, control_nodes, on_host
+from nodedevice_agent.plugins.nvml.identity import OnHost
+from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.mps import control_path, not_running, with_mps
 from nodedevice_agent.plugins.nvml.parts import HeldParts, Use, check_request, listing, parents, preferred_parts
 from nodedevice_agent.plugins.nvml.settings import MpsSettings, NvmlSettings, PartsOf, SharesSettings
@@ -42,7 +44,7 @@ class NvmlSource:
     def publish(self, uses: Sequence[tuple[Gpu, Use]]) -> None:
         """Publish the list for these GPUs, sorted by UUID."""
         self._listed = {gpu.uuid: (gpu, use.parts) for gpu, use in uses if use.parts is not None}
-        found = listing(uses, self._fleet.trouble_of)
+        found = listing(uses, self._fleet.trouble_of, self._on_host(uses))
         overall = self._fleet.trouble
         troubles = [overall] if overall is not None else [*found.troubles, *self._node_troubles(), *self._notes()]
         reason = troubles[0].reason if troubles else ""
@@ -69,17 +71,19 @@ class NvmlSource:
         return preferred(self._fleet.scores, numa_nodes, free, must_include, size)
 
     def _of_gpus(self, gpus: Sequence[Gpu], instances: Sequence[tuple[Gpu, MigInstance]] = ()) -> ContainerAllocation:
-        controls = [path for path in CONTROL_NODES if Path(self._host_root + path).exists()]
-        capabilities = self._capabilities() if instances else {}
-        hand_over = HandOver(self._settings.hand_over, self._settings.cdi_kind, controls, capabilities)
+        settings, root = self._settings, self._host_root
+        hand_over = HandOver(
+            settings.hand_over, settings.cdi_kind, control_nodes(root), capabilities(root) if instances else {}
+        )
         return allocation(self.resource_name, gpus, hand_over, instances)
 
-    def _capabilities(self) -> dict[str, int]:
-        """Empty where the driver has no such file."""
-        try:
-            return capability_minors(Path(self._host_root + CAPABILITY_MINORS).read_text(encoding="ascii"))
-        except (OSError, UnicodeDecodeError):
-            return {}
+    def _on_host(self, uses: Sequence[tuple[Gpu, Use]]) -> OnHost:
+        return on_host(
+            self._host_root,
+            (gpu for gpu, _ in uses),
+            [(gpu, each) for gpu, use in uses for each in use.instances or ()],
+            hands_over_files=DEVICE_NODES in self._settings.hand_over,
+        )
 
     def _of_parts(
         self, held: Sequence[HeldParts], device_ids: Sequence[str], container: ContainerIdentity | None
@@ -101,4 +105,4 @@ class NvmlSource:
     def _node_troubles(self) -> list[Trouble]:
         """What is wrong with the node besides its GPUs: a daemon may come and go at any time."""
         mps = self._mps
-        return [not_running(mps)] if mps and not Path(self._host_root + control_path(mps)).exists() else []
+        return [not_running(mps)] if mps and not os.path.exists(self._host_root + control_path(mps)) else []

@@ -1,0 +1,59 @@
+"""What the devices of GPUs are, beside their IDs: identities, and the device files that containers get, with their numbers.
+
+A GPU is its UUID, and for now also the number of its /dev/nvidiaN: the generic plugin may list the same GPU as a file. The driver
+numbers GPUs in the order in which it finds them: a number may go to another GPU at a boot, at a re-bind, and when the driver is
+loaded again.
+Files are those that a container is handed by path, so only with deviceNodes in handOver: the device manager compares them with
+those of a stored answer. An answer with UUIDs alone (env, cdi) stays right whatever the numbers are, and lists none; what the
+container toolkit makes of it is read when the container is created. The control nodes belong to no GPU.
+Source: Linux kernel, Documentation/admin-guide/devices.txt (char 195), and NVIDIA's open kernel modules: nv-chardev-numbers.h.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct, field
+
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.mig import MigInstance, capability_nodes
+
+# of /dev/nvidiaN; that of /dev/nvidia-caps is another at each boot
+_MAJOR = 195
+
+Files = tuple[tuple[str, str], ...]
+
+
+class OnHost(Struct, frozen=True):
+    """The host's device files now. numbers: by path, such as c195:0; of those that are there. capabilities: see mig.
+
+    hands_over_files: whether containers get device files.
+    """
+
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    capabilities: Mapping[str, int] = field(default_factory=dict)
+    hands_over_files: bool = False
+
+    def identity(self, gpu: Gpu) -> tuple[str, ...]:
+        """Also of each part of it; of an instance, beside its own UUID."""
+        if gpu.minor is None:
+            return (gpu.uuid,)
+        return (gpu.uuid, self.numbers.get(gpu_file(gpu.minor), f"c{_MAJOR}:{gpu.minor}"))
+
+    def files(self, gpu: Gpu, instance: MigInstance | None = None) -> Files:
+        """Of the whole GPU, a part of it, or an instance; number by path, sorted by path."""
+        if not self.hands_over_files:
+            return ()
+        return tuple((path, self.numbers[path]) for path in sorted(self.paths(gpu, instance)) if path in self.numbers)
+
+    def paths(self, gpu: Gpu, instance: MigInstance | None = None) -> Iterable[str]:
+        """The device files of a GPU, or of an instance, as far as the driver reports them."""
+        own = () if gpu.minor is None else (gpu_file(gpu.minor),)
+        if instance is None:
+            return own
+        return (*own, *(capability_nodes(self.capabilities, gpu.minor, instance) or ()))
+
+
+UNKNOWN = OnHost()
+
+
+def gpu_file(minor: int) -> str:
+    return f"/dev/nvidia{minor}"

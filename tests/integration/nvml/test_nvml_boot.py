@@ -1,0 +1,153 @@
+"""A boot, and another load of the driver, after which a GPU is missing and the others have other numbers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from nodedevice_agent.lib import filesystem
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.source import NvmlSource
+from nodedevice_agent.plugins.nvml.watch import GpuWatch
+
+from hack.fake_nvml.library import MACHINES, FakeNvml
+from tests.fakes.background import background
+
+Devices = Mapping[str, PluginDevice]
+_SETTINGS = {"handOver": ["env", "deviceNodes"], "mig": "mixed", "pollSeconds": 1, "rescanSeconds": 1}
+
+
+class Machine:
+    """A host with device files whose driver numbers the GPUs that it finds. It boots without what has fallen off the bus."""
+
+    def __init__(self, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self._text = (MACHINES / f"{name}.machine").read_text()
+        self._environment = monkeypatch
+        (folder / "host/dev").mkdir(parents=True)
+        for minor in range(self._text.count("\ngpu ")):
+            (folder / f"host/dev/nvidia{minor}").symlink_to("/dev/null")
+        monkeypatch.setattr(filesystem, "BOOT_ID", folder / "boot_id")
+
+    @property
+    def uuids(self) -> list[str]:
+        words = (word for line in self._text.splitlines() if line.startswith("gpu ") for word in line.split())
+        return [word.removeprefix("uuid=") for word in words if word.startswith("uuid=GPU-")]
+
+    def without_first(self) -> None:
+        """And without its instances; the second GPU's are in the first slot then."""
+        lines = [
+            line for line in self._text.splitlines() if self.uuids[0] not in line and not line.startswith("create 0")
+        ]
+        self._text = "\n".join([*lines, ""]).replace("create 1 ", "create 0 ")
+
+    def boot(self, boot_id: str) -> FakeNvml:
+        """Or only a load of the driver, with the same boot ID."""
+        (self.folder / "boot_id").write_text(boot_id)
+        description = self.folder / "booted.machine"
+        description.write_text(self._text)
+        gpus = FakeNvml(self.folder / "nvml", description)
+        for name, value in gpus.environment().items():
+            self._environment.setenv(name, value)
+        return gpus
+
+    @asynccontextmanager
+    async def plugin(self, resource_name: str = "nvidia.com/gpu") -> AsyncIterator[NvmlSource]:
+        with FileWatcher() as files:
+            settings = msgspec.convert(_SETTINGS, NvmlSettings)
+            watch = GpuWatch(settings, str(self.folder / "host"), self.folder / "state", files)
+            async with background(watch.run()):
+                async with asyncio.timeout(60):
+                    while (source := await watch.wanted.get()).resource_name != resource_name:
+                        pass
+                yield source
+
+
+async def until(source: NvmlSource, holds: Callable[[Devices], bool]) -> Devices:
+    async with asyncio.timeout(60):
+        async for listed in source.devices.watch():
+            devices = {device.id: device for device in listed}
+            if holds(devices):
+                return devices
+    raise AssertionError
+
+
+def is_healthy(count: int) -> Callable[[Devices], bool]:
+    return lambda devices: sum(device.is_healthy for device in devices.values()) == count
+
+
+async def test_after_a_boot_each_gpu_has_its_new_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(tmp_path, "dgx-h100", monkeypatch)
+    uuids = machine.uuids
+    machine.boot("first")
+    async with machine.plugin() as source:
+        devices = await until(source, is_healthy(8))
+    assert [devices[uuid].identity for uuid in uuids] == [
+        (uuid, f"path:/dev/nvidia{minor}") for minor, uuid in enumerate(uuids)
+    ]
+    machine.without_first()
+    machine.boot("second")
+    async with machine.plugin() as source:
+        devices = await until(source, is_healthy(7))
+        assert sorted(devices) == sorted(uuids[1:])
+        for minor, uuid in enumerate(uuids[1:]):
+            path = f"/dev/nvidia{minor}"
+            assert devices[uuid].identity == (uuid, f"path:{path}")
+            assert devices[uuid].files == ((path, f"path:{path}"),)
+            assert [node.host_path for node in source.allocate([uuid], None).device_nodes] == [path]
+
+
+async def test_after_another_load_of_the_driver_a_missing_gpu_has_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, "t4-pair", monkeypatch)
+    gone, left = machine.uuids
+    machine.boot("first")
+    async with machine.plugin() as source:
+        await until(source, is_healthy(2))
+    machine.without_first()
+    machine.boot("first")
+    async with machine.plugin() as source:
+        devices = await until(source, is_healthy(1))
+        assert (devices[gone].reason, devices[gone].identity, devices[gone].files) == ("GpuGone", (gone,), ())
+        assert devices[left].identity == (left, "path:/dev/nvidia0")
+        with pytest.raises(AllocationRefused, match=f"device file of {gone}"):
+            source.allocate([gone], None)
+
+
+async def test_after_a_boot_instances_have_other_capability_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, "mig-a100", monkeypatch)
+    cut = machine.uuids[1]
+    minors = tmp_path / "host/proc/driver/nvidia-caps/mig-minors"
+    minors.parent.mkdir(parents=True)
+    minors.write_text("gpu0/gi7/access 3\ngpu0/gi7/ci0/access 4\ngpu1/gi7/access 66\ngpu1/gi7/ci0/access 67\n")
+    (tmp_path / "host/dev/nvidia-caps").mkdir()
+    for minor in (3, 4, 66, 67):
+        (tmp_path / f"host/dev/nvidia-caps/nvidia-cap{minor}").symlink_to("/dev/null")
+    found = []
+    for boot in ("first", "second"):
+        machine.boot(boot)
+        async with machine.plugin("nvidia.com/mig-1g.10gb") as source:
+            devices = await until(source, is_healthy(8 if boot == "first" else 7))
+            found.append(next(d for d in devices.values() if d.parent == cut and ("gpuInstance", "7") in d.attributes))
+        machine.without_first()
+    before, after = found
+    assert before.id == after.id
+    assert before.identity == (cut, "path:/dev/nvidia1", before.id)
+    assert after.identity == (cut, "path:/dev/nvidia0", before.id)
+    assert [path for path, _ in before.files] == [
+        "/dev/nvidia-caps/nvidia-cap66",
+        "/dev/nvidia-caps/nvidia-cap67",
+        "/dev/nvidia1",
+    ]
+    assert [path for path, _ in after.files] == [
+        "/dev/nvidia-caps/nvidia-cap3",
+        "/dev/nvidia-caps/nvidia-cap4",
+        "/dev/nvidia0",
+    ]

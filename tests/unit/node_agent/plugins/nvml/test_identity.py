@@ -1,0 +1,200 @@
+"""What the devices of GPUs are: their identities, and the files that containers get."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice
+from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health import HealthRules
+from nodedevice_agent.plugins.nvml.host_files import number_of, on_host
+from nodedevice_agent.plugins.nvml.identity import OnHost
+from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.parts import Listing, listing, uses_of
+from nodedevice_agent.plugins.nvml.reader.messages import Found
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.source import NvmlSource
+
+GIB = 1 << 30
+A, B = (Gpu(f"GPU-{name}", "H100", 80 * GIB, f"0000:{name}1:00.0", minor=minor) for minor, name in enumerate("ab"))
+# octets; a longer list is decoded outside of the device manager's event loop
+SHORT_LIST = 256 * 1024
+
+
+def settings(**its: Any) -> NvmlSettings:
+    return msgspec.convert(its, NvmlSettings)
+
+
+def listed(gpus: Sequence[Gpu], host: OnHost, **its: Any) -> Listing:
+    """Of GPUs of one resource."""
+    return listing([(gpu, use) for gpu in gpus for use in uses_of(gpu, settings(**its))], lambda _: None, host)
+
+
+def device_file(root: Path, path: str) -> None:
+    """A device file whose number is not that of the kernel's memory devices."""
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).symlink_to("/dev/tty")
+
+
+# -- whole GPUs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gpu_is_its_uuid_and_the_number_of_its_file() -> None:
+    host = OnHost({"/dev/nvidia0": "c500:0", "/dev/nvidiactl": "c500:255"}, hands_over_files=True)
+    one, other = listed([A, B], host).devices
+    assert one.identity == ("GPU-a", "c500:0")
+    assert one.files == (("/dev/nvidia0", "c500:0"),)
+    assert not one.is_shared
+    # the driver's own number where the agent does not see the file, which no container can get either
+    assert (other.identity, other.files) == (("GPU-b", "c195:1"), ())
+
+
+def test_without_a_number_a_gpu_is_its_uuid() -> None:
+    (device,) = listed([Gpu("GPU-c")], OnHost({"/dev/nvidia0": "c195:0"}, hands_over_files=True)).devices
+    assert (device.identity, device.files) == (("GPU-c",), ())
+
+
+def test_an_answer_without_paths_has_no_files() -> None:
+    (device,) = listed([A], OnHost({"/dev/nvidia0": "c500:0"})).devices
+    assert (device.identity, device.files) == (("GPU-a", "c500:0"), ())
+
+
+# -- parts and instances ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [{"shares": {"replicas": 3}}, {"memory": {"unit": "20Gi"}}])
+def test_the_parts_of_a_gpu_are_that_gpu_and_shared(rule: dict[str, Any]) -> None:
+    host = OnHost({"/dev/nvidia0": "c195:0"}, hands_over_files=True)
+    found = listed([A, B], host, sharing=[rule])
+    of_a = [device for device in found.devices if device.parent == "GPU-a"]
+    assert {(device.identity, device.files) for device in of_a} == {
+        (("GPU-a", "c195:0"), (("/dev/nvidia0", "c195:0"),))
+    }
+    assert all(device.is_shared for device in found.devices)
+    # a parent is given to nobody
+    assert {(parent.identity, parent.files) for parent in found.parents} == {((), ())}
+
+
+def test_many_parts_have_one_identity_and_a_short_list() -> None:
+    gpus = [Gpu(f"GPU-{index:08}-0000-0000-0000-000000000000", "H100", minor=index) for index in range(8)]
+    host = OnHost({f"/dev/nvidia{index}": f"c195:{index}" for index in range(8)}, hands_over_files=True)
+    found = listed(gpus, host, sharing=[{"shares": {"replicas": 128}}])
+    assert len(found.devices) == 8 * 128
+    assert len({id(device.identity) for device in found.devices}) == 8
+    assert len({id(device.files) for device in found.devices}) == 8
+    assert len(list_to_wire(found.devices, parents=found.parents).SerializeToString()) < SHORT_LIST
+
+
+def divided(minor: int | None) -> Gpu:
+    instances = tuple(MigInstance(f"MIG-{ci}", "1c.2g.20gb", 1, ci, 20000) for ci in range(2))
+    return Gpu("GPU-m", "A100", 80 * GIB, minor=minor, instances=instances)
+
+
+def test_an_instance_is_of_its_gpu_and_has_its_own_files() -> None:
+    minors = {"gpu3/gi1/access": 20, "gpu3/gi1/ci0/access": 21}
+    numbers = {
+        "/dev/nvidia3": "c195:3",
+        "/dev/nvidia-caps/nvidia-cap20": "c241:20",
+        "/dev/nvidia-caps/nvidia-cap21": "c241:21",
+    }
+    one, other = listed([divided(3)], OnHost(numbers, minors, hands_over_files=True), mig="single").devices
+    assert one.identity == ("GPU-m", "c195:3", "MIG-0")
+    assert one.files == tuple(sorted(numbers.items()))
+    assert one.is_shared
+    assert one.parent == "GPU-m"
+    assert other.identity == ("GPU-m", "c195:3", "MIG-1")
+    # the driver has no capability for it
+    assert other.files == (("/dev/nvidia3", "c195:3"),)
+
+
+def test_an_instance_of_a_gpu_without_a_number_has_no_files_of_another() -> None:
+    host = OnHost({"/dev/nvidia0": "c195:0"}, {"gpu0/gi1/access": 2, "gpu0/gi1/ci0/access": 3}, hands_over_files=True)
+    assert [(d.identity, d.files) for d in listed([divided(None)], host, mig="single").devices] == [
+        (("GPU-m", "MIG-0"), ()),
+        (("GPU-m", "MIG-1"), ()),
+    ]
+
+
+# -- the host's files ------------------------------------------------------------------------------------------------------
+
+
+def test_the_number_of_a_file(tmp_path: Path) -> None:
+    device_file(tmp_path, "dev/nvidia0")
+    (tmp_path / "dev/nvidia1").symlink_to("/dev/null")
+    (tmp_path / "dev/nvidia2").touch()
+    (tmp_path / "dev/nvidia3").mkdir()
+    (tmp_path / "dev/nvidia4").symlink_to("nvidia4")
+    seen = os.stat("/dev/tty").st_rdev
+    numbers = [number_of(str(tmp_path), f"/dev/nvidia{place}") for place in range(6)]
+    assert numbers == [f"c{os.major(seen)}:{os.minor(seen)}", "path:/dev/nvidia1", "", "", "", ""]
+    assert number_of(str(tmp_path), f"/dev/nvidia{'9' * 300}") == ""
+
+
+def test_capabilities_are_read_where_containers_get_them(tmp_path: Path) -> None:
+    minors = tmp_path / "proc/driver/nvidia-caps/mig-minors"
+    minors.parent.mkdir(parents=True)
+    minors.write_text("config 1\ngpu3/gi1/access 20\ngpu3/gi1/ci0/access 21\n")
+    paths = ["dev/nvidia3", "dev/nvidia-caps/nvidia-cap20", "dev/nvidia-caps/nvidia-cap21", "dev/nvidiactl"]
+    for path in paths:
+        device_file(tmp_path, path)
+    gpu = divided(3)
+    instances = [(gpu, each) for each in gpu.instances or ()]
+    found = on_host(str(tmp_path), [gpu], instances, hands_over_files=True)
+    assert sorted(found.numbers) == sorted(f"/{path}" for path in paths[:3])
+    found = on_host(str(tmp_path), [gpu], instances, hands_over_files=False)
+    assert list(found.numbers) == ["/dev/nvidia3"]
+
+
+# -- numbers that pass to another GPU --------------------------------------------------------------------------------------
+
+
+def published(root: Path, *inventories: Sequence[Gpu]) -> tuple[NvmlSource, dict[str, PluginDevice]]:
+    """The devices by UUID, after each inventory in turn."""
+    nvml, fleet = settings(handOver=["deviceNodes"]), Fleet(HealthRules())
+    made = NvmlSource("nvidia.com/gpu", nvml, str(root), fleet)
+    for gpus in inventories:
+        fleet.found(Found("580", list(gpus)))
+        made.publish([(gpu, use) for gpu in fleet.gpus.values() for use in uses_of(gpu, nvml)])
+    return made, {device.id: device for device in made.devices.latest}
+
+
+def test_a_missing_gpu_has_no_number_that_is_another_gpus(tmp_path: Path) -> None:
+    device_file(tmp_path, "dev/nvidia0")
+    tty = number_of(str(tmp_path), "/dev/nvidia0")
+    # the driver was loaded again, and found only one of the two
+    source, devices = published(tmp_path, [A, B], [msgspec.structs.replace(B, minor=0)])
+    assert devices["GPU-b"].identity == ("GPU-b", tty)
+    assert devices["GPU-b"].files == (("/dev/nvidia0", tty),)
+    assert not devices["GPU-a"].is_healthy
+    assert (devices["GPU-a"].identity, devices["GPU-a"].files) == (("GPU-a",), ())
+    with pytest.raises(AllocationRefused, match="device file of GPU-a: if the GPU is missing, delete the pod"):
+        source.allocate(["GPU-a"], None)
+    assert [node.host_path for node in source.allocate(["GPU-b"], None).device_nodes] == ["/dev/nvidia0"]
+
+
+def test_a_missing_gpu_keeps_a_number_that_nobody_else_has(tmp_path: Path) -> None:
+    _, devices = published(tmp_path, [A, B], [B])
+    assert not devices["GPU-a"].is_healthy
+    assert devices["GPU-a"].identity == ("GPU-a", "c195:0")
+
+
+def test_a_number_that_was_not_reported_this_time_may_be_another_gpus(tmp_path: Path) -> None:
+    unnumbered, moved = msgspec.structs.replace(A, minor=None), msgspec.structs.replace(B, minor=0)
+    assert published(tmp_path, [A, B], [unnumbered, B])[1]["GPU-a"].identity == ("GPU-a", "c195:0")
+    assert published(tmp_path, [A, B], [unnumbered, moved])[1]["GPU-a"].identity == ("GPU-a",)
+
+
+def test_a_number_that_two_gpus_have_is_neither_ones(tmp_path: Path) -> None:
+    _, devices = published(tmp_path, [A, msgspec.structs.replace(B, minor=0)])
+    assert {device.identity for device in devices.values()} == {("GPU-a",), ("GPU-b",)}
+
+
+def test_a_gpu_that_is_back_has_its_new_number(tmp_path: Path) -> None:
+    moved = [msgspec.structs.replace(B, minor=0)]
+    _, devices = published(tmp_path, [A, B], moved, [msgspec.structs.replace(A, minor=1), *moved])
+    assert {device.identity for device in devices.values()} == {("GPU-a", "c195:1"), ("GPU-b", "c195:0")}

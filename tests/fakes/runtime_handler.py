@@ -1,7 +1,7 @@
 """A RuntimeHandler that records its calls and returns what a test sets."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
@@ -48,6 +48,9 @@ class Recorder:
             await self.gate.wait()
         self._trouble()
         return self.edits
+
+    def check_files(self, sandbox: Sandbox, container: str, numbers: Collection[str]) -> None:
+        self.calls.put_nowait(("files", container, set(numbers)))
 
     def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
         self.calls.put_nowait(("validate", sandbox, container))

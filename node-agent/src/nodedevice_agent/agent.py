@@ -11,7 +11,8 @@ from nodedevice_agent import __version__, metrics
 from nodedevice_agent.checkpoint.files import agent_id, restore
 from nodedevice_agent.configs.effective import Effective
 from nodedevice_agent.configs.watch import ConfigWatch, last_known
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, without_responses
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.allocation.boot import after_boot
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
@@ -30,6 +31,7 @@ from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
+from nodedevice_agent.lib.filesystem import boot_id
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -61,10 +63,9 @@ class Agent:
         node_name, state_dir = settings.node_name, Path(settings.state_dir)
         topology = read_topology(settings.topology_policy, settings.topology_scope, settings.numa_nodes)
         checkpoint, note = restore(state_dir)
-        if checkpoint is not None and settings.runtime == RUNTIME_NRI:
-            # meanwhile the node may have booted, and a name of theirs may be another device's
+        if checkpoint is not None and checkpoint.boot_id != boot_id():
             plugins = last_known(settings.plugins, settings.allowed_host_paths, state_dir)
-            checkpoint = without_responses(checkpoint, plugins.selecting())
+            checkpoint = after_boot(checkpoint, plugins.may_serve)
         self._manager = _device_manager(settings, topology, checkpoint)
         self._publisher = Publisher(cluster, node_name, settings.runtime, note)
         self._host = PluginHost(
@@ -131,7 +132,8 @@ class Agent:
             await self._host.drain()
 
     def _configured(self, apply_plugins: Callable[[PluginSettings], None], found: Effective) -> None:
-        self._host.do(self._manager.ranked(found.ranks, self._host.now()))
+        now = self._host.now()
+        self._host.do(self._manager.ranked(found.ranks, now) + self._manager.configured(found.names, now))
         apply_plugins(found.plugins)
 
     async def _beat(self) -> None:

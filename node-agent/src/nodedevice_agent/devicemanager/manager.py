@@ -6,7 +6,7 @@ reserved by two pods, and a committed allocation stays until its pod has ended.
 Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import count
 
 from nodedevice_agent.devicemanager import omitted_allocations
@@ -21,12 +21,13 @@ from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoi
 from nodedevice_agent.devicemanager.kubelet_requests import KubeletRequests
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.releasing import Releasing
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.list_limit import within_limit
 from nodedevice_agent.devicemanager.resources.physical_devices import PhysicalDevices
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, PluginOptions
-from nodedevice_agent.devicemanager.resources.resource_table import ResourceTable
+from nodedevice_agent.devicemanager.resources.resource_table import IsConfigured, ResourceTable
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
 
@@ -121,21 +122,23 @@ class DeviceManager:
     def disconnected(self, resource_name: str, endpoint: int, now: float) -> list[Effect]:
         """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period."""
         resource = self.resources.get(resource_name)
-        if resource is None or not resource.disconnect(endpoint, now):
+        if resource is None:
+            return []
+        if not resource.disconnect(endpoint, now, is_configured=self._table.is_configured(resource)):
             return []
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
         return [*changed, *self._reconsider_physical({resource_name}, now)]
 
-    def not_configured(self, resource_name: str, socket: str, now: float) -> list[Effect]:
-        """The built-in plugin at that socket is not configured any more: its end is meant, and needs no grace period.
+    def configured(self, is_configured: IsConfigured, now: float) -> list[Effect]:
+        """What the configuration of built-in plugins names from now on, before they end and begin accordingly.
 
-        Before its end, or after it. Devices stay held until their pods end.
+        The end of one that it does not name is meant, and has no grace period. Devices stay held until their pods end.
         """
-        resource = self.resources.get(resource_name)
-        if resource is None or not resource.unconfigured(socket):
+        over = self._table.configured(is_configured)
+        if not over:
             return []
-        changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
-        return [*changed, *self._reconsider_physical({resource_name}, now)]
+        changed: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in over)]
+        return [*changed, *self._reconsider_physical(over, now)]
 
     def ranked(self, ranks: Mapping[str, int], now: float) -> list[Effect]:
         """By resource name, which configuration has priority where two resources have the same device: the lower number."""
@@ -159,8 +162,8 @@ class DeviceManager:
         self._releasing.forget(resource_name)
         return True
 
-    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str], now: float) -> list[Effect]:
-        """All cordons in the NodeDevice of that UID, with their reasons; uid "" where there is none: then the last ones stay.
+    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon], now: float) -> list[Effect]:
+        """All cordons in the NodeDevice of that UID, by device ID; uid "" where there is none: then the last ones stay.
 
         Free devices leave at once, held ones when their pod ends.
         """
@@ -349,7 +352,7 @@ class DeviceManager:
         self.allocate_once.checkpoint_lost(self.pods.values())
         self.allocator.is_held_back = False
         effects: list[Effect] = [SaveCheckpoint(durable=True)]
-        self._physical.hold_back()
+        self._physical.hold_back(self._given_numbers())
         effects += [Publish(name) for name in sorted(self.resources)]
         effects += self._reallocations.due(now)
         return effects + self._reconsider(self.resources.keys(), now)
@@ -368,6 +371,8 @@ class DeviceManager:
             cordons=dict(self.cordons),
             possible_holders=omitted_allocations.saved(self.resources),
             part_sizes={name: r.part_sizes for name, r in self.resources.items() if r.part_sizes},
+            identities={name: found for name, r in self.resources.items() if (found := r.held_identities())},
+            scopes={name: r.scope for name, r in self.resources.items() if r.scope is not None},
             gone=tuple(name for name, resource in self.resources.items() if name not in registered),
         )
 
@@ -375,6 +380,17 @@ class DeviceManager:
 
     def pod(self, pod_uid: str) -> Pod | None:
         return self.pods.get(pod_uid)
+
+    def other_holder(self, pod_uid: str, numbers: Collection[str]) -> tuple[str, str, str] | None:
+        """A device of a built-in plugin that has one of these device numbers, is not shared, and is held by another pod: its
+        resource, its ID and that pod's UID.
+        """
+        for resource in self.resources.values():
+            for device_id, holder in resource.holders.items() if resource.is_built_in else ():
+                identity = resource.identity_of(device_id) if holder != pod_uid else None
+                if identity is not None and not identity.is_shared and not set(identity.tokens).isdisjoint(numbers):
+                    return resource.name, device_id, holder
+        return None
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:
         """Pending allocations, failed PreStartContainer calls and lost responses of a resource, by pod UID and container."""
@@ -389,6 +405,9 @@ class DeviceManager:
         self._table.restore(known, now)
         for allocation in known.allocations:
             self.book.add(allocation)
+        for name, identities in known.identities.items():
+            if name in self.resources:
+                self.resources[name].remember(identities)
 
     def _pending_calls(self, now: float) -> list[Effect]:
         """Calls about held devices: Allocate where its response was lost, and PreStartContainer."""
@@ -403,9 +422,23 @@ class DeviceManager:
 
     def _reconsider_physical(self, resource_names: Collection[str], now: float) -> list[Effect]:
         """The same where a use of physical devices may have begun or ended; that of another resource may begin now."""
-        others = self._physical.hold_back() - {*resource_names}
+        others = self._physical.hold_back(self._given_numbers()) - {*resource_names}
         effects: list[Effect] = [Publish(name) for name in sorted(others)]
         return effects + self._reconsider({*resource_names, *others}, now)
+
+    def _given_numbers(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """Of the device files that other plugins have given to running containers."""
+        for container in self.containers:
+            for a in self.book.of_container(container.pod_uid, container.container) if container.devices else ():
+                if a.edits is not None and not self.resources[a.resource_name].is_built_in:
+                    paths = {device.container_path for device in a.edits.devices}
+                    numbers = (f"{d.type}{d.major}:{d.minor}" for d in container.devices if d.path in paths)
+                    yield a.resource_name, a.device_ids[0], tuple(numbers)
+
+    def containers_changed(self, pod_uid: str, now: float) -> list[Effect]:
+        """A container of this pod runs: the device files that it was given are known."""
+        has_foreign = any(not self.resources[a.resource_name].is_built_in for a in self.book.of_pod(pod_uid))
+        return self._reconsider_physical((), now) if has_foreign else []
 
     def _after_orphaned_call(self, ticket: int, now: float) -> list[Effect]:
         """A call for an ended pod has returned. Until then its plugin may have been working on the devices."""
@@ -422,6 +455,8 @@ class DeviceManager:
         if not touched:
             return []
         self._reallocations.drop(pod_uid)
+        for name in touched:
+            self.resources[name].ids_changed()
         effects: list[Effect] = [SaveCheckpoint(durable=False)]
         effects += [Publish(name) for name in sorted(touched)]
         return effects + self._reconsider_physical(touched, now)

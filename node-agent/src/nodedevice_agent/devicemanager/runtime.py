@@ -113,6 +113,12 @@ class RuntimeHandler(Protocol):
         Raises InjectionRefused.
         """
 
+    def check_files(self, sandbox: Sandbox, container: str, numbers: Collection[str]) -> None:
+        """The device files of the edits have been read: their numbers, such as c188:0. container: its name.
+
+        Raises InjectionRefused.
+        """
+
     def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
         """The final check, after every plugin of the runtime has made its adjustments. Raises InjectionRefused."""
 

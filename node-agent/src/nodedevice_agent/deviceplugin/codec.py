@@ -202,10 +202,11 @@ def allocate_response(message: api_pb2.ContainerAllocateResponse) -> AllocateRes
 
 def with_edits(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with every stored response decoded; one that cannot be decoded has no edits."""
-    return structs.replace(checkpoint, allocations=tuple(map(_with_edits, checkpoint.allocations)))
+    return structs.replace(checkpoint, allocations=tuple(map(with_edits_of, checkpoint.allocations)))
 
 
-def _with_edits(allocation: Allocation) -> Allocation:
+def with_edits_of(allocation: Allocation) -> Allocation:
+    """The allocation with its response decoded, where that is possible."""
     if allocation.response is None:
         return allocation
     try:

@@ -20,6 +20,7 @@ from nodedevice_common.pacing import Backoff
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.selection import Selection
 from nodedevice_agent.devicemanager.snapshot import Snapshot
+from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kubelet.advertised import (
@@ -174,7 +175,8 @@ class KubeletEndpoint:
             self._set_state(KubeletRegistrationState.NOT_ADVERTISED)
         elif advertised.options is not None:
             self._options = api_pb2.DevicePluginOptions(
-                pre_start_required=advertised.options.pre_start_required,
+                # the stored response of a built-in plugin is checked at each start
+                pre_start_required=advertised.options.pre_start_required or bool(advertised.options.scope),
                 # also without the plugin's: preferred devices respect cordons and NUMA nodes
                 get_preferred_allocation_available=True,
             )
@@ -264,7 +266,8 @@ class ProxyService(Service):
 
     Calls are proxied to the device plugin that is registered here, and the device list comes from the device manager. The plugin's
     response to Allocate is passed on unchanged. Device IDs are sorted first: the kubelet's maps have no order. Every call has a
-    deadline: the kubelet's own have none.
+    deadline: the kubelet's own have none. The kubelet keeps a response for as long as its pod is there, so before each start of a
+    container it is checked whether that of a built-in plugin is still right.
     """
 
     resource_name: str
@@ -304,6 +307,7 @@ class ProxyService(Service):
                 metrics.ALLOCATE_FAILED.labels(self.resource_name).inc()
                 log.error("Allocate failed; the kubelet rejects the pod", extra=self._failed(exc))
                 await _abort(context, exc)
+            self.mirror.answered(self.resource_name, wanted.devices_ids, answer)
             response.container_responses.add().ParseFromString(answer.octets)
             extra = {"resource_name": self.resource_name, "device_ids": list(wanted.devices_ids)[:16]}
             log.info("devices allocated by the kubelet", extra=extra)
@@ -314,8 +318,11 @@ class ProxyService(Service):
     ) -> api_pb2.PreStartContainerResponse:
         try:
             connection = self.host.newest(self.resource_name, "PreStartContainer")
-            with metrics.PRE_START_SECONDS.labels(self.resource_name).time():
-                await connection.pre_start(tuple(sorted(request.devices_ids)))
+            if outdated := self.mirror.start_problem(self.resource_name, request.devices_ids, with_edits_of):
+                raise PluginFailed(self.resource_name, "PreStartContainer", outdated)
+            if connection.options.pre_start_required:
+                with metrics.PRE_START_SECONDS.labels(self.resource_name).time():
+                    await connection.pre_start(tuple(sorted(request.devices_ids)))
         except PluginFailed as exc:
             metrics.PRE_START_FAILED.labels(self.resource_name).inc()
             log.error("PreStartContainer failed; the kubelet retries", extra=self._failed(exc))

@@ -4,12 +4,14 @@ Pods are remembered, and their allocations are read from the kubelet. The end of
 keeps the devices of finished pods until the next pod requests a device.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from msgspec import structs
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, by_numa
+from nodedevice_agent.devicemanager.allocation.answers import problem, recorded_files
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
@@ -17,6 +19,9 @@ from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, attribute
+
+# responses that the kubelet may not have written yet
+_MAX_RECENT = 1024
 
 
 class Mirror(DeviceManager):
@@ -50,6 +55,8 @@ class Mirror(DeviceManager):
         # the kubelet's UID by the mirror pod's
         self._static_uids: Mapping[str, str] = {}
         self._unknown_pods: dict[str, Pod] = {}
+        # by resource name and device IDs: the responses' own device files, as recorded when they were given
+        self._files = {(a.resource_name, a.device_ids): a.files for a in checkpoint.allocations} if checkpoint else {}
 
     # -- the kubelet ------------------------------------------------------------------------------------------------------
 
@@ -64,6 +71,28 @@ class Mirror(DeviceManager):
         if state.entries is not None:
             self._ended &= {entry.pod_uid for entry in state.entries}
         return self._attribute()
+
+    def answered(self, resource_name: str, device_ids: Iterable[str], response: AllocateResponse) -> None:
+        """A plugin has responded to the kubelet's Allocate."""
+        resource, ids = self.resources[resource_name], tuple(sorted(set(device_ids)))
+        held = {(a.resource_name, a.device_ids) for a in self.book}
+        recent = dict(list(self._files.items())[-_MAX_RECENT:])
+        self._files = {key: files for key, files in self._files.items() if key in held or key in recent}
+        self._files[resource_name, ids] = recorded_files(resource, ids, response)
+
+    def start_problem(
+        self, resource_name: str, device_ids: Iterable[str], decoded: Callable[[Allocation], Allocation]
+    ) -> str:
+        """Why no container may start with the response that the kubelet has for these devices; empty where it may.
+
+        decoded: decodes the response of an allocation.
+        """
+        resource, ids = self.resources.get(resource_name), tuple(sorted(set(device_ids)))
+        if resource is None:
+            return ""
+        kept = next((a for a in self.book.of_resource(resource_name) if a.device_ids == ids), None)
+        found = kept or Allocation("", "", resource_name, by_numa(ids, {}), None)
+        return problem(replace(decoded(found), files=self._files.get((resource_name, ids), ())), resource)
 
     # -- plugins ------------------------------------------------------------------------------------------------------
 
@@ -151,7 +180,8 @@ class Mirror(DeviceManager):
         self._static_uids = found.static_pods
         desired: dict[str, list[Allocation]] = {}
         for allocation in found.allocations:
-            desired.setdefault(allocation.pod_uid, []).append(allocation)
+            files = self._files.get((allocation.resource_name, allocation.device_ids), ())
+            desired.setdefault(allocation.pod_uid, []).append(replace(allocation, files=files))
         changed = [
             uid
             for uid in self.book.by_pod.keys() | desired.keys()

@@ -254,6 +254,8 @@ class Session:
             return None
         check_cdi(edits, *self._runtime)
         found = await self._host_devices.stat_devices(device.host_path for device in edits.devices)
+        numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
+        self._handler.check_files(sandbox, container.name, numbers)
         return api_pb2.CreateContainerResponse(adjust=adjustment(edits, found))
 
     def _validate(

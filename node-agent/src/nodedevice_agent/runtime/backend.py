@@ -9,7 +9,7 @@ given out again.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -220,6 +220,19 @@ class NriBackend:
                 "the allocation is not on disk yet: is the disk of --state-dir slow or full?"
             ) from exc
 
+    def check_files(self, sandbox: Sandbox, container: str, numbers: Collection[str]) -> None:
+        other = self._manager.other_holder(sandbox.uid, numbers)
+        if other is None:
+            return
+        resource_name, device_id, pod_uid = other
+        pod = self._manager.pod(pod_uid)
+        holder = f"pod {pod.namespace}/{pod.name}" if pod is not None else f"the pod with UID {pod_uid}"
+        metrics.CONTAINERS_REFUSED.inc()
+        raise InjectionRefused(
+            f"container {container} would get {device_id} of {resource_name}, which {holder} holds: a device plugin gives out its "
+            "device file a second time; take the file out of one of the two resources, or delete one of the pods"
+        )
+
     def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
         found = self._manager.containers.find(sandbox.uid, container.id)
         if found is not None and found.fingerprints:
@@ -232,7 +245,8 @@ class NriBackend:
                 raise InjectionRefused(f"container {container.name} is being created without its devices")
 
     def container_started(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        self._host.do(self.events.started(sandbox, container))
+        effects = self.events.started(sandbox, container)
+        self._host.do([*effects, *self._manager.containers_changed(sandbox.uid, self._host.now())])
         self._numbers.changed()
 
     def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
@@ -315,5 +329,5 @@ class NoopHandler:
     def _do_nothing(self, *args: object, **kwargs: object) -> None:
         """Every container is valid, and no pod depends on the validator here."""
 
-    validator_seen = synchronized = validate = _do_nothing
+    validator_seen = synchronized = validate = check_files = _do_nothing
     container_started = container_ended = sandbox_removed = _do_nothing

@@ -22,6 +22,7 @@ from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUI
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.answers import problem
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, merged, unrestricted, without
 from nodedevice_agent.devicemanager.allocation.held_calls import PendingPreStart
 from nodedevice_agent.devicemanager.manager import DeviceManager
@@ -38,8 +39,8 @@ class InjectionVersion(Struct, frozen=True):
     """Everything that a grant rests on: it is valid as long as this stays equal.
 
     pod: None until the API has shown it. missing: resources that the container asks for and was not allocated. pre_start: the
-    call of PreStartContainer that has to be answered first. A held device that breaks, is no longer listed or is cordoned changes
-    nothing: its container keeps it.
+    call of PreStartContainer that has to be answered first. problem: why a response is not, or no longer, right for its devices.
+    A held device that breaks, is cordoned, or that somebody else's plugin no longer lists changes nothing: its container keeps it.
     """
 
     pod: Pod | None
@@ -47,6 +48,7 @@ class InjectionVersion(Struct, frozen=True):
     missing: tuple[str, ...]
     is_releasing: bool
     pre_start: PendingPreStart | None
+    problem: str = ""
 
 
 class Grant(Struct, frozen=True):
@@ -88,7 +90,13 @@ class Injection:
             tuple(name for name in known if manager.book.of(pod_uid, container, name) is None),
             pod_uid in manager.book.releasing,
             self._pre_start(pod_uid, container),
+            self._problem(pod_uid, container),
         )
+
+    def _problem(self, pod_uid: str, container: str) -> str:
+        book = self._manager.book
+        problems = (problem(a, book.resources[a.resource_name]) for a in book.of_container(pod_uid, container))
+        return next((found for found in problems if found), "")
 
     def decide(self, sandbox: Sandbox, container: str) -> Decision:
         """container: its name. None: it asks for nothing that is given out here."""
@@ -172,9 +180,13 @@ def _grant_or_refusal(container: str, version: InjectionVersion, once: AllocateO
         if a.response is None:
             return Refusal(
                 f"the response of the device plugin of {a.resource_name} for container {container} was lost with the checkpoint "
-                "or is outdated, and Allocate has not been answered again yet",
+                "or is outdated, and Allocate has not been answered again yet"
+                + (f": {version.problem}" if version.problem else ""),
                 is_temporary=True,
             )
+    if version.problem:
+        # the agent may just have started, or the device may just have been connected
+        return Refusal(f"container {container} cannot start: {version.problem}", is_temporary=True)
     return _grant(container, version)
 
 

@@ -1,23 +1,34 @@
-"""A plugin lists other files for a held device than it answered: it is asked again before a container starts with another's."""
+"""A stored response of a built-in plugin is used only while its devices are listed with the files that it names."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import without_responses
+from msgspec import structs
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.allocation.boot import after_boot
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
-from nodedevice_agent.devicemanager.effects import CallAllocate
+from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.runtime.injection import Grant
+from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
+from nodedevice_agent.runtime.injection import Grant, Refusal
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import GPU, calls, is_saved, pod, with_edits
+from tests.unit.node_agent.devicemanager.scenario import GPU, calls, is_saved, pod
+
+OWN = PluginOptions(scope=f"{BUILT_IN}test")
+FIRST, SECOND = ("/dev/ttyUSB0", "c188:0"), ("/dev/ttyUSB1", "c188:1")
 
 
-def dongle(device_id: str, files: str) -> Device:
-    return Device(device_id, attributes=(("files", files),) if files else ())
+def dongle(device_id: str, *files: tuple[str, str]) -> Device:
+    return Device(device_id, files=files, identity=tuple(number for _, number in files))
 
 
-def answer(scenario: RuntimeScenario, call: CallAllocate, *paths: str) -> bool:
+def answer(scenario: RuntimeScenario, effects: list[Effect], *files: tuple[str, str]) -> bool:
     """Whether the answer is saved before it is used."""
-    edits = ContainerEdits(devices=tuple(DeviceFile(path, path, "rw") for path in paths))
+    (call,) = calls(effects)
+    edits = ContainerEdits(devices=tuple(DeviceFile(path, path, "rw") for path, _ in files))
     effects = scenario.happens("allocated", call.ticket, AllocateResponse(b"files", edits))
     return is_saved(effects, durable=True)
 
@@ -28,65 +39,150 @@ def given(scenario: RuntimeScenario) -> set[str]:
     return {device.host_path for device in decision.edits.devices}
 
 
-@pytest.fixture
-def held() -> RuntimeScenario:
+def holding(options: PluginOptions = OWN, **more: Any) -> RuntimeScenario:
     """A pod has the first of two dongles."""
-    scenario = RuntimeScenario()
+    scenario = RuntimeScenario(**more)
     scenario.sync()
-    scenario.plugin([dongle("a", "/dev/ttyUSB0"), dongle("b", "/dev/ttyUSB1")])
-    (call,) = calls(scenario.see(pod("p", gpu=1)))
-    assert call.device_ids == ("a",)
-    answer(scenario, call, "/dev/ttyUSB0")
-    assert given(scenario) == {"/dev/ttyUSB0"}
+    scenario.plugin([dongle("a", FIRST), dongle("b", SECOND)], options=options)
+    effects = scenario.see(pod("p", gpu=1))
+    assert [call.device_ids for call in calls(effects)] == [("a",)]
+    answer(scenario, effects, FIRST)
+    assert given(scenario) == {FIRST[0]}
     return scenario
 
 
-def test_a_device_that_is_back_under_another_name(held: RuntimeScenario) -> None:
+def test_a_device_that_is_back_under_another_name() -> None:
+    held = holding()
     assert calls(held.lists([])) == []
-    assert calls(held.lists([dongle("b", "/dev/ttyUSB0")])) == []
-    (call,) = calls(held.lists([dongle("a", "/dev/ttyUSB1"), dongle("b", "/dev/ttyUSB0")]))
+    assert "device a of example.com/gpu is not there" in held.refusal("p").message
+    assert calls(held.lists([dongle("b", FIRST)])) == []
+    assert "device a of example.com/gpu is not there" in held.refusal("p").message
+    effects = held.lists([dongle("a", SECOND), dongle("b", FIRST)])
+    (call,) = calls(effects)
     assert (call.device_ids, call.pod_uid) == (("a",), "p")
     refusal = held.refusal("p")
     assert "is outdated" in refusal.message
     assert refusal.is_temporary
-    assert answer(held, call, "/dev/ttyUSB1")
-    assert given(held) == {"/dev/ttyUSB1"}
+    assert answer(held, effects, SECOND)
+    assert given(held) == {SECOND[0]}
     assert held.held() == {"p/main": ("a",)}
 
 
 @pytest.mark.parametrize(
     "files",
     [
-        pytest.param("/dev/ttyUSB0", id="the same"),
-        pytest.param("/dev/hidraw3 /dev/ttyUSB0", id="one more"),
-        pytest.param("", id="none are listed"),
-        pytest.param("/dev/ttyUSB7 ".ljust(256, "x"), id="the list is cut off"),
+        pytest.param((FIRST,), id="the same"),
+        pytest.param((("/dev/hidraw3", "c240:3"), FIRST), id="one more"),
+        pytest.param(((FIRST[0], "c188:7"),), id="a link that leads to another number"),
     ],
 )
-def test_an_answer_that_is_right_stays(held: RuntimeScenario, files: str) -> None:
-    assert calls(held.lists([dongle("a", files)])) == []
-    assert given(held) == {"/dev/ttyUSB0"}
+def test_an_answer_that_is_right_stays(files: tuple[tuple[str, str], ...]) -> None:
+    held = holding()
+    assert calls(held.lists([dongle("a", *files)])) == []
+    assert given(held) == {FIRST[0]}
 
 
-def test_never_where_a_second_call_is_forbidden() -> None:
-    scenario = RuntimeScenario(allocate_retry={GPU: "never"})
-    scenario.sync()
-    scenario.plugin([dongle("a", "/dev/ttyUSB0")])
-    (call,) = calls(scenario.see(pod("p", gpu=1)))
-    answer(scenario, call, "/dev/ttyUSB0")
-    assert calls(scenario.lists([dongle("a", "/dev/ttyUSB1")])) == []
-    assert given(scenario) == {"/dev/ttyUSB0"}
+def test_a_device_that_is_listed_as_damped_is_not_there() -> None:
+    held = holding()
+    for _ in range(6):
+        held.lists([dongle("b", SECOND)])
+        held.lists([dongle("a", FIRST), dongle("b", SECOND)])
+    held.lists([dongle("b", FIRST)])
+    assert "a" in held.manager.resources[GPU].devices
+    assert isinstance(held.ask("p"), Refusal)
 
 
-def test_after_a_boot_the_plugin_is_asked_first(held: RuntimeScenario) -> None:
-    """No container starts with the file of before meanwhile."""
-    kept = with_edits(held.manager.checkpoint())
-    after = RuntimeScenario(without_responses(kept, {GPU}))
+def test_while_the_built_in_plugin_has_not_listed() -> None:
+    held = holding()
+    after = RuntimeScenario(with_files(held))
     after.sync()
     after.see(pod("p", gpu=1))
     assert after.refusal("p")
-    (call,) = calls(after.plugin([dongle("b", "/dev/ttyUSB0"), dongle("a", "/dev/ttyUSB1")]))
-    assert call.device_ids == ("a",)
-    answer(after, call, "/dev/ttyUSB1")
-    assert given(after) == {"/dev/ttyUSB1"}
-    assert without_responses(kept, {"example.com/other"}) == kept
+    after.connect(options=OWN)
+    after.passes(60)
+    refusal = after.refusal("p")
+    assert "has not listed its devices yet" in refusal.message
+    assert refusal.is_temporary
+    after.plugin([dongle("a", FIRST)], options=OWN)
+    assert given(after) == {FIRST[0]}
+
+
+def test_an_answer_that_an_older_agent_stored_goes_by_names() -> None:
+    kept = with_files(holding(), without_numbers=True)
+    same, other = RuntimeScenario(kept), RuntimeScenario(kept)
+    for scenario in (same, other):
+        scenario.sync()
+        scenario.see(pod("p", gpu=1))
+    assert calls(same.plugin([dongle("a", FIRST)], options=OWN)) == []
+    assert given(same) == {FIRST[0]}
+    assert len(calls(other.plugin([dongle("a", SECOND)], options=OWN))) == 1
+
+
+def test_of_somebody_elses_plugin_it_is_kept() -> None:
+    """As the kubelet does, whatever it says of its devices, and whether they are listed or not."""
+    held = holding(PluginOptions())
+    assert calls(held.lists([dongle("a", SECOND)])) == []
+    assert given(held) == {FIRST[0]}
+    held.lists([])
+    assert given(held) == {FIRST[0]}
+
+
+def test_where_a_second_call_is_forbidden_the_right_answer_stands() -> None:
+    held = holding(allocate_retry={GPU: "never"})
+    after = RuntimeScenario(with_files(held), allocate_retry={GPU: "never"})
+    after.sync()
+    after.see(pod("p", gpu=1))
+    assert calls(after.plugin([dongle("a", FIRST)], options=OWN)) == []
+    assert given(after) == {FIRST[0]}
+    assert calls(after.lists([dongle("a", SECOND)])) == []
+    assert "delete the pod" in after.refusal("p").message
+
+
+@pytest.mark.parametrize("knows_scopes", [True, False])
+def test_after_a_boot_the_plugin_is_asked_first(knows_scopes: bool) -> None:
+    """No container starts with the file of before meanwhile. A checkpoint of an older agent goes by the configuration."""
+    after = booted(knows_scopes=knows_scopes, may_be_built_in=lambda name: name == GPU)
+    assert after.refusal("p")
+    effects = after.plugin([dongle("b", FIRST), dongle("a", SECOND)], options=OWN)
+    assert [call.device_ids for call in calls(effects)] == [("a",)]
+    answer(after, effects, SECOND)
+    assert given(after) == {SECOND[0]}
+
+
+def test_after_a_boot_with_a_second_call_forbidden() -> None:
+    after = booted(allocate_retry={GPU: "never"})
+    assert calls(after.plugin([dongle("a", FIRST)], options=OWN)) == []
+    message = after.refusal("p").message
+    assert "delete the pod" in message
+    assert "earlier boot" in message
+
+
+def test_a_boot_changes_no_answer_of_somebody_elses_plugin() -> None:
+    after = booted(PluginOptions(), may_be_built_in=lambda _: True)
+    after.plugin([], options=PluginOptions())
+    assert given(after) == {FIRST[0]}
+
+
+def with_files(scenario: RuntimeScenario, *, without_numbers: bool = False) -> Checkpoint:
+    """Its checkpoint, as an agent reads it."""
+    found = scenario.manager.checkpoint()
+    return structs.replace(
+        found, allocations=tuple(replace(a, files=()) if without_numbers else a for a in found.allocations)
+    )
+
+
+def booted(
+    options: PluginOptions = OWN,
+    *,
+    knows_scopes: bool = True,
+    may_be_built_in: Callable[[str], bool] = lambda _: False,
+    **more: Any,
+) -> RuntimeScenario:
+    """After a boot of the node, before any plugin has connected."""
+    kept = with_files(holding(options, **more))
+    after = RuntimeScenario(
+        after_boot(kept if knows_scopes else structs.replace(kept, scopes={}), may_be_built_in), **more
+    )
+    after.sync()
+    after.see(pod("p", gpu=1))
+    return after

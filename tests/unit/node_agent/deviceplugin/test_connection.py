@@ -94,9 +94,9 @@ class TestDeviceLists:
     ) -> None:
         readers: list[threading.Thread] = []
 
-        def read(octets: bytes, known: ListedDevices) -> ListedDevices:
+        def read(octets: bytes, known: ListedDevices, *, is_built_in: bool) -> ListedDevices:
             readers.append(threading.current_thread())
-            return device_list(octets, known)
+            return device_list(octets, known, is_built_in=is_built_in)
 
         device_list = codec.device_list
         monkeypatch.setattr(codec, "device_list", read)
@@ -124,9 +124,9 @@ class TestDeviceLists:
     ) -> None:
         decoded: list[bytes] = []
 
-        def read(octets: bytes, known: ListedDevices) -> ListedDevices:
+        def read(octets: bytes, known: ListedDevices, *, is_built_in: bool) -> ListedDevices:
             decoded.append(octets)
-            return device_list(octets, known)
+            return device_list(octets, known, is_built_in=is_built_in)
 
         device_list = codec.device_list
         monkeypatch.setattr(codec, "device_list", read)

@@ -56,7 +56,7 @@ async def test_a_bug_in_reading_one_plugins_lists_ends_only_that_plugin(
     await good.register()
     await manager.until(lambda: manager.available(GOOD) == 1)
 
-    def broken(octets: bytes, known: ListedDevices) -> None:
+    def broken(octets: bytes, known: ListedDevices, **_: bool) -> None:
         raise ZeroDivisionError("unexpected")
 
     with monkeypatch.context() as broken_here:

@@ -25,7 +25,7 @@ KEY = "required-plugins.noderesource.dev"
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoint/checkpoints"
 
 
-def with_plugin(count: int = 2, nics: Sequence[str] = (), **options: bool) -> RuntimeScenario:
+def with_plugin(count: int = 2, nics: Sequence[str] = (), **options: Any) -> RuntimeScenario:
     return RuntimeScenario.with_plugin(count, nics, PluginOptions(**options))
 
 

@@ -83,7 +83,7 @@ class AllocateOnce:
         """Why a container with this allocation cannot start any more; empty where it can, or where the plugin is called again."""
         if allocation.response is not None or not self.applies_to(allocation.resource_name):
             return ""
-        return f"{_REMEDY}; the response of its device plugin was lost with the checkpoint"
+        return f"{_REMEDY}; the response of its device plugin was lost with the checkpoint, or is of an earlier boot of the node"
 
     def forget(self, pod_uid: str) -> list[Effect]:
         """The pod is over."""

@@ -20,14 +20,12 @@ from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, AllocationKey
+from nodedevice_agent.devicemanager.allocation.answers import is_outdated, recorded_files
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import Resource
-
-# the attribute with a device's files, separated by spaces, and from which length on it may be cut off
-_FILES, _LONGEST = "files", 256
 
 
 class _RetriedCalls:
@@ -101,12 +99,11 @@ class Reallocations(_RetriedCalls):
         """Responses with other device files than the plugin lists for their devices now: a device that is plugged in again, or was
         found after a boot, may have another name, and its old one may be another device's.
         """
-        held = (resource.devices[i] for i in resource.holders if i in resource.devices)
-        if not any(_FILES in dict(device.attributes) for device in held) or self._once.applies_to(resource.name):
+        if not resource.is_built_in or not resource.holders or self._once.applies_to(resource.name):
             return
         for allocation in self._book.of_resource(resource.name):
-            if _is_outdated(allocation, resource):
-                self._book.add(replace(allocation, response=None, edits=None))
+            if is_outdated(allocation, resource):
+                self._book.add(replace(allocation, response=None, edits=None, files=()))
 
     def due(self, now: float) -> list[Effect]:
         """A call for every allocation without a response whose plugin lists its devices again."""
@@ -131,19 +128,10 @@ class Reallocations(_RetriedCalls):
         allocation = self._book.of(*key)
         if allocation is None:
             return []
-        self._book.add(replace(allocation, response=response.octets, edits=response.edits))
+        files = recorded_files(self._book.resources[key[2]], allocation.device_ids, response)
+        self._book.add(replace(allocation, response=response.octets, edits=response.edits, files=files))
         # The response also shows whether a running container has its devices.
         return [SaveCheckpoint(durable=True, pod_uid=key[0]), Publish(allocation.resource_name)]
-
-
-def _is_outdated(allocation: Allocation, resource: Resource) -> bool:
-    devices = [resource.devices.get(device_id) for device_id in allocation.device_ids]
-    listed = [dict(device.attributes).get(_FILES, "") if device is not None else "" for device in devices]
-    # not all are there, or some are listed without files, or with a text that was cut off
-    if allocation.edits is None or not all(0 < len(text) < _LONGEST for text in listed):
-        return False
-    files = {path for text in listed for path in text.split()}
-    return any(device.host_path not in files for device in allocation.edits.devices)
 
 
 class PendingPreStart(Struct, frozen=True):

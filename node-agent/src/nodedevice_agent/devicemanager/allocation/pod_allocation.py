@@ -21,6 +21,7 @@ from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.part_plan import Misfit, Need
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, by_numa
+from nodedevice_agent.devicemanager.allocation.answers import recorded_files
 from nodedevice_agent.devicemanager.allocation.assignments import Assignments
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.parts import Parents, misfit_message
@@ -223,7 +224,8 @@ class PodAllocation:
         """The plugin has allocated the chosen devices for the current request."""
         container, name = request.container, request.resource_name
         ids_by_numa = by_numa(self.chosen, self.book.resources[name].numa_nodes(self.chosen))
-        made = response.octets, response.edits, response.received_at
+        files = recorded_files(self.book.resources[name], self.chosen, response)
+        made = response.octets, response.edits, response.received_at, files
         self.allocated.append(Allocation(self.pod.uid, container, name, ids_by_numa, *made))
         self.ticket = None
         self.advance(request, self.chosen)

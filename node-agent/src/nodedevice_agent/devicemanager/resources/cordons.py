@@ -3,33 +3,78 @@
 With a Node its NodeDevices are deleted, as cloud controllers do it; the broken device is still there when the next one is made.
 """
 
+import re
 from collections.abc import Mapping
+from datetime import datetime
+from typing import TypeGuard
 
 import msgspec
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
 
+# as in crds/
+_MAX_REASON, _MAX_BY, _MAX_AT = 1024, 128, 35
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]")
+_DATE_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})", re.IGNORECASE
+)
 
-class Cordons(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Device IDs (or * for all) with the administrator's reasons; the names are those of the checkpoint's file.
+
+class Cordon(msgspec.Struct, frozen=True):
+    """What the administrator noted: why, who and when; each "" where nothing is noted. at: RFC 3339."""
+
+    reason: str = ""
+    by: str = ""
+    at: str = ""
+
+
+def noted(reason: str, by: object = "", at: object = "") -> Cordon:
+    """As the API takes it: a note that it would refuse is dropped, and never the cordon."""
+    return Cordon(reason[:_MAX_REASON], by if _is_name(by) else "", at if _is_date_time(at) else "")
+
+
+def _is_name(by: object) -> TypeGuard[str]:
+    return isinstance(by, str) and len(by) <= _MAX_BY and _CONTROL_CHARACTERS.search(by) is None
+
+
+def _is_date_time(at: object) -> TypeGuard[str]:
+    if not isinstance(at, str) or len(at) > _MAX_AT or _DATE_TIME.fullmatch(at) is None:
+        return False
+    try:
+        datetime.fromisoformat(at.upper())
+    except ValueError:
+        return False
+    return True
+
+
+class Cordons(msgspec.Struct, frozen=True):
+    """By device ID, or * for all.
 
     uid: of the NodeDevice seen last, "" where there was none. in_spec: its cordons. remembered: of objects before it that it does
     not have, until the operator has set them again.
     """
 
-    uid: str = msgspec.field(name="UID", default="")
-    in_spec: dict[str, str] = msgspec.field(name="InSpec", default_factory=dict)
-    remembered: dict[str, str] = msgspec.field(name="Remembered", default_factory=dict)
+    uid: str = ""
+    in_spec: dict[str, Cordon] = msgspec.field(default_factory=dict)
+    remembered: dict[str, Cordon] = msgspec.field(default_factory=dict)
 
-    def seen(self, uid: str, in_spec: Mapping[str, str]) -> "Cordons":
+    def seen(self, uid: str, in_spec: Mapping[str, Cordon]) -> "Cordons":
         """After the object was seen. A cordon that is missing was removed from that object, or set on one before it."""
         earlier = self.remembered if uid == self.uid else {**self.remembered, **self.in_spec}
-        return Cordons(uid, dict(in_spec), {i: reason for i, reason in earlier.items() if i not in in_spec})
+        return Cordons(uid, dict(in_spec), {i: cordon for i, cordon in earlier.items() if i not in in_spec})
 
     @property
     def device_ids(self) -> frozenset[str]:
         """Of every cordon that is honoured; with * if the word for it is among them."""
         found = frozenset((*self.in_spec, *self.remembered))
         return found | {ALL_DEVICES} if ALL_DEVICES_WORD in found else found
+
+    def by(self, device_id: str, parent: str = "") -> str:
+        """Who cordoned a device, as far as it is noted. parent: the physical device that it is a part of."""
+        for cordoned in (device_id, parent, ALL_DEVICES, ALL_DEVICES_WORD):
+            cordon = self.in_spec.get(cordoned) or self.remembered.get(cordoned)
+            if cordon is not None and cordon.by:
+                return cordon.by
+        return ""
 
 
 NO_CORDONS = Cordons()

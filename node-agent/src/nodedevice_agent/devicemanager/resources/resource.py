@@ -99,8 +99,8 @@ class Resource:
         self.settle_until: float | None = None
         self._settles_at: float | None = None
         self._connections: list[_Connection] = []
-        # its built-in plugin is not configured any more: the newest connection then, 0 for none, until a newer one lists
-        self._last_configured: int | None = None
+        # it is gone because its built-in plugin was taken out of the configuration
+        self.is_not_configured = False
         # Derived from the connections whenever they change; read many times by every allocation.
         # the newest connection, to which calls go
         self.endpoint: int | None = None
@@ -122,7 +122,7 @@ class Resource:
 
     def connect(self, endpoint: int, options: PluginOptions, socket: str = "") -> None:
         self._connections.append(_Connection(endpoint, options, socket))
-        self.state, self.grace_ends_at = EndpointState.RUNNING, None
+        self.state, self.grace_ends_at, self.is_not_configured = EndpointState.RUNNING, None, False
         self._derive()
 
     def list(self, endpoint: int, listed: ListedDevices, now: float) -> bool:
@@ -131,8 +131,6 @@ class Resource:
         if connection is None:
             return False
         was_live, was_settling = self.is_live, self.settle_until is not None
-        if self._last_configured is not None and endpoint > self._last_configured:
-            self._last_configured = None
         connection.is_latest_refused = listed.is_refused
         if not listed.is_refused:
             connection.listed = listed
@@ -179,36 +177,34 @@ class Resource:
             self._derive()
         return has_ended
 
-    def disconnect(self, endpoint: int, now: float) -> bool:
-        """A connection ended. Returns whether this changed anything; the end of a replaced connection does not."""
+    def disconnect(self, endpoint: int, now: float, *, is_configured: bool = True) -> bool:
+        """A connection ended. Returns whether this changed anything; the end of a replaced connection does not.
+
+        is_configured: False where a built-in plugin was ended because nothing configures the resource any more.
+        """
         connection = self._find(endpoint)
         if connection is None:
             return False
         before = (self.endpoint, self.listed, self.is_live, self.sockets)
         self._connections.remove(connection)
         self._derive()
-        if not self._connections and self._last_configured is not None:
-            self.expire()
-        elif not self._connections:
+        if not self._connections and (is_configured or not self.unconfigured()):
             self._stop(now)
         if not self.is_live and self._settles_at is not None and now < self._settles_at:
             # Shortly after a restart many plugins recreate their socket and register again: keep waiting.
             self.settle_until = self._settles_at
         return before != (self.endpoint, self.listed, self.is_live, self.sockets)
 
-    def unconfigured(self, socket: str) -> bool:
-        """The built-in plugin at that socket is not configured any more: without a connection the resource is gone, at once.
+    def unconfigured(self) -> bool:
+        """Nothing configures it any more: where a built-in plugin served it last, it is gone without a grace period.
 
-        Nothing changes while another plugin is connected. Returns whether the resource is gone by this.
+        Returns whether this changed anything; while a plugin is connected it does not.
         """
-        if any(connection.socket != socket for connection in self._connections):
+        if self._connections or not self.is_built_in or self.is_not_configured:
             return False
-        was_over = self.is_not_configured
-        self._last_configured = self.endpoint or 0
         self.settle_until = self._settles_at = None
-        if self._connections or was_over:
-            return False
         self.expire()
+        self.is_not_configured = True
         return True
 
     def expire(self) -> None:
@@ -240,11 +236,6 @@ class Resource:
     def sockets(self) -> tuple[str, ...]:
         """Of the connected plugins, each once, the newest plugin's last; a plugin that registers again has one."""
         return tuple(reversed(dict.fromkeys(connection.socket for connection in reversed(self._connections))))
-
-    @property
-    def is_not_configured(self) -> bool:
-        """Whether it is gone because its built-in plugin was taken out of the configuration."""
-        return self.state is EndpointState.GONE and self._last_configured is not None
 
     @property
     def is_ready(self) -> bool:
@@ -339,6 +330,7 @@ class Resource:
 
     def _stop(self, now: float) -> None:
         self.state, self.grace_ends_at = EndpointState.STOPPED, now + STOP_GRACE_PERIOD_SECONDS
+        self.is_not_configured = False
 
     def _derive(self) -> None:
         newest = self._connections[-1] if self._connections else _Connection(None, PluginOptions())

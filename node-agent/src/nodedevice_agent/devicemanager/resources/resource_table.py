@@ -1,16 +1,20 @@
 """All resources of a node, by name: how one comes to be known, its cordons, what time changes, what survives a restart."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordons
+from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 
 # After a restart, how long the last published numbers stay while plugins have not listed their devices yet.
 SETTLE_SECONDS = 10.0
+
+
+# resource name, and its scope: whether the configuration names it
+IsConfigured = Callable[[str, str], bool]
 
 
 class ResourceTable:
@@ -22,6 +26,8 @@ class ResourceTable:
         self.cordons: dict[str, Cordons] = {}
         self._waits_for_cordons = waits_for_cordons
         self._flapping = flapping
+        # by resource name and scope: whether the configuration names it; so until that is known
+        self._is_configured: IsConfigured = lambda name, scope: True
 
     def add(self, name: str) -> Resource:
         """The resource of that name, which is known from now on."""
@@ -32,7 +38,7 @@ class ResourceTable:
             self.by_name[name] = new
         return self.by_name[name]
 
-    def cordoned(self, resource: Resource, uid: str, in_spec: Mapping[str, str]) -> list[Effect]:
+    def cordoned(self, resource: Resource, uid: str, in_spec: Mapping[str, Cordon]) -> list[Effect]:
         """The cordons in the NodeDevice of that UID; uid "" where there is none. Without effects nothing has changed."""
         before = self.cordons.pop(resource.name, NO_CORDONS)
         after = before.seen(uid, in_spec)
@@ -49,6 +55,21 @@ class ResourceTable:
     def is_disconnected(self, name: str) -> bool:
         """Whether it is known, and no plugin serves it."""
         return name in self.by_name and self.by_name[name].state is not EndpointState.RUNNING
+
+    # -- configuration --------------------------------------------------------------------------------------------------
+
+    def configured(self, is_configured: IsConfigured) -> list[str]:
+        """What the configuration names from now on. Returns the resources that are gone by that."""
+        self._is_configured = is_configured
+        return [
+            name
+            for name, found in sorted(self.by_name.items())
+            if not self.is_configured(found) and found.unconfigured()
+        ]
+
+    def is_configured(self, resource: Resource) -> bool:
+        """Whether the configuration names it; of use for those of built-in plugins alone."""
+        return self._is_configured(resource.name, resource.scope or "")
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
@@ -87,6 +108,9 @@ class ResourceTable:
         for name in known.gone:
             # its NodeDevice may exist, and pods that ask for it are shown there
             self.add(name).expire()
+        for name, scope in known.scopes.items():
+            if name in self.by_name and self.by_name[name].scope is None:
+                self.by_name[name].scope = scope
 
     def registered(self) -> dict[str, tuple[str, ...]]:
         """For the checkpoint: healthy devices by resource, but no Gone one without allocations."""

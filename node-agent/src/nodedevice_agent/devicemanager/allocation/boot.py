@@ -1,0 +1,32 @@
+"""What a boot of the node ends of what was known before it. Pure.
+
+The kernel numbers devices anew, and a driver of GPUs their files: what a built-in plugin has answered before may name others now.
+The answer of another plugin is kept, as the kubelet keeps it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from msgspec import structs
+
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.resources.claims import after_boot as identity_after_boot
+from nodedevice_agent.devicemanager.resources.resource import BUILT_IN
+
+
+def after_boot(checkpoint: Checkpoint, may_be_built_in: Callable[[str], bool]) -> Checkpoint:
+    """The checkpoint of an earlier boot: Allocate is called again for devices of built-in plugins.
+
+    may_be_built_in: of a resource's name, for what an older agent has written, which did not note it.
+    """
+
+    def is_built_in(allocation: Allocation) -> bool:
+        scope = checkpoint.scopes.get(allocation.resource_name)
+        return may_be_built_in(allocation.resource_name) if scope is None else scope.startswith(BUILT_IN)
+
+    kept = (replace(a, response=None, edits=None, files=()) if is_built_in(a) else a for a in checkpoint.allocations)
+    identities = {
+        name: {device_id: identity_after_boot(identity) for device_id, identity in of_resource.items()}
+        for name, of_resource in checkpoint.identities.items()
+    }
+    return structs.replace(checkpoint, allocations=tuple(kept), identities=identities)

@@ -1,0 +1,257 @@
+"""One device, one pod: what built-in plugins say their devices are counts, under any ID of any resource."""
+
+import pytest
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
+from nodedevice_api.names import Reason
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, pod
+
+TTY = "/devices/pci0/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0"
+USB = "/devices/pci0/usb1/1-1"
+DISK, PARTITION = "/devices/pci0/block/sda", "/devices/pci0/block/sda/sda1"
+
+
+def own(name: str) -> PluginOptions:
+    return PluginOptions(scope=f"{BUILT_IN}{name}")
+
+
+def offers(scenario: Scenario, name: str, *devices: Device, endpoint: int = 0) -> None:
+    """A built-in plugin lists these."""
+    number = endpoint or {GPU: 1, NIC: 2}[name]
+    scenario.plugin(devices, name, number, own(name))
+
+
+def device(name: str, *identity: str, shared: bool = False, aliases: tuple[str, ...] = ()) -> Device:
+    return Device(name, identity=identity, is_shared=shared, aliases=aliases)
+
+
+def free(scenario: Scenario) -> list[str]:
+    return [i for name in sorted(scenario.manager.resources) for i in scenario.manager.resources[name].free()]
+
+
+SAME = [
+    pytest.param(("c188:0",), ("c188:0",), id="one number"),
+    pytest.param(("GPU-1", "c195:0"), ("c195:0",), id="a GPU and its file"),
+    pytest.param(("GPU-1",), ("GPU-1",), id="one UUID"),
+    pytest.param(("c188:0", TTY), ("c189:5", USB), id="a tty and its USB device"),
+    pytest.param(("b8:0", DISK), ("b8:1", PARTITION), id="a disk and its partition"),
+    pytest.param(("b8:0", "pair:/devices/x:scsi"), ("c21:0", "pair:/devices/x:scsi"), id="a pair"),
+    pytest.param(("c1:7", "usb 1:2:S 1.0 tty 0"), ("c1:8", "usb 1:2:S 1.0 tty 0"), id="one file of one USB device"),
+]
+DIFFERENT = [
+    pytest.param(("c188:0",), ("c188:1",), id="two numbers"),
+    pytest.param(("c188:0", TTY), ("c188:1", TTY.replace("USB0", "USB1")), id="siblings"),
+    pytest.param(("b8:1", PARTITION), ("b8:2", PARTITION + "0"), id="names that begin alike"),
+    pytest.param(("c188:0", "usb 1:2:A 1.0 tty 0"), ("c188:0", "usb 1:2:B 1.0 tty 0"), id="a number that passed on"),
+    pytest.param((), (), id="shared files alone"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_one_device_is_offered_once_and_held_once(
+    one: tuple[str, ...], other: tuple[str, ...], order: tuple[int, int]
+) -> None:
+    scenario = Scenario()
+    listed = [(GPU, device("a", *one)), (NIC, device("b", *other))]
+    for index in order:
+        offers(scenario, *listed[index])
+    assert free(scenario) == ["a"]
+    (view,) = scenario.snapshot(NIC).devices
+    assert (view.healthy, view.reason) == (False, Reason.IN_OTHER_USE)
+    assert "a of example.com/gpu" in view.message
+    scenario.run(pod("p", gpu=1), pod("q", nic=1))
+    assert scenario.held() == {"p/main": ("a",)}
+    assert scenario.held(NIC) == {}
+    assert "pod default/p has it now" in scenario.snapshot(NIC).devices[0].message
+    scenario.gone("p")
+    scenario.answer_all(scenario.lists([]))
+    assert scenario.held(NIC) == {"q/main": ("b",)}
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_two_devices_are_two(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+    scenario = Scenario()
+    offers(scenario, GPU, device("a", *one))
+    offers(scenario, NIC, device("b", *other))
+    assert free(scenario) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_whoever_holds_it_keeps_it(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+    """Under the name that would not be preferred, also when its plugin lists it no more, and after a restart."""
+    scenario = Scenario()
+    offers(scenario, NIC, device("b", *other))
+    scenario.run(pod("q", nic=1))
+    offers(scenario, GPU, device("a", *one))
+    scenario.run(pod("p", gpu=1))
+    assert scenario.held() == {}
+    scenario.lists([], NIC, 2)
+    assert free(scenario) == []
+    scenario.disconnect(NIC, 2)
+    scenario.passes(3600)
+    assert free(scenario) == []
+    after = scenario.restarted()
+    after.see(pod("q", nic=1), pod("p", gpu=1))
+    offers(after, GPU, device("a", *one))
+    assert free(after) == []
+    assert after.held(NIC) == {"q/main": ("b",)}
+    after.answer_all(after.gone("q"))
+    assert after.held() == {"p/main": ("a",)}
+
+
+class TestShared:
+    def test_shared_offers_clash_with_nobody(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("a-0", "c1:1", shared=True), device("a-1", "c1:1", shared=True))
+        offers(scenario, NIC, device("b", "c1:1", shared=True))
+        assert free(scenario) == ["a-0", "a-1", "b"]
+
+    def test_a_shared_offer_beside_an_exclusive_one_is_refused(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("a-0", "c1:1", shared=True), device("a-1", "c1:1", shared=True))
+        offers(scenario, NIC, device("b", "c1:1"))
+        assert free(scenario) == ["b"]
+
+    def test_while_shares_are_held_nobody_has_it_alone(self) -> None:
+        """As an edit of count from 2 to 1 makes it."""
+        scenario = Scenario()
+        offers(scenario, GPU, device("a-0", "c1:1", shared=True), device("a-1", "c1:1", shared=True))
+        scenario.run(pod("p", gpu=1))
+        scenario.lists([device("a", "c1:1")])
+        assert free(scenario) == []
+        scenario.gone("p")
+        assert free(scenario) == ["a"]
+
+    def test_while_it_is_held_alone_nobody_shares_it(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("a", "c1:1"))
+        scenario.run(pod("p", gpu=1))
+        scenario.lists([device("a-0", "c1:1", shared=True), device("a-1", "c1:1", shared=True)])
+        assert free(scenario) == []
+        scenario.gone("p")
+        assert free(scenario) == ["a-0", "a-1"]
+
+
+def test_the_priority_of_configurations_comes_before_names() -> None:
+    scenario = Scenario()
+    offers(scenario, GPU, device("a", "c1:1"))
+    offers(scenario, NIC, device("b", "c1:1"))
+    scenario.happens("ranked", {GPU: 0, NIC: -10})
+    assert free(scenario) == ["b"]
+    scenario.happens("ranked", {GPU: -20, NIC: -10})
+    assert free(scenario) == ["a"]
+
+
+class TestAliases:
+    """An ID does not change while it is held or cordoned."""
+
+    def test_a_held_device_keeps_its_id(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("serial", "c188:0"))
+        scenario.run(pod("p", gpu=1))
+        scenario.lists([device("port", "c188:0", aliases=("serial",)), device("other", "c188:1")])
+        assert free(scenario) == ["other"]
+        assert scenario.snapshot().total == 2
+        scenario.gone("p")
+        assert free(scenario) == ["other", "port"]
+
+    def test_a_cordon_of_an_old_id_goes_on(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("serial", "c188:0"))
+        scenario.happens("cordoned", GPU, "object", {"serial": ""})
+        scenario.lists([device("port", "c188:0", aliases=("serial",))])
+        assert free(scenario) == []
+        assert scenario.snapshot().cordoned == 1
+        assert scenario.snapshot().unknown_cordons == ()
+
+    def test_parts_go_by_one_id(self) -> None:
+        scenario = Scenario()
+        parts = [Device(f"old-{n}", parent="old", identity=("c1:1",), is_shared=True) for n in (0, 1)]
+        offers(scenario, GPU, *parts)
+        scenario.run(pod("p", gpu=1))
+        scenario.lists(
+            [
+                Device(f"new-{n}", parent="new", identity=("c1:1",), is_shared=True, aliases=(f"old-{n}",))
+                for n in (0, 1)
+            ]
+        )
+        assert free(scenario) == ["old-1"]
+
+    def test_an_id_that_is_another_devices_by_now_is_no_alias(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("serial", "c188:0"))
+        scenario.run(pod("p", gpu=1))
+        scenario.lists([device("port", "c188:1", aliases=("serial",)), device("serial", "c188:0")])
+        assert free(scenario) == ["port"]
+
+
+class TestParents:
+    """The IDs of physical devices count within the domain of the resource's name, and of built-in plugins for themselves."""
+
+    def test_nobody_uses_up_anothers_devices_by_naming_them(self) -> None:
+        scenario = Scenario()
+        scenario.plugin([Device("x", parent="GPU-1")], "evil.test/gpu", 3)
+        scenario.plugin([Device("GPU-1", parent="GPU-1")], GPU, 1)
+        assert sorted(free(scenario)) == ["GPU-1", "x"]
+
+    def test_a_foreign_plugin_never_counts_against_a_built_in_device(self) -> None:
+        """Not even of the same domain."""
+        scenario = Scenario()
+        scenario.plugin([Device("x", parent="GPU-1")], "example.com/other", 3)
+        scenario.run(pod("p", gpu=0))
+        scenario.plugin([Device("GPU-1", parent="GPU-1", identity=("GPU-1",))], GPU, 1, own("GPUs"))
+        assert "GPU-1" in scenario.manager.resources[GPU].free()
+        assert "x" in scenario.manager.resources["example.com/other"].free()
+
+    def test_one_vendors_resources_still_do(self) -> None:
+        scenario = Scenario()
+        scenario.plugin([Device("GPU-1", parent="GPU-1")], GPU, 1)
+        scenario.plugin([Device("mig", parent="GPU-1")], "example.com/mig", 3)
+        assert free(scenario) == ["GPU-1"]
+
+    def test_a_renamed_resource_of_a_built_in_plugin(self) -> None:
+        """nvidia.com/gpu, held, is org.test/gpu after an edit and a restart."""
+        gpu = Device("GPU-1", parent="GPU-1", identity=("GPU-1",))
+        scenario = Scenario()
+        scenario.plugin([gpu], GPU, 1, own("GPUs"))
+        scenario.run(pod("p", gpu=1))
+        after = scenario.restarted()
+        after.see(pod("p", gpu=1))
+        after.plugin([gpu], "org.test/gpu", 1, own("GPUs"))
+        assert free(after) == []
+        after.gone("p")
+        assert free(after) == ["GPU-1"]
+
+    def test_shares_of_a_held_gpu_under_another_name(self) -> None:
+        """`nvidia.com/gpu` beside `aliyun.com/gpu-mem` of one GPU."""
+        scenario = Scenario()
+        scenario.plugin([Device("GPU-1", parent="GPU-1", identity=("GPU-1",))], GPU, 1, own("GPUs"))
+        scenario.run(pod("p", gpu=1))
+        units = [Device(f"GPU-1-{n}", parent="GPU-1", identity=("GPU-1",), is_shared=True) for n in range(3)]
+        scenario.plugin(units, "aliyun.com/gpu-mem", 2, own("GPUs"))
+        assert free(scenario) == []
+        scenario.gone("p")
+        assert free(scenario) == ["GPU-1"]
+        scenario.lists([], GPU, 1)
+        assert len(free(scenario)) == 3
+
+
+def test_what_a_foreign_plugin_says_of_identity_is_not_its_to_say() -> None:
+    """On the wire it is dropped (see the codec's tests); a device without identity clashes with nobody."""
+    scenario = Scenario()
+    offers(scenario, GPU, device("a", "c1:1"))
+    scenario.plugin(["a"], NIC, 2)
+    assert free(scenario) == ["a", "a"]
+
+
+def test_a_plugin_of_somebody_else_that_takes_the_name_of_a_held_device() -> None:
+    """Its list says nothing of what the device is, and the pod's is still that device."""
+    scenario = Scenario()
+    offers(scenario, GPU, device("a", "c1:1"))
+    scenario.run(pod("p", gpu=1))
+    scenario.plugin(["a"], GPU, 7)
+    offers(scenario, NIC, device("b", "c1:1"))
+    assert "b" not in free(scenario)
+    assert scenario.restarted().manager.resources[GPU].identity_of("a") is not None

@@ -20,6 +20,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -127,7 +128,9 @@ class Mirroring(Hosted):
 
     def cordon(self, resource_name: str, *device_ids: str) -> None:
         """These are the administrator's cordons, all of them."""
-        self.host.do(self.mirror.cordoned(resource_name, "object", dict.fromkeys(device_ids, ""), self.host.now()))
+        self.host.do(
+            self.mirror.cordoned(resource_name, "object", dict.fromkeys(device_ids, Cordon()), self.host.now())
+        )
 
     def snapshot(self, resource_name: str) -> Snapshot:
         return snapshot(self.mirror, resource_name)

@@ -11,7 +11,7 @@ from tests.integration.agent_process import GPU, AgentNode, condition, holdings,
 from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.operator_process import OperatorProcess
 
-FAN = {"id": "d0", "reason": "fan"}
+FAN = {"id": "d0", "reason": "fan", "by": "alice", "at": "2026-01-01T12:00:00Z"}
 
 
 def remembered(status: dict[str, Any]) -> list[dict[str, str]]:
@@ -23,7 +23,8 @@ async def cordoned(node: AgentNode) -> str:
     """d0 of two is out of service. Returns the object's UID."""
     await node.free_plugin(2)
     await node.edit({"spec": {"cordonedDevices": [FAN]}})
-    await node.until(lambda seen: seen["cordoned"] == 1)
+    seen = await node.until(lambda seen: seen["cordoned"] == 1)
+    assert [device.get("cordonedBy") for device in seen["devices"]] == ["alice", None]
     return str(node.object()["metadata"]["uid"])
 
 

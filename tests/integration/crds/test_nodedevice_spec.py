@@ -47,6 +47,10 @@ def stored(client: Client) -> Iterator[str]:
         pytest.param({"nodeName": "ip-10-0-0-1.eu.compute.internal"}, id="node name with dots"),
         pytest.param({"cordonedDevices": [{"id": "*", "reason": "all of it"}, {"id": "gpu-0"}]}, id="cordons"),
         pytest.param({"cordonedDevices": [{"id": "i" * 128, "reason": "r" * 1024}]}, id="longest cordon"),
+        pytest.param(
+            {"cordonedDevices": [{"id": "gpu-0", "by": "é" * 128, "at": "2026-01-01T12:00:00.123456789+01:00"}]},
+            id="longest notes",
+        ),
         pytest.param({"cordonedDevices": [{"id": f"gpu-{n}"} for n in range(4096)]}, id="as many cordons as devices"),
     ],
 )
@@ -57,6 +61,23 @@ def test_takes_spec(client: Client, spec: Body) -> None:
 
 SHAPE = "must be domain/name, such as vendor.com/gpu: a lower-case DNS name, one slash, then at most 63 of letters"
 RESERVED = "names in kubernetes.io are reserved by Kubernetes; use a domain of your own, such as vendor.com/gpu"
+
+
+def noted(**notes: Any) -> Body:
+    return {"cordonedDevices": [{"id": "gpu-0", **notes}]}
+
+
+REFUSED_NOTES = [
+    pytest.param(noted(by=""), "by in body should be at least 1 chars long", id="by nobody"),
+    pytest.param(noted(by="b" * 129), "cordonedDevices[0].by: Too long", id="by of 129"),
+    pytest.param(noted(by="alice\nbob"), "cordonedDevices[0].by in body should match", id="by on two lines"),
+    pytest.param(noted(by=7), "by in body must be of type string", id="by a number"),
+    pytest.param(noted(at="yesterday"), 'at in body must be of type date-time: "yesterday"', id="at a word"),
+    pytest.param(noted(at="2026-01-01"), "at in body must be of type date-time", id="at a day"),
+    pytest.param(noted(at="2026-01-01T12:00:00"), "at in body must be of type date-time", id="at without a time zone"),
+    pytest.param(noted(at=""), "at in body must be of type date-time", id="at nothing"),
+    pytest.param(noted(at=f"2026-01-01T12:00:00.{'1' * 20}Z"), "cordonedDevices[0].at: Too long", id="at of 40"),
+]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +112,7 @@ RESERVED = "names in kubernetes.io are reserved by Kubernetes; use a domain of y
         pytest.param({"cordonedDevices": [{"reason": "fan"}]}, "cordonedDevices[0].id: Required", id="cordon of what?"),
         pytest.param({"cordonedDevices": [{"id": ""}]}, "should be at least 1 chars long", id="cordon of nothing"),
         pytest.param({"cordonedDevices": [{"id": "i" * 129}]}, "cordonedDevices[0].id: Too long", id="id of 129"),
+        *REFUSED_NOTES,
         pytest.param(
             {"cordonedDevices": [{"id": "a"}, {"id": "a"}]},
             'spec.cordonedDevices[1]: Duplicate value: {"id":"a"}',

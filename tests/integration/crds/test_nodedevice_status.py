@@ -48,7 +48,9 @@ FULL: Body = {
     "endpoint": {"state": "Running", "since": NOW, "preStartRequired": True, "getPreferredAllocationAvailable": False},
     "agent": {"version": "0.1.0", "runtime": "nri", "servedBy": "nodedevice"},
     "devices": [
-        device("a", presence="Present", cordonedSince=NOW, numaNodes=[0, 1], attributes={"model": "X"}),
+        device(
+            "a", presence="Present", cordonedSince=NOW, cordonedBy="alice", numaNodes=[0, 1], attributes={"model": "X"}
+        ),
         device("b", "Unhealthy", reason="ReportedUnhealthy", message="no answer", since=NOW),
         device("c", "Unhealthy", presence="Missing", reason="NotListed", message="held, not listed", since=NOW),
     ],
@@ -59,7 +61,7 @@ FULL: Body = {
     ],
     "allocationsOmitted": 0,
     "waiting": [{"podUID": "uid-3", "container": "main", "reason": "NotEnoughDevices", "message": "1 asked, 0 free"}],
-    "rememberedCordons": [{"id": "a", "reason": "fan"}, {"id": "*"}],
+    "rememberedCordons": [{"id": "a", "reason": "fan", "by": "alice", "at": NOW}, {"id": "*"}],
     "conditions": [condition(Condition.REGISTERED, message="plugin runs", observedGeneration=1)],
 }
 
@@ -320,6 +322,20 @@ def test_refuses_negative_number(client: Client, number: str) -> None:
         pytest.param(
             {"rememberedCordons": [{"id": "a", "reason": "r" * 1025}]}, "reason: Too long", id="a reason of 1025"
         ),
+        pytest.param({"rememberedCordons": [{"id": "a", "by": "b" * 129}]}, "by: Too long", id="by of 129"),
+        pytest.param({"rememberedCordons": [{"id": "a", "by": ""}]}, "should be at least 1 chars", id="by nobody"),
+        pytest.param({"rememberedCordons": [{"id": "a", "by": "a\n"}]}, "by in body should match", id="by, two lines"),
+        pytest.param({"rememberedCordons": [{"id": "a", "at": "noon"}]}, "must be of type date-time", id="at a word"),
+        pytest.param(
+            {"rememberedCordons": [{"id": "a", "at": f"2026-01-01T12:00:00.{'1' * 20}Z"}]},
+            "at: Too long",
+            id="at of 40",
+        ),
+        pytest.param(
+            {"rememberedCordons": [{"id": f"gpu-{n}"} for n in range(4097)]}, "Too many: 4097", id="4097 cordons"
+        ),
+        pytest.param({"devices": [device("a", cordonedBy="b" * 129)]}, "cordonedBy: Too long", id="cordoned by 129"),
+        pytest.param({"devices": [device("a", cordonedBy="")]}, "cordonedBy in body", id="cordoned by nobody"),
     ],
 )
 def test_refuses_field(client: Client, status: Body, sentence: str) -> None:

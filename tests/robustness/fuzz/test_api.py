@@ -15,6 +15,7 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
 from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
@@ -120,7 +121,7 @@ class StatusOf(Publisher):
     def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any]:
         return status_of(self._manager, resource_name, observed)
 
-    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str]) -> None:
+    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
         self._manager.cordoned(resource_name, uid, in_spec, 1.0)
 
 

@@ -4,7 +4,7 @@ Only what would give a device to two pods makes a file corrupt. What is invalid 
 along: it costs the hint that it was.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from nodedevice_api.extended_resources import resource_name_problem
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, PluginSocket, by_numa, known_since
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
-from nodedevice_agent.devicemanager.resources.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons, noted
 from nodedevice_agent.devicemanager.resources.devices import is_valid_id
 from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
@@ -24,7 +24,8 @@ _MAX_SOCKETS = 256
 # of a device; of an allocation
 MAX_TOKENS, MAX_TOKEN_CHARACTERS = 64, 512
 MAX_FILES, _MAX_PATH, _MAX_NUMBER = 1024, 4096, 32
-_MAX_SCOPE = 64
+# a word, and at most a resource name
+_MAX_SCOPE = 400
 # Go's encoder escapes these inside strings; outside of strings JSON has none of them
 _ESCAPED = {character.encode(): b"\\u%04x" % ord(character) for character in "<>&\u2028\u2029"}
 
@@ -40,6 +41,16 @@ class Entry(msgspec.Struct, frozen=True):
     ResourceName: str
     DeviceIDs: dict[int, tuple[str, ...]] | tuple[str, ...]
     AllocResp: bytes | None
+
+
+class _Cordons(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of one resource, by device ID. InSpec, Remembered: reasons; an ID is in one of them. By, At: where they are noted."""
+
+    UID: str = ""
+    InSpec: dict[str, str] = {}
+    Remembered: dict[str, str] = {}
+    By: Any = {}
+    At: Any = {}
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -147,9 +158,33 @@ def to_static_pods(entries: Any) -> tuple[StaticPod, ...]:
     return tuple(pod for pod in _valid(entries, StaticPod) if is_config_hash(pod.uid))
 
 
+def from_cordons(cordons: Mapping[str, Cordons]) -> dict[str, _Cordons]:
+    """Reasons alone are texts, as an older agent reads them: it ignores the rest, and no cordon."""
+    written = {}
+    for name, found in cordons.items():
+        every = {**found.in_spec, **found.remembered}
+        written[name] = _Cordons(
+            found.uid,
+            {i: cordon.reason for i, cordon in found.in_spec.items()},
+            {i: cordon.reason for i, cordon in found.remembered.items()},
+            {i: cordon.by for i, cordon in every.items() if cordon.by},
+            {i: cordon.at for i, cordon in every.items() if cordon.at},
+        )
+    return written
+
+
 def to_cordons(entries: Any) -> dict[str, Cordons]:
     """Entries of another form are ignored."""
-    return _by_name(entries, Cordons)
+    return {name: _to_cordons(found) for name, found in _by_name(entries, _Cordons).items()}
+
+
+def _to_cordons(found: _Cordons) -> Cordons:
+    by, at = (notes if isinstance(notes, dict) else {} for notes in (found.By, found.At))
+
+    def read(reasons: dict[str, str]) -> dict[str, Cordon]:
+        return {i: noted(reason, by.get(i), at.get(i)) for i, reason in reasons.items()}
+
+    return Cordons(found.UID, read(found.InSpec), read(found.Remembered))
 
 
 def to_possible_holders(entries: Any) -> dict[str, tuple[str, ...]]:
@@ -185,9 +220,7 @@ def to_scopes(entries: Any) -> dict[str, str]:
     """Entries of another form are ignored."""
     found = _by_name(entries, str)
     return {
-        name: scope
-        for name, scope in found.items()
-        if not resource_name_problem(name) and _is_plain(scope, _MAX_SCOPE) and " " not in scope
+        name: scope for name, scope in found.items() if not resource_name_problem(name) and _is_plain(scope, _MAX_SCOPE)
     }
 
 

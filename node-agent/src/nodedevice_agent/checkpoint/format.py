@@ -21,6 +21,7 @@ from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_agent.checkpoint.fields import (
     Entry,
     from_calls,
+    from_cordons,
     from_entries,
     from_files,
     from_since,
@@ -131,7 +132,7 @@ class Encoder:
             AllocateCalls=from_calls(checkpoint.allocate_calls),
             Unlisted=checkpoint.unlisted,
             StaticPods=checkpoint.static_pods,
-            Cordons=checkpoint.cordons,
+            Cordons=from_cordons(checkpoint.cordons),
             PossibleHolders=checkpoint.possible_holders,
             Gone=checkpoint.gone,
             PartSizes=checkpoint.part_sizes,

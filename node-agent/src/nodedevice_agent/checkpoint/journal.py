@@ -18,6 +18,7 @@ from msgspec import structs
 from nodedevice_agent.checkpoint.fields import (
     Entry,
     from_calls,
+    from_cordons,
     from_entries,
     from_files,
     from_since,
@@ -83,7 +84,7 @@ _WHOLE = (
     _Whole("AllocateCalls", "allocate_calls", to_calls, from_calls),
     _Whole("Unlisted", "unlisted", to_unlisted),
     _Whole("StaticPods", "static_pods", to_static_pods),
-    _Whole("Cordons", "cordons", to_cordons),
+    _Whole("Cordons", "cordons", to_cordons, from_cordons),
     _Whole("PossibleHolders", "possible_holders", to_possible_holders),
     _Whole("Gone", "gone", to_gone),
     _Whole("PartSizes", "part_sizes", to_part_sizes),

@@ -176,8 +176,12 @@ def _document(found: _CheckpointFile) -> dict[str, Any]:
 
 
 def _cordons(cordons: Cordons) -> dict[str, Any]:
-    """Device IDs with their reasons. inSpec: of the NodeDevice with that UID."""
-    return {"uid": cordons.uid, "inSpec": cordons.in_spec, "remembered": cordons.remembered}
+    """By device ID. inSpec: of the NodeDevice with that UID."""
+    return {
+        "uid": cordons.uid,
+        "inSpec": msgspec.to_builtins(cordons.in_spec),
+        "remembered": msgspec.to_builtins(cordons.remembered),
+    }
 
 
 def _allocation(a: Allocation) -> dict[str, Any]:

@@ -6,6 +6,7 @@ connected, or which is held but no longer listed, is not healthy, whatever was r
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.omitted_allocations import room
 from nodedevice_agent.devicemanager.parents import ParentView, PartCounts, parent_views
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS
+from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, OtherUse, PluginOptions, Resource
 
@@ -35,7 +36,7 @@ MAX_UNHEALTHY_NAMED = 3
 class DeviceView(Struct, frozen=True):
     """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it.
 
-    parts: of a physical device that is shown in place of its parts; it is healthy while one of them is. None for others.
+    cordoned_by: who cordoned it, where that is noted. parts: of a physical device that is shown in place of its parts; it is healthy while one of them is. None for others.
     """
 
     id: str
@@ -47,6 +48,7 @@ class DeviceView(Struct, frozen=True):
     numa_nodes: tuple[int, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
     parts: PartCounts | None = None
+    cordoned_by: str = ""
 
 
 class AllocationView(Struct, frozen=True):
@@ -76,7 +78,7 @@ class Snapshot(Struct, frozen=True):
     id_error, plugin_message, part_rules: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES; where the devices are
     parts, their parents. unhealthy: the first few devices that are not healthy, or have such parts, also where `devices` is cut
     before them; none while no plugin is connected. remembered_cordons:
-    device ID and reason, sorted. unknown_cordons: the first IDs that are no device's. sockets: see Resource. possible_holders: how
+    by device ID, sorted. unknown_cordons: the first IDs that are no device's, with who cordoned them where that is noted. sockets: see Resource. possible_holders: how
     many pods may hold devices unknown here. is_not_configured: it is gone, as its plugin was taken out of the configuration.
     """
 
@@ -97,7 +99,7 @@ class Snapshot(Struct, frozen=True):
     unhealthy: tuple[DeviceView, ...]
     held: tuple[AllocationView, ...]
     pending: tuple[PendingView, ...]
-    remembered_cordons: tuple[tuple[str, str], ...] = ()
+    remembered_cordons: tuple[tuple[str, Cordon], ...] = ()
     unknown_cordons: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
     possible_holders: int = 0
@@ -136,6 +138,9 @@ def snapshot(
     if resource.held_back:
         devices = [_with_holder(manager, resource, view) for view in devices]
         unhealthy_devices = [_with_holder(manager, resource, view) for view in unhealthy_devices]
+    cordons = manager.cordons.get(resource_name, NO_CORDONS)
+    if resource.cordoned_ids:
+        devices = [_with_author(cordons, resource, view) for view in devices]
     cordoned = sum(i in resource.devices for i in resource.cordoned_ids) + sum(map(resource.is_cordoned, missing))
     return Snapshot(
         resource_name=resource_name,
@@ -161,15 +166,22 @@ def snapshot(
             PendingView(w, manager.pod(w.pod_uid), not_injected(w.pod_uid, w.container, resource_name))
             for w in manager.pending(resource_name)
         ),
-        remembered_cordons=tuple(sorted(manager.cordons.get(resource_name, NO_CORDONS).remembered.items())),
-        unknown_cordons=tuple(
-            sorted(resource.unknown_cordons() - {ALL_DEVICES, ALL_DEVICES_WORD})[:MAX_UNHEALTHY_NAMED]
-        ),
+        remembered_cordons=tuple(sorted(cordons.remembered.items(), key=itemgetter(0))),
+        unknown_cordons=_unknown(cordons, resource),
         sockets=resource.sockets,
         possible_holders=len(resource.possible_holders),
         part_rules=resource.listed.part_rules,
         is_not_configured=resource.is_not_configured,
     )
+
+
+def _with_author(cordons: Cordons, resource: Resource, view: DeviceView) -> DeviceView:
+    return replace(view, cordoned_by=cordons.by(view.id, resource.parent_of(view.id))) if view.cordoned else view
+
+
+def _unknown(cordons: Cordons, resource: Resource) -> tuple[str, ...]:
+    ids = sorted(resource.unknown_cordons() - {ALL_DEVICES, ALL_DEVICES_WORD})[:MAX_UNHEALTHY_NAMED]
+    return tuple(f"{i} (by {by})" if (by := cordons.by(i)) else i for i in ids)
 
 
 def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int:

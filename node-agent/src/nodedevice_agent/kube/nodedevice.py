@@ -17,7 +17,7 @@ from typing import Protocol
 from nodedevice_api.names import Reason, node_device_name
 
 from nodedevice_agent import __version__, metrics
-from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS
+from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
@@ -214,8 +214,8 @@ class Publisher:
             is_watch_stale=is_watch_stale,
         )
 
-    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str]) -> None:
-        """All cordons in the NodeDevice of that UID, device ID to reason; uid "" where there is none."""
+    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
+        """All cordons in the NodeDevice of that UID, by device ID; uid "" where there is none."""
         if self._served is not None:
             self._served.cordoned(resource_name, in_spec)
         manager = self._host.manager

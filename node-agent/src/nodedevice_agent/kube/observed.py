@@ -12,6 +12,7 @@ from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import SERVED_BY_KUBELET
 
 from nodedevice_agent.devicemanager.allocation.allocations import known_since
+from nodedevice_agent.devicemanager.resources.cordons import Cordon, noted
 from nodedevice_agent.kube.parts import part_ids
 
 Json = dict[str, Any]
@@ -71,6 +72,9 @@ class _ObservedCondition(msgspec.Struct):
 class _ObservedCordon(msgspec.Struct):
     id: str
     reason: str = ""
+    # a note of another form costs the note, not the cordon
+    by: Any = ""
+    at: Any = ""
 
 
 _LISTS: dict[str, type[msgspec.Struct]] = {
@@ -119,9 +123,12 @@ def is_of_kubelet(status: Json) -> bool:
     return isinstance(agent, dict) and agent.get("servedBy") == SERVED_BY_KUBELET
 
 
-def cordons_of(entries: object) -> dict[str, str]:
-    """Of a list of cordons: the device IDs, * for all of them, with the reasons."""
-    return {entry["id"]: entry.get("reason", "") for entry in _fitting(entries, _ObservedCordon)}
+def cordons_of(entries: object) -> dict[str, Cordon]:
+    """Of a list of cordons, by device ID; * for all of them."""
+    return {
+        entry["id"]: noted(entry.get("reason", ""), entry.get("by"), entry.get("at"))
+        for entry in _fitting(entries, _ObservedCordon)
+    }
 
 
 def resource_name_of(spec: Json) -> str:

@@ -311,7 +311,7 @@ def _cordons(found: NodeDeviceObject) -> Cordons:
     in_spec = cordons_of(found.spec.get("cordonedDevices"))
     remembered = cordons_of(found.status.get("rememberedCordons"))
     return Cordons(
-        found.metadata.uid or "", in_spec, {i: reason for i, reason in remembered.items() if i not in in_spec}
+        found.metadata.uid or "", in_spec, {i: cordon for i, cordon in remembered.items() if i not in in_spec}
     )
 
 

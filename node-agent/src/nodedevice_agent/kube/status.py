@@ -18,6 +18,7 @@ from nodedevice_api.names import AGENT_CONDITIONS, SERVED_BY_NODEDEVICE, Conditi
 from nodedevice_api.parts import Advertise, PartRules
 
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, AllocationView, DeviceView, PendingView, Snapshot
 from nodedevice_agent.kube import parts
@@ -158,6 +159,8 @@ def _device(device: DeviceView, earlier: Json, wall_time: str) -> Json:
     shown["since"] = _since(earlier, shown, wall_time, "health", "presence", "reason")
     if device.cordoned:
         shown["cordonedSince"] = earlier.get("cordonedSince", wall_time)
+    if device.cordoned_by:
+        shown["cordonedBy"] = device.cordoned_by
     if device.numa_nodes:
         shown["numaNodes"] = list(device.numa_nodes)
     if device.attributes:
@@ -221,8 +224,8 @@ def _waiting(entry: PendingView, before: Mapping[tuple[str, str], Json], wall_ti
     return shown
 
 
-def _cordon(device_id: str, reason: str) -> Json:
-    return {"id": device_id, "reason": reason} if reason else {"id": device_id}
+def _cordon(device_id: str, cordon: Cordon) -> Json:
+    return {"id": device_id} | {name: note for name, note in structs.asdict(cordon).items() if note}
 
 
 def _shown_uid(pod_uid: str, pod: Pod | None) -> str:

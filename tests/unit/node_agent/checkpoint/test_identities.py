@@ -153,9 +153,9 @@ def test_an_invalid_identity_is_ignored(written: Any, read: dict[str, Identity])
         pytest.param(None, {}, id="null"),
         pytest.param([TTY], {}, id="a list"),
         pytest.param({TTY: 7, GPU: "nvml"}, {GPU: "nvml"}, id="what is wrong takes nothing along"),
-        pytest.param({TTY: "", GPU: "two words"}, {}, id="empty, and two words"),
+        pytest.param({TTY: "", GPU: "built-in a.com/b"}, {GPU: "built-in a.com/b"}, id="empty, and one of a plugin"),
         pytest.param({TTY: "x\u200b", GPU: "x\n"}, {}, id="not printable"),
-        pytest.param({TTY: "x" * 65, GPU: "x" * 64}, {GPU: "x" * 64}, id="too long, and the longest"),
+        pytest.param({TTY: "x" * 401, GPU: "x" * 400}, {GPU: "x" * 400}, id="too long, and the longest"),
         pytest.param({"tty": "generic"}, {}, id="no resource name"),
     ],
 )

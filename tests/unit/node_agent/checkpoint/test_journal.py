@@ -18,7 +18,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     JournalMark,
     PluginSocket,
 )
-from nodedevice_agent.devicemanager.resources.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
 from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod
@@ -39,8 +39,16 @@ _IDS = st.lists(st.sampled_from(["d0", "d<"]), max_size=2).map(tuple)
 _RESPONSES = st.one_of(st.none(), st.binary(max_size=4))
 _SINCE = st.sampled_from([0, NOON, NOON + 1])
 
-_REASONS = st.dictionaries(st.sampled_from(["d0", "*"]), st.sampled_from(["", "fan <"]), max_size=2)
-_CORDONS = st.builds(Cordons, st.sampled_from(["", "uid"]), _REASONS, _REASONS)
+_NOTES = st.builds(
+    Cordon, st.sampled_from(["", "fan <"]), st.sampled_from(["", "é <"]), st.sampled_from(["", "2026-01-01T12:00:00Z"])
+)
+# an ID is remembered only while it is not in the spec
+_CORDONS = st.builds(
+    Cordons,
+    st.sampled_from(["", "uid"]),
+    st.dictionaries(st.sampled_from(["d0", "*"]), _NOTES, max_size=2),
+    st.dictionaries(st.sampled_from(["d1", "all"]), _NOTES, max_size=2),
+)
 _GONE = st.sampled_from([(), ("a.b/gone",)])
 _POSSIBLE_HOLDERS = st.dictionaries(st.just(GPU), st.sampled_from([("",), ("uid-a", "uid-b")]))
 

@@ -12,7 +12,7 @@ from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.checkpoint.writer import CheckpointStore
 from nodedevice_agent.cli.run import main
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, PluginSocket
-from nodedevice_agent.devicemanager.resources.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
@@ -34,7 +34,7 @@ def command(*arguments: str | Path) -> Result:
 def holding(response: bytes | None, *, device_ids: tuple[str, ...] = ("a", "b")) -> Checkpoint:
     allocation = Allocation("uid-1", "main", GPU, {0: device_ids, 1: device_ids[:1]}, response)
     sockets, unlisted = (PluginSocket(GPU, "gpu.sock"),), (UnlistedContainer("uid-1", "main", "c-1", "s-1"),)
-    cordons = {GPU: Cordons("object-1", {"a": "fan"}, {"b": ""})}
+    cordons = {GPU: Cordons("object-1", {"a": Cordon("fan", "alice")}, {"b": Cordon()})}
     return Checkpoint((allocation,), {GPU: device_ids}, "boot-1", sockets, unlisted=unlisted, cordons=cordons)
 
 
@@ -75,7 +75,13 @@ def test_show_as_json(file: Path) -> None:
         "journalLines": 0,
         "registeredDevices": {GPU: ["a", "b"]},
         "endpoints": [{"resourceName": GPU, "endpoint": "gpu.sock"}],
-        "cordons": {GPU: {"uid": "object-1", "inSpec": {"a": "fan"}, "remembered": {"b": ""}}},
+        "cordons": {
+            GPU: {
+                "uid": "object-1",
+                "inSpec": {"a": {"reason": "fan", "by": "alice", "at": ""}},
+                "remembered": {"b": {"reason": "", "by": "", "at": ""}},
+            }
+        },
         "unlistedContainers": [{"podUID": "uid-1", "container": "main", "containerID": "c-1"}],
         "allocations": [
             {

@@ -18,6 +18,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import (
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
@@ -108,7 +109,7 @@ class Scenario:
 
     def cordon(self, name: str, device_ids: Iterable[str], uid: str = "object") -> list[Effect]:
         """These are the administrator's cordons in the object of that UID, all of them."""
-        return self.happens("cordoned", name, uid, dict.fromkeys(device_ids, ""))
+        return self.happens("cordoned", name, uid, dict.fromkeys(device_ids, Cordon()))
 
     def happens(self, event: str, *args: Any) -> list[Effect]:
         """Any event of the manager by its name, now."""

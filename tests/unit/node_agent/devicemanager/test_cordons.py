@@ -3,7 +3,7 @@
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordons
+from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons, noted
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.kube.observed import cordons_of
 from nodedevice_agent.kubelet.mirror import Mirror
@@ -20,7 +20,9 @@ from tests.unit.node_agent.devicemanager.scenario import (
     status,
 )
 
-FAN = {"d0": "fan"}
+NOON = "2026-01-01T12:00:00Z"
+FAN = {"d0": Cordon("fan", "alice", NOON)}
+NOTHING = Cordon()
 SET = Cordons("u1", FAN)
 KEPT = Cordons("", {}, FAN)
 
@@ -30,25 +32,78 @@ KEPT = Cordons("", {}, FAN)
     [
         pytest.param(NO_CORDONS, "u1", FAN, SET, id="set"),
         pytest.param(SET, "u1", {}, Cordons("u1"), id="removed by an administrator"),
+        pytest.param(SET, "u1", {"d0": NOTHING}, Cordons("u1", {"d0": NOTHING}), id="noted otherwise"),
         pytest.param(SET, "", {}, KEPT, id="the object is deleted"),
         pytest.param(SET, "u2", {}, Cordons("u2", {}, FAN), id="another object in its place"),
-        pytest.param(SET, "u2", {"d0": "x"}, Cordons("u2", {"d0": "x"}), id="another that has it already"),
+        pytest.param(SET, "u2", {"d0": NOTHING}, Cordons("u2", {"d0": NOTHING}), id="another that has it already"),
         pytest.param(KEPT, "", {}, KEPT, id="there is still none"),
         pytest.param(KEPT, "u2", {}, Cordons("u2", {}, FAN), id="a new object"),
-        pytest.param(KEPT, "u2", {"d1": ""}, Cordons("u2", {"d1": ""}, FAN), id="a new one with another cordon"),
+        pytest.param(
+            KEPT, "u2", {"d1": NOTHING}, Cordons("u2", {"d1": NOTHING}, FAN), id="a new one with another cordon"
+        ),
         pytest.param(Cordons("u2", {}, FAN), "u2", {}, Cordons("u2", {}, FAN), id="not set again yet"),
         pytest.param(Cordons("u2", {}, FAN), "u2", FAN, Cordons("u2", FAN), id="set again"),
         pytest.param(
-            Cordons("u2", {"d1": ""}, FAN), "u3", {}, Cordons("u3", {}, {**FAN, "d1": ""}), id="and deleted again"
+            Cordons("u2", {"d1": NOTHING}, FAN),
+            "u3",
+            {},
+            Cordons("u3", {}, {**FAN, "d1": NOTHING}),
+            id="and deleted again",
         ),
     ],
 )
-def test_after_the_object_was_seen(before: Cordons, uid: str, in_spec: dict[str, str], after: Cordons) -> None:
+def test_after_the_object_was_seen(before: Cordons, uid: str, in_spec: dict[str, Cordon], after: Cordons) -> None:
     assert before.seen(uid, in_spec) == after
 
 
 def test_the_word_for_all_is_honoured_where_it_is_remembered() -> None:
-    assert Cordons("u", {}, {"all": ""}).device_ids == {"all", "*"}
+    assert Cordons("u", {}, {"all": NOTHING}).device_ids == {"all", "*"}
+
+
+LONGEST_TIME = "2026-01-01T12:00:00.123456789+01:00"
+
+
+@pytest.mark.parametrize(
+    ("by", "at", "cordon"),
+    [
+        pytest.param("alice", NOON, Cordon("fan", "alice", NOON), id="both"),
+        pytest.param(None, None, Cordon("fan"), id="neither"),
+        pytest.param("x" * 128, LONGEST_TIME, Cordon("fan", "x" * 128, LONGEST_TIME), id="the longest"),
+        pytest.param("x" * 129, f"{NOON[:-1]}.{'1' * 20}Z", Cordon("fan"), id="too long"),
+        pytest.param("a\nb", f"{NOON}\n", Cordon("fan"), id="a line break"),
+        pytest.param("\x7f", "2026-01-01", Cordon("fan"), id="a control character, and a day"),
+        pytest.param(7, 7, Cordon("fan"), id="numbers"),
+        pytest.param(["alice"], [NOON], Cordon("fan"), id="lists"),
+        pytest.param("é ☃", "2026-01-01t12:00:00z", Cordon("fan", "é ☃", "2026-01-01t12:00:00z"), id="unusual"),
+        pytest.param("", "yesterday", Cordon("fan"), id="a word"),
+        pytest.param("", "2026-01-01T12:00:00", Cordon("fan"), id="no time zone"),
+        pytest.param("", "2026-02-30T12:00:00Z", Cordon("fan"), id="no such day"),
+        pytest.param("", "2026-01-01T24:01:00Z", Cordon("fan"), id="no such hour"),
+        pytest.param("", "٢٠٢٦-01-01T12:00:00Z", Cordon("fan"), id="digits of another script"),
+    ],
+)
+def test_a_note_that_the_api_would_refuse_is_dropped(by: object, at: object, cordon: Cordon) -> None:
+    assert noted("fan", by, at) == cordon
+
+
+def test_an_endless_reason_is_cut() -> None:
+    assert noted("r" * 1025).reason == "r" * 1024
+
+
+@pytest.mark.parametrize(
+    ("cordons", "by"),
+    [
+        pytest.param(NO_CORDONS, "", id="none"),
+        pytest.param(Cordons("u", {"d0": Cordon("fan")}), "", id="not noted"),
+        pytest.param(Cordons("u", {"d0": Cordon(by="alice"), "*": Cordon(by="bob")}), "alice", id="its own first"),
+        pytest.param(Cordons("u", {}, {"d0": Cordon(by="alice")}), "alice", id="remembered"),
+        pytest.param(Cordons("u", {"all": Cordon(by="bob"), "GPU": Cordon(by="alice")}), "alice", id="its parent's"),
+        pytest.param(Cordons("u", {"d0": NOTHING}, {"all": Cordon(by="bob")}), "bob", id="the word for all"),
+        pytest.param(Cordons("u", {"d1": Cordon(by="bob")}), "", id="another's"),
+    ],
+)
+def test_who_cordoned_a_device(cordons: Cordons, by: str) -> None:
+    assert cordons.by("d0", "GPU") == by
 
 
 def cordoned() -> Scenario:
@@ -63,17 +118,37 @@ def test_a_device_stays_out_of_service_without_its_object() -> None:
     assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (1, 1)
     (call,) = calls(scenario.see(pod("p", gpu=1)))
     assert call.device_ids == ("d1",)
-    assert scenario.snapshot().remembered_cordons == (("d0", ""),)
+    assert scenario.snapshot().remembered_cordons == (("d0", NOTHING),)
     assert status(scenario, {}, "now")["rememberedCordons"] == [{"id": "d0"}]
 
 
-def test_the_reason_is_shown_and_what_is_shown_is_read() -> None:
+def test_the_notes_are_shown_and_what_is_shown_is_read() -> None:
     scenario = Scenario.with_plugin(2)
-    scenario.happens("cordoned", GPU, "u1", {**FAN, "*": ""})
+    scenario.happens("cordoned", GPU, "u1", {**FAN, "*": NOTHING})
     scenario.happens("cordoned", GPU, "u2", {})
     shown = status(scenario, {}, "now")["rememberedCordons"]
-    assert shown == [{"id": "*"}, {"id": "d0", "reason": "fan"}]
-    assert cordons_of(shown) == {**FAN, "*": ""}
+    assert shown == [{"id": "*"}, {"id": "d0", "reason": "fan", "by": "alice", "at": NOON}]
+    assert cordons_of(shown) == {**FAN, "*": NOTHING}
+
+
+def test_who_cordoned_it_is_shown_of_each_device() -> None:
+    scenario = Scenario.with_plugin(3)
+    scenario.happens("cordoned", GPU, "u1", {**FAN, "d1": NOTHING})
+    shown = status(scenario, {}, "now")["devices"]
+    assert [(d.get("cordonedSince"), d.get("cordonedBy")) for d in shown] == [
+        ("now", "alice"),
+        ("now", None),
+        (None, None),
+    ]
+    scenario.happens("cordoned", GPU, "u2", {"*": Cordon(by="bob")})
+    assert [d["cordonedBy"] for d in status(scenario, {}, "now")["devices"]] == ["alice", "bob", "bob"]
+
+
+def test_another_note_is_saved_and_published() -> None:
+    scenario = cordoned()
+    effects = scenario.happens("cordoned", GPU, "u1", FAN)
+    assert effects == [SaveCheckpoint(durable=False), Publish(GPU)]
+    assert scenario.manager.checkpoint().cordons == {GPU: SET}
 
 
 def test_is_free_once_it_was_set_again_and_removed() -> None:
@@ -139,6 +214,15 @@ def test_cordons_of_no_device(cordons: list[str], unknown: tuple[str, ...]) -> N
     scenario = Scenario.with_plugin(2)
     scenario.cordon(GPU, cordons)
     assert scenario.snapshot().unknown_cordons == unknown
+
+
+def test_who_cordoned_no_device_is_named() -> None:
+    scenario = Scenario.with_plugin(2)
+    scenario.happens("cordoned", GPU, "u1", {"d7": Cordon(by="alice"), "d8": NOTHING})
+    [registered] = [c for c in status(scenario, {}, "now")["conditions"] if c["type"] == "Registered"]
+    assert registered["message"] == (
+        "spec.cordonedDevices has IDs that the device plugin does not list: d7 (by alice), d8; correct or remove them"
+    )
 
 
 def test_a_held_device_that_is_not_listed_is_known() -> None:
@@ -209,9 +293,16 @@ class TestParts:
         (call,) = calls(scenario.cordon(GPU, []))
         assert call.device_ids == ("a-0", "a-1")
 
+    def test_who_cordoned_the_physical_device_is_shown(self) -> None:
+        scenario = Scenario.with_plugin(parts(a=2, b=1))
+        scenario.happens("cordoned", GPU, "u1", {"a": Cordon(by="alice"), "b-0": Cordon(by="bob")})
+        assert [d.get("cordonedBy") for d in status(scenario, {}, "now")["devices"]] == ["alice", None]
+
     def test_instances_of_a_physical_device(self) -> None:
         scenario = Scenario.with_plugin([Device("MIG-1", parent="GPU-a"), Device("MIG-2", parent="GPU-b")])
         scenario.cordon(GPU, ["GPU-a"])
         now = scenario.snapshot()
         assert (now.cordoned, now.available, now.unknown_cordons) == (1, 1, ())
         assert [device.id for device in now.devices if device.cordoned] == ["MIG-1"]
+        scenario.happens("cordoned", GPU, "u1", {"GPU-a": Cordon(by="alice")})
+        assert [d.get("cordonedBy") for d in status(scenario, {}, "now")["devices"]] == ["alice", None]

@@ -17,6 +17,7 @@ from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, 
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
@@ -153,7 +154,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.cordon(name, self.cordons[name])
 
     def cordon(self, name: str, device_ids: Iterable[str]) -> None:
-        self.happens("cordoned", name, "object", dict.fromkeys(device_ids, ""))
+        self.happens("cordoned", name, "object", dict.fromkeys(device_ids, Cordon()))
 
     # -- pods -------------------------------------------------------------------------------------------------------
 

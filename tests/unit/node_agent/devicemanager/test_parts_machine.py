@@ -17,6 +17,7 @@ from nodedevice_agent.devicemanager.allocation.topology import Topology, Topolog
 from nodedevice_agent.devicemanager.effects import AssignedParts, CallAllocate, CallPreferred, Effect
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
@@ -108,7 +109,7 @@ class PartsMachine(RuleBasedStateMachine):
 
     @rule(ids=CORDONS)
     def an_administrator_cordons(self, ids: Iterable[str]) -> None:
-        self.happens("cordoned", GPU, "object", dict.fromkeys(ids, ""))
+        self.happens("cordoned", GPU, "object", dict.fromkeys(ids, Cordon()))
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import Publisher
@@ -34,6 +35,6 @@ class FixedStatus(Publisher):
     def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any]:
         return self.status
 
-    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, str]) -> None:
+    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
         """Cordons decide nothing here."""
         self.cordoned_ids = frozenset(in_spec)

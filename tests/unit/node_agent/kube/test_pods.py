@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings
-from nodedevice_agent.devicemanager.resources.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
@@ -211,12 +211,12 @@ class LostCheckpoint(KubeClient):
 
 
 async def test_cordons_are_recovered_with_the_allocations() -> None:
-    spec = {"resourceName": GPU, "cordonedDevices": [{"id": "d0", "reason": "fan"}]}
+    spec = {"resourceName": GPU, "cordonedDevices": [{"id": "d0", "reason": "fan", "by": "alice"}]}
     status = {"rememberedCordons": [{"id": "d0"}, {"id": "d1"}]}
     bare = {"metadata": {"name": "b", "uid": "u2"}, "spec": {"resourceName": "example.com/nic"}}
     cluster = LostCheckpoint({"metadata": {"name": "a", "uid": "u1"}, "spec": spec, "status": status}, bare)
     found = await recover_checkpoint(cluster, "n")
-    assert found.cordons == {GPU: Cordons("u1", {"d0": "fan"}, {"d1": ""})}
+    assert found.cordons == {GPU: Cordons("u1", {"d0": Cordon("fan", "alice")}, {"d1": Cordon()})}
 
 
 async def test_a_device_of_two_pods_is_recovered_for_the_first(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,6 +17,7 @@ from nodedevice_agent.devicemanager.effects import (
     SaveCheckpoint,
 )
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
@@ -219,7 +220,7 @@ def test_cordons_and_health_count_as_ever() -> None:
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     message(found, held_by("one", "d0"))
-    found.cordoned(GPU, "object", {"d0": "", "d1": ""}, 0.0)
+    found.cordoned(GPU, "object", {"d0": Cordon(), "d1": Cordon()}, 0.0)
     seen = snapshot(found, GPU)
     assert (seen.cordoned, seen.allocated, seen.available) == (2, 1, 2)
 

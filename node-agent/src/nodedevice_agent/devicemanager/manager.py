@@ -26,6 +26,7 @@ from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.list_limit import within_limit
 from nodedevice_agent.devicemanager.resources.physical_devices import PhysicalDevices
+from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, PluginOptions
 from nodedevice_agent.devicemanager.resources.resource_table import IsConfigured, ResourceTable
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
@@ -59,7 +60,8 @@ class DeviceManager:
         self._table = ResourceTable(waits_for_cordons=waits_for_cordons, flapping=flapping)
         self.resources, self.cordons = self._table.by_name, self._table.cordons
         self.book = AllocationBook(self.resources)
-        self._physical = PhysicalDevices(self.resources)
+        self._preference = Preference(self.resources)
+        self._physical = PhysicalDevices(self.resources, self._preference)
         # what the runtime runs; changed by whoever handles the runtime's events, which also calls containers_ended()
         self.containers = RuntimeContainers()
         self._waits_for_runtime = waits_for_runtime
@@ -101,6 +103,7 @@ class DeviceManager:
         """A plugin registered and returned its options. Calls go to the newest connection of a resource. socket: its path."""
         is_new = resource_name not in self.resources
         self._table.add(resource_name).connect(endpoint, options, socket)
+        self._preference.added(self.resources[resource_name])
         effects: list[Effect] = [Publish(resource_name)]
         if is_new:
             effects += [SaveCheckpoint(durable=False), *self._reconsider({resource_name}, now)]
@@ -117,7 +120,7 @@ class DeviceManager:
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
         self._reallocations.forget_outdated(resource)
         changed += self._pending_calls(now)
-        return [*changed, *self._reconsider_physical({resource_name}, now)]
+        return [*changed, *self._reconsider_physical({resource_name, *self._preference.listed(resource_name)}, now)]
 
     def disconnected(self, resource_name: str, endpoint: int, now: float) -> list[Effect]:
         """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period."""
@@ -140,12 +143,12 @@ class DeviceManager:
         changed: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in over)]
         return [*changed, *self._reconsider_physical(over, now)]
 
-    def ranked(self, ranks: Mapping[str, int], now: float) -> list[Effect]:
-        """By resource name, which configuration has priority where two resources have the same device: the lower number."""
-        if ranks == self._physical.ranks:
-            return []
-        self._physical.ranks = dict(ranks)
-        return self._reconsider_physical((), now)
+    def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> list[Effect]:
+        """Which resource of built-in plugins has priority where two have the same device: that of the lower number.
+
+        awaited: resources whose plugins will list within moments.
+        """
+        return self._reconsider_physical((), now) if self._preference.ranked(ranks, awaited, now) else []
 
     def forget(self, resource_name: str) -> bool:
         """Forget a resource whose plugin is gone, unless a pod holds it or asks for it; whether it is not known any more.
@@ -332,13 +335,13 @@ class DeviceManager:
         """The time of the next tick() that has something to do, monotonic seconds."""
         failed = (self.allocator.pending, self._reallocations.failures, self.pre_starts.failures)
         times = [pending.retry_at for calls in failed for pending in calls.values()]
-        times += [*self._releasing.deadlines(), *self._table.deadlines()]
+        times += [*self._releasing.deadlines(), *self._table.deadlines(), self._preference.deadline]
         return min((t for t in times if t is not None), default=None)
 
     def tick(self, now: float) -> list[Effect]:
         """Time has passed: grace periods end, restarts settle, damping of flapping devices ends, failed calls are retried."""
         effects, recovered = self._table.tick(now)
-        effects += self._reconsider_physical(recovered, now)
+        effects += self._reconsider_physical([*recovered, *self._preference.due(now)], now)
         effects += self._releasing.due(now) + self._pending_calls(now)
         return effects + self.allocator.retry(now)
 

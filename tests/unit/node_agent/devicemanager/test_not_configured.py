@@ -18,27 +18,32 @@ from tests.unit.node_agent.devicemanager.scenario import (
     status,
 )
 
-BUILT_IN, FOREIGN = "/plugins/gpu-0123.sock", "/plugins/vendor.sock"
+BUILT_IN, FOREIGN = PluginOptions(scope="built-in example.com/gpu"), PluginOptions()
 NOW = "2026-01-01T12:00:00Z"
 GRACE_SECONDS = 300
+GONE, STOPPED = (EndpointState.GONE, True), (EndpointState.STOPPED, False)
+RUNNING, EXPIRED = (EndpointState.RUNNING, False), (EndpointState.GONE, False)
 
 
-def serves(scenario: Scenario, devices: int = 2, endpoint: int = 1, socket: str = BUILT_IN) -> None:
-    """A plugin at that socket registers and lists."""
-    options = PluginOptions()
-    scenario.answer_all(scenario.manager.connected(GPU, endpoint, options, scenario.now, socket))
-    scenario.answer_all(scenario.lists(devices, endpoint=endpoint))
+def configure(scenario: Scenario, *names: str) -> list[Any]:
+    """From now on these are configured. Returns the effects."""
+    return scenario.happens("configured", lambda name, scope: name in names)
 
 
-def ends(scenario: Scenario, endpoint: int = 1) -> None:
-    """As the agent ends it."""
-    scenario.happens("not_configured", GPU, BUILT_IN)
-    scenario.disconnect(endpoint=endpoint)
-    scenario.happens("not_configured", GPU, BUILT_IN)
+def serves(scenario: Scenario, devices: int = 2, endpoint: int = 1, options: PluginOptions = BUILT_IN) -> None:
+    """A plugin registers and lists."""
+    scenario.answer_all(scenario.plugin(devices, endpoint=endpoint, options=options))
 
 
-def with_built_in(devices: int = 2, **options: Any) -> Scenario:
-    scenario = Scenario(**options)
+def ends(scenario: Scenario, endpoint: int = 1) -> list[Any]:
+    """It is taken out of the configuration, and ended. Returns the effects of that."""
+    configure(scenario)
+    return scenario.disconnect(endpoint=endpoint)
+
+
+def with_built_in(devices: int = 2, **more: Any) -> Scenario:
+    scenario = Scenario(**more)
+    configure(scenario, GPU)
     serves(scenario, devices)
     return scenario
 
@@ -46,9 +51,6 @@ def with_built_in(devices: int = 2, **options: Any) -> Scenario:
 def state(scenario: Scenario) -> tuple[EndpointState, bool]:
     seen = scenario.snapshot()
     return seen.state, seen.is_not_configured
-
-
-GONE = (EndpointState.GONE, True)
 
 
 def registered(scenario: Scenario) -> dict[str, Any]:
@@ -59,73 +61,110 @@ def registered(scenario: Scenario) -> dict[str, Any]:
 class TestItsEnd:
     def test_it_is_gone_as_soon_as_it_has_disconnected(self) -> None:
         scenario = with_built_in()
-        assert scenario.happens("not_configured", GPU, BUILT_IN) == []
-        assert state(scenario) == (EndpointState.RUNNING, False)
-        effects = scenario.disconnect()
-        assert effects == [SaveCheckpoint(durable=False), Publish(GPU)]
-        assert state(scenario) == GONE
-        assert scenario.snapshot().total == 0
+        assert configure(scenario) == []
+        assert state(scenario) == RUNNING
+        assert scenario.disconnect() == [SaveCheckpoint(durable=False), Publish(GPU)]
+        assert (state(scenario), scenario.snapshot().total) == (GONE, 0)
         assert scenario.manager.next_deadline() is None
+        assert configure(scenario) == []
 
     def test_also_when_it_had_disconnected_before(self) -> None:
         scenario = with_built_in()
         scenario.disconnect()
-        effects = scenario.happens("not_configured", GPU, BUILT_IN)
-        assert effects == [SaveCheckpoint(durable=False), Publish(GPU)]
+        assert state(scenario) == STOPPED
+        assert configure(scenario) == [SaveCheckpoint(durable=False), Publish(GPU)]
         assert state(scenario) == GONE
         assert scenario.manager.next_deadline() is None
-        assert scenario.happens("not_configured", GPU, BUILT_IN) == []
 
     def test_also_when_its_grace_period_is_over(self) -> None:
         scenario = with_built_in()
         scenario.disconnect()
         scenario.passes(GRACE_SECONDS)
-        assert state(scenario) == (EndpointState.GONE, False)
-        assert published(scenario.happens("not_configured", GPU, BUILT_IN)) == {GPU}
+        assert state(scenario) == EXPIRED
+        assert published(configure(scenario)) == {GPU}
         assert state(scenario) == GONE
 
-    def test_a_list_that_comes_before_its_end_changes_nothing(self) -> None:
+    def test_what_it_still_lists_before_its_end_changes_nothing(self) -> None:
         scenario = with_built_in()
-        scenario.happens("not_configured", GPU, BUILT_IN)
+        configure(scenario)
         scenario.lists(3)
         scenario.disconnect()
         assert state(scenario) == GONE
 
     def test_a_registration_that_was_under_way_is_not_waited_for(self) -> None:
+        """Whether its resource was known before or not."""
+        for scenario in (with_built_in(), Scenario()):
+            ends(scenario)
+            serves(scenario, endpoint=2)
+            scenario.disconnect(endpoint=2)
+            assert state(scenario) == GONE
+
+    def test_one_that_is_configured_is_waited_for(self) -> None:
         scenario = with_built_in()
-        scenario.happens("not_configured", GPU, BUILT_IN)
+        configure(scenario, GPU, NIC)
         scenario.disconnect()
-        scenario.manager.connected(GPU, 2, PluginOptions(), scenario.now, BUILT_IN)
-        scenario.disconnect(endpoint=2)
-        assert state(scenario) == GONE
+        assert (state(scenario), registered(scenario)["reason"]) == (STOPPED, "EndpointStopped")
+        scenario.passes(GRACE_SECONDS)
+        assert (state(scenario), registered(scenario)["reason"]) == (EXPIRED, "EndpointGone")
 
-    def test_an_unknown_resource_is_none(self) -> None:
+    def test_before_the_configuration_is_known_all_are_waited_for(self) -> None:
         scenario = Scenario()
-        assert scenario.happens("not_configured", NIC, BUILT_IN) == []
-        assert scenario.manager.resources == {}
+        serves(scenario)
+        scenario.disconnect()
+        assert state(scenario) == STOPPED
 
-    def test_after_a_restart_it_settles_no_longer(self) -> None:
+    def test_the_scope_is_asked_for_too(self) -> None:
+        """A resource of GPUs may have any name."""
+        scenario = with_built_in()
+        scenario.happens("configured", lambda name, scope: scope == BUILT_IN.scope)
+        scenario.disconnect()
+        assert state(scenario) == STOPPED
+
+
+class TestRestart:
+    def test_what_was_taken_out_meanwhile_settles_no_longer(self) -> None:
         scenario = with_built_in().run(pod("p", gpu=1)).restarted()
         assert is_settling(scenario.manager, GPU)
-        assert published(scenario.happens("not_configured", GPU, BUILT_IN)) == {GPU}
+        assert published(configure(scenario)) == {GPU}
         assert not is_settling(scenario.manager, GPU)
         assert (state(scenario), scenario.snapshot().allocated) == (GONE, 1)
 
-    def test_its_disconnection_shortly_after_a_restart_is_final(self) -> None:
+    def test_nor_does_one_that_is_back_already_and_ends(self) -> None:
         scenario = with_built_in().restarted()
         serves(scenario)
         ends(scenario)
         assert not is_settling(scenario.manager, GPU)
         assert state(scenario) == GONE
 
+    @pytest.mark.parametrize("is_held", [False, True])
+    def test_what_had_ended_before_is_known(self, is_held: bool) -> None:
+        scenario = with_built_in().run(*([pod("p", gpu=1)] if is_held else []))
+        ends(scenario)
+        scenario = scenario.restarted()
+        configure(scenario)
+        assert state(scenario) == GONE
+
+    def test_what_is_configured_settles_as_ever(self) -> None:
+        scenario = with_built_in().restarted()
+        assert configure(scenario, GPU) == []
+        assert is_settling(scenario.manager, GPU)
+
+    def test_what_a_foreign_plugin_served_settles_as_ever(self) -> None:
+        scenario = Scenario()
+        serves(scenario, options=FOREIGN)
+        scenario = scenario.restarted()
+        assert configure(scenario) == []
+        assert is_settling(scenario.manager, GPU)
+
 
 class TestPods:
     def test_held_devices_stay_held_until_their_pod_ends(self) -> None:
         scenario = with_built_in().run(pod("p", gpu=1))
-        ends(scenario)
+        assert is_saved(ends(scenario), durable=False)
         seen = scenario.snapshot()
         assert (seen.total, seen.allocated, seen.available) == (1, 1, 0)
         assert [(d.id, d.present, d.reason) for d in seen.devices] == [("d0", False, "NotConfigured")]
+        assert set(scenario.manager.checkpoint().registered) == {GPU}
         assert not scenario.manager.forget(GPU)
         scenario.gone("p")
         assert scenario.snapshot().total == 0
@@ -143,55 +182,59 @@ class TestPods:
         scenario.disconnect()
         scenario.see(pod("q", gpu=1))
         assert scenario.reasons() == {"q": "EndpointStopped"}
-        scenario.happens("not_configured", GPU, BUILT_IN)
+        configure(scenario)
         assert scenario.reasons() == {"q": "NotConfigured"}
 
     def test_it_gets_a_device_when_the_resource_comes_back(self) -> None:
         scenario = with_built_in(2).run(pod("p", gpu=1))
         ends(scenario)
         assert calls(scenario.see(pod("q", gpu=1))) == []
+        configure(scenario, GPU)
         serves(scenario, endpoint=2)
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
-        assert state(scenario) == (EndpointState.RUNNING, False)
+        assert state(scenario) == RUNNING
 
 
 class TestWhoeverServesItNext:
-    @pytest.mark.parametrize("socket", [BUILT_IN, FOREIGN])
-    def test_its_end_is_as_any_other(self, socket: str) -> None:
+    def test_a_foreign_plugin_ends_as_any_other(self) -> None:
         scenario = with_built_in()
         ends(scenario)
-        serves(scenario, endpoint=2, socket=socket)
-        assert (state(scenario), scenario.snapshot().available) == ((EndpointState.RUNNING, False), 2)
+        serves(scenario, endpoint=2, options=FOREIGN)
+        assert (state(scenario), scenario.snapshot().available) == (RUNNING, 2)
         scenario.disconnect(endpoint=2)
-        assert state(scenario) == (EndpointState.STOPPED, False)
+        assert (state(scenario), configure(scenario)) == (STOPPED, [])
         scenario.passes(GRACE_SECONDS)
-        assert state(scenario) == (EndpointState.GONE, False)
+        assert state(scenario) == EXPIRED
 
-    def test_another_plugin_that_is_connected_keeps_the_resource(self) -> None:
+    def test_one_that_is_configured_again_does_so_too(self) -> None:
         scenario = with_built_in()
-        serves(scenario, 3, endpoint=2, socket=FOREIGN)
         ends(scenario)
-        assert (state(scenario), scenario.snapshot().available) == ((EndpointState.RUNNING, False), 3)
+        configure(scenario, GPU)
+        assert state(scenario) == GONE
+        serves(scenario, endpoint=2)
         scenario.disconnect(endpoint=2)
-        assert state(scenario) == (EndpointState.STOPPED, False)
-
-    def test_one_that_has_come_between_its_mark_and_its_end_keeps_it_too(self) -> None:
-        scenario = with_built_in()
-        scenario.happens("not_configured", GPU, BUILT_IN)
-        serves(scenario, 3, endpoint=2, socket=FOREIGN)
-        scenario.disconnect()
-        scenario.happens("not_configured", GPU, BUILT_IN)
-        assert (state(scenario), scenario.snapshot().available) == ((EndpointState.RUNNING, False), 3)
+        assert state(scenario) == STOPPED
 
     def test_configured_again_before_it_has_ended(self) -> None:
         """The one that ends disconnects after the new one has registered."""
         scenario = with_built_in()
-        scenario.happens("not_configured", GPU, BUILT_IN)
+        configure(scenario)
+        configure(scenario, GPU)
         serves(scenario, endpoint=2)
         scenario.disconnect(endpoint=1)
-        assert (state(scenario), scenario.snapshot().available) == ((EndpointState.RUNNING, False), 2)
-        scenario.disconnect(endpoint=2)
-        assert state(scenario) == (EndpointState.STOPPED, False)
+        assert (state(scenario), scenario.snapshot().available) == (RUNNING, 2)
+
+    @pytest.mark.parametrize("ends_first", [1, 2])
+    def test_another_plugin_that_is_connected_keeps_the_resource(self, ends_first: int) -> None:
+        """Registered before the built-in one, or after it."""
+        options = {ends_first: BUILT_IN, 3 - ends_first: FOREIGN}
+        scenario = Scenario()
+        for endpoint in (1, 2):
+            serves(scenario, endpoint + 1, endpoint, options[endpoint])
+        ends(scenario, endpoint=ends_first)
+        assert (state(scenario), scenario.snapshot().available) == (RUNNING, 4 - ends_first)
+        scenario.disconnect(endpoint=3 - ends_first)
+        assert state(scenario) == STOPPED
 
 
 class TestStatus:
@@ -204,16 +247,3 @@ class TestStatus:
         assert status(scenario, {}, NOW)["endpoint"]["state"] == "Gone"
         healthy = next(c for c in status(scenario, {}, NOW)["conditions"] if c["type"] == "Healthy")
         assert (healthy["reason"], healthy["message"]) == ("NoDevices", "no device plugin serves this resource")
-
-    def test_while_it_is_stopped_for_another_reason_it_is_stopped(self) -> None:
-        scenario = with_built_in()
-        scenario.disconnect()
-        assert registered(scenario)["reason"] == "EndpointStopped"
-        scenario.passes(GRACE_SECONDS)
-        assert registered(scenario)["reason"] == "EndpointGone"
-
-    def test_what_is_held_is_saved(self) -> None:
-        scenario = with_built_in().run(pod("p", gpu=1))
-        scenario.happens("not_configured", GPU, BUILT_IN)
-        assert is_saved(scenario.disconnect(), durable=False)
-        assert set(scenario.manager.checkpoint().registered) == {GPU}

@@ -2,6 +2,7 @@
 
 import pytest
 from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS
 from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
 from nodedevice_api.names import Reason
 
@@ -134,14 +135,43 @@ class TestShared:
         assert free(scenario) == ["a-0", "a-1"]
 
 
-def test_the_priority_of_configurations_comes_before_names() -> None:
-    scenario = Scenario()
-    offers(scenario, GPU, device("a", "c1:1"))
-    offers(scenario, NIC, device("b", "c1:1"))
-    scenario.happens("ranked", {GPU: 0, NIC: -10})
-    assert free(scenario) == ["b"]
-    scenario.happens("ranked", {GPU: -20, NIC: -10})
-    assert free(scenario) == ["a"]
+class TestPreference:
+    def test_the_priority_of_configurations_comes_before_names(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("a", "c1:1"))
+        offers(scenario, NIC, device("b", "c1:1"))
+        scenario.happens("ranked", {GPU: 0, NIC: -10}, [])
+        assert free(scenario) == ["b"]
+        scenario.happens("ranked", {GPU: -20, NIC: -10}, [])
+        assert free(scenario) == ["a"]
+
+    def test_a_preferred_plugin_is_awaited_at_a_start(self) -> None:
+        """Else the pod would have the device as b here, and as a where the plugins list in the other order."""
+        scenario = Scenario()
+        scenario.happens("ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
+        offers(scenario, NIC, device("b", "c1:1"), device("c", "c1:2"))
+        scenario.run(pod("q", nic=1))
+        assert scenario.held(NIC) == {}
+        assert scenario.reasons(NIC) == {"q": Reason.DEVICE_LIST_PENDING}
+        scenario.connect(GPU, 1, own(GPU))
+        scenario.answer_all(scenario.lists([device("a", "c1:1")]))
+        assert scenario.held(NIC) == {"q/main": ("c",)}
+
+    def test_one_that_has_failed_is_awaited_for_a_moment(self) -> None:
+        scenario = Scenario()
+        scenario.happens("ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
+        offers(scenario, NIC, device("b", "c1:1"))
+        scenario.see(pod("q", nic=1))
+        scenario.answer_all(scenario.passes(LONGEST_SECONDS))
+        assert scenario.held(NIC) == {"q/main": ("b",)}
+
+    def test_the_preferred_one_and_other_peoples_plugins_await_nobody(self) -> None:
+        scenario = Scenario()
+        scenario.happens("ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
+        offers(scenario, GPU, device("a", "c1:1"))
+        scenario.plugin(["x"], "org.test/x", 7)
+        assert scenario.manager.resources[GPU].is_ready
+        assert scenario.manager.resources["org.test/x"].is_ready
 
 
 class TestAliases:

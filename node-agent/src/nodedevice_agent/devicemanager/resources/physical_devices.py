@@ -15,6 +15,7 @@ from nodedevice_api.parts import parent_and_number
 from nodedevice_agent.devicemanager.resources.claims import Claim, winners
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.identity import Identity
+from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import OtherUse, Resource
 
 # A word, the name of the resource (that of instances is empty), and the size of parts.
@@ -29,13 +30,12 @@ GivenNumbers = Iterable[tuple[str, str, tuple[str, ...]]]
 class PhysicalDevices:
     """Of the resources whose plugins name physical devices, or say what their devices are; for any others it costs nothing."""
 
-    def __init__(self, resources: Mapping[str, Resource]) -> None:
+    def __init__(self, resources: Mapping[str, Resource], preference: Preference) -> None:
         self._resources = resources
+        self._preference = preference
         # of those that are listed in some way
         self._uses: dict[Parent, Use] = {}
         self._had_identities = False
-        # of the configurations by resource name, the preferred first; names without one come before all others
-        self.ranks: Mapping[str, int] = {}
 
     def hold_back(self, given: GivenNumbers = ()) -> set[str]:
         """Something was listed or released. Sets what each resource has to hold back; returns the names of those that changed.
@@ -108,7 +108,7 @@ class PhysicalDevices:
     def _offers(self) -> list[Claim]:
         """The free ones, in the order in which they are preferred."""
         live = [resource for resource in self._resources.values() if resource.is_live]
-        ranked = sorted(live, key=lambda resource: (self.ranks.get(resource.name, 0), resource.name))
+        ranked = sorted(live, key=lambda resource: self._preference.key(resource.name))
         return [
             Claim((resource.name, device.id), Identity(device.identity, device.is_shared), _parent(resource, device.id))
             for resource in ranked

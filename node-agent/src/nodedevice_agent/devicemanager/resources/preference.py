@@ -1,0 +1,58 @@
+"""Which resource of built-in plugins is preferred where two of them have one device.
+
+The order is that of the configurations' priorities, then of names. At a start the plugins list one after the other, so a resource
+gives out nothing while one that is preferred to it has not listed yet, for a moment: the choice is the same after every restart.
+"""
+
+from collections.abc import Collection, Mapping
+
+from nodedevice_agent.devicemanager.resources.resource import Resource
+
+# A plugin that has not listed by then has failed, and is restarted by itself.
+LONGEST_SECONDS = 10.0
+
+
+class Preference:
+    """resources: by name."""
+
+    def __init__(self, resources: Mapping[str, Resource]) -> None:
+        self._resources = resources
+        self._ranks: Mapping[str, int] = {}
+        self._awaited: frozenset[str] = frozenset()
+        self.deadline: float | None = None
+
+    def key(self, resource_name: str) -> tuple[int, str]:
+        """Sorts the preferred resource first. One without a configuration comes before all that have one."""
+        return self._ranks.get(resource_name, 0), resource_name
+
+    def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> bool:
+        """ranks: by resource name, the lower number is preferred. awaited: those that will list at once. Whether that is new."""
+        awaited = frozenset(
+            name for name in awaited if name not in self._resources or not self._resources[name].is_live
+        )
+        if ranks == self._ranks and awaited <= self._awaited:
+            return False
+        self._ranks = dict(ranks)
+        self._wait_for(awaited, now + LONGEST_SECONDS)
+        return True
+
+    def listed(self, resource_name: str) -> list[str]:
+        """Returns the resources that may give out devices by that."""
+        return self._wait_for(self._awaited - {resource_name}, self.deadline) if resource_name in self._awaited else []
+
+    def due(self, now: float) -> list[str]:
+        """Time has passed. Returns the resources that may give out devices by that."""
+        return self._wait_for(frozenset(), None) if self.deadline is not None and self.deadline <= now else []
+
+    def added(self, resource: Resource) -> None:
+        """A resource is known, or who serves it."""
+        before = (self.key(name) for name in self._awaited)
+        resource.is_after_awaited = resource.is_built_in and any(key < self.key(resource.name) for key in before)
+
+    def _wait_for(self, awaited: frozenset[str], deadline: float | None) -> list[str]:
+        self._awaited = awaited
+        self.deadline = deadline if awaited else None
+        waiting = [resource for resource in self._resources.values() if resource.is_after_awaited]
+        for resource in self._resources.values():
+            self.added(resource)
+        return [resource.name for resource in waiting if not resource.is_after_awaited]

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, field
 from nodedevice_common.conversion import converted
 
 from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
-from nodedevice_agent.plugins.settings import GenericSettings, PluginSettings, SimulatedSettings
+from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, PluginSettings, SimulatedSettings
 
 # the settings of a layer that may be a conflict as a whole
 NVML = "nvml"
@@ -66,11 +66,24 @@ class Effective(Struct, frozen=True):
     """The plugins of a node, and the outcomes by name of the configurations that select it.
 
     ranks: by resource name, that of its layer; the lower one is preferred where two resources have the same device.
+    refused: resource names in configurations that are refused, NVML for all of GPUs. is_known: False for a node that does not know
+    its configurations yet.
     """
 
     plugins: PluginSettings
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     ranks: Mapping[str, int] = field(default_factory=dict)
+    refused: frozenset[str] = frozenset()
+    is_known: bool = True
+
+    def names(self, resource_name: str, scope: str) -> bool:
+        """Whether some configuration names that resource, be it refused; then the resource has not ended for good.
+
+        scope: of the built-in plugin that serves it, or did.
+        """
+        is_of_gpus = NVML in self.refused and scope == f"{SCOPE} {GPUS}"
+        is_named = self.plugins.may_serve(resource_name) or resource_name in self.refused
+        return is_named or is_of_gpus or not self.is_known
 
 
 def effective(
@@ -80,17 +93,19 @@ def effective(
     selected = sorted((c for c in configs if c.selects(labels)), key=lambda c: (-c.priority, c.name))
     taken = _Taken()
     outcomes: dict[str, Outcome] = {}
+    refused: set[str] = set()
     for config in selected:
         try:
             plugins = _plugins(config, allowed_host_paths)
         except ValueError as error:
             outcomes[config.name] = Outcome(config.generation, _sentence(error))
+            refused.update(_readable_names(config.plugins))
             continue
         outcomes[config.name] = Outcome(config.generation, lost=taken.add(config.name, plugins, -config.priority))
     # the names of the file are nobody's loss: configurations are there to replace them
     taken.add("", ConfiguredPlugins(base.generic, base.simulated, base.nvml), _LAST)
     found = PluginSettings(taken.generic, taken.simulated, taken.nvml, base.host_root)
-    return Effective(found, outcomes, taken.ranks)
+    return Effective(found, outcomes, taken.ranks, frozenset(refused))
 
 
 class _Taken:
@@ -140,6 +155,20 @@ class _Taken:
 
 def _gpu_names(nvml: NvmlSettings) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*nvml.whole_names(), *nvml.resource_names())))
+
+
+def _readable_names(plugins: Any) -> Iterator[str]:
+    """What a configuration names that is not valid, as far as that can be read."""
+    if not isinstance(plugins, dict):
+        return
+    if plugins.get(NVML) is not None:
+        yield NVML
+    for kind in ("generic", "simulated"):
+        entries = plugins.get(kind)
+        for entry in entries if isinstance(entries, list) else ():
+            name = entry.get("resourceName") if isinstance(entry, dict) else None
+            if isinstance(name, str):
+                yield name
 
 
 def _plugins(config: Config, allowed_host_paths: Collection[str]) -> ConfiguredPlugins:

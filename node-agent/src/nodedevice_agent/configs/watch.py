@@ -39,7 +39,7 @@ class _Stored(msgspec.Struct):
 class ConfigWatch:
     """run() until cancelled.
 
-    base: the plugins of the agent's file. apply: called with what the node has, at first and whenever its plugins or ranks change.
+    base: the plugins of the agent's file. apply: called with what the node has, at first and whenever that changes.
     publish: called with the report about the configurations that select the node, when that changes.
     """
 
@@ -83,7 +83,7 @@ class ConfigWatch:
                     async with asyncio.timeout(_START_SECONDS):
                         await self._known.wait()
                 if self._applied is None:
-                    self._decide(self._stored)
+                    self._decide(self._stored, is_known=False)
 
     # -- what is known ----------------------------------------------------------------------------------------------------
 
@@ -108,8 +108,9 @@ class ConfigWatch:
             self._write()
         self._known.set()
 
-    def _decide(self, known: _Stored) -> None:
+    def _decide(self, known: _Stored, *, is_known: bool = True) -> None:
         found = effective(self._base, known.configs, known.labels, self._allowed_host_paths)
+        found = msgspec.structs.replace(found, is_known=is_known)
         before, self._applied = self._applied, found
         for name, outcome in found.outcomes.items():
             if before is not None and before.outcomes.get(name) == outcome:
@@ -119,7 +120,7 @@ class ConfigWatch:
                 log.error("configuration refused", extra={**extra, "error": outcome.refusal})
             else:
                 log.info("configuration taken", extra={**extra, "lost": dict(outcome.lost)})
-        if before is None or (before.plugins, before.ranks) != (found.plugins, found.ranks):
+        if before is None or _without_outcomes(before) != _without_outcomes(found):
             self._apply(found)
         self._publish(report(found.outcomes))
 
@@ -134,6 +135,10 @@ def last_known(base: PluginSettings, allowed_host_paths: Collection[str], state_
     """The plugins of the node as they were known last; arguments as of ConfigWatch."""
     known = _read(state_dir / FILE_NAME) or _Stored()
     return effective(base, known.configs, known.labels, allowed_host_paths).plugins
+
+
+def _without_outcomes(found: Effective) -> Effective:
+    return msgspec.structs.replace(found, outcomes={})
 
 
 def _read(file: Path) -> _Stored | None:

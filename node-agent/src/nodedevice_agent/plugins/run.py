@@ -18,7 +18,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import FileIdentity
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.settings import GenericSettings, PluginSettings, SimulatedSettings
+from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, PluginSettings, SimulatedSettings
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +26,6 @@ _FIRST_RESTART_SECONDS = 1.0
 _MAX_RESTART_SECONDS = 60.0
 # A plugin that ran this long was healthy: its next failure starts with the first delay again.
 _HEALTHY_AFTER_SECONDS = 120.0
-# all of them are one plugin; no resource is called so
-_GPUS = "GPUs"
-# Of the IDs of physical devices, behind it: the resource, but for GPUs, which are the same in all resources.
-SCOPE = "built-in"
 
 
 async def serve(
@@ -80,7 +76,7 @@ class PluginRunner:
         wanted = {each.resource_name: _Plugin(each, root) for each in settings.generic}
         wanted |= {each.resource_name: _Plugin(each, root) for each in settings.simulated}
         if settings.nvml is not None:
-            wanted[_GPUS] = _Plugin(settings.nvml, root)
+            wanted[GPUS] = _Plugin(settings.nvml, root)
         self._wanted = wanted
         self._changed.set()
 
@@ -120,10 +116,10 @@ class PluginRunner:
 
         watch = GpuWatch(settings, host_root, self._state_dir, watcher)
         async with asyncio.TaskGroup() as group:
-            group.create_task(_keep_restarting(_GPUS, watch.run))
+            group.create_task(_keep_restarting(GPUS, watch.run))
             while True:
                 source = await watch.wanted.get()
-                made = partial(self.sockets.made, resource_name=source.resource_name, scope=f"{SCOPE} {_GPUS}")
+                made = partial(self.sockets.made, resource_name=source.resource_name, scope=f"{SCOPE} {GPUS}")
                 serving = partial(serve, source, self._plugin_dir, watcher, while_served=made)
                 group.create_task(_keep_restarting(source.resource_name, serving))
 

@@ -5,7 +5,7 @@ An error names the key, the value and the remedy. Paths are the host's.
 
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -18,6 +18,10 @@ from nodedevice_agent.plugins.parts import PartsSettings
 from nodedevice_agent.plugins.patterns import check_wildcards, wildcard_count
 from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED
 
+# Of the IDs of physical devices of built-in plugins, behind it: the resource, but for GPUs, which are the same in all resources.
+SCOPE: Final = "built-in"
+# all of them are one plugin; no resource is called so
+GPUS: Final = "GPUs"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 ID_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?")
 
@@ -79,6 +83,8 @@ class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     allow_files: bool = False
     # Devices by USB vendor, product and serial, by udev's properties or by subsystem, instead of by `paths`.
     select: SelectSettings | None = None
+    # Whether other resources may offer the same files, if they are shared there too; so it is where count is above 1.
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.paths) == (self.select is not None):
@@ -99,6 +105,11 @@ class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
         for key in self.env:
             if not ENV_NAME.fullmatch(key):
                 raise ValueError(f"env: {key!r} is not the name of an environment variable; use letters, digits and _")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a device may be given out several times: by this group, or by several."""
+        return self.shared or self.count > 1
 
     @property
     def named_after(self) -> PathSettings:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from nodedevice_agent.configs.effective import MAX_REPORT, Config, Effective, Outcome, effective, report
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
@@ -50,6 +51,57 @@ def test_the_rest_of_a_configuration_that_lost_a_name_is_taken() -> None:
     found = decided(config("a", priority=1), config("b", two))
     assert found.plugins.resource_names() == (SERIAL, "example.com/x")
     assert found.outcomes["b"].lost == ((SERIAL, "a"),)
+
+
+BUILT_IN = f"built-in {SERIAL}"
+BAD_PATH = serial("/etc/shadow")
+
+
+@pytest.mark.parametrize(
+    ("found", "is_named"),
+    [
+        pytest.param(decided(config()), True, id="a configuration"),
+        pytest.param(decided(base=PluginSettings(simulated=[SimulatedSettings(SERIAL)])), True, id="the file"),
+        pytest.param(decided(), False, id="none"),
+        pytest.param(decided(config(pool="x"), pool="y"), False, id="one of other nodes"),
+        pytest.param(decided(config("a", serial(name="example.com/x"))), False, id="one of another resource"),
+        pytest.param(decided(config("a", BAD_PATH)), True, id="one that is refused"),
+        pytest.param(decided(config("a", BAD_PATH, pool="x"), pool="y"), False, id="a refused one of other nodes"),
+        pytest.param(decided(config("a", {"simulated": [{"resourceName": SERIAL, "counts": 1}]})), True, id="a typo"),
+        pytest.param(
+            decided(config("a", {"simulated": [{"resourceName": "x"}]})), False, id="a refused one of another"
+        ),
+        pytest.param(decided(config("a", {"nvml": {"typo": 1}})), False, id="one of GPUs that is refused"),
+        pytest.param(structs.replace(decided(), is_known=False), True, id="the configurations are not known yet"),
+    ],
+)
+def test_what_the_configuration_names(found: Effective, is_named: bool) -> None:
+    assert found.names(SERIAL, BUILT_IN) is is_named
+
+
+@pytest.mark.parametrize(
+    ("plugins", "name", "is_named"),
+    [
+        pytest.param({"nvml": {}}, GPU, True, id="GPUs"),
+        pytest.param({"nvml": {}}, "nvidia.com/mig-1g.5gb", False, id="no instances"),
+        pytest.param({"nvml": {"mig": "mixed"}}, "nvidia.com/mig-1g.5gb", True, id="instances by their profiles"),
+        pytest.param({"nvml": {"resourceName": "nvidia.com/a100"}}, GPU, False, id="GPUs by another name"),
+        pytest.param({"nvml": {"typo": 1}}, "nvidia.com/mig-1g.5gb", True, id="refused: any name of GPUs"),
+        pytest.param({"nvml": None}, GPU, False, id="none"),
+        pytest.param(serial(), GPU, False, id="a configuration without them"),
+    ],
+)
+def test_which_names_of_gpus_it_names(plugins: Any, name: str, is_named: bool) -> None:
+    assert decided(config("a", plugins)).names(name, "built-in GPUs") is is_named
+
+
+@pytest.mark.parametrize(
+    "plugins", [7, [], {"generic": 7}, {"generic": [7]}, {"simulated": [{"resourceName": 7}]}, {"generic": [{}]}]
+)
+def test_what_cannot_be_read_names_nothing(plugins: Any) -> None:
+    found = decided(config("a", plugins))
+    assert found.outcomes["a"].refusal
+    assert not found.names(SERIAL, BUILT_IN)
 
 
 def test_the_file_is_the_lowest_layer() -> None:

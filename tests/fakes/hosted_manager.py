@@ -28,6 +28,8 @@ from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.kubelet.backend import KubeletBackend
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory
+from nodedevice_agent.plugins.run import PluginRunner
+from nodedevice_agent.plugins.settings import PluginSettings
 
 from tests.fakes.plugin import FakePlugin
 
@@ -43,7 +45,11 @@ class Hosted:
     ) -> None:
         self.folder, self.plugin_dir, self.manager = folder, plugin_dir, manager
         self.directory = PluginDirectory.take(plugin_dir)
-        self.host = PluginHost(manager, folder, self.directory, self.resource_changed, sockets)
+        # the plugins of this process, as the agent has its own
+        self.runner = PluginRunner(plugin_dir, folder)
+        self.host = PluginHost(
+            manager, folder, self.directory, self.resource_changed, sockets, built_in=self.runner.sockets
+        )
         self.happened = asyncio.Event()
 
     def resource_changed(self, resource_name: str) -> None:
@@ -66,8 +72,13 @@ class Hosted:
                 self.happened.clear()
                 await self.happened.wait()
 
+    def configure(self, settings: PluginSettings) -> None:
+        """These are its own plugins from now on."""
+        self.runner.apply(settings)
+
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         await self.host.start(tasks)
+        tasks.create_task(self.runner.run())
 
     async def run(self) -> None:
         try:

@@ -132,8 +132,9 @@ class Agent:
             await self._host.drain()
 
     def _configured(self, apply_plugins: Callable[[PluginSettings], None], found: Effective) -> None:
-        now = self._host.now()
-        self._host.do(self._manager.ranked(found.ranks, now) + self._manager.configured(found.names, now))
+        now, awaited = self._host.now(), [generic.resource_name for generic in found.plugins.generic]
+        effects = self._manager.ranked(found.ranks, awaited, now)
+        self._host.do(effects + self._manager.configured(found.names, now))
         apply_plugins(found.plugins)
 
     async def _beat(self) -> None:

@@ -1,15 +1,18 @@
 """The agent as the kubelet's device plugin for each resource, against a minimal kubelet."""
 
+import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
+from msgspec import convert
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.backend import MAX_LIST_BYTES, endpoint_name
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory
+from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_api.names import Reason
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
@@ -204,3 +207,67 @@ def test_our_plugin_directory_is_not_the_kubelets(tmp_path: Path) -> None:
         with pytest.raises(AgentSettingsError, match="is the kubelet's plugin directory"):
             KubeletDirectory(tmp_path, plugin_dir)
     KubeletDirectory(tmp_path, tmp_path / "p")
+
+
+class TestBuiltInPlugins:
+    """Two serial lines of a made-up host, in two resources that name them differently."""
+
+    SERIAL, LINES = "example.com/serial", "example.com/lines"
+
+    @pytest.fixture
+    def host(self, folder: Path) -> Path:
+        root = folder / "h"
+        for name in ("ttyUSB0", "ttyUSB1"):
+            _plug(root, name)
+        (root / "dev/serial/by-id").mkdir(parents=True)
+        (root / "dev/serial/by-id/one").symlink_to("../../ttyUSB0")
+        return root
+
+    @pytest.fixture
+    async def configured(self, agent: Mirroring, host: Path) -> Mirroring:
+        groups = {
+            self.LINES: [{"paths": [{"path": "/dev/serial/by-id/*"}]}],
+            self.SERIAL: [{"paths": [{"path": "/dev/ttyUSB*"}]}],
+        }
+        generic = [{"resourceName": name, "groups": found} for name, found in groups.items()]
+        agent.configure(convert({"generic": generic, "hostRoot": str(host)}, PluginSettings))
+        for name in groups:
+            await agent.until(lambda name=name: name in agent.mirror.resources and agent.mirror.resources[name].is_live)
+            agent.cordon(name)
+        return agent
+
+    async def test_one_device_is_advertised_once(self, configured: Mirroring, kubelet: Manager) -> None:
+        await kubelet.until_listed(self.LINES, {"serial-by-id-one-" + _digest("/dev/serial/by-id/one"): "Healthy"})
+        await kubelet.until_listed(self.SERIAL, {"ttyUSB0": "Unhealthy", "ttyUSB1": "Healthy"})
+        wanted = api_pb2.ContainerAllocateRequest(devices_ids=["ttyUSB0"])
+        with pytest.raises(grpc.aio.AioRpcError, match="the same device as .* of example.com/lines"):
+            await kubelet.dial(self.SERIAL).Allocate(api_pb2.AllocateRequest(container_requests=[wanted]))
+
+    async def test_a_container_starts_only_while_its_answer_is_right(
+        self, configured: Mirroring, kubelet: Manager, host: Path
+    ) -> None:
+        """The kubelet keeps the answer, and another device may have the name by then: asked before each start."""
+        await kubelet.until_listed(self.SERIAL, {"ttyUSB0": "Unhealthy", "ttyUSB1": "Healthy"})
+        assert kubelet.options[self.SERIAL].pre_start_required
+        stub = kubelet.dial(self.SERIAL)
+        wanted = api_pb2.ContainerAllocateRequest(devices_ids=["ttyUSB1"])
+        await stub.Allocate(api_pb2.AllocateRequest(container_requests=[wanted]))
+        start = api_pb2.PreStartContainerRequest(devices_ids=["ttyUSB1"])
+        await stub.PreStartContainer(start)
+        (host / "dev/ttyUSB1").unlink()
+        await kubelet.until_listed(self.SERIAL, {"ttyUSB0": "Unhealthy"})
+        with pytest.raises(grpc.aio.AioRpcError, match="device ttyUSB1 of example.com/serial is not there"):
+            await stub.PreStartContainer(start)
+        _plug(host, "ttyUSB1")
+        await kubelet.until_listed(self.SERIAL, {"ttyUSB0": "Unhealthy", "ttyUSB1": "Healthy"})
+        await stub.PreStartContainer(start)
+
+
+def _plug(root: Path, name: str) -> None:
+    """A device file that leads to /dev/null."""
+    (root / "dev").mkdir(parents=True, exist_ok=True)
+    (root / "dev" / name).symlink_to("/dev/null")
+
+
+def _digest(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()[:8]

@@ -7,7 +7,7 @@ Source: kubelet deviceplugin v1beta1.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -18,7 +18,9 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent import metrics
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.selection import Selection
+from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -41,11 +43,14 @@ from nodedevice_agent.lib.deviceplugin_server.registered_socket import (
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList, Service, list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.nri.host_devices import HostDeviceStat
 
 log = logging.getLogger(__name__)
 
 # The kubelet ends the stream of a plugin that lists more, and counts none of its devices.
 MAX_LIST_BYTES = 4 * 1024 * 1024
+# of the device files in an answer, which may be on a file system that hangs
+_READ_SECONDS = 2.0
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -86,6 +91,7 @@ class KubeletBackend:
         self.on_condition = on_condition
         self.grace_seconds = grace_seconds
         self.watcher = FileWatcher()
+        self.host_devices = HostDeviceStat()
         self._reader = KubeletStateReader(directory, mirror, host, self.watcher, self._trouble_changed)
         self._endpoints: dict[str, KubeletEndpoint] = {}
         self._serving: dict[str, asyncio.Task[None]] = {}
@@ -214,7 +220,13 @@ class KubeletEndpoint:
             backend.directory.device_plugins,
             backend.watcher,
             make_service=partial(
-                ProxyService, self._resource_name, self._devices, options, backend.mirror, backend.host
+                ProxyService,
+                self._resource_name,
+                self._devices,
+                options,
+                backend.mirror,
+                backend.host,
+                backend.host_devices,
             ),
             report=self._reported,
         )
@@ -275,6 +287,7 @@ class ProxyService(Service):
     options: api_pb2.DevicePluginOptions
     mirror: Mirror
     host: PluginHost
+    host_devices: HostDeviceStat
 
     async def GetPreferredAllocation(
         self, request: api_pb2.PreferredAllocationRequest, context: _Context
@@ -302,7 +315,9 @@ class ProxyService(Service):
             try:
                 with metrics.ALLOCATE_SECONDS.labels(self.resource_name).time():
                     connection = self.host.newest(self.resource_name, "Allocate")
+                    self._refuse_taken(wanted.devices_ids)
                     answer = await connection.allocate(tuple(sorted(wanted.devices_ids)))
+                    await self._refuse_files_of_others(answer)
             except PluginFailed as exc:
                 metrics.ALLOCATE_FAILED.labels(self.resource_name).inc()
                 log.error("Allocate failed; the kubelet rejects the pod", extra=self._failed(exc))
@@ -328,6 +343,31 @@ class ProxyService(Service):
             log.error("PreStartContainer failed; the kubelet retries", extra=self._failed(exc))
             await _abort(context, exc)
         return api_pb2.PreStartContainerResponse()
+
+    def _refuse_taken(self, device_ids: Iterable[str]) -> None:
+        """The kubelet may have chosen before it has read that a device is another one that is held. Raises PluginFailed."""
+        held_back = self.mirror.resources[self.resource_name].held_back
+        for device_id in device_ids:
+            if device_id in held_back:
+                other = held_back[device_id]
+                why = f"{device_id} is the same device as {other.device_id} of {other.resource_name}, and is allocated there"
+                raise PluginFailed(self.resource_name, "Allocate", why)
+
+    async def _refuse_files_of_others(self, answer: AllocateResponse) -> None:
+        """A plugin of somebody else may give out the file of a built-in plugin's device. Raises PluginFailed."""
+        if self.mirror.resources[self.resource_name].is_built_in or not answer.edits.devices:
+            return
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                found = await self.host_devices.stat_devices(device.host_path for device in answer.edits.devices)
+        except (InjectionRefused, TimeoutError):
+            # the runtime reads them, too, and reports what is wrong
+            return
+        numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
+        other = self.mirror.other_holder("", numbers)
+        if other is not None:
+            why = f"it gives out the device file of {other[1]} of {other[0]}, which another pod holds"
+            raise PluginFailed(self.resource_name, "Allocate", why)
 
     async def _preferred(self, selection: Selection) -> tuple[str, ...]:
         try:

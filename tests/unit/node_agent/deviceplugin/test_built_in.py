@@ -1,0 +1,74 @@
+"""Which plugins are the agent's own: those whose sockets it made in this process, whatever anybody sends or puts in a path."""
+
+import socket
+from pathlib import Path
+
+from msgspec import convert
+from nodedevice_agent.deviceplugin.codec import device_list
+from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltIn, BuiltInSockets
+from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
+from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice, socket_name
+from nodedevice_agent.lib.filesystem import file_identity
+from nodedevice_agent.plugins.settings import PluginSettings
+
+from tests.fakes.hosted_manager import hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin
+
+SERIAL = "example.com/serial"
+
+
+def bound(path: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(path))
+    return made
+
+
+def test_a_socket_is_recognized_as_long_as_it_is_served(tmp_path: Path) -> None:
+    built_in, path = BuiltInSockets(), tmp_path / "own.sock"
+    with bound(path):
+        identity = file_identity(path)
+        assert identity is not None
+        with built_in.made(identity, SERIAL, "built-in x"):
+            assert built_in.find(path, SERIAL) == BuiltIn(SERIAL, "built-in x")
+            assert built_in.find(path, "example.com/other") is None
+            assert built_in.find(tmp_path / "none.sock", SERIAL) is None
+            path.rename(tmp_path / "moved.sock")
+            with bound(path):
+                assert built_in.find(path, SERIAL) is None
+            assert built_in.find(tmp_path / "moved.sock", SERIAL) is not None
+        assert built_in.find(tmp_path / "moved.sock", SERIAL) is None
+
+
+def test_what_somebody_elses_plugin_says_of_itself_is_not_read() -> None:
+    claims = PluginDevice("a", identity=("c1:3",), files=(("/dev/a", "c1:3"),), is_shared=True, aliases=("b",))
+    octets = list_to_wire([claims]).SerializeToString()
+    foreign = device_list(octets).devices["a"]
+    assert (foreign.identity, foreign.files, foreign.is_shared, foreign.aliases) == ((), (), False, ())
+    own = device_list(octets, is_built_in=True).devices["a"]
+    assert (own.identity, own.files, own.is_shared, own.aliases) == (("c1:3",), (("/dev/a", "c1:3"),), True, ("b",))
+
+
+async def test_the_agents_own_plugins(tmp_path: Path) -> None:
+    settings = convert({"simulated": [{"resourceName": SERIAL, "count": 2}]}, PluginSettings)
+    async with hosted(tmp_path) as manager:
+        manager.configure(settings)
+        await manager.until(lambda: manager.available(SERIAL) == 2)
+        assert manager.manager.resources[SERIAL].scope == f"built-in {SERIAL}"
+        foreign = FakePlugin("org.test/x", {"d0": FakeDevice()})
+        await manager.register(foreign)
+        assert manager.manager.resources["org.test/x"].scope == "domain org.test"
+        assert not manager.manager.resources["org.test/x"].is_built_in
+        await foreign.stop()
+
+
+async def test_a_plugin_that_takes_over_the_path_of_an_own_one(tmp_path: Path) -> None:
+    """It is nobody but itself, though it registers the same name with the same path."""
+    settings = convert({"simulated": [{"resourceName": SERIAL, "count": 2}]}, PluginSettings)
+    async with hosted(tmp_path) as manager:
+        manager.configure(settings)
+        await manager.until(lambda: manager.available(SERIAL) == 2)
+        thief = FakePlugin(SERIAL, {f"d{n}": FakeDevice() for n in range(3)}, socket_name=socket_name(SERIAL))
+        await thief.join(manager.plugin_dir)
+        await manager.until(lambda: manager.available(SERIAL) == 3)
+        assert not manager.manager.resources[SERIAL].is_built_in
+        await thief.stop()

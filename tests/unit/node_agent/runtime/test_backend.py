@@ -6,6 +6,9 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
+from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
@@ -49,3 +52,17 @@ async def test_no_device_is_given_before_its_allocation_is_on_disk(
     edits = creation.result()
     assert edits is not None
     assert edits.envs == {"ANSWER": "ok"}
+
+
+def test_a_file_that_another_pod_holds_is_not_given(tmp_path: Path) -> None:
+    """Whoever's plugin has named it."""
+    scenario = RuntimeScenario()
+    line = Device("line", identity=("c188:0",))
+    scenario.plugin([line], options=PluginOptions(scope=f"{BUILT_IN}test"))
+    scenario.run(pod("q", gpu=1))
+    host = SimpleNamespace(manager=scenario.manager)
+    backend = NriBackend(AgentSettings(kubelet_dir=str(tmp_path)), cast(PluginHost, host), lambda: None)
+    backend.check_files(sandbox("p"), "main", {"c1:3", "c188:1"})
+    backend.check_files(sandbox("q"), "main", {"c188:0"})
+    with pytest.raises(InjectionRefused, match="line of example.com/gpu, which pod default/q holds"):
+        backend.check_files(sandbox("p"), "main", {"c188:0"})

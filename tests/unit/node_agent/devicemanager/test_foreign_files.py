@@ -1,0 +1,95 @@
+"""A plugin of somebody else gives out the file of a built-in plugin's device: it counts against that device, and nothing else."""
+
+from typing import Any
+
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
+from nodedevice_agent.devicemanager.runtime import RuntimeDevice
+
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, pod
+
+OWN = PluginOptions(scope=f"{BUILT_IN}test")
+LINE = RuntimeDevice("/dev/ttyUSB0", "c", 188, 0)
+
+
+def line(**more: Any) -> Device:
+    return Device("line", identity=("c188:0",), files=(("/dev/ttyUSB0", "c188:0"),), **more)
+
+
+def running_with_the_file(device: RuntimeDevice = LINE, *listed_before: Device) -> RuntimeScenario:
+    """Pod p runs with a file that a foreign plugin of GPUs gave it."""
+    scenario = RuntimeScenario()
+    scenario.sync()
+    if listed_before:
+        scenario.plugin(listed_before, NIC, 2, OWN)
+        assert scenario.manager.resources[NIC].free() == ("line",)
+    scenario.plugin(["d0"])
+    (call,) = calls(scenario.see(pod("p", gpu=1)))
+    edits = ContainerEdits(devices=(DeviceFile(device.path, "/dev/ttyUSB0", "rw"),))
+    scenario.happens("allocated", call.ticket, AllocateResponse(b"foreign", edits))
+    made = scenario.create("p")
+    scenario.start(container("p", annotations=made.annotations, devices=(device,)), "p")
+    scenario.happens("containers_changed", "p")
+    return scenario
+
+
+def test_a_device_whose_file_it_has_given_is_held_back() -> None:
+    scenario = running_with_the_file()
+    scenario.plugin([line()], NIC, 2, OWN)
+    assert scenario.manager.resources[NIC].free() == ()
+    assert "pod default/p has it now" in scenario.snapshot(NIC).devices[0].message
+    scenario.end(container("p"), "p")
+    scenario.gone("p")
+    assert scenario.manager.resources[NIC].free() == ("line",)
+
+
+def test_also_where_the_device_was_listed_before() -> None:
+    assert running_with_the_file(LINE, line()).manager.resources[NIC].free() == ()
+
+
+def test_another_number_counts_against_nothing() -> None:
+    scenario = running_with_the_file(RuntimeDevice("/dev/ttyUSB0", "c", 188, 7))
+    scenario.plugin([line()], NIC, 2, OWN)
+    assert scenario.manager.resources[NIC].free() == ("line",)
+
+
+def test_nor_does_it_count_against_one_that_may_be_shared() -> None:
+    scenario = running_with_the_file()
+    scenario.plugin([line(is_shared=True)], NIC, 2, OWN)
+    assert scenario.manager.resources[NIC].free() == ("line",)
+
+
+class TestOtherHolder:
+    """Before a container is made with a device file, whoever's plugin named it."""
+
+    def held(self, *devices: Device, options: PluginOptions = OWN) -> RuntimeScenario:
+        scenario = RuntimeScenario()
+        scenario.sync()
+        scenario.plugin(devices, NIC, 2, options)
+        return scenario.run(pod("q", nic=1))
+
+    def test_a_number_that_another_pod_holds(self) -> None:
+        scenario = self.held(line())
+        assert scenario.manager.other_holder("p", {"c188:0", "c1:3"}) == (NIC, "line", "q")
+        assert scenario.manager.other_holder("p", {"c188:1"}) is None
+        assert scenario.manager.other_holder("p", set()) is None
+        assert scenario.manager.other_holder("q", {"c188:0"}) is None
+
+    def test_also_after_its_plugin_has_gone(self) -> None:
+        scenario = self.held(line())
+        scenario.disconnect(NIC, 2)
+        scenario.passes(3600)
+        assert scenario.manager.other_holder("p", {"c188:0"}) == (NIC, "line", "q")
+
+    def test_nobody_holds_alone_what_is_shared(self) -> None:
+        assert self.held(line(is_shared=True)).manager.other_holder("p", {"c188:0"}) is None
+
+    def test_two_plugins_of_others_are_their_own_business(self) -> None:
+        assert self.held(line(), options=PluginOptions()).manager.other_holder("p", {"c188:0"}) is None
+
+    def test_a_free_device_is_held_by_nobody(self) -> None:
+        scenario = RuntimeScenario()
+        scenario.plugin([line()], GPU, 1, OWN)
+        assert scenario.manager.other_holder("p", {"c188:0"}) is None

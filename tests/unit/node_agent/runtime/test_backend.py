@@ -60,9 +60,9 @@ def test_a_file_that_another_pod_holds_is_not_given(tmp_path: Path) -> None:
     line = Device("line", identity=("c188:0",))
     scenario.plugin([line], options=PluginOptions(scope=f"{BUILT_IN}test"))
     scenario.run(pod("q", gpu=1))
-    host = SimpleNamespace(manager=scenario.manager)
+    host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now)
     backend = NriBackend(AgentSettings(kubelet_dir=str(tmp_path)), cast(PluginHost, host), lambda: None)
     backend.check_files(sandbox("p"), "main", {"c1:3", "c188:1"})
     backend.check_files(sandbox("q"), "main", {"c188:0"})
-    with pytest.raises(InjectionRefused, match="line of example.com/gpu, which pod default/q holds"):
+    with pytest.raises(InjectionRefused, match=r"line of example\.com/gpu, which pod default/q holds"):
         backend.check_files(sandbox("p"), "main", {"c188:0"})

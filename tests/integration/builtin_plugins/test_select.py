@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from nodedevice_agent.plugins.generic import source, uevents
 from nodedevice_agent.plugins.generic.uevents import Uevents
+from nodedevice_api.device_details_pb2 import DeviceDetails
 
 from tests.fakes.device_manager import Manager
 from tests.fakes.sysfs import FakeSysfs
@@ -78,6 +79,30 @@ async def test_a_dongle_is_pulled_and_plugged_in_elsewhere(
         ("/dev/hidraw7", "/dev/hidraw7"),
         ("/dev/ttyUSB7", "/dev/ttyUSB7"),
     ]
+
+
+@pytest.mark.usefixtures("no_poll")
+async def test_what_a_device_is_travels_with_it(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, sysfs: FakeSysfs
+) -> None:
+    sysfs.dongle("1-1", 0, serial="A")
+    sysfs.link("/dev/serial/by-id/usb-A", "/dev/ttyUSB0")
+    settings = selecting(str(sysfs.root), subsystems=["tty"])
+    [groups] = [resource["groups"] for resource in settings["generic"]]
+    groups.append({"paths": [{"path": "/dev/serial/by-id/*"}]})
+    async with running(settings, plugin_dir, tmp_path):
+        await manager.until_listed(SERIAL, ["0403-6001-A"])
+        [wire] = manager.lists[SERIAL][-1]
+        details = DeviceDetails.FromString(wire.SerializeToString())
+        assert dict(details.files) == {"/dev/ttyUSB0": "c188:0"}
+        assert "usb 0403:6001:A 1.0 tty 0" in details.identity
+        assert not details.shared
+        [*by_port, link] = details.aliases
+        assert by_port == ["0403-6001-port-1-1", "usb-port-1-1"]
+        # by each of its IDs
+        for name in ("0403-6001-A", link, *by_port):
+            (answer,) = (await manager.dial(SERIAL).Allocate(asking_for([name]))).container_responses
+            assert [each.host_path for each in answer.devices] == ["/dev/ttyUSB0"]
 
 
 @pytest.mark.usefixtures("no_poll")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.deviceplugin_server.server import device_to_wire
 from nodedevice_agent.plugins.generic.devices import generic_devices
+from nodedevice_agent.plugins.generic.offers import choose
 from nodedevice_agent.plugins.nvml import boot_memory as memory
 from nodedevice_agent.plugins.nvml.devices import device_of
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
@@ -102,7 +103,7 @@ def test_any_config_file(fuzz: Fuzzer, tmp_path: Path) -> None:
             return
         assert isinstance(found, AgentSettings)
         for generic in found.plugins.generic:
-            generic_devices(generic.groups, {})
+            generic_devices(generic.groups, choose(generic.groups, {}, {}).listed)
 
     fuzz(check, st.one_of(nearly([_CONFIG]), st.sampled_from(_ODD_YAML), st.one_of(_config, values).map(as_json)))
 

@@ -56,6 +56,15 @@ def test_defaults() -> None:
     assert msgspec.convert(simulated(), PluginSettings).simulated[0].prefix() == "gpu"
 
 
+@pytest.mark.parametrize(
+    ("group", "is_shared"),
+    [({}, False), ({"shared": True}, True), ({"count": 2}, True), ({"count": 2, "shared": True}, True)],
+)
+def test_a_group_is_shared_if_it_says_so_or_several_may_hold_a_device(group: dict[str, Any], is_shared: bool) -> None:
+    (found,) = msgspec.convert(generic(**group), PluginSettings).generic[0].groups
+    assert found.is_shared == is_shared
+
+
 def test_rules_for_parts() -> None:
     parts = {"placement": "same-parent", "choice": "spread", "containers": "apart", "advertise": "largest"}
     rules = PartRules(Placement.SAME_PARENT, Choice.SPREAD, PodPlacement.APART, Advertise.LARGEST)

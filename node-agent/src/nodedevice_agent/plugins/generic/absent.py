@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import structs
 
-from nodedevice_agent.plugins.generic.devices import Found, FoundFile, Incomplete, incomplete_devices, is_usable
+from nodedevice_agent.plugins.generic.found import Found, FoundFile, Incomplete, incomplete_devices, is_usable
 from nodedevice_agent.plugins.generic.functions import (
     RAW_USB,
     Function,
@@ -18,6 +18,7 @@ from nodedevice_agent.plugins.generic.functions import (
     in_subsystems,
     is_usb_match,
 )
+from nodedevice_agent.plugins.generic.offers import NotListed
 from nodedevice_agent.plugins.generic.select_settings import SelectSettings
 from nodedevice_agent.plugins.settings import GroupSettings
 
@@ -46,6 +47,31 @@ def wrong_paths(groups: Iterable[GroupSettings], found: Found) -> str:
         elif files:
             reasons[path] = f"{path} is no device file: correct the path, or set allowFiles: true to mount it"
     return _listed([*reasons.values()], "; ")
+
+
+def not_shared(not_listed: Iterable[NotListed]) -> str:
+    """About shared devices that another group of the resource has as exclusive ones; empty if there is none."""
+    named = [
+        f"{each.offer.id} of groups[{each.offer.group}], as groups[{each.listed.group}] has it for one container at a time "
+        f"({each.listed.id})"
+        for each in not_listed
+        if each.offer.is_shared != each.listed.is_shared
+    ]
+    if not named:
+        return ""
+    return f"shared devices are not listed: {_listed(named, '; ')}: set shared: true in both groups, or name it in one"
+
+
+def same_device(not_listed: Iterable[NotListed]) -> str:
+    """About exclusive devices that are part of another one, or the other way round; empty if there is none."""
+    named = [
+        f"{each.offer.id}, the same device as {each.listed.id}"
+        for each in not_listed
+        if each.offer.is_shared == each.listed.is_shared
+    ]
+    if not named:
+        return ""
+    return f"each device is listed once, and these are not: {_listed(named, '; ')}: narrow the paths to the files that are meant"
 
 
 def no_match(groups: Iterable[GroupSettings], found: Found) -> str:

@@ -6,7 +6,7 @@ import os
 import stat
 
 from nodedevice_agent.lib.filesystem import names_in
-from nodedevice_agent.plugins.generic.devices import FoundFile
+from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.stable_names import LINK_DIRECTORIES
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.patterns import Captures

@@ -1,22 +1,16 @@
-"""Which device files are of one physical device, whether a selection means it, and its ID, the same after a replug. Pure.
+"""Which device files are of one physical device, and whether a selection means it. Pure.
 
 The files of a USB device are those of all its interfaces: a dongle's tty and its hidraw. Those of any other device are the ones
 that lead to the same parent in sysfs: the /dev/video* of a camera on a ribbon cable.
 """
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from nodedevice_agent.lib.deviceplugin_server.values import device_id, hashed_id
 from nodedevice_agent.plugins.generic.select_settings import SelectSettings, UsbSettings
 from nodedevice_agent.plugins.patterns import is_match
 
-# Nothing that is made from it looks like a share of another device, or like a port.
-_PLAIN_SERIAL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._]{0,47}[A-Za-z0-9])?")
-_PLAIN_PORT = re.compile(r"\d{1,3}-\d{1,3}(\.\d{1,3}){0,6}")
 # Raw access to a USB device is never a part of what its drivers make of it.
 RAW_USB = "usb"
 # Whoever selects one of these means hardware, and they have other members too: /dev/snd/timer, /dev/tty1, /dev/input/mice, vkms.
@@ -95,32 +89,6 @@ def in_subsystems(select: SelectSettings, function: Function) -> tuple[Node, ...
 def has_properties(udev: Properties, properties: Properties) -> bool:
     """Whether one device file's properties are as selected."""
     return all(key in properties and is_match(pattern, properties[key]) for key, pattern in udev.items())
-
-
-def repeated_serials(usb_devices: Iterable[UsbDevice]) -> set[tuple[str, str, str]]:
-    """What several devices at once call their own: a maker gave all of them one serial."""
-    counts = Counter(usb.identity for usb in usb_devices if usb.serial)
-    return {identity for identity, count in counts.items() if count > 1}
-
-
-def function_id(function: Function, repeated: Iterable[tuple[str, str, str]]) -> str:
-    """Vendor, product and serial of a USB device; without a serial, or with a repeated one, its port; of others their place.
-
-    The same after a replug, and after a restart of agent and node.
-    """
-    usb = function.usb
-    if usb is None:
-        [first, *_] = function.nodes
-        # one without a physical device, such as /dev/fuse
-        if function.sysfs == first.sysfs:
-            return device_id(first.path)
-        return hashed_id(function.sysfs.rpartition("/")[2], function.sysfs)
-    maker = f"{usb.vendor}-{usb.product}"
-    if usb.serial and usb.identity not in repeated:
-        name = f"{maker}-{usb.serial}"
-        return name if _PLAIN_SERIAL.fullmatch(usb.serial) else hashed_id(name, f"usb serial {name}")
-    name = f"{maker}-port-{usb.port}"
-    return name if _PLAIN_PORT.fullmatch(usb.port) else hashed_id(name, f"usb port {name}")
 
 
 def attributes(function: Function, nodes: Iterable[Node]) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,7 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.values import natural_key
-from nodedevice_agent.plugins.generic.devices import FoundFile
+from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
 from nodedevice_agent.plugins.generic.identity import kind, lasting, path_token, places
 from nodedevice_agent.plugins.shared_files import is_shared_file

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, Trouble
 from nodedevice_agent.plugins.generic.absent import unmatched
-from nodedevice_agent.plugins.generic.devices import FoundFunction, Incomplete
 from nodedevice_agent.plugins.generic.files import found_file
+from nodedevice_agent.plugins.generic.found import FoundFunction, Incomplete
 from nodedevice_agent.plugins.generic.functions import (
     Function,
     Node,
@@ -17,12 +17,13 @@ from nodedevice_agent.plugins.generic.functions import (
     UsbDevice,
     attributes,
     candidates,
-    function_id,
     functions,
     has_properties,
-    repeated_serials,
 )
+from nodedevice_agent.plugins.generic.inventory import Inventory
+from nodedevice_agent.plugins.generic.names import is_by_port, maker_port_name, names
 from nodedevice_agent.plugins.generic.select_settings import SelectSettings
+from nodedevice_agent.plugins.generic.serials import Serials
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.generic.udev import Entry, UdevDatabase
 from nodedevice_agent.plugins.settings import GroupSettings
@@ -31,22 +32,27 @@ log = logging.getLogger(__name__)
 
 # What udevd has not written by then it will not write: it stores nothing of a device without properties.
 _UDEV_SECONDS = 2.0
+# modes of one stick, such as those of its boot loader and its firmware
+_MAX_MODES = 8
 
 
 class SelectScan:
     """The devices of one resource's groups that select. root: where the host's file tree is, without a trailing slash.
 
-    is_waiting: a new device is left out because udevd may still be working on it; scan again soon.
-    trouble: why devices are missing. incomplete: selected devices without all their files in /dev. unmatched: what is wrong
-    with each selection that matches no device.
+    inventory: what the kernel had at the last scan. is_waiting: a new device is left out because udevd may still be working on it;
+    scan again soon. trouble: why devices are missing. incomplete: selected devices without all their files in /dev. unmatched: what
+    is wrong with each selection that matches no device.
     """
 
-    def __init__(self, resource_name: str, root: str) -> None:
+    def __init__(self, resource_name: str, root: str, serials: Serials | None = None) -> None:
         self._resource_name = resource_name
         self._root = root
         self._sysfs = Sysfs(root)
         self._udev = UdevDatabase(root)
-        self._repeated: set[tuple[str, str, str]] = set()
+        self._serials = serials or Serials()
+        self.inventory = Inventory((), {}, self._serials.is_own)
+        # by port that something is selected by: IDs that what was in it had by its maker, the newest last
+        self._modes: dict[str, dict[str, None]] = {}
         # by number and place: when a device file was seen first, and the scan before, which did not see it
         self._seen: dict[tuple[str, str], tuple[float, float]] = {}
         self._scanned_at = 0.0
@@ -66,16 +72,18 @@ class SelectScan:
         """What is there, by the index of the group. now: monotonic seconds."""
         selects = {index: group.select for index, group in enumerate(groups) if group.select is not None}
         self.incomplete, self.unmatched = [], []
-        if not selects:
-            return {}
         scanned_at = time.time()
         nodes, usb_devices = self._sysfs.nodes(), self._sysfs.usb_devices()
+        self.inventory = Inventory(nodes, usb_devices, self._serials.is_own)
+        self._note_repeated(usb_devices.values())
+        if not selects:
+            self._listed, self.is_waiting, self.trouble = set(), False, NO_TROUBLE
+            return {}
         self._seen = {
             (node.number, node.sysfs): self._seen.get((node.number, node.sysfs), (now, self._scanned_at))
             for node in nodes
         }
         self._scanned_at = scanned_at
-        self._note_repeated(usb_devices.values())
         self._note_udev(selects.values())
         everything = functions(nodes, usb_devices)
         self.is_waiting = False
@@ -83,7 +91,7 @@ class SelectScan:
         found = {}
         for index, select in selects.items():
             matching = [(each, chosen) for each in everything if (chosen := self._chosen(select, each, now))]
-            found[index] = [made for each, chosen in matching if (made := self._made(each, chosen)) is not None]
+            found[index] = [made for each, chosen in matching if (made := self._made(select, each, chosen)) is not None]
             listed |= {each.sysfs for each, _ in matching}
             if not matching and not (select.udev and (self.is_waiting or not self._has_udev)):
                 self.unmatched.append(unmatched(select, everything, self._properties))
@@ -118,27 +126,41 @@ class SelectScan:
             for node, entry in zip(nodes, entries, strict=True)
         )
 
-    def _made(self, function: Function, nodes: tuple[Node, ...]) -> FoundFunction | None:
+    def _made(self, select: SelectSettings, function: Function, nodes: tuple[Node, ...]) -> FoundFunction | None:
         """None while one of its files is not in /dev."""
         numa_nodes = self._sysfs.numa_nodes(function.sysfs)
-        name = function_id(function, self._repeated)
+        name, *aliases = names(select, function, self._serials)
         found = [found_file(self._root, node.path) for node in nodes]
-        files = tuple(replace(file, numa_nodes=numa_nodes) for file in found if file is not None and file.is_device)
-        if len(files) == len(nodes):
-            return FoundFunction(name, files, attributes(function, nodes))
-        present = {file.path for file in files}
-        self.incomplete.append(Incomplete(name, tuple(node.path for node in nodes if node.path not in present)))
-        return None
+        files = tuple(
+            self.inventory.identified(replace(file, numa_nodes=numa_nodes))
+            for file in found
+            if file is not None and file.is_device
+        )
+        if len(files) < len(nodes):
+            present = {file.path for file in files}
+            self.incomplete.append(Incomplete(name, tuple(node.path for node in nodes if node.path not in present)))
+            return None
+        usb, port = function.usb, ""
+        if usb is not None and is_by_port(select):
+            aliases += self._other_modes(usb)
+            port = "" if usb.is_hub else usb.sysfs
+        return FoundFunction(name, files, attributes(function, nodes), aliases=tuple(aliases), port=port)
+
+    def _other_modes(self, usb: UsbDevice) -> list[str]:
+        """What a device in this port was called when it had another vendor or product, the newest first."""
+        modes, now = self._modes.setdefault(usb.port, {}), maker_port_name(usb)
+        modes.pop(now, None)
+        modes[now] = None
+        for old in [*modes][:-_MAX_MODES]:
+            del modes[old]
+        return [*modes][-2::-1]
 
     def _note_repeated(self, usb_devices: Iterable[UsbDevice]) -> None:
-        """Once repeated, always repeated: the one that stays keeps its ID when the other one is unplugged."""
-        repeated = repeated_serials(usb_devices)
-        for vendor, product, serial in sorted(repeated - self._repeated):
+        for vendor, product, serial in self._serials.note(usb_devices):
             log.warning(
                 "USB devices with one and the same serial; their IDs have the port instead",
                 extra={"resource_name": self._resource_name, "usb": f"{vendor}:{product}", "serial": serial},
             )
-        self._repeated |= repeated
 
     def _note_udev(self, selects: Iterable[SelectSettings]) -> None:
         self._has_udev = self._udev.is_there()

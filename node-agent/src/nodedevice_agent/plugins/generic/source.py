@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -16,17 +16,14 @@ from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceLi
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.filesystem import names_in
-from nodedevice_agent.plugins.generic.absent import incomplete, no_match, wrong_paths
-from nodedevice_agent.plugins.generic.devices import (
-    Found,
-    FoundFile,
-    GenericDevice,
-    allocate,
-    generic_devices,
-    incomplete_devices,
-)
+from nodedevice_agent.plugins.generic.absent import incomplete, no_match, not_shared, same_device, wrong_paths
+from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate, generic_devices
 from nodedevice_agent.plugins.generic.files import found_file, udev_links
+from nodedevice_agent.plugins.generic.found import Found, FoundFile, incomplete_devices
+from nodedevice_agent.plugins.generic.offers import NotListed, choose
 from nodedevice_agent.plugins.generic.scan import SelectScan
+from nodedevice_agent.plugins.generic.serials import Serials
+from nodedevice_agent.plugins.generic.serials_file import SerialsFile
 from nodedevice_agent.plugins.generic.stable_names import advice, stable_names
 from nodedevice_agent.plugins.generic.uevents import Uevents
 from nodedevice_agent.plugins.patterns import Captures, matched, wildcard_count
@@ -48,12 +45,17 @@ class GenericSource:
 
     prefers = False
 
-    def __init__(self, settings: GenericSettings, host_root: str, watcher: FileWatcher) -> None:
+    def __init__(
+        self, settings: GenericSettings, host_root: str, watcher: FileWatcher, state_dir: Path | None = None
+    ) -> None:
+        """state_dir: for what is remembered over a restart; None for nothing."""
         self.resource_name = settings.resource_name
         self.devices = DeviceList(settings.part_rules)
         self._configure(settings)
         self._root = host_root.rstrip("/")
-        self._select = SelectScan(settings.resource_name, self._root)
+        self._serials_file = SerialsFile(state_dir, settings.resource_name) if state_dir is not None else None
+        self._serials = Serials(self._serials_file.read() if self._serials_file is not None else {})
+        self._select = SelectScan(settings.resource_name, self._root, self._serials)
         self._watcher = watcher
         self._by_id: dict[str, GenericDevice] = {}
         self._problem = NO_TROUBLE
@@ -79,11 +81,18 @@ class GenericSource:
     def refresh(self) -> None:
         """Find the files and publish their devices."""
         self._directories = set()
-        found = {pattern: self._matches(pattern) for pattern in self._patterns}
+        # before sysfs is read: the kernel makes a device's file last
+        matching = {pattern: self._matches(pattern) for pattern in self._patterns}
         selected = self._select.scan(self._groups, time.monotonic())
+        if self._serials_file is not None:
+            self._serials_file.write(self._serials.known)
+        found = {
+            pattern: [self._select.inventory.identified(file) for file in files] for pattern, files in matching.items()
+        }
         if any(group.select is not None and group.select.udev for group in self._groups):
             self._directories.add(Path(self._select.udev_directory))
-        by_id = generic_devices(self._groups, found, selected, are_parts=self.devices.part_rules is not None)
+        choice = choose(self._groups, found, selected)
+        by_id = generic_devices(self._groups, choice.listed, are_parts=self.devices.part_rules is not None)
         self._by_id = dict(list(by_id.items())[:MAX_DEVICES])
         before, self._problem = self._problem, self._trouble(len(by_id))
         if self._problem not in (before, NO_TROUBLE):
@@ -93,7 +102,7 @@ class GenericSource:
             each
             for each in (
                 self._problem,
-                *self._not_as_meant(found),
+                *self._not_as_meant(found, choice.not_listed),
                 self._names_of_the_kernel(found),
                 self._no_match(found),
             )
@@ -115,10 +124,15 @@ class GenericSource:
             log.warning("device files go by the kernel's names, which are not lasting", extra=extra)
         return "KernelNames", message
 
-    def _not_as_meant(self, found: Found) -> list[Trouble]:
+    def _not_as_meant(self, found: Found, not_listed: Sequence[NotListed]) -> list[Trouble]:
         """What is configured and cannot be listed, whatever else is. Logged once, and again when it has changed."""
         lacking = [*incomplete_devices(self._groups, found), *self._select.incomplete]
-        notes = [("WrongPath", wrong_paths(self._groups, found)), ("IncompleteDevice", incomplete(lacking))]
+        notes = [
+            ("WrongPath", wrong_paths(self._groups, found)),
+            ("IncompleteDevice", incomplete(lacking)),
+            ("NotShared", not_shared(not_listed)),
+            ("SameDevice", same_device(not_listed)),
+        ]
         notes = [note for note in notes if note[1]]
         for reason, message in notes:
             if (reason, message) not in self._not_listed:

@@ -7,7 +7,7 @@ device ID here. A file that one of udev's links leads to is such a file; one wit
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 
-from nodedevice_agent.plugins.generic.devices import FoundFile
+from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.patterns import wildcard_count
 
 # where udev makes these links, such as /dev/serial/by-id; by-id first: it stays with the device, by-path with the port

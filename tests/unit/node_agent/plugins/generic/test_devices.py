@@ -5,7 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, DeviceNode, Mount
-from nodedevice_agent.plugins.generic.devices import FoundFile, allocate, generic_devices
+from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate
+from nodedevice_agent.plugins.generic.devices import generic_devices as devices_of
+from nodedevice_agent.plugins.generic.found import Found, FoundFile
+from nodedevice_agent.plugins.generic.offers import choose
 from nodedevice_agent.plugins.patterns import matched, wildcard_count
 from nodedevice_agent.plugins.settings import GroupSettings, MountSettings, PathSettings
 
@@ -24,6 +27,10 @@ def group(
     *patterns: str, count: int = 1, allow_files: bool = False, env: dict[str, str] | None = None
 ) -> GroupSettings:
     return GroupSettings([PathSettings(pattern) for pattern in patterns], count, [], env or {}, allow_files)
+
+
+def generic_devices(groups: list[GroupSettings], found: Found, *, are_parts: bool = False) -> dict[str, GenericDevice]:
+    return devices_of(groups, choose(groups, found, {}).listed, are_parts=are_parts)
 
 
 def test_each_match_is_a_device() -> None:

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.plugins.generic.devices import FoundFile
 from nodedevice_agent.plugins.generic.files import found_file, kernel_path
+from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.identity import Identified
 from nodedevice_agent.plugins.generic.inventory import Inventory
 from nodedevice_agent.plugins.generic.sysfs import Sysfs

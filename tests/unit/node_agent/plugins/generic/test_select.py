@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.plugins.generic.devices import FoundFunction, generic_devices
+from nodedevice_agent.plugins.generic.devices import GenericDevice, generic_devices
+from nodedevice_agent.plugins.generic.found import FoundFunction
+from nodedevice_agent.plugins.generic.offers import choose
 from nodedevice_agent.plugins.generic.scan import SelectScan
 from nodedevice_agent.plugins.settings import GroupSettings
 
@@ -32,10 +34,14 @@ class Selecting:
     def found(self) -> dict[int, list[FoundFunction]]:
         return self.select.scan(self.groups, self.now)
 
+    def devices(self) -> dict[str, GenericDevice]:
+        return generic_devices(self.groups, choose(self.groups, {}, self.found()).listed)
+
     def files(self) -> dict[str, list[str]]:
         """The files of each device."""
-        devices = generic_devices(self.groups, {}, self.found())
-        return {name: [node.host_path for node in each.allocation.device_nodes] for name, each in devices.items()}
+        return {
+            name: [node.host_path for node in each.allocation.device_nodes] for name, each in self.devices().items()
+        }
 
 
 def test_all_files_of_a_dongle_are_one_device(host: FakeSysfs) -> None:

@@ -1,0 +1,125 @@
+"""Which devices of a resource are listed where its groups lead to one device by several names or in several ways. Pure.
+
+Each device is listed once, as the first group has it, and the other IDs are its aliases. An exclusive one goes before a shared one:
+beside each other they would give a file to several containers of which one is to have it for itself.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodedevice_agent.plugins.generic.found import Found, FoundFile, FoundFunction, Selected, found_functions
+from nodedevice_agent.plugins.generic.identity import Identified, is_lasting, path_token
+from nodedevice_agent.plugins.settings import GroupSettings
+
+
+class Offer(Struct, frozen=True):
+    """A device as a group has it. group: its index. aliases: other IDs that lead to it.
+
+    identity: tokens (see identity.py); none of what consists of files that come with devices. numbers: by path, of its own files.
+    """
+
+    id: str
+    group: int
+    whole: FoundFunction
+    is_shared: bool
+    identity: tuple[str, ...]
+    numbers: tuple[tuple[str, str], ...]
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def own_numbers(self) -> frozenset[str]:
+        """Of all its own files, those that come with devices too."""
+        return frozenset(_number(file) for file in self.whole.own_files)
+
+
+class NotListed(Struct, frozen=True):
+    """An offer that is not listed, and the one of the same device that is."""
+
+    offer: Offer
+    listed: Offer
+
+
+class Choice(Struct, frozen=True):
+    """What is listed, and what is not for the sake of it."""
+
+    listed: tuple[Offer, ...]
+    not_listed: tuple[NotListed, ...]
+
+
+def choose(groups: Sequence[GroupSettings], found: Found, selected: Selected) -> Choice:
+    """found: the files that match each pattern; selected: the devices of groups that select, by the group's index."""
+    # exclusive ones first, and as the groups are
+    offers = sorted(_offers(groups, found, selected), key=lambda offer: offer.is_shared)
+    known = Identified()
+    listed: list[Offer] = []
+    names: set[str] = set()
+    not_listed = []
+    for offer in offers:
+        same = _same(offer, known, listed)
+        if not same and offer.id not in names:
+            known.add(len(listed), _keys(offer))
+            listed.append(offer)
+            names.add(offer.id)
+        elif len(same) == 1 and _is_alias(offer, listed[same[0]]):
+            winner = listed[same[0]]
+            aliases = dict.fromkeys((*winner.aliases, offer.id, *offer.aliases))
+            aliases.pop(winner.id, None)
+            listed[same[0]] = replace(winner, aliases=tuple(aliases))
+        elif same:
+            not_listed.append(NotListed(offer, listed[same[0]]))
+    return Choice(tuple(listed), tuple(not_listed))
+
+
+def _offers(groups: Sequence[GroupSettings], found: Found, selected: Selected) -> Iterator[Offer]:
+    """Of each group sorted by ID: of several links to one file the first one's ID is listed."""
+    for index, group in enumerate(groups):
+        wholes = [*found_functions(group, found), *selected.get(index, ())]
+        for whole in sorted(wholes, key=lambda whole: whole.id):
+            own = whole.own_files
+            numbers = {file.path: _number(file) for file in own if file.is_device and not file.is_shared_file}
+            yield Offer(
+                whole.id,
+                index,
+                whole,
+                group.is_shared,
+                _identity(whole),
+                tuple(sorted(numbers.items())),
+                whole.aliases,
+            )
+
+
+def _same(offer: Offer, known: Identified, listed: Sequence[Offer]) -> list[int]:
+    """Listed offers beside which this one cannot be listed."""
+    same = known.same(_keys(offer))
+    if not offer.is_shared:
+        return same
+    # what several containers may have may also be offered in several ways
+    return [i for i in same if not listed[i].is_shared or listed[i].own_numbers == offer.own_numbers]
+
+
+def _is_alias(offer: Offer, listed: Offer) -> bool:
+    """Whether who has had the one can have the other for it: a part of a disk is none for the disk."""
+    return offer.is_shared == listed.is_shared and not offer.own_numbers.isdisjoint(listed.own_numbers)
+
+
+def _keys(offer: Offer) -> tuple[str, ...]:
+    """What is no device of its own is still listed once."""
+    return offer.identity or tuple(offer.own_numbers)
+
+
+def _identity(whole: FoundFunction) -> tuple[str, ...]:
+    tokens = {token for file in whole.own_files for token in _tokens(file)}
+    if whole.port and tokens:
+        # whatever is plugged in there
+        tokens = {token for token in tokens if not is_lasting(token)} | {whole.port}
+    return tuple(sorted(tokens))
+
+
+def _tokens(file: FoundFile) -> tuple[str, ...]:
+    return () if file.is_shared_file else file.tokens or (path_token(file.path),)
+
+
+def _number(file: FoundFile) -> str:
+    return file.number or next(iter(file.tokens), path_token(file.path))

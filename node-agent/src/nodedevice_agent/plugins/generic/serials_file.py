@@ -1,0 +1,71 @@
+"""Keeps over a restart of the agent which serials of USB devices are repeated, and where the device is that had one first.
+
+`<state-dir>/usb-serials/<resource>.json`. Without it, after a restart beside two devices with one serial, neither is called by it.
+"""
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from nodedevice_agent.lib.deviceplugin_server.values import file_slug
+from nodedevice_agent.plugins.generic.serials import Known, Serial
+
+log = logging.getLogger(__name__)
+
+_MAX_BYTES = 1024 * 1024
+
+
+class _Entry(Struct):
+    vendor: str
+    product: str
+    serial: str
+    port: str
+    is_repeated: bool
+
+
+class SerialsFile:
+    """Of one resource. Writes only changes. A problem is logged once, and matters only at the next start."""
+
+    def __init__(self, state_dir: Path, resource_name: str) -> None:
+        self._path = state_dir / "usb-serials" / f"{file_slug(resource_name)}.json"
+        self._written: dict[Serial, Known] = {}
+        self._logged = ""
+
+    def read(self) -> dict[Serial, Known]:
+        """Empty where nothing was written, or it cannot be read: then it is written again."""
+        try:
+            with self._path.open("rb") as file:
+                entries = msgspec.json.decode(file.read(_MAX_BYTES), type=list[_Entry])
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self._log("serials of USB devices are unreadable; those of two devices are no longer known", error)
+            return {}
+        self._written = {(e.vendor, e.product, e.serial): Known(e.port, e.is_repeated) for e in entries}
+        return dict(self._written)
+
+    def write(self, known: Mapping[Serial, Known]) -> None:
+        """Replace the file atomically, if it changes."""
+        if known == self._written:
+            return
+        entries = [_Entry(*serial, each.port, each.is_repeated) for serial, each in known.items()]
+        temporary = self._path.with_name(f".{self._path.name}.tmp")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(msgspec.json.encode(entries))
+            temporary.replace(self._path)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            self._log("cannot save the serials of USB devices", error)
+            return
+        self._written, self._logged = dict(known), ""
+
+    def _log(self, event: str, error: Exception) -> None:
+        if str(error) != self._logged:
+            log.warning(event, extra={"path": str(self._path), "error": str(error)})
+        self._logged = str(error)

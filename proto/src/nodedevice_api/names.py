@@ -135,7 +135,7 @@ class Reason:
     FLAPPING: Final = "Flapping"
     """It changed too often within seconds, and counts as unhealthy until it is stable."""
     IN_OTHER_USE: Final = "InOtherUse"
-    """Its physical device is used in another way: whole, in parts, or in instances."""
+    """It is given out in another way: under another ID or resource, or its physical device whole, in parts, or in instances."""
     # Injectable
     RUNTIME_NONE: Final = "RuntimeNone"
     """The agent injects nothing, as `--runtime none` says."""

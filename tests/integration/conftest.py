@@ -10,6 +10,7 @@ import pytest
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.agent_process import AgentNode
+from tests.integration.configured_node import ConfiguredNode
 from tests.integration.operator_process import OperatorProcess, PlayedNode, PlayNode
 
 
@@ -31,6 +32,14 @@ def node(agent_node: AgentNode) -> AgentNode:
     """That Node, with its agent running."""
     agent_node.start_agent()
     return agent_node
+
+
+@pytest.fixture
+async def configured(agent_node: AgentNode) -> AsyncIterator[ConfiguredNode]:
+    found = ConfiguredNode(agent_node)
+    await found.label(agent_node.name)
+    yield found
+    await found.close()
 
 
 @pytest.fixture(scope="module")

@@ -3,96 +3,16 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lightkube import ApiError
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Node
-from nodedevice_api import names
 from nodedevice_api.names import ConfigCondition
 
-from tests.integration.agent_process import AGENT_USER, AgentNode, condition, until
-from tests.integration.crds.custom_resources import NodeDeviceConfig
+from tests.integration.agent_process import AGENT_USER, condition, until
+from tests.integration.configured_node import SERIAL, SIMULATED, ConfiguredNode, simulated
 from tests.integration.operator_process import OperatorProcess
-
-SIMULATED, SERIAL = "example.com/simulated", "example.com/serial"
-
-
-class ConfiguredNode:
-    """A node with a label of its own, and configurations that select it alone."""
-
-    def __init__(self, node: AgentNode) -> None:
-        self.node = node
-        self.files = node.folder / "files"
-        self.files.mkdir()
-        self._made: set[str] = set()
-
-    def start_agent(self, **flags: str) -> None:
-        self.node.start_agent({"--allowed-host-paths": str(self.node.folder), **flags})
-
-    async def label(self, pool: str | None) -> None:
-        patch = {"metadata": {"labels": {"pool": pool}}}
-        await asyncio.to_thread(self.node.client.patch, Node, self.node.name, patch)
-
-    async def configure(self, name: str, plugins: dict[str, Any], priority: int = 0, pool: str = "") -> None:
-        """Make it, or change it."""
-        name = f"{self.node.name}-{name}"
-        spec = {"nodeSelector": {"pool": pool or self.node.name}, "priority": priority, "plugins": plugins}
-        body = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.NODE_DEVICE_CONFIG,
-            "metadata": {"name": name},
-            "spec": spec,
-        }
-        self._made.add(name)
-        await asyncio.to_thread(
-            self.node.client.apply, NodeDeviceConfig.from_dict(body), field_manager="admin", force=True
-        )
-
-    async def remove(self, name: str) -> None:
-        name = f"{self.node.name}-{name}"
-        self._made.discard(name)
-        await asyncio.to_thread(self.node.client.delete, NodeDeviceConfig, name)
-
-    async def close(self) -> None:
-        for name in list(self._made):
-            await asyncio.to_thread(self.node.client.delete, NodeDeviceConfig, name)
-
-    def serial(self, pattern: str = "tty*", **group: Any) -> dict[str, Any]:
-        groups = [{"paths": [{"path": f"{self.files}/{pattern}"}], "allowFiles": True, **group}]
-        return {"generic": [{"resourceName": SERIAL, "groups": groups}]}
-
-    def reported(self) -> dict[str, Any]:
-        """By the configuration's name without the node's: what the agent says of it on its Lease."""
-        try:
-            found = self.node.client.get(Lease, self.node.name, namespace=names.AGENTS_NAMESPACE)
-        except ApiError:
-            return {}
-        annotations = (found.metadata.annotations if found.metadata else None) or {}
-        text = annotations.get(names.CONFIGS_ANNOTATION, "{}")
-        return {name.removeprefix(f"{self.node.name}-"): outcome for name, outcome in json.loads(text).items()}
-
-    async def until_reported(self, expected: dict[str, Any]) -> None:
-        await until(lambda: self.reported() == expected, lambda: f"{self.reported()} becomes {expected}")
-
-    async def until_total(self, resource: str, total: int) -> None:
-        await self.node.until(lambda seen: seen["total"] == total, resource)
-
-
-@pytest.fixture
-async def configured(agent_node: AgentNode) -> AsyncIterator[ConfiguredNode]:
-    found = ConfiguredNode(agent_node)
-    await found.label(agent_node.name)
-    yield found
-    await found.close()
-
-
-def simulated(count: int) -> dict[str, Any]:
-    return {"simulated": [{"resourceName": SIMULATED, "count": count}]}
 
 
 async def test_plugins_come_change_and_go_with_their_configuration(configured: ConfiguredNode) -> None:
@@ -106,7 +26,8 @@ async def test_plugins_come_change_and_go_with_their_configuration(configured: C
     await configured.until_reported({"a": {"generation": 2}})
     assert not node.agent.lines("device plugin disconnected"), "for a moment there was no device"
     await configured.remove("a")
-    await node.until(lambda seen: seen["available"] == 0, SIMULATED)
+    # an operator deletes it then
+    await until(lambda: not node.status(SIMULATED).get("available"), lambda: str(node.status(SIMULATED)))
     await configured.until_reported({})
     assert node.agent.is_running
 

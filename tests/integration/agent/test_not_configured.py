@@ -1,0 +1,256 @@
+"""A resource that is taken out of the configuration ends at once: real agent and operator, on a real API server.
+
+By whichever way it is taken out. What pods hold stays theirs, and a resource that comes back is served as before.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import yaml
+from lightkube.resources.core_v1 import Event, Node
+from nodedevice_api.names import node_device_name
+
+from tests.integration.agent_process import condition, holdings, reasons, until
+from tests.integration.configured_node import SERIAL, SIMULATED, ConfiguredNode, simulated
+
+BOTH = {"simulated": [{"resourceName": SIMULATED, "count": 2}, {"resourceName": SERIAL, "count": 1}]}
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+def capacity(configured: ConfiguredNode, resource: str = SIMULATED) -> str | None:
+    """What the Node shows."""
+    status = configured.node.client.get(Node, configured.node.name).status
+    return ((status.capacity if status else None) or {}).get(resource)
+
+
+async def until_capacity(configured: ConfiguredNode, number: int | None, resource: str = SIMULATED) -> None:
+    wanted = None if number is None else str(number)
+    await until(
+        lambda: capacity(configured, resource) == wanted, lambda: f"{capacity(configured, resource)} becomes {wanted}"
+    )
+
+
+async def until_deleted(configured: ConfiguredNode, resource: str = SIMULATED) -> None:
+    """It is gone, its capacity too, and the agent has forgotten it."""
+    node = configured.node
+    await until(lambda: not node.object(resource), lambda: f"gone: {json.dumps(node.object(resource), indent=1)}")
+    assert capacity(configured, resource) is None
+    forgotten = "resource forgotten: its plugin is gone"
+    await until(
+        lambda: any(line["resource_name"] == resource for line in node.agent.lines(forgotten)),
+        lambda: f"{forgotten}: {node.agent.tail()}",
+    )
+
+
+async def until_not_configured(configured: ConfiguredNode, resource: str = SIMULATED) -> dict[str, Any]:
+    def is_so(seen: dict[str, Any]) -> bool:
+        shown = {condition(seen, kind).get("reason") for kind in ("Ready", "Registered")}
+        return shown == {"NotConfigured"}
+
+    return await configured.node.until(is_so, resource)
+
+
+async def events(configured: ConfiguredNode, resource: str = SIMULATED) -> dict[str, str]:
+    """Types of the Events about the NodeDevice by reason, once the one about its end is among them: they come in their order."""
+    name = node_device_name(configured.node.name, resource)
+    found: dict[str, str] = {}
+
+    def is_reported() -> bool:
+        about = [e for e in configured.node.client.list(Event, namespace="*") if e.involvedObject.name == name]
+        found.update({str(e.reason): str(e.type) for e in about})
+        return "NotConfigured" in found
+
+    await until(is_reported, lambda: f"NotConfigured is among {found}")
+    return found
+
+
+async def started(configured: ConfiguredNode, plugins: dict[str, Any] | None = None, **flags: str) -> None:
+    """An agent, and an operator that shows what it has."""
+    configured.start_agent(**flags)
+    await configured.configure("a", plugins or simulated(2))
+    await until_capacity(configured, 2)
+
+
+async def test_a_deleted_configuration_ends_its_resource_and_brings_it_back(configured: ConfiguredNode) -> None:
+    await started(configured)
+    for _ in range(2):
+        await configured.remove("a")
+        await until_deleted(configured)
+        found = await events(configured)
+        assert "Warning" not in found.values(), found
+        await configured.configure("a", simulated(2))
+        await until_capacity(configured, 2)
+        await configured.node.until(lambda seen: condition(seen, "Ready").get("status") == "True", SIMULATED)
+
+
+async def _edit(configured: ConfiguredNode) -> None:
+    await configured.configure("a", {"simulated": BOTH["simulated"][1:]})
+
+
+async def _label(configured: ConfiguredNode) -> None:
+    await configured.configure("b", {"simulated": BOTH["simulated"][1:]}, pool=f"{configured.node.name}-other")
+    await configured.label(f"{configured.node.name}-other")
+
+
+@pytest.mark.parametrize("change", [_edit, _label])
+async def test_an_edit_or_a_label_ends_what_is_no_longer_named(
+    configured: ConfiguredNode, change: Callable[[ConfiguredNode], Awaitable[None]]
+) -> None:
+    await started(configured, BOTH)
+    await until_capacity(configured, 1, SERIAL)
+    uid = configured.node.object(SERIAL)["metadata"]["uid"]
+    await change(configured)
+    await until_deleted(configured)
+    await until_capacity(configured, 1, SERIAL)
+    assert configured.node.object(SERIAL)["metadata"]["uid"] == uid
+
+
+async def test_what_a_pod_holds_stays_its_own_until_it_ends(configured: ConfiguredNode) -> None:
+    await started(configured)
+    node = configured.node
+    await node.pod("holder", resource=SIMULATED)
+    before = await node.until_numbers(total=2, allocated=1, available=1, resource_name=SIMULATED)
+    await configured.remove("a")
+    seen = await until_not_configured(configured)
+    await until_capacity(configured, 1)
+    assert (seen["allocated"], holdings(seen)) == (1, holdings(before))
+    assert [(d["presence"], d["reason"]) for d in seen["devices"]] == [("Missing", "NotConfigured")]
+    # over a restart too
+    await node.agent.stop()
+    configured.start_agent()
+    await node.agent.until_logged("serving device plugins")
+    await configured.until_reported({})
+    seen = await until_not_configured(configured)
+    assert holdings(seen) == holdings(before)
+    assert "Warning" not in (await events(configured)).values()
+    await node.delete_pod("holder")
+    await until_deleted(configured)
+
+
+async def test_a_holder_and_one_that_waits_are_served_when_it_comes_back(configured: ConfiguredNode) -> None:
+    await started(configured)
+    node = configured.node
+    await node.pod("holder", resource=SIMULATED)
+    before = await node.until_numbers(total=2, allocated=1, available=1, resource_name=SIMULATED)
+    uid = node.object(SIMULATED)["metadata"]["uid"]
+    await configured.remove("a")
+    await until_not_configured(configured)
+    await node.pod("waiting", resource=SIMULATED)
+    await node.until(lambda seen: reasons(seen) == {"waiting": "NotConfigured"}, SIMULATED)
+    await configured.configure("a", simulated(2))
+    seen = await node.until_numbers(total=2, allocated=2, available=0, resource_name=SIMULATED)
+    assert (holdings(before).items() <= holdings(seen).items(), len(holdings(seen))) == (True, 2)
+    await until_capacity(configured, 2)
+    assert node.object(SIMULATED)["metadata"]["uid"] == uid
+
+
+async def test_a_cordon_keeps_the_object_until_it_is_removed(configured: ConfiguredNode) -> None:
+    await started(configured)
+    node = configured.node
+    await node.edit({"spec": {"cordonedDevices": [{"id": "simulated-0"}]}}, resource_name=SIMULATED)
+    await until_capacity(configured, 1)
+    await configured.remove("a")
+    await until_not_configured(configured)
+    await until_capacity(configured, None)
+    # one that is made and ends afterwards is deleted by the same operator, which therefore had its chance
+    await configured.configure("b", {"simulated": BOTH["simulated"][1:]})
+    await until_capacity(configured, 1, SERIAL)
+    await configured.remove("b")
+    await until_deleted(configured, SERIAL)
+    assert node.object(SIMULATED)["spec"]["cordonedDevices"] == [{"id": "simulated-0"}]
+    await node.edit({"spec": {"cordonedDevices": []}}, resource_name=SIMULATED)
+    await until_deleted(configured)
+
+
+async def test_the_agents_file_without_it_after_a_restart(configured: ConfiguredNode) -> None:
+    node = configured.node
+    file = node.folder / "agent.yaml"
+    file.write_text(yaml.safe_dump({"plugins": BOTH}))
+    configured.start_agent(**{"--config": str(file)})
+    await until_capacity(configured, 2)
+    await until_capacity(configured, 1, SERIAL)
+    await node.agent.stop()
+    file.write_text(yaml.safe_dump({"plugins": {"simulated": BOTH["simulated"][1:]}}))
+    configured.start_agent(**{"--config": str(file)})
+    await until_deleted(configured)
+    await until_capacity(configured, 1, SERIAL)
+    assert "Warning" not in (await events(configured)).values()
+
+
+async def test_a_configuration_that_was_deleted_while_the_agent_was_away(configured: ConfiguredNode) -> None:
+    await started(configured)
+    await configured.node.agent.stop()
+    await configured.remove("a")
+    configured.start_agent()
+    await until_deleted(configured)
+
+
+async def test_a_foreign_plugin_of_the_same_name_is_served_as_any_other(configured: ConfiguredNode) -> None:
+    await started(configured)
+    node = configured.node
+    await configured.remove("a")
+    await until_deleted(configured)
+    plugin = await node.free_plugin(3, SIMULATED)
+    await until_capacity(configured, 3)
+    await plugin.stop()
+    seen = await node.until(lambda seen: seen["endpoint"]["state"] != "Running", SIMULATED)
+    assert condition(seen, "Registered")["reason"] == "EndpointStopped"
+
+
+async def test_a_foreign_plugin_that_serves_it_already_keeps_it(configured: ConfiguredNode) -> None:
+    await started(configured)
+    node = configured.node
+    await node.free_plugin(3, SIMULATED)
+    await node.until(lambda seen: condition(seen, "Registered")["reason"] == "SeveralPlugins", SIMULATED)
+    uid = node.object(SIMULATED)["metadata"]["uid"]
+    await configured.remove("a")
+    await node.until(lambda seen: condition(seen, "Registered")["reason"] == "EndpointRunning", SIMULATED)
+    await until_capacity(configured, 3)
+    assert node.object(SIMULATED)["metadata"]["uid"] == uid
+
+
+async def test_what_only_moves_does_not_end(configured: ConfiguredNode) -> None:
+    """To a configuration of another priority, and from one built-in plugin to another."""
+    (configured.files / "tty0").touch()
+    await started(configured, {**simulated(2), "generic": configured.serial()["generic"]})
+    node = configured.node
+    await until_capacity(configured, 1, SERIAL)
+    uids = [node.object(resource)["metadata"]["uid"] for resource in (SIMULATED, SERIAL)]
+    await configured.configure("b", simulated(3), 7)
+    await until_capacity(configured, 3)
+    await configured.configure("a", {"simulated": [{"resourceName": SERIAL, "count": 4}]})
+    await until_capacity(configured, 4, SERIAL)
+    assert [node.object(resource)["metadata"]["uid"] for resource in (SIMULATED, SERIAL)] == uids
+    await configured.remove("b")
+    await until_deleted(configured)
+
+
+async def test_an_edit_with_a_mistake_ends_nothing_for_good(configured: ConfiguredNode) -> None:
+    await started(configured)
+    node = configured.node
+    uid = node.object(SIMULATED)["metadata"]["uid"]
+    await configured.configure("a", {"simulated": [{"resourceName": SIMULATED, "counts": 2}]})
+    seen = await node.until(lambda seen: seen["endpoint"]["state"] != "Running", SIMULATED)
+    assert condition(seen, "Registered")["reason"] == "EndpointStopped"
+    await configured.configure("a", simulated(3))
+    await until_capacity(configured, 3)
+    assert node.object(SIMULATED)["metadata"]["uid"] == uid
+    await configured.configure("a", {"simulated": [{"resourceName": SIMULATED, "counts": 2}]})
+    await node.until(lambda seen: seen["endpoint"]["state"] != "Running", SIMULATED)
+    await configured.remove("a")
+    await until_deleted(configured)
+
+
+async def test_a_label_that_is_back_within_a_moment(configured: ConfiguredNode) -> None:
+    """Whatever of it the agent and the operator have seen, all is as before in the end."""
+    await started(configured)
+    for pause in (0.0, 0.02, 0.1, 0.3):
+        await configured.label(None)
+        await asyncio.sleep(pause)
+        await configured.label(configured.node.name)
+        await configured.until_reported({"a": {"generation": 1}})
+        await configured.node.until(lambda seen: condition(seen, "Ready").get("status") == "True", SIMULATED)
+        await until_capacity(configured, 2)

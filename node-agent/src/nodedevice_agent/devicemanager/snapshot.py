@@ -36,7 +36,8 @@ MAX_UNHEALTHY_NAMED = 3
 class DeviceView(Struct, frozen=True):
     """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it.
 
-    cordoned_by: who cordoned it, where that is noted. parts: of a physical device that is shown in place of its parts; it is healthy while one of them is. None for others.
+    cordoned_by: who cordoned it, where that is noted. parts: of a physical device that is shown in place of its parts; it is
+    healthy while one of them is. None for others.
     """
 
     id: str
@@ -77,9 +78,9 @@ class Snapshot(Struct, frozen=True):
 
     id_error, plugin_message, part_rules: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES; where the devices are
     parts, their parents. unhealthy: the first few devices that are not healthy, or have such parts, also where `devices` is cut
-    before them; none while no plugin is connected. remembered_cordons:
-    by device ID, sorted. unknown_cordons: the first IDs that are no device's, with who cordoned them where that is noted. sockets: see Resource. possible_holders: how
-    many pods may hold devices unknown here. is_not_configured: it is gone, as its plugin was taken out of the configuration.
+    before them; none while no plugin is connected. remembered_cordons: by device ID, sorted. unknown_cordons: the first IDs that
+    are no device's, with who cordoned them where that is noted. sockets: see Resource. possible_holders: how many pods may hold
+    devices unknown here. is_not_configured: it is gone, as its plugin was taken out of the configuration.
     """
 
     resource_name: str

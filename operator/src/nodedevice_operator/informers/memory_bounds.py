@@ -37,6 +37,7 @@ def without_lists(record: NodeDeviceRecord) -> NodeDeviceRecord:
         waiting=(),
         lost_cordons=frozenset(),
         cordoned_ids=frozenset(),
+        cordoned_by={},
         conditions={
             kind: replace(value, message=value.message[:LONGEST_TEXT]) if kind in names.AGENT_CONDITIONS else value
             for kind, value in record.conditions.items()

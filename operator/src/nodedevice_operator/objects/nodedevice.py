@@ -108,7 +108,7 @@ class NodeDeviceRecord:
     """A NodeDevice. `has_status` is False until its agent has written a status, whatever others have written into it.
 
     created, endpoint_since: when, in the API's own form. cordons: how many there are; cordoned_ids: of which devices, unless there
-    are too many.
+    are too many; cordoned_by: and by whom, where that is noted.
     runtime: how devices reach containers there. is_observed: the kubelet serves it, and nothing is done about it.
     lost_cordons: device IDs of cordons of an object before it that it does not have; where there are many, the first.
     edited_by: other field managers that have written status fields of the agent or the operator.
@@ -151,6 +151,7 @@ class NodeDeviceRecord:
     largest_available: int | None = None
     is_observed: bool = False
     cordoned_ids: frozenset[str] = _NOBODY
+    cordoned_by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def knows_cordons(self) -> bool:
@@ -272,6 +273,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         largest_available=_largest_available(status),
         is_observed=status.agent is not None and status.agent.served_by == names.SERVED_BY_KUBELET,
         cordoned_ids=_cordoned_ids(obj, ids),
+        cordoned_by=_cordoned_by(obj, ids),
     )
 
 
@@ -287,9 +289,8 @@ def _weight(obj: NodeDeviceSchema) -> int:
     held += [text for each in status.allocations for parts in each.parts for text in (parts.parent, parts.numbers)]
     texts = [*(device.id for device in status.devices), *held, *(condition.message for condition in status.conditions)]
     texts += [text for each in status.waiting for text in (each.pod_uid, each.name, each.reason, each.message)]
-    texts += [
-        cordon.id for cordon in (*status.remembered_cordons[:_MOST_LOST], *obj.spec.cordoned_devices[:_MOST_LOST])
-    ]
+    cordons = *status.remembered_cordons[:_MOST_LOST], *obj.spec.cordoned_devices[:_MOST_LOST]
+    texts += [text for cordon in cordons for text in (cordon.id, cordon.by) if text]
     entries = len(status.devices) + len(status.allocations) + len(status.waiting) + len(status.conditions)
     numa_nodes = sum(len(device.numa_nodes) for device in status.devices)
     return _BYTES_OF_ENTRY * entries + _BYTES_OF_TEXT * (len(texts) + numa_nodes) + sum(map(len, texts))
@@ -315,6 +316,11 @@ def _lost_cordons(obj: NodeDeviceSchema) -> frozenset[str]:
 def _cordoned_ids(obj: NodeDeviceSchema, ids: Mapping[str, str]) -> frozenset[str]:
     cordons = obj.spec.cordoned_devices
     return frozenset(ids.get(c.id, c.id) for c in cordons) if 0 < len(cordons) <= _MOST_LOST else _NOBODY
+
+
+def _cordoned_by(obj: NodeDeviceSchema, ids: Mapping[str, str]) -> dict[str, str]:
+    cordons = obj.spec.cordoned_devices
+    return {ids.get(c.id, c.id): intern(c.by) for c in cordons if c.by} if len(cordons) <= _MOST_LOST else {}
 
 
 def _is_of_agent(obj: NodeDeviceSchema) -> bool:

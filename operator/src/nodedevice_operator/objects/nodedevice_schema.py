@@ -26,6 +26,7 @@ class NodeDeviceMetadata(MetadataSchema):
 
 class CordonSchema(Schema):
     id: str = ""
+    by: str = ""
 
 
 class NodeDeviceSpec(Schema):

@@ -41,7 +41,7 @@ class DeviceAggregate:
     """Devices of one resource on one node with the same transition; `reasons` are those of the unhealthy ones.
 
     of_pod: for the pod that holds them, all of them. unnamed: how many more there are that the NodeDevice only counts.
-    became: the transition, as the sentence ends.
+    became: the transition, as the sentence ends. by: who cordoned them, where that is noted.
     """
 
     resource: str
@@ -51,13 +51,21 @@ class DeviceAggregate:
     of_pod: bool = False
     unnamed: int = 0
     became: str = UNHEALTHY
+    by: frozenset[str] = frozenset()
 
     def sentence(self) -> str:
         """How many and some of them, such as `2 devices (gpu-0, gpu-1) of vendor.com/gpu on node-a unhealthy (Overheated)`."""
         what = f"{_devices(sorted(self.device_ids), self.unnamed)} of {self.resource} on {self.node}"
         why = f" ({', '.join(sorted(self.reasons))})" if self.reasons else ""
         kept = "; held by this pod until it ends" if self.of_pod and self.became == UNHEALTHY else ""
-        return f"{what} {self.became}{why}{kept}"
+        return f"{what} {self.became}{self._author()}{why}{kept}"
+
+    def _author(self) -> str:
+        # nothing says who uncordoned them
+        by = some(sorted(self.by))
+        if self.became == UNCORDONED:
+            return f" (cordoned by {by})" if by else ""
+        return f" by {by}" if by else ""
 
     def bounded(self) -> Self:
         """The same with fewer device IDs: the others are only counted."""
@@ -68,6 +76,7 @@ class DeviceAggregate:
             device_ids=frozenset(sorted(self.device_ids)[:_MOST_DEVICES]),
             reasons=frozenset(sorted(self.reasons)[:_MOST_REASONS]),
             unnamed=self.unnamed + len(self.device_ids) - _MOST_DEVICES,
+            by=frozenset(sorted(self.by)[:_MOST_REASONS]),
         )
 
     def with_more(self, other: "DeviceAggregate") -> "DeviceAggregate":
@@ -77,6 +86,7 @@ class DeviceAggregate:
             device_ids=self.device_ids | other.device_ids,
             reasons=self.reasons | other.reasons,
             unnamed=self.unnamed + other.unnamed,
+            by=self.by | other.by,
         )
 
     def may_share(self, other: "DeviceAggregate") -> bool:

@@ -260,12 +260,13 @@ def _cordons(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
     else:
         added = removed = frozenset[str]()
         more, fewer = max(new.cordons - old.cordons, 0), max(old.cordons - new.cordons, 0)
-    for reason, became, ids, unnamed in (
-        (EventReason.DEVICES_CORDONED, CORDONED, added, more),
-        (EventReason.DEVICES_UNCORDONED, UNCORDONED, removed, fewer),
+    for reason, became, ids, unnamed, noted in (
+        (EventReason.DEVICES_CORDONED, CORDONED, added, more, new.cordoned_by),
+        (EventReason.DEVICES_UNCORDONED, UNCORDONED, removed, fewer, old.cordoned_by),
     ):
         if ids or unnamed:
-            aggregate = DeviceAggregate(new.resource, new.node, ids, unnamed=unnamed, became=became)
+            by = frozenset(noted[i] for i in ids if i in noted)
+            aggregate = DeviceAggregate(new.resource, new.node, ids, unnamed=unnamed, became=became, by=by)
             yield Event(about_node_device(new), NORMAL, reason, aggregate.sentence(), aggregate=aggregate)
 
 

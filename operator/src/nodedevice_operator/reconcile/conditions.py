@@ -15,6 +15,7 @@ from nodedevice_api.names import Condition, Reason
 from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.leases.agent_liveness import AgentState
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
+from nodedevice_operator.observability.aggregates import some
 from nodedevice_operator.observability.events import NEEDS_ATTENTION, NORMAL, WARNING, Event, about_node_device
 from nodedevice_operator.requiredplugins.policy import MOST_CHARACTERS, MOST_NAMES_OF_NODE
 
@@ -79,11 +80,6 @@ class DesiredCondition:
     reason: str
     message: str
     not_before: str = ""
-
-
-_ALL_CORDONED: Final = DesiredCondition(
-    "False", Reason.ALL_CORDONED, "every device is cordoned in spec.cordonedDevices, so no more pods get one"
-)
 
 
 def desired(
@@ -245,7 +241,7 @@ def _ready(
         _failed(record, Condition.WATCHES_CURRENT),
         conflict if conflict.status == "True" else None,
         advertised if advertised.status != "True" else None,
-        _ALL_CORDONED if 0 < record.total <= record.cordoned else None,
+        _all_cordoned(record) if 0 < record.total <= record.cordoned else None,
     )
     for cause in missing:
         if cause is not None:
@@ -255,6 +251,12 @@ def _ready(
     if attention is not None:
         return _like(attention, "True")
     return DesiredCondition("True", Reason.READY, "pods can use this resource on this node")
+
+
+def _all_cordoned(record: NodeDeviceRecord) -> DesiredCondition:
+    by = some(sorted(frozenset(record.cordoned_by.values())))
+    cordoned = f"every device is cordoned in spec.cordonedDevices{f' (by {by})' if by else ''}"
+    return DesiredCondition("False", Reason.ALL_CORDONED, f"{cordoned}, so no more pods get one")
 
 
 def _uninjected(record: NodeDeviceRecord) -> StoredCondition | None:

@@ -21,7 +21,7 @@ from nodedevice_operator.observability.aggregates import some
 from nodedevice_operator.observability.events import NORMAL, Event, EventReason, about_node_device
 from nodedevice_operator.observability.recorder import EventRecorder
 
-# id, and reason where there is one
+# id; and reason, by and at where they are noted
 Cordon = dict[str, str]
 
 
@@ -118,7 +118,7 @@ class CordonReconciler:
         if not missing:
             return
         await self.api.apply_cordons(record, found, [*own, *missing])
-        ids = some([cordon["id"] for cordon in missing])
+        ids = some([_named(cordon) for cordon in missing])
         message = f"{record.resource} on {record.node}: cordoned again, as before its object was deleted: {ids}"
         self.recorder.post(Event(about_node_device(record), NORMAL, EventReason.CORDONS_RESTORED, message))
 
@@ -130,6 +130,10 @@ def to_restore(found: CordonsSchema, due: frozenset[str]) -> tuple[list[Cordon],
     own = [cordon for device_id, cordon in stored.items() if device_id in ours]
     missing = [c for c in found.status.remembered_cordons if c["id"] in due and c["id"] not in stored]
     return own, missing
+
+
+def _named(cordon: Cordon) -> str:
+    return f"{cordon['id']} (by {cordon['by']})" if cordon.get("by") else cordon["id"]
 
 
 def _owned_ids(entry: _Fields) -> list[str]:

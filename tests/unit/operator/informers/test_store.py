@@ -203,6 +203,13 @@ class TestBounds:
         assert self.with_lists(store) == {"node-a/r0", "node-a/r1", "node-a/r2", "node-a/r3", "node-b/r9"}
         assert len(store.values()) == 7
 
+    def test_nor_with_their_cordons(self) -> None:
+        store = Cache().node_devices
+        for number in range(6):
+            store.put(replace(self.heavy(number), cordoned_ids=frozenset("a"), cordoned_by={"a": "alice"}))
+        assert [len(r.cordoned_by) for r in store.values()] == [len(r.cordoned_ids) for r in store.values()]
+        assert sum(len(r.cordoned_by) for r in store.values()) == 4
+
     def test_what_is_kept_of_the_others_is_as_if_their_agent_had_omitted_the_rest(self) -> None:
         store = Cache().node_devices
         for number in range(5):

@@ -132,6 +132,17 @@ def test_node_device() -> None:
     assert (set(record.conditions), record.cordons, set(record.cordoned_ids)) == ({"Ready"}, 1, {"*"})
 
 
+def test_who_cordoned_a_device_is_known_where_it_is_noted() -> None:
+    def by(*cordons: dict[str, str]) -> dict[str, str]:
+        body = node_device_body(total=0)
+        body["spec"]["cordonedDevices"] = list(cordons)
+        return dict(node_device_record(msgspec.convert(body, NodeDeviceSchema)).cordoned_by)
+
+    assert by({"id": "a", "by": "alice"}, {"id": "b", "at": "2026-01-01T12:00:00Z"}) == {"a": "alice"}
+    many = [{"id": f"d{number}", "by": "alice"} for number in range(257)]
+    assert (len(by(*many[:256])), by(*many)) == (256, {})
+
+
 def wrote(manager: str, subresource: str, *owned: str, conditions: tuple[str, ...] = ()) -> dict[str, Any]:
     """An entry of managedFields."""
     fields: dict[str, Any] = {".": {}, **{f"f:{key}": {} for key in owned}}
@@ -269,6 +280,7 @@ def test_a_record_weighs_what_its_lists_do() -> None:
     waiting = {"podUID": "uid-a", "container": "main", "reason": "R", "message": "m" * 1000}
     # its one cordon
     assert weight(total=1) < 100
+    assert weight(total=1, rememberedCordons=[{"id": "a", "by": "b" * 100}]) > 200
     assert weight(devices=[{"id": each, "health": "Healthy"} for each in ids]) > 100 * 100
     assert weight(allocations=[held]) > 100 * 60
     assert weight(waiting=[waiting]) > 1000

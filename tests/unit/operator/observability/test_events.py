@@ -55,9 +55,11 @@ def test_first_sight_is_no_transition(old: NodeDeviceRecord | None) -> None:
     assert reported(old, record(broken=2, endpoint="Stopped", waiting=(waiting("NotEnoughDevices"),))) == []
 
 
-def cordoned(*device_ids: str, lost: tuple[str, ...] = (), **fields: Any) -> NodeDeviceRecord:
+def cordoned(
+    *device_ids: str, lost: tuple[str, ...] = (), by: dict[str, str] | None = None, **fields: Any
+) -> NodeDeviceRecord:
     ids = frozenset(device_ids)
-    return record(cordons=len(ids), cordoned_ids=ids, lost_cordons=frozenset(lost), **fields)
+    return record(cordons=len(ids), cordoned_ids=ids, cordoned_by=by or {}, lost_cordons=frozenset(lost), **fields)
 
 
 ON_A = f"of {GPU} on node-a"
@@ -81,6 +83,27 @@ ON_A = f"of {GPU} on node-a"
             ],
             id="one for another",
         ),
+        pytest.param(
+            cordoned(),
+            cordoned("gpu-0", "gpu-3", by={"gpu-0": "alice", "gpu-3": "alice"}),
+            [("DevicesCordoned", f"2 devices (gpu-0, gpu-3) {ON_A} cordoned by alice")],
+            id="with a name",
+        ),
+        pytest.param(
+            cordoned("gpu-4", by={"gpu-4": "carol"}),
+            cordoned("gpu-0", "gpu-3", "gpu-4", "gpu-5", by={"gpu-0": "bob", "gpu-3": "alice", "gpu-4": "carol"}),
+            [("DevicesCordoned", f"3 devices (gpu-0, gpu-3, gpu-5) {ON_A} cordoned by alice, bob")],
+            id="with two names, and one that was there",
+        ),
+        pytest.param(
+            cordoned("gpu-0", "gpu-3", by={"gpu-0": "alice", "gpu-3": "bob"}),
+            cordoned("gpu-3", by={"gpu-3": "bob"}),
+            [("DevicesUncordoned", f"1 device (gpu-0) {ON_A} uncordoned (cordoned by alice)")],
+            id="nobody knows by whom it was uncordoned",
+        ),
+        pytest.param(
+            cordoned("gpu-0", by={"gpu-0": "alice"}), cordoned("gpu-0", by={"gpu-0": "bob"}), [], id="another name"
+        ),
         pytest.param(cordoned(), cordoned("*"), [("DevicesCordoned", f"all devices {ON_A} cordoned")], id="all"),
         pytest.param(cordoned("all"), cordoned(), [("DevicesUncordoned", f"all devices {ON_A} uncordoned")], id="word"),
         pytest.param(cordoned("gpu-0"), cordoned("gpu-0", broken=0, available=3), [], id="nothing of cordons"),
@@ -102,6 +125,16 @@ ON_A = f"of {GPU} on node-a"
 )
 def test_cordons(before: NodeDeviceRecord, after: NodeDeviceRecord, wanted: list[tuple[str, str]]) -> None:
     assert reported(before, after) == wanted
+
+
+def test_an_event_that_waits_has_few_names() -> None:
+    ids = frozenset(f"gpu-{number:02}" for number in range(80))
+    by = frozenset(f"admin-{number:02}" for number in range(80))
+    found = DeviceAggregate(GPU, "node-a", ids, became="cordoned", by=by).bounded()
+    assert (len(found.by), found.sentence().partition(" by ")[2]) == (
+        8,
+        "admin-00, admin-01, admin-02, admin-03, admin-04 and 3 more",
+    )
 
 
 def test_cordons_that_are_there_at_a_start_are_no_transition() -> None:

@@ -382,10 +382,10 @@ async def test_a_fleet_that_changes_as_a_whole_is_a_few_events(at_once: Recorder
 
 async def test_cordons_set_one_by_one_are_one_event(at_once: Recorder) -> None:
     for number in range(8):
-        ids = frozenset({f"gpu-{number}"})
-        tally = DeviceAggregate("example.com/gpu", "node-a", ids, became=CORDONED)
+        ids, by = frozenset({f"gpu-{number}"}), frozenset([["alice"], ["bob"], []][number % 3])
+        tally = DeviceAggregate("example.com/gpu", "node-a", ids, became=CORDONED, by=by)
         about = About("nodedevice.io/v1alpha1", "NodeDevice", "", "node-a.example.com.gpu", "uid")
         at_once.post(Event(about, NORMAL, "DevicesCordoned", tally.sentence(), aggregate=tally))
     await until(lambda: not at_once._gathering)
     named = "8 devices (gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 3 more) of example.com/gpu"
-    assert await at_once.posted() == [f"{named} on node-a cordoned"]
+    assert await at_once.posted() == [f"{named} on node-a cordoned by alice, bob"]

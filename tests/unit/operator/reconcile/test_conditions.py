@@ -95,6 +95,19 @@ def test_ready_of_cordoned_devices(total: int, cordoned: int, verdict: ResourceS
     assert (answer.status, answer.reason) == ready
 
 
+@pytest.mark.parametrize(
+    ("by", "named"),
+    [
+        pytest.param({}, "spec.cordonedDevices, so no more", id="not noted"),
+        pytest.param({"*": "alice"}, "spec.cordonedDevices (by alice), so no more", id="one"),
+        pytest.param({"a": "bob", "b": "alice", "c": "bob"}, "spec.cordonedDevices (by alice, bob), so", id="two"),
+    ],
+)
+def test_who_cordoned_every_device_is_named(by: dict[str, str], named: str) -> None:
+    record = replace(reports(), total=8, cordoned=8, cordoned_by=by)
+    assert named in conditions.desired(record, GOOD, ALIVE)["Ready"].message
+
+
 def test_a_resource_that_is_cordoned_whole_keeps_its_held_devices_on_the_node() -> None:
     model = OperatorModel()
     whole = node_device(total=2, healthy=2, cordoned=2, allocated=1)

@@ -25,7 +25,9 @@ NODE = "node-a"
 
 
 def cordons(*device_ids: str) -> list[Cordon]:
-    return [{"id": device_id, "reason": f"why {device_id}"} for device_id in device_ids]
+    """The notes of that of `a` are complete."""
+    every = [{"id": device_id, "reason": f"why {device_id}"} for device_id in device_ids]
+    return [{**each, "by": "alice", "at": "2026-01-01T12:00:00Z"} if each["id"] == "a" else each for each in every]
 
 
 def stored(
@@ -115,7 +117,7 @@ async def test_each_cordon_is_set_once_in_an_object() -> None:
     assert [await bench.reconcile(), await bench.reconcile()] == [[], []]
     assert bench.api.applied == [["a", "b"]]
     (event,) = bench.recorder.posted
-    assert (event.reason, event.message.split(": ")[-1]) == ("CordonsRestored", "a, b")
+    assert (event.reason, event.message.split(": ")[-1]) == ("CordonsRestored", "a (by alice), b")
     bench.cache.node_devices.put(node_device(uid="another", resource_version=2, lost_cordons=frozenset("a")))
     bench.api.remembered = ["a"]
     await bench.reconcile()

@@ -43,7 +43,7 @@ class Inventory:
         """
         node = self._by_number.get(number)
         is_itself = is_shared_file(kernel_path) or (node is not None and node.path == kernel_path)
-        if is_itself or not number.startswith(_MEMORY):
+        if is_itself or not is_memory(number):
             return number
         named = self._by_path.get(kernel_path)
         return named.number if named is not None else path_token(kernel_path)
@@ -74,3 +74,8 @@ class Inventory:
             if usb is not None:
                 found.setdefault((usb.sysfs, *kind(node, usb)), []).append(node.path)
         return {key: sorted(paths, key=natural_key) for key, paths in found.items()}
+
+
+def is_memory(number: str) -> bool:
+    """Whether a file with this number may be a test's."""
+    return number.startswith(_MEMORY)

@@ -1,6 +1,7 @@
 """Finds the physical devices that groups select, in sysfs and udevd's database, and remembers what an ID depends on."""
 
 import logging
+import re
 import time
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, Trouble
 from nodedevice_agent.plugins.generic.absent import unmatched
 from nodedevice_agent.plugins.generic.files import found_file
-from nodedevice_agent.plugins.generic.found import FoundFunction, Incomplete
+from nodedevice_agent.plugins.generic.found import FoundFile, FoundFunction, Incomplete
 from nodedevice_agent.plugins.generic.functions import (
     Function,
     Node,
@@ -20,13 +21,14 @@ from nodedevice_agent.plugins.generic.functions import (
     functions,
     has_properties,
 )
-from nodedevice_agent.plugins.generic.inventory import Inventory
+from nodedevice_agent.plugins.generic.inventory import Inventory, is_memory
 from nodedevice_agent.plugins.generic.names import is_by_port, maker_port_name, names
 from nodedevice_agent.plugins.generic.select_settings import SelectSettings
 from nodedevice_agent.plugins.generic.serials import Serials
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.generic.udev import Entry, UdevDatabase
 from nodedevice_agent.plugins.settings import GroupSettings
+from nodedevice_agent.plugins.shared_files import is_shared_file
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 _UDEV_SECONDS = 2.0
 # modes of one stick, such as those of its boot loader and its firmware
 _MAX_MODES = 8
+# below a bus of USB
+_USB_PLACE = re.compile(r"/usb\d+/")
 
 
 class SelectScan:
@@ -68,17 +72,19 @@ class SelectScan:
         """Where changes are worth another scan."""
         return self._udev.directory
 
-    def scan(self, groups: Sequence[GroupSettings], now: float) -> dict[int, list[FoundFunction]]:
-        """What is there, by the index of the group. now: monotonic seconds."""
+    def scan(
+        self, groups: Sequence[GroupSettings], now: float, files: Iterable[FoundFile] = ()
+    ) -> dict[int, list[FoundFunction]]:
+        """What groups select, by the index of the group. now: monotonic seconds. files: those that groups have by path."""
         selects = {index: group.select for index, group in enumerate(groups) if group.select is not None}
         self.incomplete, self.unmatched = [], []
-        scanned_at = time.time()
-        nodes, usb_devices = self._sysfs.nodes(), self._sysfs.usb_devices()
-        self.inventory = Inventory(nodes, usb_devices, self._serials.is_own)
-        self._note_repeated(usb_devices.values())
         if not selects:
             self._listed, self.is_waiting, self.trouble = set(), False, NO_TROUBLE
+            self.inventory = self._inventory_of(files)
             return {}
+        scanned_at = time.time()
+        self.inventory = self._whole_inventory()
+        nodes, usb_devices = self.inventory.nodes, self.inventory.usb_devices
         self._seen = {
             (node.number, node.sysfs): self._seen.get((node.number, node.sysfs), (now, self._scanned_at))
             for node in nodes
@@ -97,6 +103,19 @@ class SelectScan:
                 self.unmatched.append(unmatched(select, everything, self._properties))
         self._listed = listed
         return found
+
+    def _inventory_of(self, files: Iterable[FoundFile]) -> Inventory:
+        """What these files need: all that the kernel has where one is of a USB device, whose serial may be another's too."""
+        numbers = {file.number for file in files if file.is_device and not is_shared_file(file.kernel_path)}
+        nodes = self._sysfs.nodes_of(numbers) if not any(map(is_memory, numbers)) else []
+        if any(map(is_memory, numbers)) or any(_USB_PLACE.search(node.sysfs) for node in nodes):
+            return self._whole_inventory()
+        return Inventory(nodes, {}, self._serials.is_own)
+
+    def _whole_inventory(self) -> Inventory:
+        usb_devices = self._sysfs.usb_devices()
+        self._note_repeated(usb_devices.values())
+        return Inventory(self._sysfs.nodes(), usb_devices, self._serials.is_own)
 
     def _chosen(self, select: SelectSettings, function: Function, now: float) -> tuple[Node, ...]:
         nodes = candidates(select, function)

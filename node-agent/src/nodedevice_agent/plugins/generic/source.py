@@ -83,7 +83,8 @@ class GenericSource:
         self._directories = set()
         # before sysfs is read: the kernel makes a device's file last
         matching = {pattern: self._matches(pattern) for pattern in self._patterns}
-        selected = self._select.scan(self._groups, time.monotonic())
+        files = [file for each in matching.values() for file in each]
+        selected = self._select.scan(self._groups, time.monotonic(), files)
         if self._serials_file is not None:
             self._serials_file.write(self._serials.known)
         found = {

@@ -7,6 +7,7 @@ name, their interfaces.
 import logging
 import os
 import re
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -18,9 +19,12 @@ from nodedevice_agent.plugins.generic.select_settings import USB_ID
 log = logging.getLogger(__name__)
 
 _MAX_BYTES = 4096
+# device files; a node has some hundred
+_MAX_KNOWN = 4096
 # a device of a class has a parent of a class a few times; more is a loop
 _MAX_PARENTS = 16
-_KINDS = (("char", "c"), ("block", "b"))
+_KINDS = {"char": "c", "block": "b"}
+_DIRECTORIES = {letter: kind for kind, letter in _KINDS.items()}
 # buses of devices that a driver may have made up; firmware knows which are real
 _BUSES_OF_ANYTHING = frozenset({"platform", "faux"})
 _FIRMWARE_NODES = ("of_node", "firmware_node")
@@ -43,19 +47,28 @@ class Sysfs:
         self._unreadable: set[str] = set()
 
     def nodes(self) -> list[Node]:
-        """All device files. Only those that are new since the last call are read: nothing of a Node changes."""
-        known: dict[tuple[str, str], Node | None] = {}
-        for kind, letter in _KINDS:
-            for name in names_in(f"{self._sys}/dev/{kind}"):
-                sysfs = self._target(f"/dev/{kind}", name)
-                if sysfs:
-                    key = (f"{letter}{name}", sysfs)
-                    node = self._known.get(key)
-                    # the kernel links an NVMe controller to its subsystem when it has answered
-                    is_done = node is not None and (node.subsystem != _NVME or bool(node.also))
-                    known[key] = node if is_done else self._node(*key)
-        self._known = known
-        return [node for node in known.values() if node is not None]
+        """All device files. Only those that are new are read: nothing of a Node changes."""
+        numbers = [f"{letter}{name}" for kind, letter in _KINDS.items() for name in names_in(f"{self._sys}/dev/{kind}")]
+        self._known = self._read(numbers)
+        return [node for node in self._known.values() if node is not None]
+
+    def nodes_of(self, numbers: Iterable[str]) -> list[Node]:
+        """Those of these numbers, such as c188:0, that sysfs knows. Likewise."""
+        found = self._read(numbers)
+        self._known = {**self._known, **found} if len(self._known) < _MAX_KNOWN else found
+        return [node for node in found.values() if node is not None]
+
+    def _read(self, numbers: Iterable[str]) -> dict[tuple[str, str], Node | None]:
+        """By number and place."""
+        found: dict[tuple[str, str], Node | None] = {}
+        for number in numbers:
+            sysfs = self._target(f"/dev/{_DIRECTORIES[number[0]]}", number[1:])
+            if sysfs:
+                node = self._known.get((number, sysfs))
+                # the kernel links an NVMe controller to its subsystem when it has answered
+                is_done = node is not None and (node.subsystem != _NVME or bool(node.also))
+                found[number, sysfs] = node if is_done else self._node(number, sysfs)
+        return found
 
     def usb_devices(self) -> dict[str, UsbDevice]:
         """By path in sysfs. One without vendor and product, as while it goes away, is left out."""

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.plugins.generic.files import found_file, kernel_path
 from nodedevice_agent.plugins.generic.found import FoundFile
+from nodedevice_agent.plugins.generic.functions import Node
 from nodedevice_agent.plugins.generic.identity import Identified
 from nodedevice_agent.plugins.generic.inventory import Inventory
+from nodedevice_agent.plugins.generic.scan import SelectScan
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.shared_files import NVIDIA_CONTROL_FILES, SHARED_FILES, is_shared_file
 
@@ -325,3 +327,31 @@ def test_only_new_files_are_read(host: FakeSysfs, monkeypatch: pytest.MonkeyPatc
     host.dongle("1-2", 1, serial="B")
     sysfs.nodes()
     assert sorted(read) == ["c188:1", "c240:1"]
+
+
+def test_files_by_path_read_no_more_than_they_need(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.dongle("1-1", 0, serial="A")
+    for number in (1, 2):
+        host.node(f"/devices/platform/gpio/gpiochip{number}", "gpio", f"254:{number}")
+    scan = SelectScan("example.com/x", str(host.root))
+    read: list[str] = []
+    real = Sysfs._node
+
+    def node(sysfs: Sysfs, number: str, place: str) -> Node | None:
+        read.append(number)
+        return real(sysfs, number, place)
+
+    monkeypatch.setattr(Sysfs, "_node", node)
+
+    def after(number: str) -> set[str]:
+        read.clear()
+        scan.scan([], 0.0, [FoundFile("/dev/x", number=number, kernel_path="/dev/x")])
+        return set(read)
+
+    assert after("c254:1") == {"c254:1"}
+    assert after("c254:1") == set()
+    assert after("c195:0") == set(), "a driver that sysfs does not show"
+    # its serial is compared with those of others
+    assert after("c188:0") == {"c188:0", "c240:0", "c254:2"}
+    assert after("c188:0") == set()
+    assert after("c254:2") == set()

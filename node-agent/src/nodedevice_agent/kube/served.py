@@ -70,9 +70,11 @@ class ServedStatus:
         return is_here
 
     def _has_moved(self, own: Resource) -> bool:
-        # a kubelet whose plugin this agent is may show devices of a plugin that has just gone here
-        may_be_its_own = own.state is EndpointState.GONE or self._runtime != names.RUNTIME_KUBELET
-        return may_be_its_own and self._served.has_healthy(own.name)
+        # a kubelet whose plugin this agent is may show devices of a plugin that has just gone here, such as one that nothing
+        # configures any more: it has had no grace period
+        has_had_time = own.state is EndpointState.GONE and not own.is_not_configured
+        may_be_anothers = has_had_time or self._runtime != names.RUNTIME_KUBELET
+        return may_be_anothers and self._served.has_healthy(own.name)
 
     def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None:
         """The cordons in its NodeDevice: they are only reported."""

@@ -39,8 +39,6 @@ _THEIR_CONDITIONS: Final = frozenset(
 )
 # Reasons of Ready False with which no device is missing that a pod holds.
 _INTENDED: Final = frozenset({names.Reason.NO_DEVICES, names.Reason.ALL_CORDONED, names.Reason.NOT_CONFIGURED})
-# Reasons of Advertised of one that is not configured, with which no capacity of ours is left on its Node.
-_WITHDRAWN: Final = frozenset({names.Reason.NOT_CONFIGURED, names.Reason.BY_KUBELET})
 # one write's worth; the others follow when these are set. And of cordons, so many are known by their IDs.
 _MOST_LOST: Final = 256
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -187,9 +185,9 @@ class NodeDeviceRecord:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is to be deleted at once: it is not configured, unused, and withdrawn from its Node."""
+        """Whether it is to be deleted at once: it is not configured, unused, and its capacity was withdrawn from its Node."""
         advertised = self.conditions.get(names.Condition.ADVERTISED)
-        is_withdrawn = advertised is not None and advertised.reason in _WITHDRAWN
+        is_withdrawn = advertised is not None and advertised.reason == names.Reason.NOT_CONFIGURED
         return is_withdrawn and self.is_not_configured and self.is_unused
 
     @property

@@ -27,6 +27,8 @@ from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 log = logging.getLogger(__name__)
 
 GONE_SECONDS: Final = 3600.0
+# What is not configured, where the kubelet counts it: it does so for five minutes more, and the agent would show that.
+BY_KUBELET_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 30.0
 
 
@@ -100,14 +102,17 @@ class GoneNodeDevices:
 
     async def _delete(self, records: Iterable[NodeDeviceRecord]) -> None:
         """What is due of them. Raises ApiError where one cannot be deleted."""
-        latest = datetime.fromtimestamp(self.clock() - GONE_SECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = self.clock()
+        hour, by_kubelet = _text(now - GONE_SECONDS), _text(now - BY_KUBELET_SECONDS)
         for record in records:
+            is_of_kubelet = record.is_not_configured and record.runtime == names.RUNTIME_KUBELET
+            latest = by_kubelet if is_of_kubelet else hour
             if record.is_over or (record.is_unused and record.endpoint_since <= latest):
                 try:
                     await self.api.delete_node_device(record)
                 except (Conflict, Denied, NotFound):
                     continue  # it is another by now; the watch brings that
-                why = "nothing configures it any more" if record.is_over else "its device plugin is gone"
+                why = "nothing configures it any more" if record.is_not_configured else "its device plugin is gone"
                 extra = {"nodedevice": record.name, "since": record.endpoint_since, "reason": why}
                 log.info("NodeDevice deleted: nobody uses it", extra=extra)
 
@@ -115,3 +120,8 @@ class GoneNodeDevices:
         if not self._is_failure_logged:
             self._is_failure_logged = True
             log.warning("NodeDevice cannot be deleted; retrying", extra={"error": str(error)})
+
+
+def _text(seconds: float) -> str:
+    """As the API has times."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,7 +10,12 @@ from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotLeading
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.nodedevice_schema import Waiting
-from nodedevice_operator.remediation.gone_nodedevices import GONE_SECONDS, GoneNodeDevices, NodeDevicesApi
+from nodedevice_operator.remediation.gone_nodedevices import (
+    BY_KUBELET_SECONDS,
+    GONE_SECONDS,
+    GoneNodeDevices,
+    NodeDevicesApi,
+)
 
 from tests.fakes.operator.collaborators import open_fence, running
 from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
@@ -105,7 +110,7 @@ def advertised(status: str, reason: str) -> dict[str, StoredCondition]:
     ("fields", "is_deleted"),
     [
         pytest.param({}, True, id="nobody needs it"),
-        pytest.param({"conditions": advertised("True", Reason.BY_KUBELET)}, True, id="the kubelet counts it"),
+        pytest.param({"conditions": advertised("True", Reason.BY_KUBELET)}, False, id="the kubelet counts it"),
         pytest.param({"is_withdrawn": False}, False, id="its capacity was not decided yet"),
         pytest.param({"conditions": advertised("True", Reason.ADVERTISED)}, False, id="the Node shows it still"),
         pytest.param(
@@ -124,6 +129,25 @@ def advertised(status: str, reason: str) -> dict[str, StoredCondition]:
 async def test_what_is_not_configured_is_deleted_without_a_wait(fields: dict[str, Any], is_deleted: bool) -> None:
     api = Api()
     await task(api, not_configured(endpoint_since=SINCE, **fields), seconds=0).reconcile()
+    assert api.deleted == ([GPU] if is_deleted else [])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fields", "is_deleted"),
+    [
+        pytest.param(BY_KUBELET_SECONDS - 1, {}, False, id="the kubelet may have it still"),
+        pytest.param(BY_KUBELET_SECONDS, {}, True, id="it has dropped it"),
+        pytest.param(BY_KUBELET_SECONDS, {"waiting": (Waiting("uid-a", "main", "x"),)}, False, id="a pod waits"),
+        pytest.param(BY_KUBELET_SECONDS, {"runtime": "nri"}, False, id="of another runtime, and not withdrawn"),
+        pytest.param(BY_KUBELET_SECONDS, {"conditions": node_device().conditions}, False, id="gone for another reason"),
+    ],
+)
+async def test_where_the_kubelet_counts_it_the_kubelet_drops_it_first(
+    seconds: float, fields: dict[str, Any], is_deleted: bool
+) -> None:
+    api, conditions = Api(), advertised("False", Reason.BY_KUBELET)
+    fields = {"runtime": "kubelet", "conditions": conditions, "endpoint_since": SINCE, **fields}
+    await task(api, not_configured(**fields), seconds=seconds).reconcile()
     assert api.deleted == ([GPU] if is_deleted else [])
 
 

@@ -1,15 +1,17 @@
 """Files of the host that the devices of GPUs are handed over with, as they are now; below the root where the agent sees them.
 
-They are read in the agent's event loop: /dev and /proc have no disk or device behind them.
+They are read in the agent's event loop: for /dev, /proc and these files of sysfs the kernel asks no disk and no device.
 """
 
 import os
+import re
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.identity import OnHost
@@ -17,13 +19,16 @@ from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, ca
 
 # /dev/null and its like: a device file that is a link to one of them is no other device
 _MEMORY_MAJOR = 1
+_BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_NUMBER = re.compile(r"\d+:\d+")
 
 
 def on_host(
-    root: str, gpus: Iterable[Gpu], instances: Collection[tuple[Gpu, MigInstance]], *, hands_over_files: bool
+    root: str, gpus: Collection[Gpu], instances: Collection[tuple[Gpu, MigInstance]], *, hands_over_files: bool
 ) -> OnHost:
     """The device files of these GPUs, and of these instances where containers get device files."""
-    found = OnHost(hands_over_files=hands_over_files)
+    graphics = {gpu.uuid: tuple(_graphics(root, gpu.pci_bus_id)) for gpu in gpus}
+    found = OnHost(graphics=graphics, hands_over_files=hands_over_files)
     paths = {path for gpu in gpus for path in found.paths(gpu)}
     if hands_over_files and instances:
         found = replace(found, capabilities=capabilities(root))
@@ -43,6 +48,18 @@ def number_of(root: str, path: str) -> str:
     if kind == "c" and major == _MEMORY_MAJOR:
         return f"path:{path}"
     return f"{kind}{major}:{minor}" if kind else ""
+
+
+def _graphics(root: str, bus_id: str) -> Iterator[str]:
+    """Numbers of /dev/dri/cardN and renderDN: the same GPU for programs that draw or encode."""
+    directory = f"{root}/sys/bus/pci/devices/{bus_id}/drm"
+    for name in names_in(directory) if _BUS_ID.fullmatch(bus_id) else ():
+        try:
+            number = Path(directory, name, "dev").read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if _NUMBER.fullmatch(number):
+            yield f"c{number}"
 
 
 def control_nodes(root: str) -> list[str]:

@@ -1,8 +1,9 @@
 """What the devices of GPUs are, beside their IDs: identities, and the device files that containers get, with their numbers.
 
-A GPU is its UUID, and for now also the number of its /dev/nvidiaN: the generic plugin may list the same GPU as a file. The driver
-numbers GPUs in the order in which it finds them: a number may go to another GPU at a boot, at a re-bind, and when the driver is
-loaded again.
+A GPU is its UUID, and for now also the numbers of its /dev/nvidiaN and of its files in /dev/dri: the generic plugin may list the
+same GPU as a file. The driver numbers GPUs in the order in which it finds them: a number may go to another GPU at a boot, at a
+re-bind, and when the driver is loaded again. The GPU's place in sysfs is no part of it: a boot numbers the buses, and another GPU
+in the same slot is another GPU.
 Files are those that a container is handed by path, so only with deviceNodes in handOver: the device manager compares them with
 those of a stored answer. An answer with UUIDs alone (env, cdi) stays right whatever the numbers are, and lists none; what the
 container toolkit makes of it is read when the container is created. The control nodes belong to no GPU.
@@ -25,18 +26,20 @@ Files = tuple[tuple[str, str], ...]
 class OnHost(Struct, frozen=True):
     """The host's device files now. numbers: by path, such as c195:0; of those that are there. capabilities: see mig.
 
-    hands_over_files: whether containers get device files.
+    graphics: by UUID, the numbers of its files in /dev/dri. hands_over_files: whether containers get device files.
     """
 
     numbers: Mapping[str, str] = field(default_factory=dict)
     capabilities: Mapping[str, int] = field(default_factory=dict)
+    graphics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hands_over_files: bool = False
 
     def identity(self, gpu: Gpu) -> tuple[str, ...]:
         """Also of each part of it; of an instance, beside its own UUID."""
+        graphics = self.graphics.get(gpu.uuid, ())
         if gpu.minor is None:
-            return (gpu.uuid,)
-        return (gpu.uuid, self.numbers.get(gpu_file(gpu.minor), f"c{_MAJOR}:{gpu.minor}"))
+            return (gpu.uuid, *graphics)
+        return (gpu.uuid, self.numbers.get(gpu_file(gpu.minor), f"c{_MAJOR}:{gpu.minor}"), *graphics)
 
     def files(self, gpu: Gpu, instance: MigInstance | None = None) -> Files:
         """Of the whole GPU, a part of it, or an instance; number by path, sorted by path."""

@@ -80,7 +80,7 @@ class NvmlSource:
     def _on_host(self, uses: Sequence[tuple[Gpu, Use]]) -> OnHost:
         return on_host(
             self._host_root,
-            (gpu for gpu, _ in uses),
+            [gpu for gpu, _ in uses],
             [(gpu, each) for gpu, use in uses for each in use.instances or ()],
             hands_over_files=DEVICE_NODES in self._settings.hand_over,
         )

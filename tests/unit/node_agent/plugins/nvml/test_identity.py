@@ -150,6 +150,22 @@ def test_capabilities_are_read_where_containers_get_them(tmp_path: Path) -> None
     assert list(found.numbers) == ["/dev/nvidia3"]
 
 
+def test_a_gpu_is_its_graphics_card_and_render_node(tmp_path: Path) -> None:
+    drm = tmp_path / f"sys/bus/pci/devices/{A.pci_bus_id}/drm"
+    for name, number in {"card1": "226:1\n", "renderD128": "226:128\n", "odd": "x"}.items():
+        (drm / name).mkdir(parents=True)
+        (drm / name / "dev").write_text(number)
+    (drm / "gone").mkdir()
+    nowhere = Gpu("GPU-n", pci_bus_id=f"../devices/{A.pci_bus_id}")
+    (one, other, third) = listed(
+        [A, B, nowhere], on_host(str(tmp_path), [A, B, nowhere], [], hands_over_files=True)
+    ).devices
+    assert one.identity == ("GPU-a", "c195:0", "c226:1", "c226:128")
+    assert one.files == ()
+    assert other.identity == ("GPU-b", "c195:1")
+    assert third.identity == ("GPU-n",)
+
+
 # -- numbers that pass to another GPU --------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,8 @@ def not_running(mps: MpsSettings) -> Trouble:
 def with_mps(made: ContainerAllocation, mps: MpsSettings, held: Sequence[HeldParts]) -> ContainerAllocation:
     """The allocation, and the daemon's directories and the limits of these shares."""
     pipe = mps.pipe_directory
-    in_order = sorted(held, key=lambda each: (each.gpu.index or 0, each.gpu.uuid))
+    # as the driver orders them in the container; an index is of the moment when its GPU was first seen
+    in_order = sorted(held, key=lambda each: (each.gpu.pci_bus_id, each.gpu.index or 0, each.gpu.uuid))
     limits = [f"{place}={limit}M" for place, limit in enumerate(map(_memory_mib, in_order)) if limit]
     env = {
         "CUDA_MPS_PIPE_DIRECTORY": pipe,

@@ -17,6 +17,10 @@ from nodedevice_agent.plugins.nvml.source import NvmlSource
 
 GIB = 1 << 30
 T4, A100 = Gpu("GPU-z", "Tesla T4", 15 * GIB, index=0), Gpu("GPU-a", "A100", 80 * GIB, index=1)
+EARLY, LATE = (
+    Gpu("GPU-e", "T4", 15 * GIB, "0000:3b:00.0", index=0),
+    Gpu("GPU-l", "A100", 80 * GIB, "0000:1a:00.0", index=0),
+)
 
 
 def shares(replicas: int) -> SharesSettings:
@@ -31,6 +35,8 @@ def shares(replicas: int) -> SharesSettings:
         ([HeldParts(T4, SharesSettings(replicas=4, reserve="1Gi"), 1)], "25", "0=3584M"),
         # in the order in which CUDA numbers them; the percentage is one for all
         ([HeldParts(A100, shares(8), 1), HeldParts(T4, shares(4), 1)], "12", "0=3840M,1=10240M"),
+        # one that came back after the others were seen may have the index of another
+        ([HeldParts(LATE, shares(8), 1), HeldParts(EARLY, shares(4), 1)], "12", "0=10240M,1=3840M"),
         ([HeldParts(A100, shares(8), 3)], "37", "0=30720M"),
         ([HeldParts(A100, shares(1000), 1)], "1", "0=81M"),
         ([HeldParts(Gpu("GPU-b"), shares(2), 1)], "50", None),

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import yaml
 from lightkube.resources.core_v1 import Event, Node
+from nodedevice_agent.checkpoint.files import restore
 from nodedevice_api.names import node_device_name
 
+from hack.fake_nvml.library import FakeNvml
 from tests.integration.agent_process import condition, holdings, reasons, until
 from tests.integration.configured_node import SERIAL, SIMULATED, ConfiguredNode, simulated
 
-BOTH = {"simulated": [{"resourceName": SIMULATED, "count": 2}, {"resourceName": SERIAL, "count": 1}]}
+GPU, ONE, TWO = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
+BOTH: dict[str, Any] = {"simulated": [{"resourceName": SIMULATED, "count": 2}, {"resourceName": SERIAL, "count": 1}]}
 pytestmark = pytest.mark.usefixtures("operator")
 
 
@@ -242,6 +245,95 @@ async def test_an_edit_with_a_mistake_ends_nothing_for_good(configured: Configur
     await node.until(lambda seen: seen["endpoint"]["state"] != "Running", SIMULATED)
     await configured.remove("a")
     await until_deleted(configured)
+
+
+@pytest.fixture
+def a100(configured: ConfiguredNode, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """Of the node: two in MIG mode, with instances of three profiles, and a whole one."""
+    gpus = FakeNvml(configured.node.folder / "nvml", "mig-a100")
+    for name, value in gpus.environment().items():
+        monkeypatch.setenv(name, value)
+    return gpus
+
+
+def nvml(**settings: Any) -> dict[str, Any]:
+    return {"nvml": {"mig": "mixed", "pollSeconds": 1, "rescanSeconds": 1, **settings}}
+
+
+async def test_gpus_and_the_names_of_their_instances(configured: ConfiguredNode, a100: FakeNvml) -> None:
+    """Names of instances are in no configuration: their profiles make them."""
+    node = configured.node
+    configured.start_agent()
+    await configured.configure("a", nvml())
+    for resource, number in ((GPU, 1), (ONE, 8), (TWO, 1)):
+        await until_capacity(configured, number, resource)
+    # what has no instance at the moment is configured all the same
+    a100.destroy(0)
+    await until(lambda: node.status(TWO).get("healthy") == 0, lambda: str(node.status(TWO)))
+    assert condition(node.status(TWO), "Registered")["reason"] == "EndpointRunning"
+    # a mistake ends none of them for good
+    await configured.configure("a", nvml(typo=1))
+    await node.until(lambda seen: condition(seen, "Registered")["reason"] == "EndpointStopped", ONE)
+    await configured.configure("a", nvml(resourceName="nvidia.com/a100"))
+    await until_capacity(configured, 1, "nvidia.com/a100")
+    await until_deleted(configured, GPU)
+    await until_capacity(configured, 7, ONE)
+    await configured.configure("a", nvml(mig="none"))
+    await until_deleted(configured, ONE)
+    await until_deleted(configured, TWO)
+    await configured.remove("a")
+    await until_deleted(configured, "nvidia.com/a100")
+
+
+async def test_gpus_that_the_agents_file_lost(configured: ConfiguredNode, a100: FakeNvml) -> None:
+    node = configured.node
+    file = node.folder / "agent.yaml"
+    file.write_text(yaml.safe_dump({"plugins": nvml()}))
+    configured.start_agent(**{"--config": str(file)})
+    await until_capacity(configured, 8, ONE)
+    await until_capacity(configured, 1, GPU)
+    await node.agent.stop()
+    file.write_text("{}")
+    configured.start_agent(**{"--config": str(file)})
+    await until_deleted(configured, ONE)
+    await until_deleted(configured, GPU)
+
+
+async def test_the_layer_below_takes_over(configured: ConfiguredNode) -> None:
+    """From a configuration that is refused, or deleted."""
+    node = configured.node
+    file = node.folder / "agent.yaml"
+    file.write_text(yaml.safe_dump({"plugins": simulated(1)}))
+    await started(configured, simulated(2), **{"--config": str(file)})
+    uid = node.object(SIMULATED)["metadata"]["uid"]
+    await configured.configure("a", {"simulated": [{"resourceName": SIMULATED, "counts": 2}]})
+    await until_capacity(configured, 1)
+    await configured.configure("a", simulated(2))
+    await until_capacity(configured, 2)
+    await configured.remove("a")
+    await until_capacity(configured, 1)
+    assert (node.object(SIMULATED)["metadata"]["uid"], len(node.agent.lines("device plugin disconnected"))) == (uid, 0)
+
+
+async def test_who_does_not_know_the_configurations_ends_nothing(configured: ConfiguredNode) -> None:
+    """An agent that starts with a damaged file and no API server serves its own file's plugins, and waits for the others."""
+    node = configured.node
+    await started(configured)
+    uid = node.object(SIMULATED)["metadata"]["uid"]
+    await node.agent.stop()
+    (node.state_dir / "configs.json").write_text("{")
+    file = node.folder / "agent.yaml"
+    file.write_text(yaml.safe_dump({"plugins": {"simulated": BOTH["simulated"][1:]}}))
+    nowhere = {"--config": str(file), "--kubeconfig": node.kubeconfig_by("https://127.0.0.1:9")}
+    configured.start_agent(**nowhere)
+    assert (await node.agent.until_logged("plugin registered"))["resource_name"] == SERIAL
+    await node.agent.stop()
+    saved, _ = restore(node.state_dir)
+    assert saved is not None
+    assert (saved.gone, set(saved.registered)) == ((), {SIMULATED, SERIAL})
+    configured.start_agent(**{"--config": str(file)})
+    await until_capacity(configured, 2)
+    assert node.object(SIMULATED)["metadata"]["uid"] == uid
 
 
 async def test_a_label_that_is_back_within_a_moment(configured: ConfiguredNode) -> None:

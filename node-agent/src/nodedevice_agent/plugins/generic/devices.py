@@ -40,9 +40,10 @@ def generic_devices(
         group = groups[offer.group]
         aliases = [_ids(alias, group.count, are_parts) for alias in offer.aliases if named[alias] == 1]
         aliases = [each for each in aliases if taken.isdisjoint(each)]
+        allocation = _allocation(group, offer)
         for number, listed_id in enumerate(ids[offer.id]):
             listed = _listed(listed_id, offer, tuple(alias[number] for alias in aliases), offer.id if are_parts else "")
-            devices[listed_id] = GenericDevice(listed, _allocation(group, offer))
+            devices[listed_id] = GenericDevice(listed, allocation)
     return dict(sorted(devices.items()))
 
 

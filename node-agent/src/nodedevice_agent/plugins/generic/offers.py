@@ -4,7 +4,7 @@ Each device is listed once, as the first group has it, and the other IDs are its
 beside each other they would give a file to several containers of which one is to have it for itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -69,7 +69,9 @@ def choose(groups: Sequence[GroupSettings], found: Found, selected: Selected) ->
             listed[same[0]] = replace(winner, aliases=tuple(aliases))
         elif same:
             not_listed.append(NotListed(offer, listed[same[0]]))
-    return Choice(tuple(listed), tuple(not_listed))
+    # with other files it was another device
+    others = {each.offer.id for each in not_listed}
+    return Choice(tuple(_without(offer, others) for offer in listed), tuple(not_listed))
 
 
 def _offers(groups: Sequence[GroupSettings], found: Found, selected: Selected) -> Iterator[Offer]:
@@ -102,6 +104,13 @@ def _same(offer: Offer, known: Identified, listed: Sequence[Offer]) -> list[int]
 def _is_alias(offer: Offer, listed: Offer) -> bool:
     """Whether who has had the one can have the other for it: a part of a disk is none for the disk."""
     return offer.is_shared == listed.is_shared and not offer.own_numbers.isdisjoint(listed.own_numbers)
+
+
+def _without(offer: Offer, names: Set[str]) -> Offer:
+    """Without these aliases."""
+    if names.isdisjoint(offer.aliases):
+        return offer
+    return replace(offer, aliases=tuple(alias for alias in offer.aliases if alias not in names))
 
 
 def _keys(offer: Offer) -> tuple[str, ...]:

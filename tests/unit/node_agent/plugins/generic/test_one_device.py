@@ -301,6 +301,13 @@ def test_an_alias_is_no_other_devices_id_or_alias(host: FakeSysfs) -> None:
     assert other.aliases == ("0403-6001-port-1-1",)
 
 
+def test_an_id_of_other_files_is_no_alias(host: FakeSysfs) -> None:
+    raw = {"select": {"usb": {"port": "1-1"}, "subsystems": ["usb"]}}
+    assert "usb-port-1-1" in listed(host, WAYS["vendor"])[0].aliases
+    [device] = listed(host, WAYS["vendor"], raw)
+    assert (device.id, device.aliases) == ("0403-6001-S", ("0403-6001-port-1-1",))
+
+
 def test_a_device_that_is_named_twice_gives_its_files_by_any_id(host: FakeSysfs) -> None:
     source = source_of(host, WAYS["path"], WAYS["serial"])
     [device] = source.devices.latest

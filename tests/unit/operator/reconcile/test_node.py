@@ -15,7 +15,7 @@ from nodedevice_operator.objects.unwatched import LeaseRecord
 from nodedevice_operator.reconcile import node as node_module
 from nodedevice_operator.reconcile.condition_reconciler import NODE_MISSING_GRACE_SECONDS
 
-from tests.fakes.operator.operator_model import GPU, NIC, node_device
+from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
 from tests.unit.operator.reconcile.bench import Bench, held, with_pod
 
 
@@ -27,6 +27,18 @@ async def test_capacity_then_conditions_and_then_silence(bench: Bench) -> None:
     assert await bench.reconcile() == []
     await bench.see()
     assert await bench.reconcile() == []
+
+
+async def test_whoever_waits_for_a_reconcile_sees_what_it_has_written(bench: Bench) -> None:
+    """What is over is deleted then: its capacity was withdrawn, and its conditions say so."""
+    seen: list[tuple[str, list[bool]]] = []
+
+    def done(node: str) -> None:
+        seen.append((node, [record.is_over for record in bench.cache.node_devices.of_node(node)]))
+
+    bench.reconciler.on_done = done
+    await bench.settle(not_configured(is_withdrawn=False))
+    assert seen == [("node-a", [True])]
 
 
 async def test_in_a_crowd_capacity_comes_first_for_everybody(bench: Bench) -> None:

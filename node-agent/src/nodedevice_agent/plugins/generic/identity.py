@@ -126,6 +126,9 @@ def _driven(node: Node) -> Iterator[str]:
         case "misc" if name == "watchdog":
             # the first one under its older name
             yield f"{parent}/watchdog/watchdog0"
+        case "vc":
+            # the screen of a console
+            yield f"{parent}/tty/tty{name.lstrip('vcsau') or 0}"
         case "tpmrm":
             yield f"{parent}/tpm/{name.replace('tpmrm', 'tpm')}"
         case "ppdev":

@@ -35,6 +35,9 @@ _HUB = "09"
 _VFIO_DEVICES = "vfio-dev"
 _NVME = "nvme"
 _NVME_SUBSYSTEMS = "/class/nvme-subsystem"
+_DRM = "drm"
+_NVIDIA_MAJOR = "c195"
+_MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 _DEVNAME = re.compile(r"^DEVNAME=(.+)$", re.MULTILINE)
 
 
@@ -42,6 +45,7 @@ class Sysfs:
     """The host's /sys. root: where its file tree is, without a trailing slash."""
 
     def __init__(self, root: str) -> None:
+        self._root = root
         self._sys = f"{root}/sys"
         self._known: dict[tuple[str, str], Node | None] = {}
         self._unreadable: set[str] = set()
@@ -65,9 +69,7 @@ class Sysfs:
             sysfs = self._target(f"/dev/{_DIRECTORIES[number[0]]}", number[1:])
             if sysfs:
                 node = self._known.get((number, sysfs))
-                # the kernel links an NVMe controller to its subsystem when it has answered
-                is_done = node is not None and (node.subsystem != _NVME or bool(node.also))
-                found[number, sysfs] = node if is_done else self._node(number, sysfs)
+                found[number, sysfs] = node if node is not None and _is_done(node) else self._node(number, sysfs)
         return found
 
     def usb_devices(self) -> dict[str, UsbDevice]:
@@ -112,10 +114,15 @@ class Sysfs:
         return Node(number, f"/dev/{name[1].lstrip('/')}", sysfs, subsystem, parent, is_virtual, also)
 
     def _also(self, subsystem: str, sysfs: str, parent: str) -> tuple[str, ...]:
-        """See Node.also: the IOMMU group of a VFIO device, and the subsystem of an NVMe controller, which has the namespaces."""
+        """See Node.also: the IOMMU group of a VFIO device, the subsystem of an NVMe controller, which has the namespaces, and the
+        number of NVIDIA's own file of a GPU.
+        """
         if subsystem == _VFIO_DEVICES:
             group = self._target(parent, "iommu_group").rpartition("/")[2]
             return (vfio_group(group),) if group else ()
+        if subsystem == _DRM:
+            minor = self._nvidia_minor(parent.rpartition("/")[2])
+            return (f"{_NVIDIA_MAJOR}:{minor}",) if minor else ()
         if subsystem != _NVME:
             return ()
         name = sysfs.rpartition("/")[2]
@@ -125,6 +132,14 @@ class Sysfs:
             if self._target(f"{_NVME_SUBSYSTEMS}/{each}", name)
         ]
         return tuple(sorted(self._target(_NVME_SUBSYSTEMS, each) for each in subsystems))
+
+    def _nvidia_minor(self, address: str) -> str:
+        """Of /dev/nvidiaN, which sysfs does not show. address: on the PCI bus. Empty where NVIDIA's driver does not have it."""
+        try:
+            found = _MINOR.search(_read(f"{self._root}/proc/driver/nvidia/gpus/{address}/information"))
+        except OSError:
+            return ""
+        return found[1] if found else ""
 
     def _uart(self, sysfs: str) -> str:
         """The kind of a serial port's chip; empty for what is no serial port of the kernel's."""
@@ -182,3 +197,9 @@ class Sysfs:
 def _read(path: str) -> str:
     with open(path, "rb") as file:
         return file.read(_MAX_BYTES).decode(errors="replace").strip("\0 \n\t")
+
+
+def _is_done(node: Node) -> bool:
+    """Whether nothing more will be known of it. An NVMe controller gets its subsystem when it has answered, and NVIDIA's driver
+    numbers GPUs whenever it is loaded."""
+    return node.subsystem not in (_NVME, _DRM) or (node.subsystem == _NVME and bool(node.also))

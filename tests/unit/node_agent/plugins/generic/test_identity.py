@@ -99,6 +99,14 @@ ONE: dict[str, tuple[Where, Where]] = {
         ("watchdog", "/devices/platform/iTCO_wdt/watchdog/watchdog0", ""),
         ("misc", "/devices/platform/iTCO_wdt/misc/watchdog", ""),
     ),
+    "console and its screen": (
+        ("tty", "/devices/virtual/tty/tty12", ""),
+        ("vc", "/devices/virtual/vc/vcsa12", ""),
+    ),
+    "the current console and its screen": (
+        ("tty", "/devices/virtual/tty/tty0", ""),
+        ("vc", "/devices/virtual/vc/vcs", ""),
+    ),
     "tpm and its resource manager": (
         ("tpm", "/devices/LNXSYSTM:00/MSFT0101:00/tpm/tpm0", ""),
         ("tpmrm", "/devices/LNXSYSTM:00/MSFT0101:00/tpmrm/tpmrm0", ""),
@@ -228,6 +236,23 @@ def test_namespaces_of_an_nvme_subsystem_with_several_controllers(host: FakeSysf
     link.symlink_to(os.path.relpath(subsystem, "/class/nvme-subsystem"))
     # the controller was there before its subsystem
     assert {node.number: node.also for node in sysfs.nodes()} == {"c240:0": (subsystem,), "b259:0": ()}
+
+
+def test_a_gpu_of_nvidias_driver_is_its_drm_files(host: FakeSysfs) -> None:
+    """Its own file is not in sysfs."""
+    for number, name in enumerate(("card1", "renderD128")):
+        host.node(f"{PCI}/drm/{name}", "drm", f"226:{number}", parent=PCI, name=f"dri/{name}")
+    sysfs = Sysfs(str(host.root))
+    assert [node.also for node in sysfs.nodes()] == [(), ()]
+    folder = host.root / "proc/driver/nvidia/gpus/0000:01:00.0"
+    folder.mkdir(parents=True)
+    for text, token in (
+        ("Model: \t\t NVIDIA H100\nDevice Minor: \t 3\nGPU Excluded:\t No\n", ("c195:3",)),
+        ("Device Minor: \t 0\n", ("c195:0",)),
+        ("Device Minor: ?\n", ()),
+    ):
+        (folder / "information").write_text(text)
+        assert [node.also for node in sysfs.nodes()] == [token, token]
 
 
 def test_what_is_plugged_into_a_hub_is_another_device(host: FakeSysfs) -> None:

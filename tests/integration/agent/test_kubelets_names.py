@@ -73,15 +73,25 @@ async def plugin(manager: HostedManager) -> AsyncIterator[FakePlugin]:
     await plugin.stop()
 
 
+@pytest.mark.parametrize(
+    ("is_configured", "why"),
+    [
+        pytest.param(True, f"the device plugin of {RESOURCE} is not connected", id="a plugin of somebody's"),
+        pytest.param(False, f"{RESOURCE} is not configured on this node any more", id="taken out of the configuration"),
+    ],
+)
 async def test_the_kubelets_containers_start_after_the_plugin_left(
-    manager: HostedManager, backend: NriBackend, plugin: FakePlugin
+    manager: HostedManager, backend: NriBackend, plugin: FakePlugin, is_configured: bool, why: str
 ) -> None:
     async with FakeRuntime(manager.folder / "nri.sock") as runtime:
         connection = await runtime.plugin()
         await plugin.stop()
         await manager.until(lambda: not manager.manager.resources[RESOURCE].is_live)
+        if not is_configured:
+            manager.manager.resources[RESOURCE].scope = f"built-in {RESOURCE}"
+            manager.host.do(manager.manager.configured(lambda name, scope: False, manager.host.now()))
         manager.pods(POD)
-        with pytest.raises(Exception, match=f"the device plugin of {RESOURCE} is not connected"):
+        with pytest.raises(Exception, match=why):
             await connection.create_container(SANDBOX, CONTAINER)
         kubelet_allocates(manager.folder / "kubelet", "main", "more")
         assert await connection.create_container(SANDBOX, CONTAINER) == api_pb2.ContainerAdjustment()

@@ -180,8 +180,7 @@ class NodeDeviceRecord:
     def is_not_configured(self) -> bool:
         """Whether its agent has ended the plugin, as nothing configures it any more. What pods hold of it stays theirs."""
         registered = self.conditions.get(names.Condition.REGISTERED)
-        is_reason = registered is not None and registered.reason == names.Reason.NOT_CONFIGURED
-        return is_reason and self.endpoint == "Gone"
+        return registered is not None and registered.reason == names.Reason.NOT_CONFIGURED
 
     @property
     def is_over(self) -> bool:

@@ -144,6 +144,17 @@ class TestRestart:
         configure(scenario)
         assert state(scenario) == GONE
 
+    def test_what_is_recovered_of_it_is_not_waited_for_either(self) -> None:
+        """It ended while its allocations were read from the API."""
+        known = with_built_in().run(pod("p", gpu=1)).manager.checkpoint()
+        scenario = Scenario(is_recovering=True)
+        serves(scenario)
+        ends(scenario)
+        scenario.happens("recovered", known)
+        assert (state(scenario), scenario.snapshot().allocated) == (GONE, 1)
+        assert not is_settling(scenario.manager, GPU)
+        assert scenario.manager.next_deadline() is None
+
     def test_what_is_configured_settles_as_ever(self) -> None:
         scenario = with_built_in().restarted()
         assert configure(scenario, GPU) == []

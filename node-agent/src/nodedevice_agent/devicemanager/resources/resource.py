@@ -226,6 +226,8 @@ class Resource:
 
     def restored(self, now: float, settles_at: float) -> None:
         """Known from before a restart: wait until `settles_at` for its plugin to register, to list, or to register again."""
+        if self.is_not_configured:
+            return
         self._settles_at = settles_at
         if not self.is_live:
             self.settle_until = settles_at
@@ -332,7 +334,6 @@ class Resource:
 
     def _stop(self, now: float) -> None:
         self.state, self.grace_ends_at = EndpointState.STOPPED, now + STOP_GRACE_PERIOD_SECONDS
-        self.is_not_configured = False
 
     def _derive(self) -> None:
         newest = self._connections[-1] if self._connections else _Connection(None, PluginOptions())

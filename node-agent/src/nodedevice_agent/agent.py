@@ -133,8 +133,9 @@ class Agent:
 
     def _configured(self, apply_plugins: Callable[[PluginSettings], None], found: Effective) -> None:
         now, awaited = self._host.now(), [generic.resource_name for generic in found.plugins.generic]
+        returning = [*awaited, *(simulated.resource_name for simulated in found.plugins.simulated)]
         effects = self._manager.ranked(found.ranks, awaited, now)
-        self._host.do(effects + self._manager.configured(found.names, now))
+        self._host.do(effects + self._manager.configured(found.names, now, returning))
         apply_plugins(found.plugins)
 
     async def _beat(self) -> None:

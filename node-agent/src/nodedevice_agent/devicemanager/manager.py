@@ -132,12 +132,13 @@ class DeviceManager:
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
         return [*changed, *self._reconsider_physical({resource_name}, now)]
 
-    def configured(self, is_configured: IsConfigured, now: float) -> list[Effect]:
+    def configured(self, is_configured: IsConfigured, now: float, returning: Iterable[str] = ()) -> list[Effect]:
         """What the configuration of built-in plugins names from now on, before they end and begin accordingly.
 
         The end of one that it does not name is meant, and has no grace period. Devices stay held until their pods end.
+        returning: resources whose plugins list within moments, also where another takes their place.
         """
-        over = self._table.configured(is_configured)
+        over = self._table.configured(is_configured, returning, now)
         if not over:
             return []
         changed: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in over)]

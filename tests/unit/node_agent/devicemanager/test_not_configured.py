@@ -168,6 +168,50 @@ class TestRestart:
         assert is_settling(scenario.manager, GPU)
 
 
+class TestItsReplacement:
+    """By another built-in plugin of the same resource, when the configuration changes."""
+
+    def changed(self, options: PluginOptions = BUILT_IN, *returning: str) -> Scenario:
+        scenario = Scenario()
+        serves(scenario, options=options)
+        scenario.manager.configured(lambda name, scope: True, scenario.now, returning)
+        return scenario
+
+    def test_the_last_numbers_stay_until_it_lists(self) -> None:
+        scenario = self.changed(BUILT_IN, GPU, NIC)
+        scenario.disconnect()
+        assert is_settling(scenario.manager, GPU)
+        scenario.connect(endpoint=2, options=BUILT_IN)
+        assert is_settling(scenario.manager, GPU)
+        scenario.lists(3, endpoint=2)
+        assert (is_settling(scenario.manager, GPU), scenario.snapshot().available) == (False, 3)
+
+    def test_and_no_longer_than_ten_seconds(self) -> None:
+        scenario = self.changed(BUILT_IN, GPU)
+        scenario.disconnect()
+        assert scenario.passes(9) == []
+        assert published(scenario.passes(1)) == {GPU}
+        assert (is_settling(scenario.manager, GPU), state(scenario)) == (False, STOPPED)
+
+    @pytest.mark.parametrize(("options", "returning"), [(BUILT_IN, NIC), (FOREIGN, GPU)])
+    def test_not_of_another_resource_nor_of_another_plugin(self, options: PluginOptions, returning: str) -> None:
+        scenario = self.changed(options, returning)
+        scenario.disconnect()
+        assert not is_settling(scenario.manager, GPU)
+
+    def test_one_that_fails_later_is_stopped_at_once(self) -> None:
+        scenario = self.changed(BUILT_IN, GPU)
+        scenario.passes(10)
+        scenario.disconnect()
+        assert not is_settling(scenario.manager, GPU)
+
+    def test_one_that_is_away_already_is_not_waited_for_again(self) -> None:
+        scenario = self.changed()
+        scenario.disconnect()
+        scenario.manager.configured(lambda name, scope: True, scenario.now, [GPU])
+        assert not is_settling(scenario.manager, GPU)
+
+
 class TestPods:
     def test_held_devices_stay_held_until_their_pod_ends(self) -> None:
         scenario = with_built_in().run(pod("p", gpu=1))

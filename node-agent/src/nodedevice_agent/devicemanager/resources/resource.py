@@ -197,6 +197,11 @@ class Resource:
             self.settle_until = self._settles_at
         return before != (self.endpoint, self.listed, self.is_live, self.sockets)
 
+    def is_replaced(self, settles_at: float) -> None:
+        """Another built-in plugin takes the place of the one that serves it: as after a restart, it is waited for until then."""
+        if self.is_live and self.is_built_in:
+            self._settles_at = settles_at
+
     def unconfigured(self) -> bool:
         """Nothing configures it any more: where a built-in plugin served it last, it is gone without a grace period.
 

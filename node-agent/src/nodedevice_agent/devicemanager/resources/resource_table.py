@@ -1,6 +1,6 @@
 """All resources of a node, by name: how one comes to be known, its cordons, what time changes, what survives a restart."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
@@ -58,9 +58,12 @@ class ResourceTable:
 
     # -- configuration --------------------------------------------------------------------------------------------------
 
-    def configured(self, is_configured: IsConfigured) -> list[str]:
+    def configured(self, is_configured: IsConfigured, returning: Iterable[str], now: float) -> list[str]:
         """What the configuration names from now on. Returns the resources that are gone by that."""
         self._is_configured = is_configured
+        for name in returning:
+            if name in self.by_name:
+                self.by_name[name].is_replaced(settles_at=now + SETTLE_SECONDS)
         return [
             name
             for name, found in sorted(self.by_name.items())

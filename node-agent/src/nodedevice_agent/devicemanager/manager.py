@@ -169,11 +169,11 @@ class DeviceManager:
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon], now: float) -> list[Effect]:
         """All cordons in the NodeDevice of that UID, by device ID; uid "" where there is none: then the last ones stay.
 
-        Free devices leave at once, held ones when their pod ends.
+        Free devices leave at once, held ones when their pod ends. What a cordoned device is, nobody gets under another name.
         """
         resource = self.resources.get(resource_name)
         changed = self._table.cordoned(resource, uid, in_spec) if resource is not None else []
-        return [*changed, *self._reconsider({resource_name}, now)] if changed else []
+        return [*changed, *self._reconsider_physical({resource_name}, now)] if changed else []
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class DeviceManager:
             cordons=dict(self.cordons),
             possible_holders=omitted_allocations.saved(self.resources),
             part_sizes={name: r.part_sizes for name, r in self.resources.items() if r.part_sizes},
-            identities={name: found for name, r in self.resources.items() if (found := r.held_identities())},
+            identities={name: found for name, r in self.resources.items() if (found := r.claimed_identities())},
             scopes={name: r.scope for name, r in self.resources.items() if r.scope is not None},
             gone=tuple(name for name, resource in self.resources.items() if name not in registered),
         )
@@ -386,14 +386,21 @@ class DeviceManager:
         return self.pods.get(pod_uid)
 
     def other_holder(self, pod_uid: str, numbers: Collection[str]) -> tuple[str, str, str] | None:
-        """A device of a built-in plugin that has one of these device numbers, is not shared, and is held by another pod: its
-        resource, its ID and that pod's UID.
+        """A device of a built-in plugin that has one of these device numbers, or whose container has it, is not shared, and is held
+        by another pod: its resource, its ID and that pod's UID.
         """
         for resource in self.resources.values():
             for device_id, holder in resource.holders.items() if resource.is_built_in else ():
                 identity = resource.identity_of(device_id) if holder != pod_uid else None
                 if identity is not None and not identity.is_shared and not set(identity.tokens).isdisjoint(numbers):
                     return resource.name, device_id, holder
+        # files that all containers have, such as /dev/nvidiactl, are no device's own
+        naming = [resource for resource in self.resources.values() if resource.listed.has_identities]
+        own = {token for resource in naming for device in resource.devices.values() for token in device.identity}
+        for resource_name, device_id, given, is_shared in self._given_numbers():
+            holder = self.resources[resource_name].holders[device_id]
+            if holder != pod_uid and not is_shared and not own.intersection(given).isdisjoint(numbers):
+                return resource_name, device_id, holder
         return None
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:
@@ -430,19 +437,23 @@ class DeviceManager:
         effects: list[Effect] = [Publish(name) for name in sorted(others)]
         return effects + self._reconsider({*resource_names, *others}, now)
 
-    def _given_numbers(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-        """Of the device files that other plugins have given to running containers."""
+    def _given_numbers(self) -> Iterator[tuple[str, str, tuple[str, ...], bool]]:
+        """Of the device files in running containers, as GivenNumbers.
+
+        What a container has it can open, also after its device has got another number, and this one has passed to another device.
+        """
         for container in self.containers:
-            for a in self.book.of_container(container.pod_uid, container.container) if container.devices else ():
-                if a.edits is not None and not self.resources[a.resource_name].is_built_in:
-                    paths = {device.container_path for device in a.edits.devices}
-                    numbers = (f"{d.type}{d.major}:{d.minor}" for d in container.devices if d.path in paths)
-                    yield a.resource_name, a.device_ids[0], tuple(numbers)
+            held = self.book.of_container(container.pod_uid, container.container) if container.devices else []
+            if held:
+                identities = [self.resources[a.resource_name].identity_of(i) for a in held for i in a.device_ids]
+                # whether somebody else's plugin shares its files is not known, and several of its devices may have one
+                is_shared = any(identity is None or identity.is_shared for identity in identities)
+                numbers = tuple(f"{file.type}{file.major}:{file.minor}" for file in container.devices)
+                yield held[0].resource_name, held[0].device_ids[0], numbers, is_shared
 
     def containers_changed(self, pod_uid: str, now: float) -> list[Effect]:
-        """A container of this pod runs: the device files that it was given are known."""
-        has_foreign = any(not self.resources[a.resource_name].is_built_in for a in self.book.of_pod(pod_uid))
-        return self._reconsider_physical((), now) if has_foreign else []
+        """A container of this pod runs or has ended: the device files that it has are known, or nobody's any more."""
+        return self._reconsider_physical((), now) if pod_uid in self.book.by_pod else []
 
     def _after_orphaned_call(self, ticket: int, now: float) -> list[Effect]:
         """A call for an ended pod has returned. Until then its plugin may have been working on the devices."""

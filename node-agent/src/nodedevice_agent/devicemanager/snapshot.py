@@ -285,8 +285,8 @@ def _in_other_use(device: Device, other: OtherUse) -> str:
         here = "it can be allocated here when no pod holds it so, and no plugin lists it so"
         return f"{device.parent} is used as {other.use}: {here}"
     return (
-        f"it is the same device as {other.device_id} of {other.resource_name}, and is allocated there: remove it from the "
-        "configuration of one of the two resources"
+        f"it is the same device as {other.device_id} of {other.resource_name}, and is {other.use} there: remove it "
+        "from the configuration of one of the two resources"
     )
 
 

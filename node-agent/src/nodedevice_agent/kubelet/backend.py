@@ -350,7 +350,7 @@ class ProxyService(Service):
         for device_id in device_ids:
             if device_id in held_back:
                 other = held_back[device_id]
-                why = f"{device_id} is the same device as {other.device_id} of {other.resource_name}, and is allocated there"
+                why = f"{device_id} is the same device as {other.device_id} of {other.resource_name}, and is {other.use} there"
                 raise PluginFailed(self.resource_name, "Allocate", why)
 
     async def _refuse_files_of_others(self, answer: AllocateResponse) -> None:

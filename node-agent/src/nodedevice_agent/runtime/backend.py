@@ -251,7 +251,9 @@ class NriBackend:
 
     def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
         self._numbers.changed()
-        self._host.do(self.events.ended(sandbox.uid, container.id, self._host.now()))
+        now = self._host.now()
+        self._host.do(self.events.ended(sandbox.uid, container.id, now))
+        self._host.do(self._manager.containers_changed(sandbox.uid, now))
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:
         self._host.do(self.events.sandbox_removed(sandbox, self._host.now()))

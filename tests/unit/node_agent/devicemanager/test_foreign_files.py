@@ -93,3 +93,44 @@ class TestOtherHolder:
         scenario = RuntimeScenario()
         scenario.plugin([line()], GPU, 1, OWN)
         assert scenario.manager.other_holder("p", {"c188:0"}) is None
+
+
+class TestNumbersThatPassOn:
+    """A container has its device's number as it was. Unplugged and plugged in, the device gets another one, and this passes on."""
+
+    def running(self) -> RuntimeScenario:
+        scenario = RuntimeScenario()
+        scenario.sync()
+        scenario.plugin([line()], NIC, 2, OWN)
+        (call,) = calls(scenario.see(pod("p", nic=1)))
+        edits = ContainerEdits(devices=(DeviceFile("/dev/ttyUSB0", "/dev/ttyUSB0", "rw"),))
+        scenario.happens("allocated", call.ticket, AllocateResponse(b"own", edits))
+        made = scenario.create("p")
+        scenario.start(
+            container(
+                "p", annotations=made.annotations, devices=(LINE, RuntimeDevice("/dev/nvidiactl", "c", 195, 255))
+            ),
+            "p",
+        )
+        scenario.happens("containers_changed", "p")
+        back = Device("line", identity=("c188:3",), files=(("/dev/ttyUSB3", "c188:3"),))
+        scenario.lists([back, Device("other", identity=("c188:0", "usb 1:2:OTHER 1.0 tty 0"))], NIC, 2)
+        return scenario
+
+    def test_nobody_gets_it_while_the_container_can_open_it(self) -> None:
+        scenario = self.running()
+        assert scenario.manager.resources[NIC].free() == ()
+        assert scenario.manager.other_holder("q", {"c188:0"}) == (NIC, "line", "p")
+        assert scenario.manager.other_holder("p", {"c188:0"}) is None
+        scenario.end(container("p"), "p")
+        scenario.happens("containers_changed", "p")
+        assert scenario.manager.resources[NIC].free() == ("other",)
+        assert scenario.manager.other_holder("q", {"c188:0"}) is None
+
+    def test_a_file_that_all_have_is_nobodys(self) -> None:
+        assert self.running().manager.other_holder("q", {"c1:3", "c195:255"}) is None
+
+    def test_its_own_device_is_still_its_own(self) -> None:
+        scenario = self.running()
+        assert scenario.manager.resources[NIC].holders == {"line": "p"}
+        assert "line" not in scenario.manager.resources[NIC].held_back

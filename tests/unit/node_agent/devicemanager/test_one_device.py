@@ -1,6 +1,7 @@
 """One device, one pod: what built-in plugins say their devices are counts, under any ID of any resource."""
 
 import pytest
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS
 from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
@@ -135,6 +136,41 @@ class TestShared:
         assert free(scenario) == ["a-0", "a-1"]
 
 
+class TestCordons:
+    """A cordoned device is out of service under any name."""
+
+    def test_nobody_gets_it_under_another_name(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("a", "c1:1"))
+        offers(scenario, NIC, device("b", "c1:1"), device("c", "c1:2"))
+        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
+        assert free(scenario) == ["c"]
+        assert "is cordoned there" in scenario.snapshot().devices[0].message
+        scenario.disconnect(NIC, 2)
+        scenario.passes(3600)
+        after = scenario.restarted()
+        offers(after, GPU, device("a", "c1:1"))
+        assert free(after) == []
+        after.happens("cordoned", NIC, "object", {})
+        assert free(after) == ["a"]
+
+    def test_with_all_of_its_resource(self) -> None:
+        scenario = Scenario()
+        offers(scenario, NIC, device("b", "c1:1"))
+        scenario.happens("cordoned", NIC, "object", {"*": Cordon()})
+        offers(scenario, GPU, device("a", "c1:1"))
+        assert free(scenario) == []
+
+    def test_a_pod_that_has_it_under_another_name_keeps_it(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("a", "c1:1"))
+        scenario.run(pod("p", gpu=1))
+        offers(scenario, NIC, device("b", "c1:1"))
+        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
+        assert scenario.held() == {"p/main": ("a",)}
+        assert scenario.manager.resources[GPU].held_back == {}
+
+
 class TestPreference:
     def test_the_priority_of_configurations_comes_before_names(self) -> None:
         scenario = Scenario()
@@ -190,7 +226,7 @@ class TestAliases:
     def test_a_cordon_of_an_old_id_goes_on(self) -> None:
         scenario = Scenario()
         offers(scenario, GPU, device("serial", "c188:0"))
-        scenario.happens("cordoned", GPU, "object", {"serial": ""})
+        scenario.happens("cordoned", GPU, "object", {"serial": Cordon()})
         scenario.lists([device("port", "c188:0", aliases=("serial",))])
         assert free(scenario) == []
         assert scenario.snapshot().cordoned == 1
@@ -266,6 +302,29 @@ class TestParents:
         assert free(scenario) == ["GPU-1"]
         scenario.lists([], GPU, 1)
         assert len(free(scenario)) == 3
+
+
+def test_an_instance_that_is_held_by_another_resource() -> None:
+    """As a change of nvml.mig from mixed to single makes it."""
+    instances = [Device(f"MIG-{n}", parent="GPU-1", identity=("GPU-1", f"MIG-{n}"), is_shared=True) for n in range(2)]
+    scenario = Scenario()
+    scenario.plugin(instances, NIC, 2, own("GPUs"))
+    scenario.run(pod("p", nic=1))
+    scenario.lists([], NIC, 2)
+    scenario.plugin(instances, GPU, 1, own("GPUs"))
+    assert free(scenario) == ["MIG-1"]
+
+
+def test_one_of_a_thousand_shares_stands_for_all() -> None:
+    """It is held back beside a file that another resource has alone, as each of them is."""
+    shares = [Device(f"GPU-1-{n}", parent="GPU-1", identity=("GPU-1", "c195:0"), is_shared=True) for n in range(3)]
+    scenario = Scenario()
+    scenario.plugin(shares, GPU, 1, own("GPUs"))
+    scenario.run(pod("p", gpu=2))
+    offers(scenario, NIC, device("file", "c195:0"))
+    assert free(scenario) == ["GPU-1-2"]
+    scenario.gone("p")
+    assert free(scenario) == ["file"]
 
 
 def test_what_a_foreign_plugin_says_of_identity_is_not_its_to_say() -> None:

@@ -21,15 +21,11 @@ _WORDS_BEHIND_SERIAL = 3
 
 
 class Claim(Struct, frozen=True):
-    """A device that is held or offered. parent: of its use in one way at a time, with its scope; None where it has none.
-
-    is_foreign: a plugin of somebody else has given its files to a pod; it counts against exclusive devices alone.
-    """
+    """A device that is held or offered. parent: of its use in one way at a time, with its scope; None where it has none."""
 
     key: Key
     identity: Identity
     parent: tuple[str, str] | None = None
-    is_foreign: bool = False
 
 
 def winners(held: Iterable[Claim], offered: Iterable[Claim]) -> dict[Key, Claim]:
@@ -60,11 +56,17 @@ class _Taken:
     """Claims by what they are."""
 
     def __init__(self) -> None:
+        # of the parts of one device, which are alike, one stands for all: a GPU may have a thousand
+        self._kinds: set[tuple[Identity, tuple[str, str] | None]] = set()
         self._by_token: dict[str, list[Claim]] = {}
         # by each place above a claimed one
         self._below: dict[str, list[Claim]] = {}
 
     def add(self, claim: Claim) -> None:
+        kind = claim.identity, claim.parent
+        if claim.identity.is_shared and claim.identity.tokens and kind in self._kinds:
+            return
+        self._kinds.add(kind)
         for token in claim.identity.tokens:
             self._by_token.setdefault(token, []).append(claim)
             for place in _above(token):
@@ -83,10 +85,13 @@ class _Taken:
 
 
 def _excludes(one: Claim, other: Claim) -> bool:
-    if one.key == other.key or (one.identity.is_shared and other.identity.is_shared):
+    if one.key == other.key:
         return False
-    # uses of one physical device exclude each other by rules of their own
+    # Uses of one physical device exclude each other by rules of their own; but an instance of it may be listed by another resource
+    # than the one that it is held by.
     if one.parent is not None and one.parent == other.parent:
+        return one.key[1] == other.key[1]
+    if one.identity.is_shared and other.identity.is_shared:
         return False
     return not _are_different_usb(one.identity, other.identity)
 

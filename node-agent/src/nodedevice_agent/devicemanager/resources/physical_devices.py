@@ -23,8 +23,8 @@ Use = tuple[str, str, str]
 _WHOLE, _PARTS, _INSTANCES = "whole", "parts", "instances"
 # the scope, and the ID of a physical device in it
 Parent = tuple[str, str]
-# numbers of files that other plugins have given to pods: by resource name and pod UID, one of its devices and the numbers
-GivenNumbers = Iterable[tuple[str, str, tuple[str, ...]]]
+# of device files in running containers: the resource's name, one of the devices, the numbers, and whether these may be shared
+GivenNumbers = Iterable[tuple[str, str, tuple[str, ...], bool]]
 
 
 class PhysicalDevices:
@@ -40,7 +40,7 @@ class PhysicalDevices:
     def hold_back(self, given: GivenNumbers = ()) -> set[str]:
         """Something was listed or released. Sets what each resource has to hold back; returns the names of those that changed.
 
-        given: the files that devices of other plugins have.
+        given: the device files that running containers have.
         """
         naming = [r for r in self._resources.values() if r.listed.by_parent]
         has_identities = any(r.listed.has_identities for r in self._resources.values())
@@ -48,8 +48,8 @@ class PhysicalDevices:
             return set()
         self._had_identities = has_identities
         found = self._in_other_use(naming)
-        for key, winner in winners(self._held_claims(given), self._offers()).items() if has_identities else ():
-            found.setdefault(key[0], {}).setdefault(key[1], OtherUse(*winner.key))
+        for key, winner in winners(self._claims(given), self._offers()).items() if has_identities else ():
+            found.setdefault(key[0], {}).setdefault(key[1], self._same_device(winner))
         return {r.name for r in self._resources.values() if _set_held_back(r, found.get(r.name, {}))}
 
     # -- uses of physical devices -----------------------------------------------------------------------------------------
@@ -95,26 +95,27 @@ class PhysicalDevices:
 
     # -- devices that are one ---------------------------------------------------------------------------------------------
 
-    def _held_claims(self, given: GivenNumbers) -> Iterator[Claim]:
+    def _claims(self, given: GivenNumbers) -> Iterator[Claim]:
         for resource in self._resources.values():
-            for device_id in resource.holders:
-                identity = resource.identity_of(device_id)
-                if identity is not None:
-                    yield Claim((resource.name, device_id), identity, _parent(resource, device_id))
-        for resource_name, device_id, numbers in given:
-            # whether their plugin shares them is not known, and several of its devices may have one file
-            yield Claim((resource_name, device_id), Identity(numbers, is_shared=True))
+            for device_id, identity in resource.claimed_identities().items():
+                yield Claim((resource.name, device_id), identity, _parent(resource, device_id))
+        for resource_name, device_id, numbers, is_shared in given:
+            yield Claim((resource_name, device_id), Identity(numbers, is_shared))
+
+    def _same_device(self, winner: Claim) -> OtherUse:
+        resource_name, device_id = winner.key
+        resource = self._resources[resource_name]
+        is_out = device_id not in resource.holders and resource.is_cordoned(device_id)
+        return OtherUse(resource_name, device_id, "cordoned" if is_out else "allocated")
 
     def _offers(self) -> list[Claim]:
         """The free ones, in the order in which they are preferred."""
-        live = [resource for resource in self._resources.values() if resource.is_live]
-        ranked = sorted(live, key=lambda resource: self._preference.key(resource.name))
+        naming = [resource for resource in self._resources.values() if resource.listed.has_identities]
         return [
             Claim((resource.name, device.id), Identity(device.identity, device.is_shared), _parent(resource, device.id))
-            for resource in ranked
-            if resource.listed.has_identities
-            for device in resource.listed.devices.values()
-            if device.identity and device.id not in resource.holders
+            for resource in sorted(naming, key=lambda resource: self._preference.key(resource.name))
+            for device in resource.offered()
+            if device.identity
         ]
 
 

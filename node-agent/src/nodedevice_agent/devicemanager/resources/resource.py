@@ -4,7 +4,7 @@ Source: kubelet device manager, endpoints and their stop grace period. Connectio
 plugin's connection never affects a newer one (the kubelet before 1.37 looked them up by resource name).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import takewhile
 
@@ -41,8 +41,8 @@ class PluginOptions(Struct, frozen=True):
 
 
 class OtherUse(Struct, frozen=True):
-    """Why a listed device is not given out. resource_name, device_id: the same device elsewhere. use: in words, where it is a
-    physical device that is used in another way; then device_id is empty.
+    """Why a listed device is not given out. resource_name, device_id: the same device elsewhere; use: what is done with it there,
+    a word. Where a physical device is used in another way, device_id is empty, and use says in which.
     """
 
     resource_name: str
@@ -86,7 +86,7 @@ class Resource:
         self.reserved: dict[str, str] = {}
         # physical devices of held ones that are not listed any more, such as instances that were destroyed
         self._past_parents: dict[str, str] = {}
-        # what held devices are of which no plugin says so any more
+        # what held and cordoned devices are of which no plugin says so any more
         self._past_identities: dict[str, Identity] = {}
         # within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known
         self.scope: str | None = None
@@ -226,7 +226,7 @@ class Resource:
             self._derive()
 
     def remember(self, identities: Mapping[str, Identity]) -> None:
-        """What held devices are, from before a restart."""
+        """What held and cordoned devices are, from before a restart."""
         self._past_identities = {**identities, **self._past_identities}
 
     def restored(self, now: float, settles_at: float) -> None:
@@ -263,14 +263,27 @@ class Resource:
             return Identity(device.identity, device.is_shared)
         return self._past_identities.get(device_id)
 
-    def held_identities(self) -> dict[str, Identity]:
-        """For the checkpoint."""
-        found = {device_id: self.identity_of(device_id) for device_id in self.holders}
+    def claimed_identities(self) -> dict[str, Identity]:
+        """Of held and cordoned devices, which nobody gets under another name."""
+        if not self.listed.has_identities and not self._past_identities:
+            return {}
+        found = {device_id: self.identity_of(device_id) for device_id in self._claimed()}
         return {device_id: identity for device_id, identity in found.items() if identity is not None}
+
+    def _claimed(self) -> Collection[str]:
+        if ALL_DEVICES in self.cordoned_ids:
+            return {*self.holders, *self.devices}
+        return {*self.holders, *self.cordoned_ids} if self.cordoned_ids else self.holders.keys()
 
     def reported(self, device_id: str) -> Device | None:
         """As a connected plugin lists it now, damped or not."""
         return self._reported.devices.get(device_id) if self.is_live else None
+
+    def offered(self) -> Iterator[Device]:
+        """As a connected plugin lists them now, in its order, without those that a pod holds and cordoned ones."""
+        for device in self._reported.devices.values() if self.is_live else ():
+            if device.id not in self.holders and not self.is_cordoned(device.id):
+                yield device
 
     def parent_of(self, device_id: str) -> str:
         """The physical device of a listed one, or of a held one, as it was listed or by its ID; the ID itself without any."""
@@ -360,10 +373,11 @@ class Resource:
 
     def _note_identities(self, before: Mapping[str, Device]) -> None:
         """before: the devices until now."""
-        if not self._past_identities and not any(device_id in before for device_id in self.holders):
+        claimed = self._claimed()
+        if not self._past_identities and not any(device_id in before for device_id in claimed):
             return
         past: dict[str, Identity] = {}
-        for device_id in self.holders:
+        for device_id in claimed:
             device, last = self.devices.get(device_id), before.get(device_id)
             if device is not None and device.identity:
                 continue

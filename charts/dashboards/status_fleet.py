@@ -141,9 +141,9 @@ def _trouble(board: dashboard.Dashboard) -> None:
     board.with_panel(
         listing(
             "Cordoned devices",
-            "Devices that an administrator took out, and why; * is every device of the resource on that node.",
-            s.listed("spec_cordon_info", "device_id, reason"),
-            {**_OF_NODE_DEVICE, "device_id": "Device", "reason": "Reason"},
+            "Devices that an administrator took out, and what they noted; * is every device of the resource on that node.",
+            s.listed("spec_cordon_info", "device_id, reason, by, at"),
+            {**_OF_NODE_DEVICE, "device_id": "Device", "reason": "Reason", "by": "By", "at": "At"},
             links={"Node": _NODE_LINK},
         )
     )

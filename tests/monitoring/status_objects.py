@@ -22,7 +22,7 @@ def node_devices() -> list[Body]:
     ended = {**_holds("team-a", "done", "u0", "g4"), "releasing": True}
     held = [_holds("team-a", "train", "u1", "g0", "g1"), ended]
     of_gpus = status(gpus, held, cordoned=1, reserved=1, available=0)
-    cordoned = {"cordonedDevices": [{"id": "g2", "reason": "fan"}]}
+    cordoned = {"cordonedDevices": [{"id": "g2", "reason": "fan", "by": "alice", "at": "2026-01-01T12:00:00Z"}]}
     of_serve = [_holds("team-b", "serve", "u2", "g0", "g1")]
     memory = {"podUID": "u2", "namespace": "team-b", "name": "serve", "container": "c0"}
     memory_parts = [{"parent": "g2", "parts": 16, "numbers": "0-15"}]

@@ -39,7 +39,8 @@ NAME, OTHER = node_device_name(A, GPU), node_device_name(B, GPU)
 ACCOUNT = "nodedevice-agent"
 POLICY = "ValidatingAdmissionPolicy 'nodedevice-agent'"
 FINALIZER = "example.com/stays"
-CORDON: dict[str, Any] = {"spec": {"cordonedDevices": [{"id": "gpu-0"}]}}
+NOTED = {"id": "gpu-0", "reason": "fan", "by": "alice", "at": "2026-01-01T12:00:00Z"}
+CORDON: dict[str, Any] = {"spec": {"cordonedDevices": [NOTED]}}
 
 EVERYTHING = f"""
 apiVersion: rbac.authorization.k8s.io/v1
@@ -160,7 +161,7 @@ def test_the_work_of_an_agent_passes(cluster: ControlPlane, agents: dict[str, Cl
     cluster.kubectl("apply", "--server-side", "--field-manager=alice", "-f", "-", stdin=yaml_text.dump(cordoned))
     # applied again, while cordoned and labelled, changed and not
     again = agent.apply(body([owner(cluster, A)]), field_manager=AGENT_FIELD_MANAGER, force=True)
-    assert again.spec["cordonedDevices"] == [{"id": "gpu-0"}]
+    assert again.spec["cordonedDevices"] == [NOTED]
     written = apply_status(agent, NAME, {**free("gpu-0", "gpu-1"), "conditions": [condition("Healthy")]})
     assert {c["type"] for c in written.status["conditions"]} == {"Advertised", "Ready", "Healthy"}
     try:

@@ -82,7 +82,7 @@ Cordon = Callable[..., None]
 
 @pytest.fixture
 def cordon(installed: ControlPlane, client: Client) -> Cordon:
-    """The one-liner of the chart's README: `who` takes just these devices out of service."""
+    """A tool with a field manager of its own and a file with all of its cordons: `who` takes just these out of service."""
 
     def apply(who: str, *device_ids: str) -> None:
         spec = {"cordonedDevices": [{"id": device_id, "reason": who} for device_id in device_ids]} if device_ids else {}

@@ -167,7 +167,8 @@ def test_labels_never_by_way_of_the_status(writes_nodes: Client) -> None:
 
 
 NAME = node_device_name(NODE, GPU)
-FAN, ALICES = {"id": "gpu-0", "reason": "fan"}, {"id": "gpu-1", "reason": "alice"}
+FAN = {"id": "gpu-0", "reason": "fan", "by": "bob", "at": "2026-01-01T12:00:00.5+01:00"}
+ALICES = {"id": "gpu-1", "reason": "ecc", "by": "alice", "at": "2026-01-01T12:00:00Z"}
 
 
 @pytest.fixture
@@ -200,6 +201,15 @@ def test_a_remembered_cordon_is_added_and_kept(remembered: Any) -> None:
         pytest.param(
             {"spec": {"cordonedDevices": [ALICES, {**FAN, "reason": "x"}]}}, "adds only cordons that", id="a reason"
         ),
+        pytest.param(
+            {"spec": {"cordonedDevices": [ALICES, {**FAN, "by": "alice"}]}}, "adds only cordons that", id="by another"
+        ),
+        pytest.param(
+            {"spec": {"cordonedDevices": [ALICES, {**FAN, "at": ALICES["at"]}]}}, "adds only cordons that", id="a time"
+        ),
+        pytest.param(
+            {"spec": {"cordonedDevices": [{"id": "gpu-1", "reason": "ecc"}]}}, "changes and removes no", id="her name"
+        ),
         pytest.param({"spec": {"cordonedDevices": [FAN]}}, "changes and removes no cordon", id="instead of alice's"),
         pytest.param(
             {"spec": {"cordonedDevices": [{**ALICES, "reason": "x"}]}}, "changes and removes no cordon", id="her reason"
@@ -219,7 +229,8 @@ def test_and_nothing_else_of_a_node_device(operator: Client, patch: dict[str, An
 
 
 def test_many_cordons_cost_the_policy_little(installed: ControlPlane, remembered: Any) -> None:
-    many = [{"id": f"gpu-{number:04}", "reason": "x" * 60} for number in range(2, 2002)]
+    notes = {"reason": "x" * 60, "by": "y" * 60, "at": "2026-01-01T12:00:00Z"}
+    many = [{"id": f"gpu-{number:04}", **notes} for number in range(2, 2002)]
     apply_cordons(installed.client, [ALICES, *many[:1700]], "alice")
     apply_status(installed.client, NAME, {**free("gpu-0", "gpu-1"), "rememberedCordons": many})
     assert len(remembered(*many[1700:])) == 2001

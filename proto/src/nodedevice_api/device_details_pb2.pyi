@@ -123,7 +123,8 @@ class DeviceDetails(google.protobuf.message.Message):
         """The rest counts only from the agent's own plugins, whose sockets it knows; what another plugin says of itself here is ignored.
 
         What the device is, whatever it is called: devices of one identity are one device, which is given out once. Device numbers (c188:0),
-        UUIDs, what lasts over a replug (usb ...), and places in sysfs (/devices/...), which include what is below them.
+        UUIDs, and places, which include what is below them: in sysfs (/devices/...), and those that last over a replug and a boot (/port/...,
+        /usb/...).
         """
 
     @property

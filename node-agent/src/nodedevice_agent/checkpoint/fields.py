@@ -22,7 +22,7 @@ from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
 # far more plugins than a node has
 _MAX_SOCKETS = 256
 # of a device; of an allocation
-MAX_TOKENS, MAX_TOKEN_CHARACTERS = 64, 512
+MAX_TOKENS, MAX_TOKEN_CHARACTERS = 512, 512
 MAX_FILES, _MAX_PATH, _MAX_NUMBER = 1024, 4096, 32
 # a word, and at most a resource name
 _MAX_SCOPE = 400

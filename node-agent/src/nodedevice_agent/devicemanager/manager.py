@@ -389,14 +389,18 @@ class DeviceManager:
         """A device of a built-in plugin that has one of these device numbers, or whose container has it, is not shared, and is held
         by another pod: its resource, its ID and that pod's UID.
         """
+        naming = [resource for resource in self.resources.values() if resource.listed.has_identities]
+        # files that all containers have, such as /dev/nvidiactl, are no device's own
+        own = {token for resource in naming for device in resource.devices.values() for token in device.identity}
         for resource in self.resources.values():
             for device_id, holder in resource.holders.items() if resource.is_built_in else ():
                 identity = resource.identity_of(device_id) if holder != pod_uid else None
-                if identity is not None and not identity.is_shared and not set(identity.tokens).isdisjoint(numbers):
+                if identity is None or identity.is_shared:
+                    continue
+                # the number of a device that is gone may be another's by now
+                known = identity.tokens if device_id in resource.devices else {*identity.tokens} - own
+                if not set(known).isdisjoint(numbers):
                     return resource.name, device_id, holder
-        # files that all containers have, such as /dev/nvidiactl, are no device's own
-        naming = [resource for resource in self.resources.values() if resource.listed.has_identities]
-        own = {token for resource in naming for device in resource.devices.values() for token in device.identity}
         for resource_name, device_id, given, is_shared in self._given_numbers():
             holder = self.resources[resource_name].holders[device_id]
             if holder != pod_uid and not is_shared and not own.intersection(given).isdisjoint(numbers):

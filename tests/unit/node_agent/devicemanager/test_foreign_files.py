@@ -83,6 +83,13 @@ class TestOtherHolder:
         scenario.passes(3600)
         assert scenario.manager.other_holder("p", {"c188:0"}) == (NIC, "line", "q")
 
+    def test_the_number_of_a_device_that_is_gone_may_be_anothers(self) -> None:
+        """Of a stick with another serial, that is: nothing of the first one's pod runs."""
+        scenario = self.held(line())
+        stick = Device("other", identity=("c188:0", "/usb/1:2:OTHER/x"))
+        scenario.lists([stick], NIC, 2)
+        assert scenario.manager.other_holder("p", {"c188:0"}) is None
+
     def test_nobody_holds_alone_what_is_shared(self) -> None:
         assert self.held(line(is_shared=True)).manager.other_holder("p", {"c188:0"}) is None
 
@@ -114,7 +121,7 @@ class TestNumbersThatPassOn:
         )
         scenario.happens("containers_changed", "p")
         back = Device("line", identity=("c188:3",), files=(("/dev/ttyUSB3", "c188:3"),))
-        scenario.lists([back, Device("other", identity=("c188:0", "usb 1:2:OTHER 1.0 tty 0"))], NIC, 2)
+        scenario.lists([back, Device("other", identity=("c188:0", "/usb/1:2:OTHER/1.0/tty"))], NIC, 2)
         return scenario
 
     def test_nobody_gets_it_while_the_container_can_open_it(self) -> None:

@@ -39,13 +39,18 @@ SAME = [
     pytest.param(("c188:0", TTY), ("c189:5", USB), id="a tty and its USB device"),
     pytest.param(("b8:0", DISK), ("b8:1", PARTITION), id="a disk and its partition"),
     pytest.param(("b8:0", "pair:/devices/x:scsi"), ("c21:0", "pair:/devices/x:scsi"), id="a pair"),
-    pytest.param(("c1:7", "usb 1:2:S 1.0 tty 0"), ("c1:8", "usb 1:2:S 1.0 tty 0"), id="one file of one USB device"),
+    pytest.param(("c1:7", "/usb/1:2:S/1.0/tty"), ("c1:8", "/usb/1:2:S/1.0/tty"), id="one file of one USB device"),
+    pytest.param(("c1:7", "/usb/1:2:S/1.0"), ("c1:8", "/usb/1:2:S/1.0/tty"), id="a file within it"),
+    pytest.param(("c1:7", "/usb/1:2:S@1-1/x"), ("c1:7", "/usb/1:2:S/x"), id="a serial that is repeated by now"),
+    pytest.param(("c1:7", "/port/1-1"), ("c1:8", "/port/1-1/1.0", "/usb/1:2:S/1.0"), id="whatever is in a port"),
 ]
 DIFFERENT = [
     pytest.param(("c188:0",), ("c188:1",), id="two numbers"),
     pytest.param(("c188:0", TTY), ("c188:1", TTY.replace("USB0", "USB1")), id="siblings"),
     pytest.param(("b8:1", PARTITION), ("b8:2", PARTITION + "0"), id="names that begin alike"),
-    pytest.param(("c188:0", "usb 1:2:A 1.0 tty 0"), ("c188:0", "usb 1:2:B 1.0 tty 0"), id="a number that passed on"),
+    pytest.param(("c188:0", "/usb/1:2:A/1.0/x"), ("c188:0", "/usb/1:2:B/1.0/x"), id="a number that passed on"),
+    pytest.param(("c188:0", "/usb/1:2:A/x"), ("c188:0", "/usb/1:2:@1-1/x"), id="to a stick without a serial"),
+    pytest.param(("/port/1-1/x", "/usb/1:2:@1-1/x"), ("/port/1-2/x", "/usb/1:2:@1-2/x"), id="two without serials"),
     pytest.param((), (), id="shared files alone"),
 ]
 

@@ -13,11 +13,10 @@ from nodedevice_agent.devicemanager.resources.identity import Identity
 
 # the resource's name, and the device's ID
 Key = tuple[str, str]
-# a device number or the kernel's own path, which go to another device after a boot
-_OF_THIS_BOOT = re.compile(r"[cb]\d+:\d+|path:.*")
-_USB = "usb "
-# behind a USB device's vendor, product and serial: interface, subsystem, and which of their files
-_WORDS_BEHIND_SERIAL = 3
+# a device number, the kernel's own path, or a place with its numbers, which go to another device after a boot
+_OF_THIS_BOOT = re.compile(r"[cb]\d+:\d+|path:.*|/devices/.*")
+# Before a place within a USB device: its vendor, product and serial, and, where others have these too, @ and its port.
+_USB = "/usb/"
 
 
 class Claim(Struct, frozen=True):
@@ -99,12 +98,17 @@ def _excludes(one: Claim, other: Claim) -> bool:
 def _are_different_usb(one: Identity, other: Identity) -> bool:
     """Whether a number or a place of one device has passed to another, as their serials show."""
     mine, others = _usb_devices(one), _usb_devices(other)
-    return bool(mine and others) and mine.isdisjoint(others)
+    return bool(mine and others) and not any(_may_be_one(a, b) for a in mine for b in others)
 
 
-def _usb_devices(identity: Identity) -> set[str]:
-    """Vendor, product and serial."""
-    return {token.rsplit(" ", _WORDS_BEHIND_SERIAL)[0] for token in identity.tokens if token.startswith(_USB)}
+def _usb_devices(identity: Identity) -> set[tuple[str, str]]:
+    """Vendor, product and serial, and the port or nothing."""
+    names = {token.split("/")[2] for token in identity.tokens if token.startswith(_USB)}
+    return {(words, port) for words, _, port in (name.partition("@") for name in names)}
+
+
+def _may_be_one(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    return one[0] == other[0] and (one[1] == other[1] or not one[1] or not other[1])
 
 
 def _above(token: str) -> Iterator[str]:

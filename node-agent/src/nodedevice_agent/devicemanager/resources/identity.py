@@ -1,7 +1,7 @@
 """What a device is, whatever it is called.
 
-Tokens, as the built-in plugins list them (see DeviceDetails): device numbers (`c188:0`), what lasts over a replug (`usb ...`),
-UUIDs, and places in sysfs (`/devices/...`).
+Tokens, as the built-in plugins list them (see DeviceDetails): device numbers (`c188:0`), UUIDs, and places, in sysfs
+(`/devices/...`) and those that last over a replug and a boot.
 """
 
 from msgspec import Struct

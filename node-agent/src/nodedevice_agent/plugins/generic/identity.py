@@ -1,18 +1,17 @@
 """Tokens that say which device a device file belongs to, and whether two sets of them are of one device. Pure.
 
-Tokens (see DeviceDetails): the number `c188:0`, places in sysfs `/devices/...`, which include what is below them, and for a USB
-device with a serial of its own `usb VENDOR:PRODUCT:SERIAL INTERFACE SUBSYSTEM N`. Two devices with an equal token, or with a place
-inside the other's place, are one.
+Tokens (see DeviceDetails): the number `c188:0`, places in sysfs `/devices/...`, which include what is below them, and the same
+places without the kernel's numbers (lasting_places.py). Two devices with an equal token, or with a place inside the other's place,
+are one.
 
 Siblings are two devices: the ports of an adapter, the video nodes of a camera. What drives all of them has a place above them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
+from nodedevice_agent.plugins.generic.functions import Node, upwards
 
-_INTERFACE = re.compile(r"/\d+-[\d.]+:(?P<interface>\d+\.\d+)(?=/|$)")
 _SCSI_DEVICE = re.compile(r"\d+:\d+:\d+:\d+")
 _VFIO_GROUP = re.compile(r"(?:noiommu-)?(\d+)")
 _INPUT = re.compile(r"input\d+")
@@ -20,7 +19,6 @@ _OSS = re.compile(r"(dsp|adsp|audio|mixer|midi|amidi|dmmidi|admmidi)\d*")
 _SCSI_COMPANIONS = frozenset({"bsg", "scsi_changer", "scsi_generic", "scsi_tape"})
 _NUMBER = re.compile(r"[cb]\d+:\d+")
 _PATH = "path:"
-_LASTING = "usb "
 
 
 def places(node: Node) -> tuple[str, ...]:
@@ -29,18 +27,6 @@ def places(node: Node) -> tuple[str, ...]:
     So a disk and its sg file are one device, and the disk's partitions are parts of both and not of each other.
     """
     return tuple(dict.fromkeys((node.sysfs, *_driven(node), *node.also)))
-
-
-def kind(node: Node, usb: UsbDevice) -> tuple[str, str]:
-    """Interface of its USB device, `-` for the device itself, and subsystem."""
-    found = _INTERFACE.match(node.sysfs[len(usb.sysfs) :])
-    return found["interface"] if found else "-", node.subsystem
-
-
-def lasting(node: Node, usb: UsbDevice, siblings: Sequence[str]) -> str:
-    """The token that is the same after a replug in any port. siblings: paths of its files of the same kind, in order."""
-    words = (f"{usb.vendor}:{usb.product}:{_escaped(usb.serial)}", *kind(node, usb), str(siblings.index(node.path)))
-    return _LASTING + " ".join(words)
 
 
 def path_token(path: str) -> str:
@@ -56,11 +42,6 @@ def vfio_group(number: str) -> str:
 def is_number(token: str) -> bool:
     """Whether it stands for one device file: its number, or what is there instead."""
     return bool(_NUMBER.fullmatch(token)) or token.startswith(_PATH)
-
-
-def is_lasting(token: str) -> bool:
-    """Whether it is of a USB device's serial."""
-    return token.startswith(_LASTING)
 
 
 class Identified:
@@ -141,11 +122,6 @@ def _driven(node: Node) -> Iterator[str]:
         case "vfio":
             if group := _VFIO_GROUP.fullmatch(name):
                 yield vfio_group(group[1])
-
-
-def _escaped(serial: str) -> str:
-    """As one word."""
-    return "".join("%20" if c.isspace() else "%25" if c == "%" else c for c in serial)
 
 
 def _above(token: str) -> Iterator[str]:

@@ -5,10 +5,10 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from nodedevice_agent.lib.deviceplugin_server.values import natural_key
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
-from nodedevice_agent.plugins.generic.identity import kind, lasting, path_token, places
+from nodedevice_agent.plugins.generic.identity import path_token, places
+from nodedevice_agent.plugins.generic.lasting_places import LastingPlaces, of_hub
 from nodedevice_agent.plugins.shared_files import is_shared_file
 
 # numbers of the kernel's memory devices, such as /dev/null; block devices of this major are RAM disks
@@ -60,20 +60,14 @@ class Inventory:
         usb = self.usb_of(node)
         # what is plugged into a hub is another device
         is_hub = usb is not None and usb.is_hub and usb.sysfs == node.sysfs
-        own = () if is_hub else places(node)
-        if usb is None or not usb.serial or not self._has_own_serial(usb):
-            return own
-        return (*own, lasting(node, usb, self._siblings[usb.sysfs, *kind(node, usb)]))
+        own = places(node)
+        has_own_serial = usb is not None and bool(usb.serial) and self._has_own_serial(usb)
+        lasting = [token for place in own for token in self._lasting.of(place, usb, has_own_serial=has_own_serial)]
+        return tuple(map(of_hub, lasting)) if is_hub else (*own, *lasting)
 
     @cached_property
-    def _siblings(self) -> Mapping[tuple[str, str, str], list[str]]:
-        """Paths of the files of each USB device, interface and subsystem, in their natural order."""
-        found: dict[tuple[str, str, str], list[str]] = {}
-        for node in self.nodes:
-            usb = self.usb_of(node)
-            if usb is not None:
-                found.setdefault((usb.sysfs, *kind(node, usb)), []).append(node.path)
-        return {key: sorted(paths, key=natural_key) for key, paths in found.items()}
+    def _lasting(self) -> LastingPlaces:
+        return LastingPlaces(place for node in self.nodes for place in places(node))
 
 
 def is_memory(number: str) -> bool:

@@ -10,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, FoundFunction, Selected, found_functions
-from nodedevice_agent.plugins.generic.identity import Identified, is_lasting, path_token
+from nodedevice_agent.plugins.generic.identity import Identified, path_token
+from nodedevice_agent.plugins.generic.lasting_places import is_of_usb_device, port_token
 from nodedevice_agent.plugins.settings import GroupSettings
 
 
@@ -54,21 +55,22 @@ def choose(groups: Sequence[GroupSettings], found: Found, selected: Selected) ->
     offers = sorted(_offers(groups, found, selected), key=lambda offer: offer.is_shared)
     known = Identified()
     listed: list[Offer] = []
-    names: set[str] = set()
+    names: dict[str, int] = {}
     not_listed = []
     for offer in offers:
         same = _same(offer, known, listed)
         if not same and offer.id not in names:
             known.add(len(listed), _keys(offer))
+            names[offer.id] = len(listed)
             listed.append(offer)
-            names.add(offer.id)
         elif len(same) == 1 and _is_alias(offer, listed[same[0]]):
             winner = listed[same[0]]
             aliases = dict.fromkeys((*winner.aliases, offer.id, *offer.aliases))
             aliases.pop(winner.id, None)
             listed[same[0]] = replace(winner, aliases=tuple(aliases))
-        elif same:
-            not_listed.append(NotListed(offer, listed[same[0]]))
+        else:
+            # or other files of a device that has one ID
+            not_listed.append(NotListed(offer, listed[same[0] if same else names[offer.id]]))
     # with other files it was another device
     others = {each.offer.id for each in not_listed}
     return Choice(tuple(_without(offer, others) for offer in listed), tuple(not_listed))
@@ -122,7 +124,8 @@ def _identity(whole: FoundFunction) -> tuple[str, ...]:
     tokens = {token for file in whole.own_files for token in _tokens(file)}
     if whole.port and tokens:
         # whatever is plugged in there
-        tokens = {token for token in tokens if not is_lasting(token)} | {whole.port}
+        tokens = {token for token in tokens if not is_of_usb_device(token)}
+        tokens |= {whole.port, port_token(whole.port.rpartition("/")[2])}
     return tuple(sorted(tokens))
 
 

@@ -262,8 +262,8 @@ def test_what_is_plugged_into_a_hub_is_another_device(host: FakeSysfs) -> None:
     # one has nothing plugged in
     (host.sys(hub) / "bDeviceClass").write_text("09\n")
     host.dongle("1-2.3", 0, serial="A")
-    assert tokens(host, "/dev/bus/usb/001/001") == {"c189:1", "usb 05e3:0610:HUB - usb 0"}
-    assert tokens(host, "/dev/bus/usb/001/002") == {"c189:2", "usb 05e3:0610:HUB - usb 0"}
+    assert tokens(host, "/dev/bus/usb/001/001") == {"c189:1", "hub /port/1-2", "hub /usb/05e3:0610:HUB"}
+    assert tokens(host, "/dev/bus/usb/001/002") == {"c189:2", "hub /port/1-3", "hub /usb/05e3:0610:HUB"}
 
 
 def test_tokens_of_a_usb_device(host: FakeSysfs) -> None:
@@ -273,15 +273,18 @@ def test_tokens_of_a_usb_device(host: FakeSysfs) -> None:
         name = f"ttyUSB{number}"
         host.node(f"{interface}/{name}/tty/{name}", "tty", f"188:{number}", parent=f"{interface}/{name}")
     place = f"{interface}/ttyUSB9/tty/ttyUSB9"
-    assert identified(host, "/dev/ttyUSB9").tokens == ("c188:9", place, "usb 0403:6001:A%20B%25 1.0 tty 1")
-    assert "usb 0403:6001:A%20B%25 1.0 tty 2" in tokens(host, "/dev/ttyUSB10")
-    assert "usb 0403:6001:A%20B%25 1.1 hidraw 0" in tokens(host, "/dev/hidraw0")
-    assert identified(host, "/dev/ttyUSB9", is_unique=False).tokens == ("c188:9", place)
+    lasting = "1.0/ttyUSB#1/tty/ttyUSB#0"
+    by_port, by_serial = f"/port/1-2.3/{lasting}", f"/usb/0403:6001:A%20B%25/{lasting}"
+    assert identified(host, "/dev/ttyUSB9").tokens == ("c188:9", place, by_port, by_serial)
+    assert "/usb/0403:6001:A%20B%25/1.0/ttyUSB#2/tty/ttyUSB#0" in tokens(host, "/dev/ttyUSB10")
+    assert any(token.startswith("/usb/0403:6001:A%20B%25/1.1/") for token in tokens(host, "/dev/hidraw0"))
+    shared_serial = f"/usb/0403:6001:A%20B%25@1-2.3/{lasting}"
+    assert identified(host, "/dev/ttyUSB9", is_unique=False).tokens == ("c188:9", place, by_port, shared_serial)
 
 
-def test_a_usb_device_without_a_serial_has_its_place_only(host: FakeSysfs) -> None:
+def test_a_usb_device_without_a_serial_is_what_is_in_its_port(host: FakeSysfs) -> None:
     host.dongle("1-1", 0)
-    assert len(tokens(host, "/dev/ttyUSB0")) == 2
+    assert "/usb/0403:6001:@1-1/1.0/ttyUSB#0/tty/ttyUSB#0" in tokens(host, "/dev/ttyUSB0")
 
 
 def test_the_number_is_the_same_by_all_names(host: FakeSysfs) -> None:

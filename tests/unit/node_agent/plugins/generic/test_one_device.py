@@ -115,14 +115,16 @@ def test_one_device_in_two_resources(host: FakeSysfs, first: str, second: str) -
 def test_its_identity_is_the_same_by_all_names(host: FakeSysfs, way: str) -> None:
     [device] = listed(host, WAYS[way])
     place = "/devices/pci0000:00/0000:00:14.0/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0"
-    assert device.identity == (place, "c188:0", "usb 0403:6001:S 1.0 tty 0")
+    lasting = "1.0/ttyUSB#0/tty/ttyUSB#0"
+    assert device.identity == (place, f"/port/1-1/{lasting}", f"/usb/0403:6001:S/{lasting}", "c188:0")
     assert not device.is_shared
 
 
 def test_what_is_selected_by_port_is_what_is_in_the_port(host: FakeSysfs) -> None:
     [device] = listed(host, WAYS["port"])
     port = "/devices/pci0000:00/0000:00:14.0/usb1/1-1"
-    assert device.identity == (port, f"{port}/1-1:1.0/ttyUSB0/tty/ttyUSB0", "c188:0")
+    lasting = "/port/1-1/1.0/ttyUSB#0/tty/ttyUSB#0"
+    assert device.identity == (port, f"{port}/1-1:1.0/ttyUSB0/tty/ttyUSB0", "/port/1-1", lasting, "c188:0")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -136,7 +138,7 @@ def test_raw_access_is_the_same_device(host: FakeSysfs, way: str) -> None:
     assert other.id not in device.aliases
     reason, message = source.devices.trouble
     assert f"{other.id}, the same device as {one.id}" in message
-    assert (reason, "narrow the paths" in message) == ("SameDevice", True)
+    assert (reason, "name its files in one group" in message) == ("SameDevice", True)
 
 
 def test_a_camera_with_two_links(host: FakeSysfs) -> None:
@@ -196,9 +198,17 @@ def test_a_file_that_comes_with_devices_is_none(host: FakeSysfs) -> None:
     assert (fuse.identity, fuse.files) == ((), ())
     # in one resource it is listed once all the same
     assert len(listed(host, paths("/dev/fuse"), paths("/dev/fus*"))) == 1
+    host.link("/dev/mine-too", "/dev/fuse")
+    [fuse] = listed(host, paths("/dev/fuse"), paths("/dev/mine-too"))
+    assert fuse.aliases == ("mine-too",)
     one, other = listed(host, paths("/dev/vfio/7", "/dev/vfio/vfio"), paths("/dev/vfio/8", "/dev/vfio/vfio"))
     assert one.files == (("/dev/vfio/7", "c243:7"),)
-    assert one.identity == ("/devices/virtual/vfio/7", "c243:7", "pair:iommu:7:vfio")
+    assert one.identity == (
+        "/devices/virtual/vfio/7",
+        "/lasting/devices/virtual/vfio/7",
+        "c243:7",
+        "pair:iommu:7:vfio",
+    )
     assert not are_same(one, other)
 
 
@@ -224,7 +234,7 @@ def test_a_disk_is_not_given_for_its_partition(host: FakeSysfs) -> None:
     source = source_of(host, paths("/dev/sd*"))
     [device] = source.devices.latest
     assert (device.id, device.aliases) == ("sda", ())
-    assert "sda1, the same device as sda; sda2, the same device as sda: narrow the paths" in source.devices.trouble[1]
+    assert "sda1, the same device as sda; sda2, the same device as sda: name its files" in source.devices.trouble[1]
     assert ids(host, paths("/dev/sda?")) == ["sda1", "sda2"]
     # beside both partitions the disk is neither of them
     source = source_of(host, paths("/dev/sda?"), paths("/dev/sda"))
@@ -236,6 +246,36 @@ def test_two_groups_have_one_file_each_of_a_device_of_the_third(host: FakeSysfs)
     tty, hid = paths("/dev/ttyUSB4"), paths("/dev/hidraw4")
     one, other = listed(host, tty, hid, {"select": {"usb": {"serial": "D"}}})
     assert (one.aliases, other.aliases) == ((), ()), "held by its ID, it would be either"
+
+
+def test_other_files_of_a_device_with_one_id(host: FakeSysfs) -> None:
+    host.dongle("1-4", 4, serial="D")
+    groups = [{"select": {"usb": {"serial": "D"}, "subsystems": [name]}} for name in ("hidraw", "tty")]
+    source = source_of(host, *groups)
+    [device] = source.devices.latest
+    assert [path for path, _ in device.files] == ["/dev/hidraw4"]
+    reason, message = source.devices.trouble
+    assert "0403-6001-D of groups[1], as groups[0] has other files of it: name its files in one group" in message
+    assert reason == "SameDevice"
+
+
+def test_an_id_that_two_devices_could_have_is_no_alias(host: FakeSysfs) -> None:
+    host.dongle("1-4", 4, serial="D")
+    groups = [
+        {"select": {"usb": usb, "subsystems": [name]}, "shared": True}
+        for usb, name in (({"serial": "D"}, "tty"), ({"port": "1-4"}, "hidraw"))
+    ]
+    one, other = listed(host, *groups)
+    assert (one.id, other.id) == ("0403-6001-D", "usb-port-1-4")
+    assert (one.aliases, other.aliases) == ((), ())
+
+
+def test_the_id_that_sorts_first_is_listed(host: FakeSysfs) -> None:
+    for name in ("b.2", "b:1"):
+        host.link(f"/dev/x/{name}", "/dev/ttyUSB0")
+    [device] = listed(host, paths("/dev/x/*"))
+    [alias] = device.aliases
+    assert device.id < alias
 
 
 SHARED: dict[str, dict[str, Any]] = {

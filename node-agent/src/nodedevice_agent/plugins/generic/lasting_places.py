@@ -1,0 +1,116 @@
+"""Places in sysfs without what the kernel numbers as devices come: the same after a replug, and after a boot. Pure.
+
+    /devices/pci0000:00/0000:00:14.0/usb1/1-1/1-1:1.0/host7/target7:0:0/7:0:0:0/block/sdc/sdc1
+
+is, from its port, `/port/1-1/1.0/host#0/target:0:0/:0:0:0/block/sd#0/#1`, and from the device itself
+`/usb/0781:5583:4C53/1.0/...`. What has a number by the order of its coming has its position among its siblings instead. As with the
+places of sysfs, what is below another place is within that device.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from nodedevice_agent.lib.deviceplugin_server.values import natural_key
+from nodedevice_agent.plugins.generic.functions import UsbDevice
+
+_INTERFACE = re.compile(r"\d+-[\d.]+:(\d+\.\d+)")
+_SCSI_DEVICE = re.compile(r"\d+(:\d+:\d+:\d+)")
+_SCSI_TARGET = re.compile(r"target\d+(:\d+:\d+)")
+# 0003:1050:0402.0007, and any name that ends in a number; and disks
+_COUNTED = (re.compile(r"([0-9A-F]{4}:[0-9A-F]{4}:[0-9A-F]{4})\.[0-9A-F]{4}"), re.compile(r"([A-Za-z][A-Za-z_-]*)\d+"))
+_DISK = re.compile(r"(sd|xvd|vd|hd)[a-z]+")
+_DEVICES = "/devices/"
+
+
+class LastingPlaces:
+    """places: those in sysfs of all device files at one moment."""
+
+    def __init__(self, places: Iterable[str]) -> None:
+        children: dict[str, set[str]] = {}
+        for place in places:
+            while place and (above := place.rpartition("/")[0]):
+                known = children.setdefault(above, set())
+                if (name := place[len(above) + 1 :]) in known:
+                    break
+                known.add(name)
+                place = above
+        self._positions = {above: _positions(names) for above, names in children.items()}
+
+    def of(self, place: str, usb: UsbDevice | None, *, has_own_serial: bool) -> tuple[str, ...]:
+        """Of a place in sysfs; usb: the USB device that it is in, if any."""
+        if not place.startswith(_DEVICES):
+            return ()
+        if usb is None or not place.startswith(usb.sysfs):
+            return ("/lasting" + self._without_numbers("", place),)
+        within = self._without_numbers(usb.sysfs, place[len(usb.sysfs) :])
+        return f"/port/{usb.port}{within}", f"/usb/{_name(usb, has_own_serial=has_own_serial)}{within}"
+
+    def _without_numbers(self, above: str, below: str) -> str:
+        found = ""
+        for name in below.split("/")[1:]:
+            found += "/" + self._without_number(above, name)
+            above += "/" + name
+        return found
+
+    def _without_number(self, above: str, name: str) -> str:
+        """above: the place that this name is in."""
+        if match := _INTERFACE.fullmatch(name):
+            return match[1]
+        if match := _SCSI_DEVICE.fullmatch(name):
+            return match[1]
+        if match := _SCSI_TARGET.fullmatch(name):
+            return f"target{match[1]}"
+        parent = above.rpartition("/")[2]
+        if name != parent and name.startswith(parent) and kind_of(parent):
+            # a partition of a disk, a namespace of a controller
+            return "#" + name[len(parent) :]
+        kind = kind_of(name)
+        if not kind:
+            return name
+        return f"{kind}#{self._positions.get(above, {}).get(name, 0)}"
+
+
+def kind_of(name: str) -> str:
+    """What comes before a number, or the letters of a disk; empty for what is not counted."""
+    for pattern in (*_COUNTED, _DISK):
+        if match := pattern.fullmatch(name):
+            return match[1]
+    return ""
+
+
+def is_of_usb_device(token: str) -> bool:
+    """Whether it is of a USB device wherever it is plugged in."""
+    return token.startswith("/usb/")
+
+
+def of_hub(token: str) -> str:
+    """The same for a hub, in which nothing is that is plugged into it."""
+    return f"hub {token}"
+
+
+def port_token(port: str) -> str:
+    """Of all that is plugged in there."""
+    return f"/port/{port}"
+
+
+def _positions(names: Iterable[str]) -> Mapping[str, int]:
+    """Of each name among those of its kind."""
+    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    # sda to sdz come before sdaa
+    for name in sorted(names, key=lambda name: (len(name) if _DISK.fullmatch(name) else 0, natural_key(name))):
+        if kind := kind_of(name):
+            found[name] = counts.get(kind, 0)
+            counts[kind] = found[name] + 1
+    return found
+
+
+def _name(usb: UsbDevice, *, has_own_serial: bool) -> str:
+    """Vendor, product and serial; and the port where these are not its own."""
+    words = ":".join(map(_escaped, (usb.vendor, usb.product, usb.serial)))
+    return words if has_own_serial else f"{words}@{usb.port}"
+
+
+def _escaped(word: str) -> str:
+    """Without what separates names here, or lines of text."""
+    return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):02x}" for c in word)

@@ -63,15 +63,17 @@ def not_shared(not_listed: Iterable[NotListed]) -> str:
 
 
 def same_device(not_listed: Iterable[NotListed]) -> str:
-    """About exclusive devices that are part of another one, or the other way round; empty if there is none."""
+    """About devices that are part of another one, or the other way round, or have its ID; empty if there is none."""
     named = [
-        f"{each.offer.id}, the same device as {each.listed.id}"
+        f"{each.offer.id} of groups[{each.offer.group}], as groups[{each.listed.group}] has other files of it"
+        if each.offer.id == each.listed.id
+        else f"{each.offer.id}, the same device as {each.listed.id}"
         for each in not_listed
         if each.offer.is_shared == each.listed.is_shared
     ]
     if not named:
         return ""
-    return f"each device is listed once, and these are not: {_listed(named, '; ')}: narrow the paths to the files that are meant"
+    return f"each device is listed once, and these are not: {_listed(named, '; ')}: name its files in one group, and no others"
 
 
 def no_match(groups: Iterable[GroupSettings], found: Found) -> str:

@@ -10,8 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, FoundFunction, Selected, found_functions
-from nodedevice_agent.plugins.generic.identity import Identified, path_token
-from nodedevice_agent.plugins.generic.lasting_places import is_of_usb_device, port_token
+from nodedevice_agent.plugins.generic.identity import Identified, is_lasting, path_token
 from nodedevice_agent.plugins.settings import GroupSettings
 
 
@@ -124,8 +123,7 @@ def _identity(whole: FoundFunction) -> tuple[str, ...]:
     tokens = {token for file in whole.own_files for token in _tokens(file)}
     if whole.port and tokens:
         # whatever is plugged in there
-        tokens = {token for token in tokens if not is_of_usb_device(token)}
-        tokens |= {whole.port, port_token(whole.port.rpartition("/")[2])}
+        tokens = {token for token in tokens if not is_lasting(token)} | {whole.port}
     return tuple(sorted(tokens))
 
 

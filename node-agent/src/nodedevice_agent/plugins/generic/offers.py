@@ -10,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, FoundFunction, Selected, found_functions
-from nodedevice_agent.plugins.generic.identity import Identified, is_lasting, path_token
+from nodedevice_agent.plugins.generic.identity import Identified, path_token
+from nodedevice_agent.plugins.generic.lasting_places import is_of_usb_device, port_token
 from nodedevice_agent.plugins.settings import GroupSettings
 
 
@@ -123,7 +124,8 @@ def _identity(whole: FoundFunction) -> tuple[str, ...]:
     tokens = {token for file in whole.own_files for token in _tokens(file)}
     if whole.port and tokens:
         # whatever is plugged in there
-        tokens = {token for token in tokens if not is_lasting(token)} | {whole.port}
+        tokens = {token for token in tokens if not is_of_usb_device(token)}
+        tokens |= {whole.port, port_token(whole.port.rpartition("/")[2])}
     return tuple(sorted(tokens))
 
 

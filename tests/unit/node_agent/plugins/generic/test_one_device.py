@@ -115,14 +115,16 @@ def test_one_device_in_two_resources(host: FakeSysfs, first: str, second: str) -
 def test_its_identity_is_the_same_by_all_names(host: FakeSysfs, way: str) -> None:
     [device] = listed(host, WAYS[way])
     place = "/devices/pci0000:00/0000:00:14.0/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0"
-    assert device.identity == (place, "c188:0", "usb 0403:6001:S 1.0 tty 0")
+    lasting = "1.0/ttyUSB#0/tty/ttyUSB#0"
+    assert device.identity == (place, f"/port/1-1/{lasting}", f"/usb/0403:6001:S/{lasting}", "c188:0")
     assert not device.is_shared
 
 
 def test_what_is_selected_by_port_is_what_is_in_the_port(host: FakeSysfs) -> None:
     [device] = listed(host, WAYS["port"])
     port = "/devices/pci0000:00/0000:00:14.0/usb1/1-1"
-    assert device.identity == (port, f"{port}/1-1:1.0/ttyUSB0/tty/ttyUSB0", "c188:0")
+    lasting = "/port/1-1/1.0/ttyUSB#0/tty/ttyUSB#0"
+    assert device.identity == (port, f"{port}/1-1:1.0/ttyUSB0/tty/ttyUSB0", "/port/1-1", lasting, "c188:0")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -196,9 +198,17 @@ def test_a_file_that_comes_with_devices_is_none(host: FakeSysfs) -> None:
     assert (fuse.identity, fuse.files) == ((), ())
     # in one resource it is listed once all the same
     assert len(listed(host, paths("/dev/fuse"), paths("/dev/fus*"))) == 1
+    host.link("/dev/mine-too", "/dev/fuse")
+    [fuse] = listed(host, paths("/dev/fuse"), paths("/dev/mine-too"))
+    assert fuse.aliases == ("mine-too",)
     one, other = listed(host, paths("/dev/vfio/7", "/dev/vfio/vfio"), paths("/dev/vfio/8", "/dev/vfio/vfio"))
     assert one.files == (("/dev/vfio/7", "c243:7"),)
-    assert one.identity == ("/devices/virtual/vfio/7", "c243:7", "pair:iommu:7:vfio")
+    assert one.identity == (
+        "/devices/virtual/vfio/7",
+        "/lasting/devices/virtual/vfio/7",
+        "c243:7",
+        "pair:iommu:7:vfio",
+    )
     assert not are_same(one, other)
 
 

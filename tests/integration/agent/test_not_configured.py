@@ -72,6 +72,19 @@ async def events(configured: ConfiguredNode, resource: str = SIMULATED) -> dict[
     return found
 
 
+async def events_of_pods(configured: ConfiguredNode, pod: str, reason: str) -> set[tuple[str, str, str]]:
+    """Pod, reason and type of each, once that pod has one of that reason."""
+    found: set[tuple[str, str, str]] = set()
+
+    def is_reported() -> bool:
+        about = configured.node.client.list(Event, namespace=configured.node.namespace)
+        found.update((str(e.involvedObject.name), str(e.reason), str(e.type)) for e in about)
+        return any(each[:2] == (pod, reason) for each in found)
+
+    await until(is_reported, lambda: f"{reason} of {pod} is among {found}")
+    return found
+
+
 async def started(configured: ConfiguredNode, plugins: dict[str, Any] | None = None, **flags: str) -> None:
     """An agent, and an operator that shows what it has."""
     configured.start_agent(**flags)
@@ -184,6 +197,9 @@ async def test_a_holder_and_one_that_waits_are_served_when_it_comes_back(configu
     seen = await node.until_numbers(total=2, allocated=2, available=0, resource_name=SIMULATED)
     assert (holdings(before).items() <= holdings(seen).items(), len(holdings(seen))) == (True, 2)
     await until_capacity(configured, 2)
+    # the other pod's Event comes after any about what happened in between
+    found = await events_of_pods(configured, "waiting", "DevicesAllocated")
+    assert [reason for pod, reason, kind in found if kind == "Warning"] == ["DevicesWaiting"]
     assert node.object(SIMULATED)["metadata"]["uid"] == uid
 
 

@@ -28,7 +28,7 @@ from nodedevice_agent.devicemanager.resources.list_limit import within_limit
 from nodedevice_agent.devicemanager.resources.physical_devices import PhysicalDevices
 from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, PluginOptions
-from nodedevice_agent.devicemanager.resources.resource_table import IsConfigured, ResourceTable
+from nodedevice_agent.devicemanager.resources.resource_table import SETTLE_SECONDS, IsConfigured, ResourceTable
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
 
@@ -102,7 +102,7 @@ class DeviceManager:
     ) -> list[Effect]:
         """A plugin registered and returned its options. Calls go to the newest connection of a resource. socket: its path."""
         is_new = resource_name not in self.resources
-        self._table.add(resource_name).connect(endpoint, options, socket)
+        self._table.add(resource_name).connect(endpoint, options, socket, settles_at=now + SETTLE_SECONDS)
         self._preference.added(self.resources[resource_name])
         effects: list[Effect] = [Publish(resource_name)]
         if is_new:

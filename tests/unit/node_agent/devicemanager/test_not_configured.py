@@ -270,6 +270,33 @@ class TestWhoeverServesItNext:
         scenario.disconnect(endpoint=2)
         assert state(scenario) == STOPPED
 
+    @pytest.mark.parametrize("options", [BUILT_IN, FOREIGN])
+    def test_what_was_shown_stays_until_it_lists(self, options: PluginOptions) -> None:
+        """What a pod holds would be missing meanwhile, from a plugin that has not listed it yet."""
+        scenario = with_built_in().run(pod("p", gpu=1))
+        ends(scenario)
+        configure(scenario, GPU)
+        scenario.connect(endpoint=2, options=options)
+        assert is_settling(scenario.manager, GPU)
+        scenario.lists(2, endpoint=2)
+        assert not is_settling(scenario.manager, GPU)
+        assert [d.reason for d in scenario.snapshot().devices] == ["", ""]
+
+    def test_but_no_longer_than_ten_seconds(self) -> None:
+        scenario = with_built_in()
+        ends(scenario)
+        scenario.connect(endpoint=2, options=BUILT_IN)
+        assert scenario.passes(9) == []
+        assert published(scenario.passes(1)) == {GPU}
+        assert (is_settling(scenario.manager, GPU), registered(scenario)["reason"]) == (False, "DeviceListPending")
+
+    def test_a_plugin_that_comes_back_by_itself_is_shown_at_once(self) -> None:
+        scenario = with_built_in()
+        scenario.disconnect()
+        scenario.passes(GRACE_SECONDS)
+        scenario.connect(endpoint=2, options=BUILT_IN)
+        assert not is_settling(scenario.manager, GPU)
+
     def test_configured_again_before_it_has_ended(self) -> None:
         """The one that ends disconnects after the new one has registered."""
         scenario = with_built_in()

@@ -122,7 +122,10 @@ class Resource:
         self.cordons = ids
         self._derive()
 
-    def connect(self, endpoint: int, options: PluginOptions, socket: str = "") -> None:
+    def connect(self, endpoint: int, options: PluginOptions, socket: str = "", *, settles_at: float = 0.0) -> None:
+        """settles_at: until when its list is waited for, where its end was meant and nothing but that was shown."""
+        if self.is_not_configured:
+            self.settle_until = settles_at
         self._connections.append(_Connection(endpoint, options, socket))
         self.state, self.grace_ends_at, self.is_not_configured = EndpointState.RUNNING, None, False
         self._derive()

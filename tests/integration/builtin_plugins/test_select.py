@@ -95,7 +95,7 @@ async def test_what_a_device_is_travels_with_it(
         [wire] = manager.lists[SERIAL][-1]
         details = DeviceDetails.FromString(wire.SerializeToString())
         assert dict(details.files) == {"/dev/ttyUSB0": "c188:0"}
-        assert "usb 0403:6001:A 1.0 tty 0" in details.identity
+        assert "/usb/0403:6001:A/1.0/ttyUSB#0/tty/ttyUSB#0" in details.identity
         assert not details.shared
         [*by_port, link] = details.aliases
         assert by_port == ["0403-6001-port-1-1", "usb-port-1-1"]

@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions
+from nodedevice_agent.devicemanager.resources.resource import EndpointState, PluginOptions
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.kube.status import node_device_status
 
@@ -41,7 +41,12 @@ DEVICES = st.just(ALL) | st.lists(
     st.builds(Device, st.sampled_from(IDS), st.sampled_from([True, True, True, False])), max_size=5
 )
 CORDONS = st.sets(st.sampled_from([*IDS[:2], "*"]), max_size=1)
-OPTIONS = st.builds(PluginOptions, pre_start_required=st.booleans(), get_preferred_allocation_available=st.booleans())
+OPTIONS = st.builds(
+    PluginOptions,
+    pre_start_required=st.booleans(),
+    get_preferred_allocation_available=st.booleans(),
+    scope=st.sampled_from(["", "built-in of this agent"]),
+)
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([1, 1, 2]), min_size=1, max_size=2)
 CONTAINERS = st.tuples(st.tuples(st.just(ContainerKind.APP), st.just({NAMES[0]: 1}))) | st.lists(
     st.tuples(st.sampled_from(ContainerKind), LIMITS), min_size=1, max_size=3
@@ -140,6 +145,17 @@ class ManagerMachine(RuleBasedStateMachine):
             return
         endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
         self.happens("disconnected", self.endpoints.pop(endpoint), endpoint)
+
+    @rule(names=st.sets(st.sampled_from(NAMES)), returning=st.sets(st.sampled_from(NAMES)))
+    def the_configuration_changes(self, names: set[str], returning: set[str]) -> None:
+        """returning: those that get another plugin, which is configured."""
+
+        def is_configured(name: str, scope: str) -> bool:
+            return name in names
+
+        effects = self.manager.configured(is_configured, self.now, sorted(returning & names))
+        assert effects == self.twin.configured(is_configured, self.now, sorted(returning & names))
+        self.carry_out(effects)
 
     @rule(name=st.sampled_from(NAMES))
     def an_object_is_deleted(self, name: str) -> None:
@@ -330,6 +346,12 @@ class ManagerMachine(RuleBasedStateMachine):
         for name in self.manager.resources:
             if self.published is not None and not is_settling(self.manager, name):
                 assert self.published.get(name) == self.status(name), f"{name} differs from the published one"
+
+    @invariant()
+    def what_is_not_configured_has_no_free_device_and_no_deadline(self) -> None:
+        for resource in self.manager.resources.values():
+            if resource.is_not_configured:
+                assert (resource.state, resource.grace_ends_at, resource.free()) == (EndpointState.GONE, None, ())
 
     @invariant()
     def a_restart_has_the_same_allocations(self) -> None:

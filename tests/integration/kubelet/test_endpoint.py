@@ -231,8 +231,9 @@ class TestBuiltInPlugins:
         }
         generic = [{"resourceName": name, "groups": found} for name, found in groups.items()]
         agent.configure(convert({"generic": generic, "hostRoot": str(host)}, PluginSettings))
+        resources = agent.mirror.resources
+        await agent.until(lambda: all(name in resources and resources[name].is_live for name in groups))
         for name in groups:
-            await agent.until(lambda name=name: name in agent.mirror.resources and agent.mirror.resources[name].is_live)
             agent.cordon(name)
         return agent
 

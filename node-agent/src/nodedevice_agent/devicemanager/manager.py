@@ -312,7 +312,8 @@ class DeviceManager:
         """Allocate succeeded."""
         if ticket in self._reallocations.in_flight:
             return self._reallocations.allocated(ticket, response)
-        return self.allocator.allocated(ticket, response, now)
+        effects = self.allocator.allocated(ticket, response, now)
+        return effects + self._published_with(effects)
 
     def allocate_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
         """Allocate failed, timed out or returned an invalid response: release the pod's reservations, retry after a backoff."""
@@ -458,6 +459,15 @@ class DeviceManager:
     def containers_changed(self, pod_uid: str, now: float) -> list[Effect]:
         """A container of this pod runs or has ended: the device files that it has are known, or nobody's any more."""
         return self._reconsider_physical((), now) if pod_uid in self.book.by_pod else []
+
+    def _published_with(self, effects: Iterable[Effect]) -> list[Effect]:
+        """The resources whose devices are held back for those of these: they show which pod has them."""
+        changed = {effect.resource_name for effect in effects if isinstance(effect, Publish)}
+        return [
+            Publish(name)
+            for name, resource in sorted(self.resources.items())
+            if name not in changed and any(other.resource_name in changed for other in resource.held_back.values())
+        ]
 
     def _after_orphaned_call(self, ticket: int, now: float) -> list[Effect]:
         """A call for an ended pod has returned. Until then its plugin may have been working on the devices."""

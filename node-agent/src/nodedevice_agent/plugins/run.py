@@ -145,7 +145,7 @@ class _Running:
         if isinstance(settings, GenericSettings):
             from nodedevice_agent.plugins.generic.source import GenericSource
 
-            generic = GenericSource(settings, self.plugin.host_root, watcher)
+            generic = GenericSource(settings, self.plugin.host_root, watcher, state_dir)
             self._reconfigure = generic.reconfigure
             return generic
         assert isinstance(settings, SimulatedSettings)

@@ -1,7 +1,6 @@
 """The device files and USB devices that a kernel has at one moment, and what a file of /dev is among them. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -16,14 +15,22 @@ _MEMORY = "c1:"
 
 
 class Inventory:
-    """usb_devices: by path in sysfs. has_own_serial: whether no other USB device has its vendor, product and serial."""
+    """usb_devices: by path in sysfs. has_own_serial: whether no other USB device has its vendor, product and serial.
+
+    names_in: what is in a place in sysfs.
+    """
 
     def __init__(
-        self, nodes: Iterable[Node], usb_devices: Mapping[str, UsbDevice], has_own_serial: Callable[[UsbDevice], bool]
+        self,
+        nodes: Iterable[Node],
+        usb_devices: Mapping[str, UsbDevice],
+        has_own_serial: Callable[[UsbDevice], bool],
+        names_in: Callable[[str], Iterable[str]],
     ) -> None:
         self.nodes = tuple(nodes)
         self.usb_devices = usb_devices
         self._has_own_serial = has_own_serial
+        self._lasting = LastingPlaces(names_in)
         self._by_number = {node.number: node for node in self.nodes}
         self._by_path = {node.path: node for node in self.nodes}
 
@@ -64,10 +71,6 @@ class Inventory:
         has_own_serial = usb is not None and bool(usb.serial) and self._has_own_serial(usb)
         lasting = [token for place in own for token in self._lasting.of(place, usb, has_own_serial=has_own_serial)]
         return tuple(map(of_hub, lasting)) if is_hub else (*own, *lasting)
-
-    @cached_property
-    def _lasting(self) -> LastingPlaces:
-        return LastingPlaces(place for node in self.nodes for place in places(node))
 
 
 def is_memory(number: str) -> bool:

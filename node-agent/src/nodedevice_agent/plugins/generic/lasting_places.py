@@ -8,7 +8,7 @@ places of sysfs, what is below another place is within that device.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from nodedevice_agent.lib.deviceplugin_server.values import natural_key
 from nodedevice_agent.plugins.generic.functions import UsbDevice
@@ -23,18 +23,11 @@ _DEVICES = "/devices/"
 
 
 class LastingPlaces:
-    """places: those in sysfs of all device files at one moment."""
+    """Of one moment. names_in: what is in a place in sysfs."""
 
-    def __init__(self, places: Iterable[str]) -> None:
-        children: dict[str, set[str]] = {}
-        for place in places:
-            while place and (above := place.rpartition("/")[0]):
-                known = children.setdefault(above, set())
-                if (name := place[len(above) + 1 :]) in known:
-                    break
-                known.add(name)
-                place = above
-        self._positions = {above: _positions(names) for above, names in children.items()}
+    def __init__(self, names_in: Callable[[str], Iterable[str]]) -> None:
+        self._names_in = names_in
+        self._positions: dict[str, Mapping[str, int]] = {}
 
     def of(self, place: str, usb: UsbDevice | None, *, has_own_serial: bool) -> tuple[str, ...]:
         """Of a place in sysfs; usb: the USB device that it is in, if any."""
@@ -67,7 +60,9 @@ class LastingPlaces:
         kind = kind_of(name)
         if not kind:
             return name
-        return f"{kind}#{self._positions.get(above, {}).get(name, 0)}"
+        if above not in self._positions:
+            self._positions[above] = _positions(self._names_in(above))
+        return f"{kind}#{self._positions[above].get(name, 0)}"
 
 
 def kind_of(name: str) -> str:

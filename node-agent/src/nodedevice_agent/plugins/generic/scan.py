@@ -54,7 +54,7 @@ class SelectScan:
         self._sysfs = Sysfs(root)
         self._udev = UdevDatabase(root)
         self._serials = serials or Serials()
-        self.inventory = Inventory((), {}, self._serials.is_own)
+        self.inventory = Inventory((), {}, self._serials.is_own, self._sysfs.names)
         # by port that something is selected by: IDs that what was in it had by its maker, the newest last
         self._modes: dict[str, dict[str, None]] = {}
         # by number and place: when a device file was seen first, and the scan before, which did not see it
@@ -110,12 +110,12 @@ class SelectScan:
         nodes = self._sysfs.nodes_of(numbers) if not any(map(is_memory, numbers)) else []
         if any(map(is_memory, numbers)) or any(_USB_PLACE.search(node.sysfs) for node in nodes):
             return self._whole_inventory()
-        return Inventory(nodes, {}, self._serials.is_own)
+        return Inventory(nodes, {}, self._serials.is_own, self._sysfs.names)
 
     def _whole_inventory(self) -> Inventory:
         usb_devices = self._sysfs.usb_devices()
         self._note_repeated(usb_devices.values())
-        return Inventory(self._sysfs.nodes(), usb_devices, self._serials.is_own)
+        return Inventory(self._sysfs.nodes(), usb_devices, self._serials.is_own, self._sysfs.names)
 
     def _chosen(self, select: SelectSettings, function: Function, now: float) -> tuple[Node, ...]:
         nodes = candidates(select, function)

@@ -72,6 +72,10 @@ class Sysfs:
                 found[number, sysfs] = node if node is not None and _is_done(node) else self._node(number, sysfs)
         return found
 
+    def names(self, place: str) -> list[str]:
+        """What is in a place."""
+        return names_in(f"{self._sys}{place}")
+
     def usb_devices(self) -> dict[str, UsbDevice]:
         """By path in sysfs. One without vendor and product, as while it goes away, is left out."""
         found = {}

@@ -184,7 +184,7 @@ def made(host: FakeSysfs, where: Where, minor: int) -> str:
 
 def inventory(host: FakeSysfs, *, is_unique: bool = True) -> Inventory:
     sysfs = Sysfs(str(host.root))
-    return Inventory(sysfs.nodes(), sysfs.usb_devices(), lambda _: is_unique)
+    return Inventory(sysfs.nodes(), sysfs.usb_devices(), lambda _: is_unique, sysfs.names)
 
 
 def identified(host: FakeSysfs, path: str, *, is_unique: bool = True) -> FoundFile:

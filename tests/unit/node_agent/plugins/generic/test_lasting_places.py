@@ -1,9 +1,9 @@
 """Places that are the same after a replug and a boot, in which the kernel gives other numbers."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
-from nodedevice_agent.plugins.generic.functions import UsbDevice
+from nodedevice_agent.plugins.generic.functions import UsbDevice, upwards
 from nodedevice_agent.plugins.generic.lasting_places import LastingPlaces, is_of_usb_device
 
 CONTROLLER = "/devices/pci0000:00/0000:00:14.0/usb1"
@@ -12,8 +12,18 @@ CONTROLLER = "/devices/pci0000:00/0000:00:14.0/usb1"
 def of(place: str, *others: str, port: str = "1-1", serial: str = "S", own: bool = True) -> set[str]:
     """Of a file of a USB device. place, others: below the device."""
     usb = UsbDevice(f"{CONTROLLER}/{port}", port, "0781", "5583", serial)
-    found = LastingPlaces(usb.sysfs + each for each in (place, *others))
+    found = LastingPlaces(sysfs(usb.sysfs + each for each in (place, *others)))
     return {*found.of(usb.sysfs + place, usb, has_own_serial=own)}
+
+
+def sysfs(places: Iterable[str]) -> Callable[[str], Iterable[str]]:
+    """What is in each of these places, and in those above."""
+    found: dict[str, set[str]] = {}
+    for place in places:
+        for above in upwards(place):
+            inside, _, name = above.rpartition("/")
+            found.setdefault(inside, set()).add(name)
+    return lambda place: found.get(place, ())
 
 
 REPLUGGED = [
@@ -85,7 +95,7 @@ def test_any_serial_is_one_word(serial: str) -> None:
 
 
 def lasting(place: str, others: Iterable[str] = ()) -> tuple[str, ...]:
-    return LastingPlaces([place, *others]).of(place, None, has_own_serial=False)
+    return LastingPlaces(sysfs([place, *others])).of(place, None, has_own_serial=False)
 
 
 def test_what_is_no_usb_device() -> None:

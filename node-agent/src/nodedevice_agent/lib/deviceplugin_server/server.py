@@ -223,7 +223,9 @@ class DevicePluginService(Service):
         response = api_pb2.AllocateResponse()
         try:
             for container in request.container_requests:
-                device_ids = known_ids(self._source.resource_name, self._listed_as(container.devices_ids), self._listed())
+                device_ids = known_ids(
+                    self._source.resource_name, self._listed_as(container.devices_ids), self._listed()
+                )
                 allocation = self._source.allocate(device_ids, _identity(container))
                 response.container_responses.append(_allocation_to_wire(allocation))
         except AllocationRefused as error:

@@ -255,8 +255,9 @@ clean: ## Remove build outputs and .venv (binaries stay in the cache folder)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: crash
-crash: setup ## kill -9 agent and plugins at random points under load; then check for leaks (CRASH_POINTS, PART_STEPS, LEAK_CYCLES)
-	CRASH_POINTS=$${CRASH_POINTS:-200} PART_STEPS=$${PART_STEPS:-10000} LEAK_CYCLES=$${LEAK_CYCLES:-10000} $(BIN)/pytest -q tests/robustness/crash
+crash: setup ## kill -9 agent and plugins at random points under load; check for leaks; plug and reboot a made-up host (CRASH_POINTS, PART_STEPS, LEAK_CYCLES, HOST_STEPS)
+	CRASH_POINTS=$${CRASH_POINTS:-200} PART_STEPS=$${PART_STEPS:-10000} LEAK_CYCLES=$${LEAK_CYCLES:-10000} HOST_STEPS=$${HOST_STEPS:-100000} \
+	  $(BIN)/pytest -q tests/robustness/crash tests/robustness/host
 
 .PHONY: fuzz
 fuzz: setup ## Feed the agent malformed input wherever it reads, for a minute (FUZZ_SECONDS, FUZZ_SEED)

@@ -241,7 +241,7 @@ class TestBuiltInPlugins:
         await kubelet.until_listed(self.LINES, {"serial-by-id-one-" + _digest("/dev/serial/by-id/one"): "Healthy"})
         await kubelet.until_listed(self.SERIAL, {"ttyUSB0": "Unhealthy", "ttyUSB1": "Healthy"})
         wanted = api_pb2.ContainerAllocateRequest(devices_ids=["ttyUSB0"])
-        with pytest.raises(grpc.aio.AioRpcError, match="the same device as .* of example.com/lines"):
+        with pytest.raises(grpc.aio.AioRpcError, match=r"the same device as .* of example\.com/lines"):
             await kubelet.dial(self.SERIAL).Allocate(api_pb2.AllocateRequest(container_requests=[wanted]))
 
     async def test_a_container_starts_only_while_its_answer_is_right(
@@ -257,7 +257,7 @@ class TestBuiltInPlugins:
         await stub.PreStartContainer(start)
         (host / "dev/ttyUSB1").unlink()
         await kubelet.until_listed(self.SERIAL, {"ttyUSB0": "Unhealthy"})
-        with pytest.raises(grpc.aio.AioRpcError, match="device ttyUSB1 of example.com/serial is not there"):
+        with pytest.raises(grpc.aio.AioRpcError, match=r"device ttyUSB1 of example\.com/serial is not there"):
             await stub.PreStartContainer(start)
         _plug(host, "ttyUSB1")
         await kubelet.until_listed(self.SERIAL, {"ttyUSB0": "Unhealthy", "ttyUSB1": "Healthy"})

@@ -394,7 +394,7 @@ class DeviceManager:
         # files that all containers have, such as /dev/nvidiactl, are no device's own
         own = {token for resource in naming for device in resource.devices.values() for token in device.identity}
         for resource in self.resources.values():
-            for device_id, holder in resource.holders.items() if resource.is_built_in else ():
+            for device_id, holder in resource.holders.items():
                 identity = resource.identity_of(device_id) if holder != pod_uid else None
                 if identity is None or identity.is_shared:
                     continue

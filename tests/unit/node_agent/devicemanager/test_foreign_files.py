@@ -94,7 +94,7 @@ class TestOtherHolder:
         assert self.held(line(is_shared=True)).manager.other_holder("p", {"c188:0"}) is None
 
     def test_two_plugins_of_others_are_their_own_business(self) -> None:
-        assert self.held(line(), options=PluginOptions()).manager.other_holder("p", {"c188:0"}) is None
+        assert self.held(Device("line"), options=PluginOptions()).manager.other_holder("p", {"c188:0"}) is None
 
     def test_a_free_device_is_held_by_nobody(self) -> None:
         scenario = RuntimeScenario()

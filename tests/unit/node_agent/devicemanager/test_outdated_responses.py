@@ -21,8 +21,11 @@ OWN = PluginOptions(scope=f"{BUILT_IN}test")
 FIRST, SECOND = ("/dev/ttyUSB0", "c188:0"), ("/dev/ttyUSB1", "c188:1")
 
 
-def dongle(device_id: str, *files: tuple[str, str]) -> Device:
-    return Device(device_id, files=files, identity=tuple(number for _, number in files))
+def dongle(device_id: str, *files: tuple[str, str], is_own: bool = True) -> Device:
+    """is_own: as a built-in plugin lists it."""
+    return (
+        Device(device_id, files=files, identity=tuple(number for _, number in files)) if is_own else Device(device_id)
+    )
 
 
 def answer(scenario: RuntimeScenario, effects: list[Effect], *files: tuple[str, str]) -> bool:
@@ -43,7 +46,8 @@ def holding(options: PluginOptions = OWN, **more: Any) -> RuntimeScenario:
     """A pod has the first of two dongles."""
     scenario = RuntimeScenario(**more)
     scenario.sync()
-    scenario.plugin([dongle("a", FIRST), dongle("b", SECOND)], options=options)
+    is_own = bool(options.scope)
+    scenario.plugin([dongle("a", FIRST, is_own=is_own), dongle("b", SECOND, is_own=is_own)], options=options)
     effects = scenario.see(pod("p", gpu=1))
     assert [call.device_ids for call in calls(effects)] == [("a",)]
     answer(scenario, effects, FIRST)
@@ -119,11 +123,18 @@ def test_an_answer_that_an_older_agent_stored_goes_by_names() -> None:
 
 
 def test_of_somebody_elses_plugin_it_is_kept() -> None:
-    """As the kubelet does, whatever it says of its devices, and whether they are listed or not."""
+    """As the kubelet does, whether its devices are listed or not."""
     held = holding(PluginOptions())
-    assert calls(held.lists([dongle("a", SECOND)])) == []
-    assert given(held) == {FIRST[0]}
     held.lists([])
+    assert given(held) == {FIRST[0]}
+
+
+def test_where_somebody_elses_plugin_has_taken_the_name_over() -> None:
+    """It has not given the answer, and its list says nothing of the device."""
+    held = holding()
+    held.plugin(["a", "b"], endpoint=7)
+    assert "has not listed its devices yet" in held.refusal("p").message
+    held.disconnect(endpoint=7)
     assert given(held) == {FIRST[0]}
 
 

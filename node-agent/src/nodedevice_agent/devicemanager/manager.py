@@ -6,7 +6,7 @@ reserved by two pods, and a committed allocation stays until its pod has ended.
 Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 
 from nodedevice_agent.devicemanager import omitted_allocations
@@ -19,6 +19,7 @@ from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllo
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.kubelet_requests import KubeletRequests
+from nodedevice_agent.devicemanager.other_holders import OtherHolders
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.releasing import Releasing
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
@@ -64,6 +65,7 @@ class DeviceManager:
         self._physical = PhysicalDevices(self.resources, self._preference)
         # what the runtime runs; changed by whoever handles the runtime's events, which also calls containers_ended()
         self.containers = RuntimeContainers()
+        self.other_holders = OtherHolders(self.resources, self.book, self.containers)
         self._waits_for_runtime = waits_for_runtime
         # every pod of this node that has not ended, with or without devices; without unproven mirror pods
         self.pods: dict[str, Pod] = {}
@@ -357,7 +359,7 @@ class DeviceManager:
         self.allocate_once.checkpoint_lost(self.pods.values())
         self.allocator.is_held_back = False
         effects: list[Effect] = [SaveCheckpoint(durable=True)]
-        self._physical.hold_back(self._given_numbers())
+        self._physical.hold_back(self.other_holders.given_numbers())
         effects += [Publish(name) for name in sorted(self.resources)]
         effects += self._reallocations.due(now)
         return effects + self._reconsider(self.resources.keys(), now)
@@ -385,28 +387,6 @@ class DeviceManager:
 
     def pod(self, pod_uid: str) -> Pod | None:
         return self.pods.get(pod_uid)
-
-    def other_holder(self, pod_uid: str, numbers: Collection[str]) -> tuple[str, str, str] | None:
-        """A device of a built-in plugin that has one of these device numbers, or whose container has it, is not shared, and is held
-        by another pod: its resource, its ID and that pod's UID.
-        """
-        naming = [resource for resource in self.resources.values() if resource.listed.has_identities]
-        # files that all containers have, such as /dev/nvidiactl, are no device's own
-        own = {token for resource in naming for device in resource.devices.values() for token in device.identity}
-        for resource in self.resources.values():
-            for device_id, holder in resource.holders.items():
-                identity = resource.identity_of(device_id) if holder != pod_uid else None
-                if identity is None or identity.is_shared:
-                    continue
-                # the number of a device that is gone may be another's by now
-                known = identity.tokens if device_id in resource.devices else {*identity.tokens} - own
-                if not set(known).isdisjoint(numbers):
-                    return resource.name, device_id, holder
-        for resource_name, device_id, given, is_shared in self._given_numbers():
-            holder = self.resources[resource_name].holders[device_id]
-            if holder != pod_uid and not is_shared and not own.intersection(given).isdisjoint(numbers):
-                return resource_name, device_id, holder
-        return None
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:
         """Pending allocations, failed PreStartContainer calls and lost responses of a resource, by pod UID and container."""
@@ -438,23 +418,9 @@ class DeviceManager:
 
     def _reconsider_physical(self, resource_names: Collection[str], now: float) -> list[Effect]:
         """The same where a use of physical devices may have begun or ended; that of another resource may begin now."""
-        others = self._physical.hold_back(self._given_numbers()) - {*resource_names}
+        others = self._physical.hold_back(self.other_holders.given_numbers()) - {*resource_names}
         effects: list[Effect] = [Publish(name) for name in sorted(others)]
         return effects + self._reconsider({*resource_names, *others}, now)
-
-    def _given_numbers(self) -> Iterator[tuple[str, str, tuple[str, ...], bool]]:
-        """Of the device files in running containers, as GivenNumbers.
-
-        What a container has it can open, also after its device has got another number, and this one has passed to another device.
-        """
-        for container in self.containers:
-            held = self.book.of_container(container.pod_uid, container.container) if container.devices else []
-            if held:
-                identities = [self.resources[a.resource_name].identity_of(i) for a in held for i in a.device_ids]
-                # whether somebody else's plugin shares its files is not known, and several of its devices may have one
-                is_shared = any(identity is None or identity.is_shared for identity in identities)
-                numbers = tuple(f"{file.type}{file.major}:{file.minor}" for file in container.devices)
-                yield held[0].resource_name, held[0].device_ids[0], numbers, is_shared
 
     def containers_changed(self, pod_uid: str, now: float) -> list[Effect]:
         """A container of this pod runs or has ended: the device files that it has are known, or nobody's any more."""

@@ -364,9 +364,9 @@ class ProxyService(Service):
             # the runtime reads them, too, and reports what is wrong
             return
         numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
-        other = self.mirror.other_holder("", numbers)
+        other = self.mirror.other_holders.of("", numbers)
         if other is not None:
-            why = f"it gives out the device file of {other[1]} of {other[0]}, which another pod holds"
+            why = f"it gives out the device file of {other.device_id} of {other.resource_name}, which another pod holds"
             raise PluginFailed(self.resource_name, "Allocate", why)
 
     async def _preferred(self, selection: Selection) -> tuple[str, ...]:

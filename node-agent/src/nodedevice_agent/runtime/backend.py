@@ -221,16 +221,15 @@ class NriBackend:
             ) from exc
 
     def check_files(self, sandbox: Sandbox, container: str, numbers: Collection[str]) -> None:
-        other = self._manager.other_holder(sandbox.uid, numbers)
+        other = self._manager.other_holders.of(sandbox.uid, numbers)
         if other is None:
             return
-        resource_name, device_id, pod_uid = other
-        pod = self._manager.pod(pod_uid)
-        holder = f"pod {pod.namespace}/{pod.name}" if pod is not None else f"the pod with UID {pod_uid}"
+        pod = self._manager.pod(other.pod_uid)
+        holder = f"pod {pod.namespace}/{pod.name}" if pod is not None else f"the pod with UID {other.pod_uid}"
         metrics.CONTAINERS_REFUSED.inc()
         raise InjectionRefused(
-            f"container {container} would get {device_id} of {resource_name}, which {holder} holds: a device plugin gives out its "
-            "device file a second time; take the file out of one of the two resources, or delete one of the pods"
+            f"container {container} would get {other.device_id} of {other.resource_name}, which {holder} holds: its device file is "
+            "given out a second time; take the file out of one of the two resources, or delete one of the pods"
         )
 
     def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
+from nodedevice_agent.devicemanager.other_holders import Holder
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.runtime import RuntimeDevice
@@ -72,34 +73,34 @@ class TestOtherHolder:
 
     def test_a_number_that_another_pod_holds(self) -> None:
         scenario = self.held(line())
-        assert scenario.manager.other_holder("p", {"c188:0", "c1:3"}) == (NIC, "line", "q")
-        assert scenario.manager.other_holder("p", {"c188:1"}) is None
-        assert scenario.manager.other_holder("p", set()) is None
-        assert scenario.manager.other_holder("q", {"c188:0"}) is None
+        assert scenario.manager.other_holders.of("p", {"c188:0", "c1:3"}) == Holder(NIC, "line", "q")
+        assert scenario.manager.other_holders.of("p", {"c188:1"}) is None
+        assert scenario.manager.other_holders.of("p", set()) is None
+        assert scenario.manager.other_holders.of("q", {"c188:0"}) is None
 
     def test_also_after_its_plugin_has_gone(self) -> None:
         scenario = self.held(line())
         scenario.disconnect(NIC, 2)
         scenario.passes(3600)
-        assert scenario.manager.other_holder("p", {"c188:0"}) == (NIC, "line", "q")
+        assert scenario.manager.other_holders.of("p", {"c188:0"}) == Holder(NIC, "line", "q")
 
     def test_the_number_of_a_device_that_is_gone_may_be_anothers(self) -> None:
         """Of a stick with another serial, that is: nothing of the first one's pod runs."""
         scenario = self.held(line())
         stick = Device("other", identity=("c188:0", "/usb/1:2:OTHER/x"))
         scenario.lists([stick], NIC, 2)
-        assert scenario.manager.other_holder("p", {"c188:0"}) is None
+        assert scenario.manager.other_holders.of("p", {"c188:0"}) is None
 
     def test_nobody_holds_alone_what_is_shared(self) -> None:
-        assert self.held(line(is_shared=True)).manager.other_holder("p", {"c188:0"}) is None
+        assert self.held(line(is_shared=True)).manager.other_holders.of("p", {"c188:0"}) is None
 
     def test_two_plugins_of_others_are_their_own_business(self) -> None:
-        assert self.held(Device("line"), options=PluginOptions()).manager.other_holder("p", {"c188:0"}) is None
+        assert self.held(Device("line"), options=PluginOptions()).manager.other_holders.of("p", {"c188:0"}) is None
 
     def test_a_free_device_is_held_by_nobody(self) -> None:
         scenario = RuntimeScenario()
         scenario.plugin([line()], GPU, 1, OWN)
-        assert scenario.manager.other_holder("p", {"c188:0"}) is None
+        assert scenario.manager.other_holders.of("p", {"c188:0"}) is None
 
 
 class TestNumbersThatPassOn:
@@ -127,17 +128,32 @@ class TestNumbersThatPassOn:
     def test_nobody_gets_it_while_the_container_can_open_it(self) -> None:
         scenario = self.running()
         assert scenario.manager.resources[NIC].free() == ()
-        assert scenario.manager.other_holder("q", {"c188:0"}) == (NIC, "line", "p")
-        assert scenario.manager.other_holder("p", {"c188:0"}) is None
+        assert scenario.manager.other_holders.of("q", {"c188:0"}) == Holder(NIC, "line", "p")
+        assert scenario.manager.other_holders.of("p", {"c188:0"}) is None
         scenario.end(container("p"), "p")
         scenario.happens("containers_changed", "p")
         assert scenario.manager.resources[NIC].free() == ("other",)
-        assert scenario.manager.other_holder("q", {"c188:0"}) is None
+        assert scenario.manager.other_holders.of("q", {"c188:0"}) is None
 
     def test_a_file_that_all_have_is_nobodys(self) -> None:
-        assert self.running().manager.other_holder("q", {"c1:3", "c195:255"}) is None
+        assert self.running().manager.other_holders.of("q", {"c1:3", "c195:255"}) is None
 
     def test_its_own_device_is_still_its_own(self) -> None:
         scenario = self.running()
         assert scenario.manager.resources[NIC].holders == {"line": "p"}
         assert "line" not in scenario.manager.resources[NIC].held_back
+
+
+def test_a_name_of_the_kernels_that_has_passed_to_anothers_device() -> None:
+    """While its plugin was away: two pods hold one stick, and the one that runs with it has it."""
+    scenario = RuntimeScenario()
+    scenario.sync()
+    stick = ("/devices/usb1/1-1", "c189:9")
+    scenario.plugin([Device("raw", identity=stick)], NIC, 2, OWN)
+    scenario.plugin([Device("ttyUSB0", identity=("/devices/usb1/1-2/tty", "c188:0"))], GPU, 1, OWN)
+    scenario.run(pod("q", nic=1), pod("p", gpu=1))
+    scenario.lists([Device("ttyUSB0", identity=("/devices/usb1/1-1/tty", "c188:0"))])
+    assert scenario.manager.other_holders.of("p", {"c188:0"}) is None
+    scenario.start(scenario.create("q"), "q")
+    assert scenario.manager.other_holders.of("p", {"c188:0"}) == Holder(NIC, "raw", "q")
+    assert scenario.manager.other_holders.of("q", {"c189:9"}) is None

@@ -1,0 +1,98 @@
+"""Who else has a device file, whichever plugin named it: the last look before a container is made. Pure.
+
+What a container was made with it can open, also after its device has come back with another number, and the old one has passed to
+another device. So the numbers in running containers count beside those of held devices.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from msgspec import Struct
+
+from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
+from nodedevice_agent.devicemanager.resources.claims import Claim, winners
+from nodedevice_agent.devicemanager.resources.identity import Identity
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.devicemanager.runtime import RuntimeContainers
+
+
+class Holder(Struct, frozen=True):
+    """A held device, and the pod that has it."""
+
+    resource_name: str
+    device_id: str
+    pod_uid: str
+
+
+class OtherHolders:
+    """What pods hold, and what the runtime runs."""
+
+    def __init__(self, resources: Mapping[str, Resource], book: AllocationBook, containers: RuntimeContainers) -> None:
+        self._resources = resources
+        self._book = book
+        self._containers = containers
+
+    def given_numbers(self) -> Iterator[tuple[str, str, tuple[str, ...], bool]]:
+        """Of the device files in running containers, as GivenNumbers."""
+        for container in self._containers:
+            held = self._book.of_container(container.pod_uid, container.container) if container.devices else []
+            if held:
+                identities = [self._resources[a.resource_name].identity_of(i) for a in held for i in a.device_ids]
+                # whether somebody else's plugin shares its files is not known, and several of its devices may have one
+                is_shared = any(identity is None or identity.is_shared for identity in identities)
+                numbers = tuple(f"{file.type}{file.major}:{file.minor}" for file in container.devices)
+                yield held[0].resource_name, held[0].device_ids[0], numbers, is_shared
+
+    def of(self, pod_uid: str, numbers: Collection[str]) -> Holder | None:
+        """A device that is not shared, that another pod holds, and that has one of these numbers, or is a device of this pod."""
+        return self._by_number(pod_uid, numbers) or self._in_a_container(pod_uid, numbers) or self._same(pod_uid)
+
+    def _by_number(self, pod_uid: str, numbers: Collection[str]) -> Holder | None:
+        listed = self._listed_tokens()
+        for holder, identity in self._held():
+            if holder.pod_uid == pod_uid or identity.is_shared:
+                continue
+            is_listed = holder.device_id in self._resources[holder.resource_name].devices
+            # the number of a device that is gone may be another's by now
+            known = identity.tokens if is_listed else {*identity.tokens} - listed
+            if not set(known).isdisjoint(numbers):
+                return holder
+        return None
+
+    def _in_a_container(self, pod_uid: str, numbers: Collection[str]) -> Holder | None:
+        # files that all containers have, such as /dev/nvidiactl, are no device's own
+        own = self._listed_tokens().intersection(numbers)
+        for resource_name, device_id, given, is_shared in self.given_numbers() if own else ():
+            holder = self._resources[resource_name].holders[device_id]
+            if holder != pod_uid and not is_shared and not own.isdisjoint(given):
+                return Holder(resource_name, device_id, holder)
+        return None
+
+    def _same(self, pod_uid: str) -> Holder | None:
+        """Two pods may hold one device where a name of the kernel's has passed to it: one of them runs with it at a time."""
+        mine, others = [], []
+        for holder, identity in self._held():
+            claim = Claim((holder.resource_name, holder.device_id), identity, self._parent(holder))
+            if holder.pod_uid == pod_uid:
+                mine.append(claim)
+            elif self._containers.of_pod(holder.pod_uid):
+                others.append(claim)
+        for winner in winners(others, mine).values() if mine and others else ():
+            name, device_id = winner.key
+            if (holds := self._resources[name].holders.get(device_id, pod_uid)) != pod_uid:
+                return Holder(name, device_id, holds)
+        return None
+
+    def _held(self) -> Iterator[tuple[Holder, Identity]]:
+        for resource in self._resources.values():
+            for device_id, pod_uid in resource.holders.items():
+                identity = resource.identity_of(device_id)
+                if identity is not None:
+                    yield Holder(resource.name, device_id, pod_uid), identity
+
+    def _parent(self, holder: Holder) -> tuple[str, str] | None:
+        resource = self._resources[holder.resource_name]
+        return None if resource.scope is None else (resource.scope, resource.parent_of(holder.device_id))
+
+    def _listed_tokens(self) -> set[str]:
+        naming = [resource for resource in self._resources.values() if resource.listed.has_identities]
+        return {token for resource in naming for device in resource.devices.values() for token in device.identity}

@@ -1,0 +1,501 @@
+"""What must never happen on the made-up host, decided by what the hardware is and by the numbers in the containers alone.
+
+Knows which stick is which; uses nothing of what the product says of its devices but their IDs and the files that it gives for them.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.lib.deviceplugin_server.values import device_id
+
+from tests.robustness.host.agent import BuiltInPlugin
+from tests.robustness.host.hardware import FUSE, Node, Stick, is_same
+from tests.robustness.host.world import FOREIGN, Started, World
+
+
+class Breach(AssertionError):
+    """kind: one of a few words, by which breaches are compared."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Given:
+    """A file of an allocation, and what it led to when it was allocated. by_path: the path is in the configuration, so whatever is
+    there now is meant; else the thing itself is. boot: in which. port, identity: of the stick. by_port: whatever is in that port is
+    meant.
+    """
+
+    path: str
+    node: Node
+    by_path: bool
+    boot: int
+    port: str = ""
+    identity: tuple[str, str, str] = ("", "", "")
+    by_port: bool = False
+
+    @property
+    def stick(self) -> Stick | None:
+        return self.node.stick
+
+
+@dataclass
+class Held:
+    """An allocation as it was first seen. is_shared: whether it is offered for several containers, or was when it was offered last;
+    was_shared: whether it ever was. ports, numbers: where its sticks have been seen, and with which numbers.
+    """
+
+    allocation: Allocation
+    files: tuple[Given, ...]
+    is_shared: bool
+    was_shared: bool
+    ports: set[str] = field(default_factory=set)
+    numbers: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A device that is listed. nodes: what a container would get with it now, without what all may use."""
+
+    resource_name: str
+    device_id: str
+    nodes: tuple[Node, ...]
+    is_shared: bool
+    is_free: bool = False
+    is_held_back: bool = False
+
+    def __str__(self) -> str:
+        files = " ".join(f"{node.path}={node.number}" for node in self.nodes)
+        return f"{self.resource_name} {self.device_id} ({files}{', shared' if self.is_shared else ''})"
+
+
+class Referee:
+    """checks: how much was compared, by kind; without any nothing is shown. ignored: kinds of breaches that are not raised."""
+
+    def __init__(self, world: World, ignored: frozenset[str] = frozenset()) -> None:
+        self._world = world
+        self._ignored = ignored
+        self._held: dict[AllocationKey, Held] = {}
+        self.checks = dict.fromkeys(("grants", "refusals", "offers", "held", "held back"), 0)
+
+    # -- events -------------------------------------------------------------------------------------------------------------
+
+    def agent_killed(self, saved: Iterable[AllocationKey]) -> None:
+        """What was not on disk had been given to nobody."""
+        kept = set(saved)
+        self._held = {key: held for key, held in self._held.items() if key in kept}
+        for held in self._held.values():
+            # nor, perhaps, that it is not shared any more
+            held.is_shared = held.was_shared
+
+    def check(self) -> None:
+        """After a step. Raises Breach."""
+        if self._world.agent is None:
+            return
+        self._check_book()
+        started, self._world.started = self._world.started, None
+        if started is not None:
+            self._check_started(started)
+        self._check_offers()
+
+    def _report(self, kind: str, message: str) -> None:
+        if kind not in self._ignored:
+            raise Breach(kind, message)
+
+    # -- allocations ----------------------------------------------------------------------------------------------------------
+
+    def _check_book(self) -> None:
+        assert self._world.agent is not None
+        book = {allocation.key: allocation for allocation in self._world.agent.manager.book}
+        running = {instance.pod_uid for instance in self._world.instances.values()}
+        for key, held in list(self._held.items()):
+            if key not in book:
+                if key[0] in self._world.pods:
+                    self._report("lost", f"pod {key[0]} lives and has lost {held.allocation.device_ids} of {key[2]}")
+                if key[0] in running and self._runs(key):
+                    self._report("lost", f"a container of {key[0]} runs and has lost {held.allocation.device_ids}")
+                del self._held[key]
+            elif book[key].device_ids != held.allocation.device_ids:
+                ids = held.allocation.device_ids, book[key].device_ids
+                self._report("lost", f"the IDs of {key[0]} in {key[2]} have changed from {ids[0]} to {ids[1]}")
+        for key, allocation in book.items():
+            if key in self._held and self._held[key].files:
+                self._follow_sharing(self._held[key])
+                self._follow_places(self._held[key])
+            else:
+                is_new = key not in self._held
+                self._held[key] = self._new(allocation)
+                if is_new:
+                    self._check_not_held(self._held[key])
+        self.checks["held"] += len(book)
+
+    def _runs(self, key: AllocationKey) -> bool:
+        instances = self._world.instances.values()
+        return any((i.pod_uid, i.shown.name) == key[:2] and i.files for i in instances)
+
+    def _new(self, allocation: Allocation) -> Held:
+        config = self._world.config.find(allocation.resource_name)
+        # what somebody else's plugin does with its devices is its own matter
+        is_shared = allocation.resource_name == FOREIGN or (config is not None and config.is_for_several)
+        edits = allocation.edits
+        assert self._world.agent is not None
+        resource = self._world.agent.manager.resources[allocation.resource_name]
+        # one that left in just that step may be allocated by the list before; what it was is seen when it is back
+        is_listed = all(resource.reported(i) is not None for i in allocation.device_ids)
+        files = [self._given(allocation, d.host_path) for d in (edits.devices if edits and is_listed else ())]
+        return Held(allocation, tuple(file for file in files if file is not None), is_shared, is_shared)
+
+    def _given(self, allocation: Allocation, path: str) -> Given | None:
+        node = self._world.host.node(path)
+        if node is None or path == FUSE:
+            return None
+        bases = {device_id.rpartition("-")[0] for device_id in allocation.device_ids} | {*allocation.device_ids}
+        by_path = allocation.resource_name == FOREIGN or self._is_named_after_file(allocation, path, bases)
+        stick = node.stick
+        if stick is None:
+            return Given(path, node, by_path, self._world.host.boots)
+        config = self._world.config.find(allocation.resource_name)
+        by_port = config is not None and config.is_by_port
+        return Given(path, node, by_path, self._world.host.boots, stick.port, stick.identity, by_port)
+
+    def _is_named_after_file(self, allocation: Allocation, path: str, bases: set[str]) -> bool:
+        edits = allocation.edits
+        assert edits is not None
+        return any(device_id(file.host_path) in bases for file in edits.devices)
+
+    def _check_not_held(self, new: Held) -> None:
+        """Just now it was given what another pod has."""
+        if new.allocation.resource_name == FOREIGN:
+            return
+        for given in new.files:
+            for other in self._others(new.allocation.pod_uid):
+                if other.allocation.resource_name == FOREIGN:
+                    # known when its container runs
+                    continue
+                for node in self._certainly(other):
+                    if is_same(node, given.node) and not (new.is_shared and other.is_shared):
+                        self._report(
+                            "allocated twice",
+                            f"{new.allocation.pod_uid} gets {given.path} ({given.node.number}) of {new.allocation.resource_name} "
+                            f"{new.allocation.device_ids}, and {other.allocation.pod_uid} has {node.path} ({node.number}) of "
+                            f"{other.allocation.resource_name} {other.allocation.device_ids}",
+                        )
+
+    def _others(self, pod_uid: str) -> Iterator[Held]:
+        return (held for held in self._held.values() if held.allocation.pod_uid != pod_uid)
+
+    def _follow_sharing(self, held: Held) -> None:
+        """An offer that is listed under the held ID says whether it is for several by now."""
+        assert self._world.agent is not None
+        name = held.allocation.resource_name
+        config, resource = self._world.config.find(name), self._world.agent.manager.resources[name]
+        if config is not None and any(resource.reported(i) is not None for i in held.allocation.device_ids):
+            held.is_shared = config.is_for_several
+            held.was_shared = held.was_shared or held.is_shared
+
+    def _follow_places(self, held: Held) -> None:
+        assert self._world.agent is not None
+        plugin = self._world.agent.plugins.get(held.allocation.resource_name)
+        resource = self._world.agent.manager.resources[held.allocation.resource_name]
+        listed = [i for i in held.allocation.device_ids if plugin is not None and i in resource.devices]
+        nodes = [node for i in listed for node in self._nodes(plugin, resource, i)] if plugin is not None else []
+        held.numbers |= {node.number for node in nodes}
+        sticks = [node.stick for node in nodes] + [given.stick for given in held.files]
+        held.ports |= {stick.port for stick in sticks if stick is not None and stick.port}
+
+    def _certainly(self, held: Held) -> Iterator[Node]:
+        """Device files that are, beyond doubt, what this allocation has."""
+        assert self._world.agent is not None
+        resource = self._world.agent.manager.resources[held.allocation.resource_name]
+        is_listed = all(resource.reported(i) is not None for i in held.allocation.device_ids)
+        for given in held.files:
+            if is_listed or self._is_known_by_more_than_number(given):
+                yield from self._certainly_of(given)
+
+    def _is_known_by_more_than_number(self, given: Given) -> bool:
+        """Numbers and names of the kernel say nothing after a boot; then its plugin has to list it again."""
+        host, stick = self._world.host, given.stick
+        if stick is None:
+            return given.boot == host.boots or not given.node.unit[0].startswith("hub")
+        return given.boot == host.boots or (
+            not given.by_port and bool(given.identity[2]) and given.identity not in host.repeated
+        )
+
+    def _certainly_of(self, given: Given) -> Iterator[Node]:
+        host, stick = self._world.host, given.stick
+        if stick is None:
+            if given.by_path:
+                node = host.node(given.path)
+                yield from [node] if node is not None and node.unit == given.node.unit else []
+            else:
+                yield from (node for card in host.cards for node in card.nodes if node.unit == given.node.unit)
+            return
+        if not stick.port or stick.identity != given.identity:
+            return
+        if given.by_port and not given.by_path:
+            yield from (node for node in stick.nodes if stick.port == given.port and node.unit == given.node.unit)
+            return
+        node = host.node(given.path)
+        has_own_serial = bool(stick.identity[2]) and stick.identity not in host.repeated
+        if given.by_path and node is not None and node.unit == given.node.unit and node.stick is stick:
+            yield node
+        elif (stick.port == given.port and not given.by_path) or (has_own_serial and not _is_of_kernel(given)):
+            yield from (node for node in stick.nodes if node.unit == given.node.unit and node.subsystem != "usb")
+
+    # -- containers -----------------------------------------------------------------------------------------------------------
+
+    def _check_started(self, started: Started) -> None:
+        held = [self._held[a.key] for a in started.held if a.key in self._held]
+        if started.refusal:
+            self.checks["refusals"] += 1
+            self._check_refusal(started, held)
+            return
+        self.checks["grants"] += 1
+        for file in started.files:
+            if file.resource_name != FOREIGN and file.path != FUSE:
+                self._check_right_device(started, held, file.path, file.node)
+        self._check_numbers(started, held)
+
+    def _check_right_device(self, started: Started, held: list[Held], path: str, node: Node) -> None:
+        given = [given for each in held for given in each.files]
+        if not any(self._may_be(one, path, node) for one in given):
+            had = ", ".join(f"{one.path} of {one.node.unit[0]} {one.identity} at {one.port}" for one in given)
+            stick = node.stick
+            now = f"{stick.identity} at {stick.port}" if stick is not None else ""
+            self._report(
+                "wrong device", f"{started.pod_uid} starts with {path} of {node.unit[0]} {now}, and was allocated {had}"
+            )
+
+    def _may_be(self, given: Given, path: str, node: Node) -> bool:
+        """Whether nobody could know that this is not what was allocated."""
+        if node.unit == given.node.unit:
+            return True
+        if given.by_path:
+            return path == given.path
+        stick = node.stick
+        if stick is None or given.stick is None:
+            return False
+        identity = stick.identity
+        goes_by_port = not given.identity[2] or given.identity in self._world.host.repeated
+        if stick.port == given.port and (given.by_port or (goes_by_port and identity[:2] == given.identity[:2])):
+            return True
+        if identity != given.identity or node.subsystem != given.node.subsystem:
+            return False
+        # two of one maker with one serial cannot be known from each other
+        return stick.port == given.port or bool(identity[2])
+
+    def _check_numbers(self, started: Started, held: list[Held]) -> None:
+        """No other pod has a number of what this container opens."""
+        shared = {each.allocation.resource_name: each.was_shared for each in held}
+        by_number = self._world.host.by_number
+        for instance in self._world.instances.values():
+            if instance.pod_uid == started.pod_uid:
+                continue
+            for theirs in instance.files:
+                node = by_number.get(theirs.node.number)
+                for ours in started.files:
+                    if node is None or ours.path == FUSE or theirs.path == FUSE or not is_same(node, ours.node):
+                        continue
+                    if FOREIGN in (ours.resource_name, theirs.resource_name) and ours.node.number != node.number:
+                        # what somebody else's plugin gives is known by its number alone
+                        continue
+                    if shared.get(ours.resource_name) and self._shared_in(instance.pod_uid, theirs.resource_name):
+                        continue
+                    identity = node.stick.identity if node.stick is not None else ("", "", "")
+                    is_passed = (node.unit, identity) != (theirs.node.unit, theirs.identity)
+                    if is_passed and node.number != ours.node.number:
+                        # nobody knows by a number that is in a container what else has become of its device
+                        continue
+                    self._report(
+                        "number passed on" if is_passed else "two pods",
+                        f"{started.pod_uid} starts with {ours.path} ({ours.node.number}, {ours.node.unit}), and "
+                        f"{instance.pod_uid} runs with {theirs.path} ({theirs.node.number}, then {theirs.node.unit}, "
+                        f"now {node.unit})",
+                    )
+
+    def _shared_in(self, pod_uid: str, resource_name: str) -> bool:
+        held = [h for k, h in self._held.items() if k[0] == pod_uid and k[2] == resource_name]
+        return all(each.was_shared for each in held)
+
+    def _check_refusal(self, started: Started, held: list[Held]) -> None:
+        """Where everything is as it was when it was allocated, a container starts."""
+        assert self._world.agent is not None
+        agent = self._world.agent
+        if not held or started.pod_uid in agent.manager.book.releasing:
+            return
+        if any(each.allocation.resource_name == FOREIGN for each in held):
+            return
+        pod = self._world.pods.get(started.pod_uid)
+        wanted = {r.resource_name for r in pod.device_requests if r.container == started.container} if pod else set()
+        if wanted != {each.allocation.resource_name for each in held}:
+            return
+        if any(
+            self._possibly(given, node)
+            for other in self._others(started.pod_uid)
+            for given in other.files
+            for each in held
+            for node in (file.node for file in each.files)
+        ):
+            # what both were given as shared is not any more
+            return
+        for each in held:
+            name = each.allocation.resource_name
+            resource = agent.manager.resources[name]
+            is_served = name in agent.plugins or name in agent.foreign
+            is_listed = all(resource.reported(i) is not None for i in each.allocation.device_ids)
+            if not is_served or not is_listed or not each.files or not all(map(self._is_as_it_was, each.files)):
+                return
+        self._report("refused", f"{started.pod_uid} has all its devices, and does not start: {started.refusal}")
+
+    def _is_as_it_was(self, given: Given) -> bool:
+        node = self._world.host.node(given.path)
+        return node is not None and (node.number, node.unit, node.sysfs) == (
+            given.node.number,
+            given.node.unit,
+            given.node.sysfs,
+        )
+
+    # -- offers ---------------------------------------------------------------------------------------------------------------
+
+    def offers(self) -> list[Offer]:
+        """All devices that connected plugins list and no pod holds."""
+        assert self._world.agent is not None
+        manager = self._world.agent.manager
+        found: list[Offer] = []
+        for name, plugin in sorted(self._world.agent.plugins.items()):
+            resource, config = manager.resources[name], self._world.config.find(name)
+            if not resource.is_live or config is None:
+                continue
+            free = set(resource.free())
+            for listed_id in resource.listed.ids:
+                if listed_id not in resource.holders:
+                    nodes = self._nodes(plugin, resource, listed_id)
+                    offer = Offer(
+                        name,
+                        listed_id,
+                        nodes,
+                        config.is_for_several,
+                        listed_id in free,
+                        listed_id in resource.held_back,
+                    )
+                    found.append(offer)
+        return found
+
+    def _nodes(self, plugin: BuiltInPlugin, resource: Resource, listed_id: str) -> tuple[Node, ...]:
+        made = {device.id: device for device in plugin.source.devices.latest}
+        aliases = getattr(resource.devices[listed_id], "aliases", ())
+        own = next((i for i in (listed_id, *aliases) if i in made), None)
+        if own is None:
+            # damped, and not there
+            return ()
+        paths = [node.host_path for node in plugin.source.allocate([own], None).device_nodes]
+        nodes = [self._world.host.node(path) for path in paths if path != FUSE]
+        return tuple(node for node in nodes if node is not None)
+
+    def _check_offers(self) -> None:
+        """What is held is offered to nobody else, and nothing is offered twice."""
+        offers = self.offers()
+        self.checks["offers"] += len(offers)
+        free = [offer for offer in offers if offer.is_free]
+        held = [(node, each, each.is_shared) for each in self._held.values() for node in self._certainly(each)]
+        for number, offer in enumerate(free):
+            for node in offer.nodes:
+                for other, each, is_shared in held:
+                    if is_same(node, other) and not (offer.is_shared and is_shared):
+                        if each.allocation.resource_name == FOREIGN:
+                            continue
+                        self._report(
+                            "held and offered",
+                            f"{offer} is free, and {each.allocation.pod_uid} holds {other.path} ({other.number}) of "
+                            f"{each.allocation.resource_name} {each.allocation.device_ids}",
+                        )
+            for other_offer in free[number + 1 :]:
+                if _clash(offer, other_offer):
+                    self._report("offered twice", f"{offer} and {other_offer} are free")
+        for offer in offers:
+            # one that is damped may have left
+            if offer.is_held_back and offer.nodes:
+                self._check_held_back(offer, offers)
+
+    def _check_held_back(self, offer: Offer, offers: list[Offer]) -> None:
+        assert self._world.agent is not None
+        if any(resource.flap_damping.damped for resource in self._world.agent.manager.resources.values()):
+            # what is damped may be another name of it, and not be there now
+            return
+        if self._world.cordons or not all(held.files for held in self._held.values()):
+            # a cordoned device is so under any name
+            return
+        self.checks["held back"] += 1
+        if any(_clash(offer, other) for other in offers if other is not offer and not other.is_held_back):
+            return
+        for held in self._held.values():
+            if offer.is_shared and held.is_shared:
+                continue
+            if any(self._possibly(given, node) for given in held.files for node in offer.nodes):
+                return
+            if any(node.number in held.numbers for node in offer.nodes):
+                return
+            if any(node.stick is not None and node.stick.port in held.ports for node in offer.nodes):
+                return
+        numbers = {file.node.number for instance in self._world.instances.values() for file in instance.files}
+        by_number = self._world.host.by_number
+        stale = [by_number[number] for number in numbers if number in by_number]
+        if any(is_same(one, node) for one in stale for node in offer.nodes):
+            return
+        self._report("held back", f"{offer} is held back, and nobody has it")
+
+    def _possibly(self, given: Given, node: Node) -> bool:
+        """Whether it may be what was allocated, for all that can be known."""
+        if is_same(given.node, node) or given.node.number == node.number:
+            return True
+        now = self._world.host.node(given.path)
+        if now is not None and is_same(now, node):
+            return True
+        stick = node.stick
+        return (
+            stick is not None
+            and given.stick is not None
+            and (stick.port == given.port or stick.identity == given.identity)
+        )
+
+    def check_idle(self) -> None:
+        """No pod is there any more: each device that is not cordoned can be had, under one of its names."""
+        assert self._world.agent is not None
+        for name, resource in self._world.agent.manager.resources.items():
+            if resource.holders or resource.reserved:
+                self._report(
+                    "hangs", f"nobody is there, and of {name} are held {resource.holders or resource.reserved}"
+                )
+        offers = self.offers()
+        free = [offer for offer in offers if offer.is_free]
+        for offer in offers:
+            if not offer.is_free and not any(_clash(offer, other) for other in free):
+                self._report("hangs", f"nobody is there, and {offer} is not free")
+
+    def check_waiting(self) -> None:
+        """No pod waits for what is free."""
+        assert self._world.agent is not None
+        manager = self._world.agent.manager
+        for pod in self._world.pods.values():
+            lacks: dict[str, int] = {}
+            for request in pod.device_requests:
+                if manager.book.of(pod.uid, request.container, request.resource_name) is None:
+                    lacks[request.resource_name] = lacks.get(request.resource_name, 0) + request.count
+            known = all(name in manager.resources for name in lacks)
+            if lacks and known and all(len(manager.resources[name].free()) >= n for name, n in lacks.items()):
+                self._report("hangs", f"{pod.uid} waits for {lacks}, and these are free")
+
+
+def _clash(one: Offer, other: Offer) -> bool:
+    if one.is_shared and other.is_shared:
+        return False
+    return any(is_same(mine, others) for mine in one.nodes for others in other.nodes)
+
+
+def _is_of_kernel(given: Given) -> bool:
+    """By a name that goes from one device to another."""
+    return given.by_path and "/by-" not in given.path

@@ -47,6 +47,7 @@ class Given:
 class Held:
     """An allocation as it was first seen. is_shared: whether it is offered for several containers, or was when it was offered last;
     was_shared: whether it ever was. ports, numbers: where its sticks have been seen, and with which numbers.
+    last_units: what its names led to when they were listed last.
     """
 
     allocation: Allocation
@@ -54,6 +55,7 @@ class Held:
     is_shared: bool
     was_shared: bool
     ports: set[str] = field(default_factory=set)
+    last_units: set[tuple[str, ...]] = field(default_factory=set)
     numbers: set[str] = field(default_factory=set)
 
 
@@ -204,6 +206,8 @@ class Referee:
         listed = [i for i in held.allocation.device_ids if plugin is not None and i in resource.devices]
         nodes = [node for i in listed for node in self._nodes(plugin, resource, i)] if plugin is not None else []
         held.numbers |= {node.number for node in nodes}
+        if nodes and all(resource.reported(i) is not None for i in held.allocation.device_ids):
+            held.last_units = {node.unit for node in nodes}
         sticks = [node.stick for node in nodes] + [given.stick for given in held.files]
         held.ports |= {stick.port for stick in sticks if stick is not None and stick.port}
 
@@ -214,7 +218,9 @@ class Referee:
         is_listed = all(resource.reported(i) is not None for i in held.allocation.device_ids)
         for given in held.files:
             if is_listed or self._is_known_by_more_than_number(given):
-                yield from self._certainly_of(given)
+                found = self._certainly_of(given)
+                # a name may have passed to another device, and that is what the pod has then
+                yield from (node for node in found if is_listed or not held.last_units or node.unit in held.last_units)
 
     def _is_known_by_more_than_number(self, given: Given) -> bool:
         """Numbers and names of the kernel say nothing after a boot; then its plugin has to list it again."""
@@ -243,7 +249,7 @@ class Referee:
         has_own_serial = bool(stick.identity[2]) and stick.identity not in host.repeated
         if given.by_path and node is not None and node.unit == given.node.unit and node.stick is stick:
             yield node
-        elif (stick.port == given.port and not given.by_path) or (has_own_serial and not _is_of_kernel(given)):
+        elif (stick.port == given.port and not given.by_path) or (has_own_serial and _goes_with_device(given)):
             yield from (node for node in stick.nodes if node.unit == given.node.unit and node.subsystem != "usb")
 
     # -- containers -----------------------------------------------------------------------------------------------------------
@@ -275,7 +281,8 @@ class Referee:
         if node.unit == given.node.unit:
             return True
         if given.by_path:
-            return path == given.path
+            # or a file of it that the configuration has added since
+            return path == given.path or (node.stick is not None and node.stick is given.stick)
         stick = node.stick
         if stick is None or given.stick is None:
             return False
@@ -496,6 +503,6 @@ def _clash(one: Offer, other: Offer) -> bool:
     return any(is_same(mine, others) for mine in one.nodes for others in other.nodes)
 
 
-def _is_of_kernel(given: Given) -> bool:
-    """By a name that goes from one device to another."""
-    return given.by_path and "/by-" not in given.path
+def _goes_with_device(given: Given) -> bool:
+    """Not by a port, and not by a name that goes from one device to another."""
+    return not given.by_path or "/by-id/" in given.path

@@ -92,6 +92,8 @@ class World:
         draw.shuffle(events)
         for event in events:
             event(agent)
+        for name in list(agent.manager.resources):
+            self._show_cordons(name)
         for name in draw.sample(names := [each.name for each in self.config.resources], len(names)):
             self.start_plugin(name)
 

@@ -340,14 +340,9 @@ class Referee:
         wanted = {r.resource_name for r in pod.device_requests if r.container == started.container} if pod else set()
         if wanted != {each.allocation.resource_name for each in held}:
             return
-        if any(
-            self._possibly(given, node)
-            for other in self._others(started.pod_uid)
-            for given in other.files
-            for each in held
-            for node in (file.node for file in each.files)
-        ):
-            # what both were given as shared is not any more
+        nodes = [file.node for each in held for file in each.files]
+        if any(self._may_have(other, node) for other in self._others(started.pod_uid) for node in nodes):
+            # what both were given as shared is not any more, or a card has joined what another pod has
             return
         for each in held:
             name = each.allocation.resource_name
@@ -440,8 +435,6 @@ class Referee:
         if any(_clash(offer, other) for other in offers if other is not offer and not other.is_held_back):
             return
         for held in self._held.values():
-            if offer.is_shared and held.is_shared:
-                continue
             if any(self._possibly(given, node) for given in held.files for node in offer.nodes):
                 return
             if any(node.number in held.numbers for node in offer.nodes):
@@ -454,6 +447,11 @@ class Referee:
         if any(is_same(one, node) for one in stale for node in offer.nodes):
             return
         self._report("held back", f"{offer} is held back, and nobody has it")
+
+    def _may_have(self, held: Held, node: Node) -> bool:
+        by_number = self._world.host.by_number
+        seen = [by_number[number] for number in held.numbers if number in by_number]
+        return any(self._possibly(given, node) for given in held.files) or any(is_same(one, node) for one in seen)
 
     def _possibly(self, given: Given, node: Node) -> bool:
         """Whether it may be what was allocated, for all that can be known."""

@@ -285,7 +285,8 @@ class Referee:
             return path == given.path or (node.stick is not None and node.stick is given.stick)
         stick = node.stick
         if stick is None or given.stick is None:
-            return False
+            # a card that has another driver by now
+            return stick is given.stick and bool(node.device) and node.device == given.node.device
         identity = stick.identity
         goes_by_port = not given.identity[2] or given.identity in self._world.host.repeated
         if stick.port == given.port and (given.by_port or (goes_by_port and identity[:2] == given.identity[:2])):

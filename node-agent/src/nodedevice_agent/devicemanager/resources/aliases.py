@@ -3,7 +3,7 @@
 A device may have had another ID before: by another link, by its port, by a serial that turned out not to be its own.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from dataclasses import replace
 
 from msgspec import structs
@@ -20,7 +20,14 @@ def as_known(listed: ListedDevices, known: Container[str]) -> ListedDevices:
     groups: dict[str, list[Device]] = {}
     for device in listed.devices.values():
         groups.setdefault(device.parent or device.id, []).append(device)
-    chosen = {name: found for name, group in groups.items() if (found := _known_alias(group, known, listed.devices))}
+    chosen: dict[str, int] = {}
+    # an ID that is another device's by now is nobody's alias
+    taken = {*listed.devices}
+    for name, group in groups.items():
+        number = _known_alias(group, known, taken)
+        if number:
+            chosen[name] = number
+            taken.update(device.aliases[number - 1] for device in group)
     if not chosen:
         return listed
     renamed = [_renamed(device, chosen.get(device.parent or device.id, 0)) for device in listed.devices.values()]
@@ -32,14 +39,13 @@ def as_known(listed: ListedDevices, known: Container[str]) -> ListedDevices:
     return replace(listed, devices={device.id: device for device in renamed}, parents=parents)
 
 
-def _known_alias(group: list[Device], known: Container[str], listed: Mapping[str, Device]) -> int:
-    """Which alias of these devices they go by, counted from 1; 0 for none."""
+def _known_alias(group: list[Device], known: Container[str], taken: Container[str]) -> int:
+    """Which alias of these devices they go by, counted from 1; 0 for none. taken: IDs that are others'."""
     if any(device.id in known for device in group):
         return 0
     for number in range(1, min(len(device.aliases) for device in group) + 1):
         names = [device.aliases[number - 1] for device in group]
-        # an ID that is another device's by now is nobody's alias
-        if any(name in known for name in names) and not any(name in listed for name in names):
+        if any(name in known for name in names) and not any(name in taken for name in names):
             return number
     return 0
 

@@ -1,0 +1,56 @@
+"""What is still true of a device after a boot, and which of several claims count."""
+
+import pytest
+from nodedevice_agent.devicemanager.resources.claims import Claim, after_boot, winners
+from nodedevice_agent.devicemanager.resources.identity import Identity
+
+
+def claim(name: str, *tokens: str, shared: bool = False, parent: str = "") -> Claim:
+    return Claim(("example.com/x", name), Identity(tokens, shared), ("scope", parent) if parent else None)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_numbers_end_with_the_boot(shared: bool) -> None:
+    """And so do the kernel's own paths and places, which have such numbers in them."""
+    lasting = (
+        "GPU-1",
+        "/port/1-1/1.0",
+        "/usb/1:2:S/1.0",
+        "/lasting/devices/x",
+        "pair:iommu:7:vfio",
+        "hub /port/1-1",
+        "c188:x",
+    )
+    passing = ("c188:0", "b8:1", "path:/dev/x", "/devices/usb1/1-1")
+    assert after_boot(Identity((*passing, *lasting), shared)) == Identity(lasting, shared)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_one"),
+    [
+        ("/usb/1:2:S@1-1/x", "/usb/1:2:S@1-1/x", True),
+        ("/usb/1:2:S@1-1/x", "/usb/1:2:S@1-2/x", False),
+        ("/usb/1:2:S@1-1/x", "/usb/1:2:S/x", True),
+        ("/usb/1:2:S/x", "/usb/1:2:T/x", False),
+        ("/usb/1:2:S@1-1/x", "/usb/1:2:T@1-1/x", False),
+    ],
+)
+def test_a_number_proves_nothing_against_serials(one: str, other: str, are_one: bool) -> None:
+    held, offered = claim("held", "c1:9", one), claim("offered", "c1:9", other)
+    assert winners([held], [offered]) == ({offered.key: held} if are_one else {})
+    assert winners([offered], [held]) == ({held.key: offered} if are_one else {})
+
+
+def test_each_kind_of_parts_counts() -> None:
+    """One part of a device stands for all of them, and for none of another device."""
+    shares = [claim(f"{name}-{n}", name, shared=True, parent=name) for name in ("A", "B") for n in range(2)]
+    alone = [claim("a", "A"), claim("b", "B"), claim("c", "C")]
+    assert winners(shares, alone) == {alone[0].key: shares[0], alone[1].key: shares[2]}
+    assert winners([], [*shares, *alone]) == {
+        share.key: alone["AB".index(share.identity.tokens[0])] for share in shares
+    }
+
+
+def test_two_that_are_exclusive_are_never_taken_for_parts() -> None:
+    first, second = claim("1", "A"), claim("2", "A")
+    assert winners([], [first, second]) == {second.key: first}

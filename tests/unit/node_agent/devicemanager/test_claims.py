@@ -1,7 +1,7 @@
 """What is still true of a device after a boot, and which of several claims count."""
 
 import pytest
-from nodedevice_agent.devicemanager.resources.claims import Claim, after_boot, winners
+from nodedevice_agent.devicemanager.resources.claims import Claim, after_boot, when_gone, winners
 from nodedevice_agent.devicemanager.resources.identity import Identity
 
 
@@ -39,6 +39,32 @@ def test_a_number_proves_nothing_against_serials(one: str, other: str, are_one: 
     held, offered = claim("held", "c1:9", one), claim("offered", "c1:9", other)
     assert winners([held], [offered]) == ({offered.key: held} if are_one else {})
     assert winners([offered], [held]) == ({held.key: offered} if are_one else {})
+
+
+class TestByPort:
+    """What is selected by its port is whatever is plugged in there."""
+
+    PORT = ("c188:0", "/devices/usb1/1-1", "/port/1-1", "/port/1-1/1.0", "/usb/1:2:S/1.0", "by port 1-1")
+
+    def test_it_is_each_device_in_the_port(self) -> None:
+        other = claim("other", "c188:0", "/port/1-1/1.0", "/usb/1:2:T/1.0")
+        assert winners([claim("port", *self.PORT)], [other])
+        assert winners([other], [claim("port", *self.PORT)])
+
+    def test_it_is_the_device_that_is_in_there_now(self) -> None:
+        """Which a pod may hold by its serial, from another port and another boot."""
+        held = claim("held", "/port/1-4/1.0", "/usb/1:2:S/1.0")
+        assert winners([held], [claim("port", *self.PORT)])
+
+    def test_when_it_is_empty_only_the_port_is_left(self) -> None:
+        left = when_gone(Identity(self.PORT, True))
+        assert left == Identity(("/port/1-1", "/port/1-1/1.0", "by port 1-1"), True)
+        elsewhere = claim("elsewhere", "c188:0", "/port/1-2/1.0", "/usb/1:2:S/1.0")
+        assert not winners([claim("port", *left.tokens)], [elsewhere])
+
+    def test_of_any_other_device_all_is_left(self) -> None:
+        identity = Identity(("c188:0", "/port/1-1/1.0", "/usb/1:2:S/1.0"))
+        assert when_gone(identity) == identity
 
 
 def test_each_kind_of_parts_counts() -> None:

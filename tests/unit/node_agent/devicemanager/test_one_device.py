@@ -141,6 +141,22 @@ class TestShared:
         assert free(scenario) == ["a-0", "a-1"]
 
 
+def test_a_held_port_that_is_empty_is_a_port_and_no_number() -> None:
+    """Also after a restart: the stick that was in there may be elsewhere."""
+    port, moved = ("c188:0", "/port/1-1/x", "/usb/1:2:S/x", "by port 1-1"), ("c188:0", "/port/1-2/x", "/usb/1:2:S/x")
+    scenario = Scenario()
+    offers(scenario, GPU, device("port", *port))
+    scenario.run(pod("p", gpu=1))
+    scenario.lists([])
+    offers(scenario, NIC, device("stick", *moved))
+    assert free(scenario) == ["stick"]
+    after = scenario.restarted()
+    offers(after, NIC, device("stick", *moved))
+    assert free(after) == ["stick"]
+    after.lists([device("other", "c188:1", "/port/1-1/y", "/usb/1:2:T/y")], NIC, 2)
+    assert free(after) == []
+
+
 class TestCordons:
     """A cordoned device is out of service under any name."""
 

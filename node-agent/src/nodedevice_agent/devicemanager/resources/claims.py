@@ -17,6 +17,8 @@ Key = tuple[str, str]
 _OF_THIS_BOOT = re.compile(r"[cb]\d+:\d+|path:.*|/devices/.*")
 # Before a place within a USB device: its vendor, product and serial, and, where others have these too, @ and its port.
 _USB = "/usb/"
+# the beginning of the token of what is selected by its port, whatever is plugged in there, and of all places in ports
+_BY_PORT, _PORT = "by port ", "/port/"
 
 
 class Claim(Struct, frozen=True):
@@ -49,6 +51,13 @@ def after_boot(identity: Identity) -> Identity:
     """What is still true after a boot of the node."""
     tokens = tuple(token for token in identity.tokens if not _OF_THIS_BOOT.fullmatch(token))
     return Identity(tokens, identity.is_shared)
+
+
+def when_gone(identity: Identity) -> Identity:
+    """Of a device that is not listed any more: of one selected by its port, what was in there is no part of it now."""
+    if not _is_by_port(identity):
+        return identity
+    return Identity(tuple(t for t in identity.tokens if t.startswith((_BY_PORT, _PORT))), identity.is_shared)
 
 
 class _Taken:
@@ -96,9 +105,15 @@ def _excludes(one: Claim, other: Claim) -> bool:
 
 
 def _are_different_usb(one: Identity, other: Identity) -> bool:
-    """Whether a number or a place of one device has passed to another, as their serials show."""
+    """Whether a number or a place of one device has passed to another, as their serials show. A port is that of any device."""
+    if _is_by_port(one) or _is_by_port(other):
+        return False
     mine, others = _usb_devices(one), _usb_devices(other)
     return bool(mine and others) and not any(_may_be_one(a, b) for a in mine for b in others)
+
+
+def _is_by_port(identity: Identity) -> bool:
+    return any(token.startswith(_BY_PORT) for token in identity.tokens)
 
 
 def _usb_devices(identity: Identity) -> set[tuple[str, str]]:

@@ -13,6 +13,7 @@ from nodedevice_api.names import ALL_DEVICES
 from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.resources.aliases import as_known
+from nodedevice_agent.devicemanager.resources.claims import when_gone
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, REFUSED, Device, ListedDevices, refused
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.identity import Identity
@@ -230,7 +231,8 @@ class Resource:
 
     def remember(self, identities: Mapping[str, Identity]) -> None:
         """What held and cordoned devices are, from before a restart."""
-        self._past_identities = {**identities, **self._past_identities}
+        gone = {device_id: when_gone(identity) for device_id, identity in identities.items()}
+        self._past_identities = {**gone, **self._past_identities}
 
     def restored(self, now: float, settles_at: float) -> None:
         """Known from before a restart: wait until `settles_at` for its plugin to register, to list, or to register again."""
@@ -385,7 +387,7 @@ class Resource:
             if device is not None and device.identity:
                 continue
             if last is not None and last.identity:
-                past[device_id] = Identity(last.identity, last.is_shared)
+                past[device_id] = when_gone(Identity(last.identity, last.is_shared))
             elif device_id in self._past_identities:
                 past[device_id] = self._past_identities[device_id]
         self._past_identities = past

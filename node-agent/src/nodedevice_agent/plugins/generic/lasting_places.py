@@ -83,9 +83,9 @@ def of_hub(token: str) -> str:
     return f"hub {token}"
 
 
-def port_token(port: str) -> str:
-    """Of all that is plugged in there."""
-    return f"/port/{port}"
+def port_tokens(port: str) -> tuple[str, str]:
+    """Of whatever is plugged in there. The second one says that no serial is meant: the device manager knows it."""
+    return f"/port/{port}", f"by port {port}"
 
 
 def _positions(names: Iterable[str]) -> Mapping[str, int]:

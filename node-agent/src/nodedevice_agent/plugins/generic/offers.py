@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, FoundFunction, Selected, found_functions
 from nodedevice_agent.plugins.generic.identity import Identified, path_token
-from nodedevice_agent.plugins.generic.lasting_places import is_of_usb_device, port_token
+from nodedevice_agent.plugins.generic.lasting_places import port_tokens
 from nodedevice_agent.plugins.settings import GroupSettings
 
 
@@ -123,9 +123,7 @@ def _keys(offer: Offer) -> tuple[str, ...]:
 def _identity(whole: FoundFunction) -> tuple[str, ...]:
     tokens = {token for file in whole.own_files for token in _tokens(file)}
     if whole.port and tokens:
-        # whatever is plugged in there
-        tokens = {token for token in tokens if not is_of_usb_device(token)}
-        tokens |= {whole.port, port_token(whole.port.rpartition("/")[2])}
+        tokens |= {whole.port, *port_tokens(whole.port.rpartition("/")[2])}
     return tuple(sorted(tokens))
 
 

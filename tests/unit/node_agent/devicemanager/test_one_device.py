@@ -143,7 +143,8 @@ class TestShared:
 
 def test_a_held_port_that_is_empty_is_a_port_and_no_number() -> None:
     """Also after a restart: the stick that was in there may be elsewhere."""
-    port, moved = ("c188:0", "/port/1-1/x", "/usb/1:2:S/x", "by port 1-1"), ("c188:0", "/port/1-2/x", "/usb/1:2:S/x")
+    port = ("c188:0", "/port/1-1", "/port/1-1/x", "/usb/1:2:S/x", "by port 1-1")
+    moved = ("c188:0", "/port/1-2/x", "/usb/1:2:S/x")
     scenario = Scenario()
     offers(scenario, GPU, device("port", *port))
     scenario.run(pod("p", gpu=1))

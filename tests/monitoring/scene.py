@@ -176,7 +176,8 @@ async def _set_busy(node: AgentNode) -> FakePlugin:
     await node.until_numbers(total=4, allocated=1, available=2)
     await node.pod("waits", limits=(9,))
     await node.pod("fails", resource=FAILING)
-    await node.edit({"spec": {"cordonedDevices": [{"id": "d3", "reason": "fan"}]}})
+    cordon = {"id": "d3", "reason": "fan", "by": "alice", "at": "2026-01-01T12:00:00Z"}
+    await node.edit({"spec": {"cordonedDevices": [cordon]}})
     await node.until(lambda seen: condition(seen, "Conflict").get("status") == "True", TAKEN)
     await node.until(lambda seen: condition(seen, "Ready").get("status") == "True")
     return devices

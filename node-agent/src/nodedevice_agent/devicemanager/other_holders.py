@@ -4,11 +4,11 @@ What a container was made with it can open, also after its device has come back 
 another device. So the numbers in running containers count beside those of held devices.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
 from nodedevice_agent.devicemanager.resources.claims import Claim, winners
 from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.resource import Resource
@@ -35,12 +35,21 @@ class OtherHolders:
         """Of the device files in running containers, as GivenNumbers."""
         for container in self._containers:
             held = self._book.of_container(container.pod_uid, container.container) if container.devices else []
-            if held:
-                identities = [self._resources[a.resource_name].identity_of(i) for a in held for i in a.device_ids]
-                # whether somebody else's plugin shares its files is not known, and several of its devices may have one
-                is_shared = any(identity is None or identity.is_shared for identity in identities)
-                numbers = tuple(f"{file.type}{file.major}:{file.minor}" for file in container.devices)
-                yield held[0].resource_name, held[0].device_ids[0], numbers, is_shared
+            shared = [a for a in held if self._is_shared(a)]
+            alone = [a for a in held if a not in shared]
+            # a file that no response names any more was given with an earlier one
+            may_share = _paths(shared) - _paths(alone)
+            for allocations, is_shared in ((alone, False), (shared, True)):
+                files = (f for f in container.devices if (f.path in may_share) == is_shared or not alone)
+                numbers = tuple(f"{file.type}{file.major}:{file.minor}" for file in files)
+                if allocations and numbers:
+                    yield allocations[0].resource_name, allocations[0].device_ids[0], numbers, is_shared
+
+    def _is_shared(self, allocation: Allocation) -> bool:
+        """Whether somebody else's plugin shares its files is not known, and several of its devices may have one."""
+        resource = self._resources[allocation.resource_name]
+        identities = [resource.identity_of(device_id) for device_id in allocation.device_ids]
+        return any(identity is None or identity.is_shared for identity in identities)
 
     def of(self, pod_uid: str, numbers: Collection[str]) -> Holder | None:
         """A device that is not shared, that another pod holds, and that has one of these numbers, or is a device of this pod."""
@@ -71,7 +80,8 @@ class OtherHolders:
         """Two pods may hold one device where a name of the kernel's has passed to it: one of them runs with it at a time."""
         mine, others = [], []
         for holder, identity in self._held():
-            claim = Claim((holder.resource_name, holder.device_id), identity, self._parent(holder))
+            is_listed = self._resources[holder.resource_name].reported(holder.device_id) is not None
+            claim = Claim((holder.resource_name, holder.device_id), identity, self._parent(holder), is_listed)
             if holder.pod_uid == pod_uid:
                 mine.append(claim)
             elif self._containers.of_pod(holder.pod_uid):
@@ -96,3 +106,8 @@ class OtherHolders:
     def _listed_tokens(self) -> set[str]:
         naming = [resource for resource in self._resources.values() if resource.listed.has_identities]
         return {token for resource in naming for device in resource.devices.values() for token in device.identity}
+
+
+def _paths(allocations: Iterable[Allocation]) -> set[str]:
+    """Of device files in a container, as their responses name them."""
+    return {file.container_path for a in allocations if a.edits is not None for file in a.edits.devices}

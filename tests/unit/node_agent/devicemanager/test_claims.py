@@ -5,8 +5,8 @@ from nodedevice_agent.devicemanager.resources.claims import Claim, after_boot, w
 from nodedevice_agent.devicemanager.resources.identity import Identity
 
 
-def claim(name: str, *tokens: str, shared: bool = False, parent: str = "") -> Claim:
-    return Claim(("example.com/x", name), Identity(tokens, shared), ("scope", parent) if parent else None)
+def claim(name: str, *tokens: str, shared: bool = False, parent: str = "", listed: bool = True) -> Claim:
+    return Claim(("example.com/x", name), Identity(tokens, shared), ("scope", parent) if parent else None, listed)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -36,9 +36,16 @@ def test_numbers_end_with_the_boot(shared: bool) -> None:
     ],
 )
 def test_a_number_proves_nothing_against_serials(one: str, other: str, are_one: bool) -> None:
-    held, offered = claim("held", "c1:9", one), claim("offered", "c1:9", other)
+    held, offered = claim("held", "c1:9", one, listed=False), claim("offered", "c1:9", other)
     assert winners([held], [offered]) == ({offered.key: held} if are_one else {})
     assert winners([offered], [held]) == ({held.key: offered} if are_one else {})
+
+
+def test_of_two_lists_at_one_time_one_is_not_renewed_yet() -> None:
+    """As a board with another firmware is: no two devices have one number, whatever serials are listed with it."""
+    one, other = claim("1", "c1:9", "/usb/1:2:S/x"), claim("2", "c1:9", "/usb/1:3:S/x")
+    assert winners([], [one, other]) == {other.key: one}
+    assert winners([one], [other]) == {other.key: one}
 
 
 class TestByPort:
@@ -60,7 +67,7 @@ class TestByPort:
         left = when_gone(Identity(self.PORT, True))
         assert left == Identity(("/port/1-1", "/port/1-1/1.0", "by port 1-1"), True)
         elsewhere = claim("elsewhere", "c188:0", "/port/1-2/1.0", "/usb/1:2:S/1.0")
-        assert not winners([claim("port", *left.tokens)], [elsewhere])
+        assert not winners([claim("port", *left.tokens, listed=False)], [elsewhere])
 
     def test_of_any_other_device_all_is_left(self) -> None:
         identity = Identity(("c188:0", "/port/1-1/1.0", "/usb/1:2:S/1.0"))

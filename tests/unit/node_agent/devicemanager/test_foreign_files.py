@@ -135,6 +135,28 @@ class TestNumbersThatPassOn:
         assert scenario.manager.resources[NIC].free() == ("other",)
         assert scenario.manager.other_holders.of("q", {"c188:0"}) is None
 
+    def test_of_each_file_whether_it_is_shared(self) -> None:
+        """A container with a stick of its own and one that it shares: the number of the first one passes on to a shared offer."""
+        scenario = RuntimeScenario()
+        scenario.sync()
+        shared = Device("shared", identity=("c188:1",), is_shared=True)
+        scenario.plugin([line()], NIC, 2, OWN)
+        scenario.plugin([shared], GPU, 1, OWN)
+        effects = scenario.see(pod("p", gpu=1, nic=1))
+        for _ in range(2):
+            (call,) = calls(effects)
+            path = "/dev/ttyUSB0" if call.resource_name == NIC else "/dev/ttyUSB1"
+            edits = ContainerEdits(devices=(DeviceFile(path, path, "rw"),))
+            effects = scenario.happens("allocated", call.ticket, AllocateResponse(b"own", edits))
+        made = scenario.create("p")
+        files = (LINE, RuntimeDevice("/dev/ttyUSB1", "c", 188, 1))
+        scenario.start(container("p", annotations=made.annotations, devices=files), "p")
+        scenario.lists([], NIC, 2)
+        more = Device("more", identity=("c188:1",), is_shared=True)
+        passed = Device("passed", identity=("c188:0", "/usb/1:2:OTHER/x"), is_shared=True)
+        scenario.lists([shared, more, passed])
+        assert scenario.manager.resources[GPU].free() == ("more",)
+
     def test_a_file_that_all_have_is_nobodys(self) -> None:
         assert self.running().manager.other_holders.of("q", {"c1:3", "c195:255"}) is None
 

@@ -22,11 +22,15 @@ _BY_PORT, _PORT = "by port ", "/port/"
 
 
 class Claim(Struct, frozen=True):
-    """A device that is held or offered. parent: of its use in one way at a time, with its scope; None where it has none."""
+    """A device that is held or offered. parent: of its use in one way at a time, with its scope; None where it has none.
+
+    is_listed: whether its identity is that of now, and not of when it was listed last.
+    """
 
     key: Key
     identity: Identity
     parent: tuple[str, str] | None = None
+    is_listed: bool = True
 
 
 def winners(held: Iterable[Claim], offered: Iterable[Claim]) -> dict[Key, Claim]:
@@ -101,7 +105,9 @@ def _excludes(one: Claim, other: Claim) -> bool:
         return one.key[1] == other.key[1]
     if one.identity.is_shared and other.identity.is_shared:
         return False
-    return not _are_different_usb(one.identity, other.identity)
+    # What is listed with one number or place at one time is one device: of two serials, one is of a list that is not renewed yet.
+    are_both_listed = one.is_listed and other.is_listed
+    return are_both_listed or not _are_different_usb(one.identity, other.identity)
 
 
 def _are_different_usb(one: Identity, other: Identity) -> bool:

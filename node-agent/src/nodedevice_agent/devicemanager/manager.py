@@ -154,7 +154,8 @@ class DeviceManager:
         return self._reconsider_physical((), now) if self._preference.ranked(ranks, awaited, now) else []
 
     def forget(self, resource_name: str) -> bool:
-        """Forget a resource whose plugin is gone, unless a pod holds it or asks for it; whether it is not known any more.
+        """Forget a resource whose plugin is gone, unless a pod holds it or asks for it, or a device of it is cordoned that may be
+        offered under another name; whether it is not known any more.
 
         Without effects: what remains of it are its NodeDevice and its metrics, which end by the same event.
         """
@@ -162,7 +163,8 @@ class DeviceManager:
         if resource is None:
             return True
         requested = (request.resource_name for pod in self.pods.values() for request in pod.device_requests)
-        if resource.state is not EndpointState.GONE or resource.holders or resource_name in requested:
+        is_needed = resource.holders or resource.claimed_identities() or resource_name in requested
+        if resource.state is not EndpointState.GONE or is_needed:
             return False
         del self.resources[resource_name]
         self._releasing.forget(resource_name)

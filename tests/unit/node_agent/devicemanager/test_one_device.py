@@ -192,6 +192,18 @@ class TestCordons:
         after.happens("cordoned", NIC, "object", {})
         assert free(after) == ["a"]
 
+    def test_a_resource_that_is_gone_is_known_as_long_as_it_says_what_is_cordoned(self) -> None:
+        scenario = Scenario()
+        offers(scenario, NIC, device("b", "c1:1"))
+        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
+        scenario.disconnect(NIC, 2)
+        scenario.passes(3600)
+        assert not scenario.manager.forget(NIC)
+        offers(scenario, GPU, device("a", "c1:1"))
+        scenario.happens("cordoned", NIC, "object", {})
+        assert free(scenario) == ["a"]
+        assert scenario.manager.forget(NIC)
+
     def test_with_all_of_its_resource(self) -> None:
         scenario = Scenario()
         offers(scenario, NIC, device("b", "c1:1"))

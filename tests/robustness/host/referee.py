@@ -247,7 +247,9 @@ class Referee:
             return
         node = host.node(given.path)
         has_own_serial = bool(stick.identity[2]) and stick.identity not in host.repeated
-        if given.by_path and node is not None and node.unit == given.node.unit and node.stick is stick:
+        # a stick without a serial of its own that went to another port is known when its plugin lists the name again
+        may_be_known = has_own_serial or stick.port == given.port
+        if given.by_path and may_be_known and node is not None and node.unit == given.node.unit and node.stick is stick:
             yield node
         elif (stick.port == given.port and not given.by_path) or (has_own_serial and _goes_with_device(given)):
             yield from (node for node in stick.nodes if node.unit == given.node.unit and node.subsystem != "usb")
@@ -281,8 +283,9 @@ class Referee:
         if node.unit == given.node.unit:
             return True
         if given.by_path:
-            # or a file of it that the configuration has added since
-            return path == given.path or (node.stick is not None and node.stick is given.stick)
+            # Or a file of it that the configuration has added since; after a boot a name may be any device's.
+            is_added = node.stick is not None and node.stick is given.stick
+            return path == given.path or is_added or given.boot != self._world.host.boots
         stick = node.stick
         if stick is None or given.stick is None:
             # a card that has another driver by now

@@ -18,7 +18,6 @@ from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_agent.plugins.generic import source as generic_source
-from nodedevice_agent.plugins.run import run_plugins
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime import backend as nri_backend
 from nodedevice_agent.runtime import container_events, device_numbers
@@ -332,26 +331,25 @@ async def test_selected_devices_that_exchange_names(
     groups = [{"select": {"usb": {"vendor": "0403"}, "subsystems": ["tty"]}}]
     plugins = {"hostRoot": str(host.root), "generic": [{"resourceName": RESOURCE, "groups": groups}]}
     async with agent(tmp_path) as (manager, _):
-        settings = msgspec.convert(plugins, PluginSettings)
-        async with background(run_plugins(settings, manager.plugin_dir, tmp_path)):
-            await wait_until(lambda: manager.available(RESOURCE) == 2)
-            manager.pods(POD)
+        manager.configure(msgspec.convert(plugins, PluginSettings))
+        await wait_until(lambda: manager.available(RESOURCE) == 2)
+        manager.pods(POD)
 
-            def given() -> list[str]:
-                found = manager.manager.book.of(POD.uid, "main", RESOURCE)
-                return [d.host_path for d in found.edits.devices] if found is not None and found.edits else []
+        def given() -> list[str]:
+            found = manager.manager.book.of(POD.uid, "main", RESOURCE)
+            return [d.host_path for d in found.edits.devices] if found is not None and found.edits else []
 
-            await wait_until(lambda: bool(given()))
-            (held,) = holders(manager)
-            serial = held.rpartition("-")[2]
-            assert given() == [f"/dev/ttyUSB{numbers[serial]}"]
-            for port in (1, 2):
-                host.unplug(f"1-{port}")
-            await wait_until(lambda: manager.available(RESOURCE) == 0)
-            for port, (other, number) in enumerate(numbers.items(), 1):
-                host.dongle(f"1-{port}", 1 - number, other)
-            await wait_until(lambda: given() == [f"/dev/ttyUSB{1 - numbers[serial]}"])
-            assert holders(manager) == {held: POD.uid}
+        await wait_until(lambda: bool(given()))
+        (held,) = holders(manager)
+        serial = held.rpartition("-")[2]
+        assert given() == [f"/dev/ttyUSB{numbers[serial]}"]
+        for port in (1, 2):
+            host.unplug(f"1-{port}")
+        await wait_until(lambda: manager.available(RESOURCE) == 0)
+        for port, (other, number) in enumerate(numbers.items(), 1):
+            host.dongle(f"1-{port}", 1 - number, other)
+        await wait_until(lambda: given() == [f"/dev/ttyUSB{1 - numbers[serial]}"])
+        assert holders(manager) == {held: POD.uid}
 
 
 async def wait_until(is_so: Callable[[], bool]) -> None:

@@ -29,6 +29,11 @@ def test_nothing_else_of_it_changes() -> None:
     assert found.parent == ""
 
 
+def test_an_alias_that_reads_like_a_part_makes_none() -> None:
+    (found,) = as_known(listed(Device("a", aliases=("b-1",))), {"b-1"}).devices.values()
+    assert (found.id, found.parent) == ("b-1", "")
+
+
 def test_its_own_id_comes_before_any_alias() -> None:
     before = listed(A, Device("x"))
     assert as_known(before, {"a", "b"}) is before

@@ -1,0 +1,82 @@
+"""Which resource is preferred, and how long it is awaited."""
+
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS, Preference
+from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions, Resource
+
+A, B, C = "example.com/a", "example.com/b", "example.com/c"
+NOW = 1000.0
+
+
+def resources(*names: str, live: tuple[str, ...] = ()) -> dict[str, Resource]:
+    """Of built-in plugins that have registered. live: those that have listed."""
+    found = {}
+    for name in names:
+        found[name] = Resource(name)
+        found[name].connect(1, PluginOptions(scope=f"{BUILT_IN}x"))
+        if name in live:
+            found[name].list(1, accept([Device("d")]), NOW)
+    return found
+
+
+def waiting(found: dict[str, Resource]) -> list[str]:
+    return [name for name, resource in found.items() if resource.is_after_awaited]
+
+
+def test_priorities_come_before_names_and_none_before_all() -> None:
+    preference = Preference({})
+    preference.ranked({A: 5, B: -5, C: 5}, [], NOW)
+    assert sorted([A, B, C, "example.com/z"], key=preference.key) == [B, "example.com/z", A, C]
+    preference.ranked({A: 2**31, B: 0}, [], NOW)
+    assert sorted([A, "example.com/z", B], key=preference.key) == [B, "example.com/z", A]
+
+
+def test_those_behind_an_awaited_one_wait_and_itself_does_not() -> None:
+    found = resources(A, B, C)
+    preference = Preference(found)
+    assert preference.ranked({}, [B], NOW)
+    assert waiting(found) == [C]
+    assert preference.deadline == NOW + LONGEST_SECONDS
+    assert preference.listed(A) == []
+    assert preference.listed(C) == []
+    assert waiting(found) == [C]
+    assert preference.listed(B) == [C]
+    assert (waiting(found), preference.deadline) == ([], None)
+
+
+def test_one_that_has_listed_is_not_awaited() -> None:
+    found = resources(A, B, live=(A,))
+    preference = Preference(found)
+    assert not preference.ranked({}, [A], NOW)
+    assert (waiting(found), preference.deadline) == ([], None)
+
+
+def test_it_ends_at_its_deadline_and_not_before() -> None:
+    found = resources(A, B)
+    preference = Preference(found)
+    assert preference.due(NOW) == []
+    preference.ranked({}, [A, "example.com/not-registered-yet"], NOW)
+    assert preference.due(NOW + LONGEST_SECONDS - 0.001) == []
+    assert waiting(found) == [B]
+    assert preference.due(NOW + LONGEST_SECONDS) == [B]
+    assert (waiting(found), preference.deadline) == ([], None)
+    assert preference.due(NOW + 2 * LONGEST_SECONDS) == []
+
+
+def test_the_same_again_changes_nothing() -> None:
+    preference = Preference(resources(A, B))
+    assert preference.ranked({A: 1}, [A, B], NOW)
+    assert not preference.ranked({A: 1}, [A, B], NOW + 1)
+    assert not preference.ranked({A: 1}, [A], NOW + 1)
+    assert preference.deadline == NOW + LONGEST_SECONDS
+    assert preference.ranked({A: 1}, [A, B, C], NOW + 2)
+    assert preference.deadline == NOW + 2 + LONGEST_SECONDS
+    assert preference.ranked({A: 2}, [A], NOW + 3)
+
+
+def test_other_peoples_plugins_do_not_wait() -> None:
+    found = resources(A)
+    found["example.com/z"] = Resource("example.com/z")
+    found["example.com/z"].connect(2, PluginOptions())
+    Preference(found).ranked({}, [A], NOW)
+    assert waiting(found) == []

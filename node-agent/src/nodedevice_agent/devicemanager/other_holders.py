@@ -94,7 +94,7 @@ class OtherHolders:
 
     def _held(self) -> Iterator[tuple[Holder, Identity]]:
         for resource in self._resources.values():
-            for device_id, pod_uid in resource.holders.items():
+            for device_id, pod_uid in resource.holders.items() if resource.says_what_devices_are else ():
                 identity = resource.identity_of(device_id)
                 if identity is not None:
                     yield Holder(resource.name, device_id, pod_uid), identity

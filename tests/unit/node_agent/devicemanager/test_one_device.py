@@ -147,6 +147,24 @@ class TestShared:
         scenario.gone("p")
         assert free(scenario) == ["a"]
 
+    def test_what_a_pod_has_alone_it_has_alone_until_its_end(self) -> None:
+        """As an edit makes it that sets `shared`, and over a restart."""
+        scenario = Scenario()
+        offers(scenario, GPU, device("a", "c1:1"))
+        scenario.run(pod("p", gpu=1))
+        scenario.lists([device("a", "c1:1", shared=True)])
+        offers(scenario, NIC, device("b", "c1:1", shared=True))
+        assert free(scenario) == []
+        after = scenario.restarted()
+        offers(after, NIC, device("b", "c1:1", shared=True))
+        offers(after, GPU, device("a", "c1:1", shared=True))
+        assert free(after) == []
+        for one in (scenario, after):
+            one.gone("p")
+            assert free(one) == ["a", "b"]
+            one.run(pod("q", gpu=1))
+            assert free(one) == ["b"]
+
     def test_while_it_is_held_alone_nobody_shares_it(self) -> None:
         scenario = Scenario()
         offers(scenario, GPU, device("a", "c1:1"))

@@ -89,6 +89,8 @@ class Resource:
         self._past_parents: dict[str, str] = {}
         # what held and cordoned devices are of which no plugin says so any more
         self._past_identities: dict[str, Identity] = {}
+        # held devices that were not shared when they were listed before; a pod has one alone until it has ended
+        self._held_alone: set[str] = set()
         # within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known
         self.scope: str | None = None
         # whether a built-in plugin that is preferred to its own has not listed yet
@@ -233,6 +235,7 @@ class Resource:
         """What held and cordoned devices are, from before a restart."""
         gone = {device_id: when_gone(identity) for device_id, identity in identities.items()}
         self._past_identities = {**gone, **self._past_identities}
+        self._held_alone |= {device_id for device_id, identity in gone.items() if not identity.is_shared}
 
     def restored(self, now: float, settles_at: float) -> None:
         """Known from before a restart: wait until `settles_at` for its plugin to register, to list, or to register again."""
@@ -265,12 +268,18 @@ class Resource:
         """Of a listed or held device; None where no plugin of this program has said it."""
         device = self.devices.get(device_id)
         if device is not None and device.identity:
-            return Identity(device.identity, device.is_shared)
+            is_alone = device_id in self._held_alone and device_id in self.holders
+            return Identity(device.identity, device.is_shared and not is_alone)
         return self._past_identities.get(device_id)
+
+    @property
+    def says_what_devices_are(self) -> bool:
+        """Whether a plugin of this program says it, or has said it of held ones; the lists of others are long."""
+        return self.listed.has_identities or bool(self._past_identities)
 
     def claimed_identities(self) -> dict[str, Identity]:
         """Of held and cordoned devices, which nobody gets under another name."""
-        if not self.listed.has_identities and not self._past_identities:
+        if not self.says_what_devices_are:
             return {}
         found = {device_id: self.identity_of(device_id) for device_id in self._claimed()}
         return {device_id: identity for device_id, identity in found.items() if identity is not None}
@@ -363,9 +372,11 @@ class Resource:
         self.endpoint, self.options = newest.endpoint, newest.options
         self.is_live = any(connection.has_listed for connection in self._connections)
         self._reported = self._current_list()
+        had_identities = self.listed.has_identities
         self.listed = self.flap_damping.with_absent(self._reported)
         before, self.devices = self.devices, self.listed.devices
-        self._note_identities(before)
+        if had_identities or self._past_identities:
+            self._note_identities(before)
         if newest.endpoint is not None:
             self.scope = newest.options.scope or _OF_DOMAIN + self.name.partition("/")[0]
         gone = [device_id for device_id in self.holders if device_id not in self.devices]
@@ -378,16 +389,16 @@ class Resource:
 
     def _note_identities(self, before: Mapping[str, Device]) -> None:
         """before: the devices until now."""
-        claimed = self._claimed()
-        if not self._past_identities and not any(device_id in before for device_id in claimed):
-            return
+        self._held_alone &= self.holders.keys()
+        self._held_alone |= {i for i in self.holders if i in before and before[i].identity and not before[i].is_shared}
         past: dict[str, Identity] = {}
-        for device_id in claimed:
+        for device_id in self._claimed():
             device, last = self.devices.get(device_id), before.get(device_id)
             if device is not None and device.identity:
                 continue
             if last is not None and last.identity:
-                past[device_id] = when_gone(Identity(last.identity, last.is_shared))
+                is_shared = last.is_shared and device_id not in self._held_alone
+                past[device_id] = when_gone(Identity(last.identity, is_shared))
             elif device_id in self._past_identities:
                 past[device_id] = self._past_identities[device_id]
         self._past_identities = past

@@ -3,7 +3,7 @@
 HOST_STEPS: how many. HOST_SEED: of the first run; each run of 400 steps has a host of its own, and the seed after the one before.
 
 Breaches of safety count: a device in two pods, a lost one, an answer for another's. That nothing is held back or refused which is
-free counts with the fixed seeds of the gate: with random ones some sequence is found in which nobody could know better than to wait.
+free counts with the fixed seeds of the gate: with random ones there is some sequence in which nobody could know better than to wait.
 """
 
 import os

@@ -122,6 +122,28 @@ def test_an_answer_that_an_older_agent_stored_goes_by_names() -> None:
     assert len(calls(other.plugin([dongle("a", SECOND)], options=OWN))) == 1
 
 
+def test_a_device_that_is_back_as_it_was_needs_no_other_answer() -> None:
+    held = holding()
+    held.lists([])
+    assert calls(held.lists([dongle("a", FIRST)])) == []
+    assert given(held) == {FIRST[0]}
+    assert held.manager.checkpoint().allocations[0].files == (FIRST,)
+
+
+def test_an_answer_that_cannot_be_read_is_called_so() -> None:
+    kept = with_files(holding(), without_numbers=True)
+    kept = structs.replace(kept, allocations=tuple(replace(a, edits=None) for a in kept.allocations))
+    after = RuntimeScenario(kept)
+    after.sync()
+    after.see(pod("p", gpu=1))
+    after.plugin([dongle("a", FIRST)], options=OWN)
+    assert "response for container main is invalid" in after.refusal("p").message
+
+
+def test_of_somebody_elses_plugin_nothing_is_recorded() -> None:
+    assert holding(PluginOptions()).manager.checkpoint().allocations[0].files == ()
+
+
 def test_of_somebody_elses_plugin_it_is_kept() -> None:
     """As the kubelet does, whether its devices are listed or not."""
     held = holding(PluginOptions())

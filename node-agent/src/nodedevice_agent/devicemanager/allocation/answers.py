@@ -15,9 +15,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 def recorded_files(
     resource: Resource, device_ids: Iterable[str], response: AllocateResponse
 ) -> tuple[tuple[str, str], ...]:
-    """Path and number of the device files in a response, sorted: as the plugin lists them, or as they were read."""
-    if not resource.is_built_in:
-        return response.files
+    """Path and number of the device files in a response, sorted, as the plugin lists them; none of somebody else's plugin."""
     paths = {device.host_path for device in response.edits.devices}
     return tuple(sorted((path, number) for path, number in _files(resource, device_ids).items() if path in paths))
 

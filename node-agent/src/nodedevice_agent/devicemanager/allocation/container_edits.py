@@ -48,13 +48,12 @@ class AllocateResponse(Struct, frozen=True):
     """A device plugin's response to Allocate for one container.
 
     octets: the ContainerAllocateResponse, protobuf bytes, for the checkpoint. edits: the same, decoded. received_at: by the wall
-    clock, Unix seconds; 0 where it is not known. files: path and number of its device files on the host, as they were read; sorted.
+    clock, Unix seconds; 0 where it is not known.
     """
 
     octets: bytes
     edits: ContainerEdits
     received_at: int = 0
-    files: tuple[tuple[str, str], ...] = ()
 
 
 class EditConflict(Struct, frozen=True, rename="camel"):

@@ -2,8 +2,8 @@
 
 HOST_STEPS: how many. HOST_SEED: of the first run; each run of 400 steps has a host of its own, and the seed after the one before.
 
-Breaches of safety count: a device in two pods, a lost one, an answer for another's. That nothing is held back or refused which is
-free counts with the fixed seeds of the gate: with random ones there is some sequence in which nobody could know better than to wait.
+Breaches of safety count: a device in two pods, a lost one, an answer for another's. That nothing which is free is held back or
+refused counts with the fixed seeds of the gate: with random ones there is some sequence in which nobody could do better than wait.
 """
 
 import os

@@ -269,12 +269,22 @@ class TestPreference:
         scenario.answer_all(scenario.passes(LONGEST_SECONDS))
         assert scenario.held(NIC) == {"q/main": ("b",)}
 
-    def test_the_preferred_one_and_other_peoples_plugins_await_nobody(self) -> None:
+    def test_a_holders_plugin_is_awaited_as_well(self) -> None:
+        """A name of the kernel's that a pod holds may be another device by then, which this one would give out."""
         scenario = Scenario()
         scenario.happens("ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
         offers(scenario, GPU, device("a", "c1:1"))
+        scenario.run(pod("p", gpu=1))
+        assert scenario.held() == {}
+        scenario.connect(NIC, 2, own(NIC))
+        assert scenario.held() == {}
+        scenario.answer_all(scenario.lists([], NIC, 2))
+        assert scenario.held() == {"p/main": ("a",)}
+
+    def test_other_peoples_plugins_await_nobody(self) -> None:
+        scenario = Scenario()
+        scenario.happens("ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
         scenario.plugin(["x"], "org.test/x", 7)
-        assert scenario.manager.resources[GPU].is_ready
         assert scenario.manager.resources["org.test/x"].is_ready
 
 

@@ -20,7 +20,7 @@ def resources(*names: str, live: tuple[str, ...] = ()) -> dict[str, Resource]:
 
 
 def waiting(found: dict[str, Resource]) -> list[str]:
-    return [name for name, resource in found.items() if resource.is_after_awaited]
+    return [name for name, resource in found.items() if resource.awaits_others]
 
 
 def test_priorities_come_before_names_and_none_before_all() -> None:
@@ -31,16 +31,16 @@ def test_priorities_come_before_names_and_none_before_all() -> None:
     assert sorted([A, "example.com/z", B], key=preference.key) == [B, "example.com/z", A]
 
 
-def test_those_behind_an_awaited_one_wait_and_itself_does_not() -> None:
+def test_all_others_wait_for_an_awaited_one() -> None:
     found = resources(A, B, C)
     preference = Preference(found)
     assert preference.ranked({}, [B], NOW)
-    assert waiting(found) == [C]
+    assert waiting(found) == [A, C]
     assert preference.deadline == NOW + LONGEST_SECONDS
     assert preference.listed(A) == []
     assert preference.listed(C) == []
-    assert waiting(found) == [C]
-    assert preference.listed(B) == [C]
+    assert waiting(found) == [A, C]
+    assert preference.listed(B) == [A, C]
     assert not waiting(found)
     assert preference.deadline is None
 
@@ -59,8 +59,8 @@ def test_it_ends_at_its_deadline_and_not_before() -> None:
     assert preference.due(NOW) == []
     preference.ranked({}, [A, "example.com/not-registered-yet"], NOW)
     assert preference.due(NOW + LONGEST_SECONDS - 0.001) == []
-    assert waiting(found) == [B]
-    assert preference.due(NOW + LONGEST_SECONDS) == [B]
+    assert waiting(found) == [A, B]
+    assert preference.due(NOW + LONGEST_SECONDS) == [A, B]
     assert not waiting(found)
     assert preference.deadline is None
     assert preference.due(NOW + 2 * LONGEST_SECONDS) == []

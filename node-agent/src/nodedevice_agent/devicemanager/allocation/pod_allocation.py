@@ -112,7 +112,7 @@ class PodAllocation:
                 f"the checkpoint was lost, and the NodeDevice of {name} omitted allocations: this pod or another may hold any "
                 "device; delete the pods of this node that wait for this reason",
             )
-        elif not resource.is_live or resource.is_after_awaited:
+        elif not resource.is_live or resource.awaits_others:
             why = Reason.DEVICE_LIST_PENDING, f"the device plugin of {name} has not listed its devices yet"
         else:
             # The number of free devices changes while the pod is pending, and the status shows it beside this message.

@@ -1,7 +1,8 @@
 """Which resource of built-in plugins is preferred where two of them have one device.
 
-The order is that of the configurations' priorities, then of names. At a start the plugins list one after the other, so a resource
-gives out nothing while one that is preferred to it has not listed yet, for a moment: the choice is the same after every restart.
+The order is that of the configurations' priorities, then of names. At a start the plugins list one after the other. So none of
+their resources gives out anything before all have listed, for a moment: another one may be preferred, or may have what a pod holds
+under a name of the kernel's that has passed to another device. The choice is the same after every restart.
 """
 
 from collections.abc import Collection, Mapping
@@ -46,13 +47,12 @@ class Preference:
 
     def added(self, resource: Resource) -> None:
         """A resource is known, or who serves it."""
-        before = (self.key(name) for name in self._awaited)
-        resource.is_after_awaited = resource.is_built_in and any(key < self.key(resource.name) for key in before)
+        resource.awaits_others = resource.is_built_in and bool(self._awaited - {resource.name})
 
     def _wait_for(self, awaited: frozenset[str], deadline: float | None) -> list[str]:
         self._awaited = awaited
         self.deadline = deadline if awaited else None
-        waiting = [resource for resource in self._resources.values() if resource.is_after_awaited]
+        waiting = [resource for resource in self._resources.values() if resource.awaits_others]
         for resource in self._resources.values():
             self.added(resource)
-        return [resource.name for resource in waiting if not resource.is_after_awaited]
+        return [resource.name for resource in waiting if not resource.awaits_others]

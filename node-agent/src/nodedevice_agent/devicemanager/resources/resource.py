@@ -93,8 +93,8 @@ class Resource:
         self._held_alone: set[str] = set()
         # within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known
         self.scope: str | None = None
-        # whether a built-in plugin that is preferred to its own has not listed yet
-        self.is_after_awaited = False
+        # whether another built-in plugin has not listed yet since the start
+        self.awaits_others = False
         # UIDs of pods that may hold devices unknown here; nothing is allocated before they are gone
         self.possible_holders: frozenset[str] = frozenset()
         self.state = EndpointState.STOPPED
@@ -257,7 +257,7 @@ class Resource:
     @property
     def is_ready(self) -> bool:
         """Whether devices may be allocated."""
-        return self.is_live and self.are_cordons_synced and not self.possible_holders and not self.is_after_awaited
+        return self.is_live and self.are_cordons_synced and not self.possible_holders and not self.awaits_others
 
     @property
     def is_built_in(self) -> bool:

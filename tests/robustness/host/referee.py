@@ -161,7 +161,8 @@ class Referee:
         if stick is None:
             return Given(path, node, by_path, self._world.host.boots)
         config = self._world.config.find(allocation.resource_name)
-        by_port = config is not None and config.is_by_port
+        # of a resource that has other groups, too, the ID says it
+        by_port = (config is not None and config.is_by_port) or f"usb-port-{stick.port}" in bases
         return Given(path, node, by_path, self._world.host.boots, stick.port, stick.identity, by_port)
 
     def _is_named_after_file(self, allocation: Allocation, path: str, bases: set[str]) -> bool:

@@ -281,7 +281,8 @@ class Referee:
 
     def _may_be(self, given: Given, path: str, node: Node) -> bool:
         """Whether nobody could know that this is not what was allocated."""
-        if node.unit == given.node.unit:
+        is_in_its_port = given.by_port and node.stick is not None and node.stick.port == given.port
+        if node.unit == given.node.unit or is_in_its_port:
             return True
         if given.by_path:
             # Or a file of it that the configuration has added since; after a boot a name may be any device's.

@@ -33,6 +33,13 @@ def test_numbers_end_with_the_boot(shared: bool) -> None:
         ("/usb/1:2:S@1-1/x", "/usb/1:2:S/x", True),
         ("/usb/1:2:S/x", "/usb/1:2:T/x", False),
         ("/usb/1:2:S@1-1/x", "/usb/1:2:T@1-1/x", False),
+        # another firmware of one device
+        ("/usb/1:2:S/x", "/usb/1:3:S/x", True),
+        ("/usb/1:2:@1-1/x", "/usb/9:3:@1-1/x", True),
+        # another maker's, with a serial that many have
+        ("/usb/1:2:S/x", "/usb/9:2:S/x", False),
+        ("/usb/1:2:@1-1/x", "/usb/1:2:@1-2/x", False),
+        ("/usb/1:2:S/x", "/usb/1:2:@1-2/x", False),
     ],
 )
 def test_a_number_proves_nothing_against_serials(one: str, other: str, are_one: bool) -> None:

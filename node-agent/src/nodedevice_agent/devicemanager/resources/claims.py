@@ -122,14 +122,23 @@ def _is_by_port(identity: Identity) -> bool:
     return any(token.startswith(_BY_PORT) for token in identity.tokens)
 
 
-def _usb_devices(identity: Identity) -> set[tuple[str, str]]:
-    """Vendor, product and serial, and the port or nothing."""
-    names = {token.split("/")[2] for token in identity.tokens if token.startswith(_USB)}
-    return {(words, port) for words, _, port in (name.partition("@") for name in names)}
+def _usb_devices(identity: Identity) -> set[tuple[str, str, str]]:
+    """Vendor, serial and port; each empty where it is not known. The product changes with a device's firmware."""
+    found = set()
+    for token in identity.tokens:
+        if token.startswith(_USB):
+            words, _, port = token.split("/")[2].partition("@")
+            vendor, _, serial = (words + "::").split(":")[:3]
+            found.add((vendor, serial, port))
+    return found
 
 
-def _may_be_one(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    return one[0] == other[0] and (one[1] == other[1] or not one[1] or not other[1])
+def _may_be_one(one: tuple[str, str, str], other: tuple[str, str, str]) -> bool:
+    (vendor, serial, port), (other_vendor, other_serial, other_port) = one, other
+    if serial != other_serial or (port and other_port and port != other_port):
+        return False
+    # without a serial it is what is in its port, also with the vendor of another firmware
+    return not serial or vendor == other_vendor
 
 
 def _above(token: str) -> Iterator[str]:

@@ -281,6 +281,16 @@ class TestPreference:
         scenario.answer_all(scenario.lists([], NIC, 2))
         assert scenario.held() == {"p/main": ("a",)}
 
+    def test_also_by_one_that_is_not_awaited_itself(self) -> None:
+        """Such as a simulated resource, which registers when it can."""
+        scenario = Scenario()
+        scenario.happens("ranked", {}, [GPU])
+        scenario.plugin(["x"], NIC, 2, own(NIC))
+        assert not scenario.manager.resources[NIC].is_ready
+        scenario.connect(GPU, 1, own(GPU))
+        scenario.lists([])
+        assert scenario.manager.resources[NIC].is_ready
+
     def test_other_peoples_plugins_await_nobody(self) -> None:
         scenario = Scenario()
         scenario.happens("ranked", {GPU: 0, NIC: 0}, [GPU, NIC])

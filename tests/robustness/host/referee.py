@@ -4,75 +4,15 @@ Knows which stick is which; uses nothing of what the product says of its devices
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.lib.deviceplugin_server.values import device_id
 
 from tests.robustness.host.agent import BuiltInPlugin
-from tests.robustness.host.hardware import FUSE, Node, Stick, is_same
+from tests.robustness.host.hardware import FUSE, Node, is_same
+from tests.robustness.host.records import Breach, Given, Held, Offer, clash, goes_with_device
 from tests.robustness.host.world import FOREIGN, Started, World
-
-
-class Breach(AssertionError):
-    """kind: one of a few words, by which breaches are compared."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(f"{kind}: {message}")
-        self.kind = kind
-
-
-@dataclass(frozen=True)
-class Given:
-    """A file of an allocation, and what it led to when it was allocated. by_path: the path is in the configuration, so whatever is
-    there now is meant; else the thing itself is. boot: in which. port, identity: of the stick. by_port: whatever is in that port is
-    meant.
-    """
-
-    path: str
-    node: Node
-    by_path: bool
-    boot: int
-    port: str = ""
-    identity: tuple[str, str, str] = ("", "", "")
-    by_port: bool = False
-
-    @property
-    def stick(self) -> Stick | None:
-        return self.node.stick
-
-
-@dataclass
-class Held:
-    """An allocation as it was first seen. is_shared: whether it is offered for several containers, or was when it was offered last;
-    was_shared: whether it ever was. ports, numbers: where its sticks have been seen, and with which numbers.
-    last_units: what its names led to when they were listed last.
-    """
-
-    allocation: Allocation
-    files: tuple[Given, ...]
-    is_shared: bool
-    was_shared: bool
-    ports: set[str] = field(default_factory=set)
-    last_units: set[tuple[str, ...]] = field(default_factory=set)
-    numbers: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A device that is listed. nodes: what a container would get with it now, without what all may use."""
-
-    resource_name: str
-    device_id: str
-    nodes: tuple[Node, ...]
-    is_shared: bool
-    is_free: bool = False
-    is_held_back: bool = False
-
-    def __str__(self) -> str:
-        files = " ".join(f"{node.path}={node.number}" for node in self.nodes)
-        return f"{self.resource_name} {self.device_id} ({files}{', shared' if self.is_shared else ''})"
 
 
 class Referee:
@@ -252,7 +192,7 @@ class Referee:
         may_be_known = has_own_serial or stick.port == given.port
         if given.by_path and may_be_known and node is not None and node.unit == given.node.unit and node.stick is stick:
             yield node
-        elif (stick.port == given.port and not given.by_path) or (has_own_serial and _goes_with_device(given)):
+        elif (stick.port == given.port and not given.by_path) or (has_own_serial and goes_with_device(given)):
             yield from (node for node in stick.nodes if node.unit == given.node.unit and node.subsystem != "usb")
 
     # -- containers -----------------------------------------------------------------------------------------------------------
@@ -422,7 +362,7 @@ class Referee:
                             f"{each.allocation.resource_name} {each.allocation.device_ids}",
                         )
             for other_offer in free[number + 1 :]:
-                if _clash(offer, other_offer):
+                if clash(offer, other_offer):
                     self._report("offered twice", f"{offer} and {other_offer} are free")
         for offer in offers:
             # one that is damped may have left
@@ -438,7 +378,7 @@ class Referee:
             # a cordoned device is so under any name
             return
         self.checks["held back"] += 1
-        if any(_clash(offer, other) for other in offers if other is not offer and not other.is_held_back):
+        if any(clash(offer, other) for other in offers if other is not offer and not other.is_held_back):
             return
         for held in self._held.values():
             if any(self._possibly(given, node) for given in held.files for node in offer.nodes):
@@ -484,7 +424,7 @@ class Referee:
         offers = self.offers()
         free = [offer for offer in offers if offer.is_free]
         for offer in offers:
-            if not offer.is_free and not any(_clash(offer, other) for other in free):
+            if not offer.is_free and not any(clash(offer, other) for other in free):
                 self._report("hangs", f"nobody is there, and {offer} is not free")
 
     def check_waiting(self) -> None:
@@ -499,14 +439,3 @@ class Referee:
             known = all(name in manager.resources for name in lacks)
             if lacks and known and all(len(manager.resources[name].free()) >= n for name, n in lacks.items()):
                 self._report("hangs", f"{pod.uid} waits for {lacks}, and these are free")
-
-
-def _clash(one: Offer, other: Offer) -> bool:
-    if one.is_shared and other.is_shared:
-        return False
-    return any(is_same(mine, others) for mine in one.nodes for others in other.nodes)
-
-
-def _goes_with_device(given: Given) -> bool:
-    """Not by a port, and not by a name that goes from one device to another."""
-    return not given.by_path or "/by-id/" in given.path

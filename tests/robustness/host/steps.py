@@ -15,7 +15,8 @@ from nodedevice_agent.lib import filesystem
 
 from tests.robustness.host.hardware import FUSE
 from tests.robustness.host.host import HUBS
-from tests.robustness.host.referee import Breach, Referee
+from tests.robustness.host.records import Breach
+from tests.robustness.host.referee import Referee
 from tests.robustness.host.world import FOREIGN, World
 
 Step = tuple[str, int]

@@ -1,0 +1,79 @@
+"""What the referee of the made-up host compares: what was given, what is held, what is offered, and a breach."""
+
+from dataclasses import dataclass, field
+
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+
+from tests.robustness.host.hardware import Node, Stick, is_same
+
+
+class Breach(AssertionError):
+    """kind: one of a few words, by which breaches are compared."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Given:
+    """A file of an allocation, and what it led to when it was allocated. by_path: the path is in the configuration, so whatever is
+    there now is meant; else the thing itself is. boot: in which. port, identity: of the stick. by_port: whatever is in that port is
+    meant.
+    """
+
+    path: str
+    node: Node
+    by_path: bool
+    boot: int
+    port: str = ""
+    identity: tuple[str, str, str] = ("", "", "")
+    by_port: bool = False
+
+    @property
+    def stick(self) -> Stick | None:
+        return self.node.stick
+
+
+@dataclass
+class Held:
+    """An allocation as it was first seen. is_shared: whether it is offered for several containers, or was when it was offered last;
+    was_shared: whether it ever was. ports, numbers: where its sticks have been seen, and with which numbers.
+    last_units: what its names led to when they were listed last.
+    """
+
+    allocation: Allocation
+    files: tuple[Given, ...]
+    is_shared: bool
+    was_shared: bool
+    ports: set[str] = field(default_factory=set)
+    last_units: set[tuple[str, ...]] = field(default_factory=set)
+    numbers: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A device that is listed. nodes: what a container would get with it now, without what all may use."""
+
+    resource_name: str
+    device_id: str
+    nodes: tuple[Node, ...]
+    is_shared: bool
+    is_free: bool = False
+    is_held_back: bool = False
+
+    def __str__(self) -> str:
+        files = " ".join(f"{node.path}={node.number}" for node in self.nodes)
+        return f"{self.resource_name} {self.device_id} ({files}{', shared' if self.is_shared else ''})"
+
+
+def clash(one: Offer, other: Offer) -> bool:
+    """Whether they are one device, and not both for several containers."""
+    if one.is_shared and other.is_shared:
+        return False
+    return any(is_same(mine, others) for mine in one.nodes for others in other.nodes)
+
+
+def goes_with_device(given: Given) -> bool:
+    """Not by a port, and not by a name that goes from one device to another."""
+    return not given.by_path or "/by-id/" in given.path

@@ -65,7 +65,7 @@ def test_one_device_is_offered_once_and_held_once(
     assert free(scenario) == ["a"]
     (view,) = scenario.snapshot(NIC).devices
     assert (view.healthy, view.reason) == (False, Reason.IN_OTHER_USE)
-    assert "a of example.com/gpu" in view.message
+    assert "a of example.com/gpu, and is offered there" in view.message
     scenario.run(pod("p", gpu=1), pod("q", nic=1))
     assert scenario.held() == {"p/main": ("a",)}
     assert scenario.held(NIC) == {}

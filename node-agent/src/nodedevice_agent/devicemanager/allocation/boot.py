@@ -1,6 +1,6 @@
 """What a boot of the node ends of what was known before it. Pure.
 
-The kernel numbers devices anew, and a driver of GPUs their files: what a built-in plugin has answered before may name others now.
+The kernel numbers devices again, and a driver of GPUs their files: what a built-in plugin has answered before may name others now.
 The answer of another plugin is kept, as the kubelet keeps it.
 """
 

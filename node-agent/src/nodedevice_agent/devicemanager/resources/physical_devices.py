@@ -106,8 +106,9 @@ class PhysicalDevices:
     def _same_device(self, winner: Claim) -> OtherUse:
         resource_name, device_id = winner.key
         resource = self._resources[resource_name]
-        is_out = device_id not in resource.holders and resource.is_cordoned(device_id)
-        return OtherUse(resource_name, device_id, "cordoned" if is_out else "allocated")
+        if device_id in resource.holders:
+            return OtherUse(resource_name, device_id, "allocated")
+        return OtherUse(resource_name, device_id, "cordoned" if resource.is_cordoned(device_id) else "offered")
 
     def _offers(self) -> list[Claim]:
         """The free ones, in the order in which they are preferred."""

@@ -2,9 +2,8 @@
 
 Each side runs its own programs with its own chart. The same code measures both: this tree's hack/ and tests/, laid over the other
 commit's. So a row means the same on both sides, however it was measured then, and both run beside the same Kubernetes, which is
-built once. That code imports modules of the programs. At a commit where these have other names, some three hundred back, that
-fails before anything is measured, and with --own-bench each side is measured by its own tree's code. A row that only one side has
-is shown, and not judged.
+built once. That code imports modules of the programs. At a commit where these have other names each side is measured by its own
+tree's code, which is printed; with --own-bench that is so in any case. A row that only one side has is shown, and not judged.
 
 A round is kept in build/bench-against once both sides are measured; the same command goes on with the next one.
 """
@@ -71,29 +70,36 @@ def _rounds(commit: str, count: int, *, own_bench: bool) -> list[Round]:
     old, new = folder / "old", folder / "new"
     with removed_at_the_end(folder, trees.remove_worktree(_ROOT, old)):
         trees.copy_working_tree(_ROOT, new)
-        kept = _KEPT / f"{commit[:12]}-{trees.digest(new)[:12]}{'-own-bench' if own_bench else ''}"
-        kept.mkdir(parents=True, exist_ok=True)
-        if missing(kept, count):
+        kept = _KEPT / f"{commit[:12]}-{trees.digest(new)[:12]}"
+        by_own = kept.with_name(f"{kept.name}-own-bench")
+        found = by_own if own_bench or not missing(by_own, count) else kept
+        if missing(found, count):
             _progress("preparing both trees")
             trees.add_worktree(_ROOT, commit, old)
             if not own_bench:
                 trees.lay_over(new, old)
             sides = _prepared(old, folder / "old-venv"), _prepared(new, folder / "new-venv")
-            _verify_fits(sides[0], commit)
-            measure_missing(kept, count, bench_of(sides[0]), bench_of(sides[1]), _progress)
-    return [_read(kept, number) for number in range(1, count + 1)]
+            if not own_bench and not _fits(sides[0], commit):
+                trees.restore(old)
+                trees.compile_modules(sides[0].python, old)
+                found = by_own
+            found.mkdir(parents=True, exist_ok=True)
+            measure_missing(found, count, bench_of(sides[0]), bench_of(sides[1]), _progress)
+    return [_read(found, number) for number in range(1, count + 1)]
 
 
 def _prepared(path: Path, venv: Path) -> Tree:
     return trees.prepare(path, venv, has_own_dependencies=not trees.has_same_dependencies(path, _ROOT))
 
 
-def _verify_fits(tree: Tree, commit: str) -> None:
-    """Raises TreeError when the bench cannot be imported there."""
+def _fits(tree: Tree, commit: str) -> bool:
+    """Whether the bench can be imported there; prints why not."""
     try:
         trees.verify_imports(tree, f"{_BENCH}.__main__")
     except TreeError as exc:
-        raise TreeError(f"{exc}; this tree's bench does not fit {commit[:12]}: use --own-bench") from exc
+        _progress(f"this tree's bench does not fit {commit[:12]}, which is measured with its own one: {exc}")
+        return False
+    return True
 
 
 def missing(kept: Path, count: int) -> list[int]:

@@ -67,6 +67,13 @@ def lay_over(path: Path, other: Path) -> None:
         shutil.copytree(path / folder, other / folder, symlinks=True)
 
 
+def restore(path: Path) -> None:
+    """Give a worktree back what its commit has, after lay_over(). Raises TreeError."""
+    for folder in BENCH:
+        shutil.rmtree(path / folder, ignore_errors=True)
+    _git(path, "cannot restore the benchmarks of the commit", "checkout", "--quiet", "HEAD", "--", *BENCH)
+
+
 def digest(path: Path) -> str:
     """Of the names and contents of all files below a folder."""
     found = hashlib.sha256()

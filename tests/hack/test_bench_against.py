@@ -217,6 +217,23 @@ def test_a_worktree_is_removed_with_the_repositorys_record_of_it(tmp_path: Path,
     assert not list((root / ".git").glob("worktrees/*"))
 
 
+def test_a_tree_gets_its_own_bench_back(tmp_path: Path, git: Callable[..., None]) -> None:
+    root, old, new = tmp_path / "repository", tmp_path / "old", tmp_path / "new"
+    for folder in trees.BENCH:
+        for tree, content in ((root, "before"), (new, "now")):
+            (tree / folder).mkdir(parents=True)
+            (tree / folder / "module.py").write_text(f"{content} = 1\n")
+        (new / folder / "fresh.py").touch()
+    git("add", ".")
+    git("commit", "--quiet", "-m", "with a bench")
+    trees.add_worktree(root, trees.commit_of(root, "HEAD"), old)
+    trees.lay_over(new, old)
+    assert (old / "hack" / "fresh.py").exists()
+    trees.restore(old)
+    assert not (old / "hack" / "fresh.py").exists()
+    assert (old / "hack" / "module.py").read_text() == "before = 1\n"
+
+
 def test_an_unknown_commit_is_an_error_of_one_line(tmp_path: Path, git: Callable[..., None]) -> None:
     with pytest.raises(TreeError, match="there is no commit 'nowhere' here") as caught:
         trees.commit_of(tmp_path / "repository", "nowhere")

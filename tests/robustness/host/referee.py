@@ -132,11 +132,11 @@ class Referee:
         return (held for held in self._held.values() if held.allocation.pod_uid != pod_uid)
 
     def _follow_sharing(self, held: Held) -> None:
-        """An offer that is listed under the held ID says whether it is for several by now."""
+        """Offers that are listed under the held IDs say whether it is for several by now; of one of two, it is not said of the other."""
         assert self._world.agent is not None
         name = held.allocation.resource_name
         config, resource = self._world.config.find(name), self._world.agent.manager.resources[name]
-        if config is not None and any(resource.reported(i) is not None for i in held.allocation.device_ids):
+        if config is not None and all(resource.reported(i) is not None for i in held.allocation.device_ids):
             held.is_shared = config.is_for_several
             held.was_shared = held.was_shared or held.is_shared
 

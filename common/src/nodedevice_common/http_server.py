@@ -7,9 +7,7 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +19,9 @@ from typing import Any, Final, Literal, cast
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
+from nodedevice_common import threads
 from nodedevice_common.access import Create, MetricsAccess
+from nodedevice_common.tls import ServerCertificate
 
 log = logging.getLogger(__name__)
 
@@ -63,40 +63,6 @@ def parse_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-class Certificate:
-    """Of the files of a certificate chain and its key, in PEM; read again when they have changed, as a mounted Secret does.
-
-    Raises OSError, of which ssl.SSLError is one, when they cannot be used.
-    """
-
-    def __init__(self, chain: str, key: str) -> None:
-        self._files = chain, key
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._loaded = self._versions()
-        self._context.load_cert_chain(*self._files)
-
-    def _versions(self) -> tuple[tuple[int, int], ...]:
-        return tuple((status.st_mtime_ns, status.st_ino) for status in map(os.stat, self._files))
-
-    def wrap(self, connection: socket.socket) -> socket.socket:
-        """The handshake is made by the first that reads."""
-        self._reload()
-        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-
-    def _reload(self) -> None:
-        try:
-            now = self._versions()
-            if now == self._loaded:
-                return
-            # once for each version of the files
-            self._loaded = now
-            self._context.load_cert_chain(*self._files)
-        except OSError as exc:
-            extra = {"certificate": self._files[0], "key": self._files[1], "error": str(exc)}
-            log.warning("the new TLS certificate cannot be used; serving with the one before", extra=extra)
-
-
 Authentication = Literal["none", "token"]
 
 
@@ -104,7 +70,7 @@ Authentication = Literal["none", "token"]
 class Protection:
     """certificate: None for plain HTTP. access: to /metrics; None for everybody."""
 
-    certificate: Certificate | None = None
+    certificate: ServerCertificate | None = None
     access: MetricsAccess | None = None
 
 
@@ -120,7 +86,7 @@ def protection(authentication: Authentication, chain: str, key: str, create: Cre
             "metricsAuthentication: token needs tlsCertificate and tlsKey, or the tokens would be sent in clear text"
         )
     try:
-        certificate = Certificate(chain, key) if chain else None
+        certificate = ServerCertificate(chain, key) if chain else None
     except OSError as exc:
         raise ValueError(f"tlsCertificate {chain} and tlsKey {key} cannot be used: {exc}") from exc
     access = MetricsAccess(create, asyncio.get_running_loop()) if authentication == "token" else None
@@ -140,7 +106,11 @@ def serve(
     """
     server = _bound(address, _handler(checks, registry, protection.access))
     server.certificate = protection.certificate
-    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    try:
+        threads.start(server.serve_forever, "http")
+    except OSError:
+        server.server_close()
+        raise
     return server
 
 
@@ -168,12 +138,16 @@ class BoundedServer(ThreadingHTTPServer):
         # when each was accepted, oldest first
         self._accepted_at: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
-        self.certificate: Certificate | None = None
+        self.certificate: ServerCertificate | None = None
         super().__init__(address, handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, address = super().get_request()
-        return (self.certificate.wrap(connection) if self.certificate else connection), address
+        if self.certificate is None:
+            return connection, address
+        # the handshake is made by the first that reads
+        context = self.certificate.context()
+        return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

@@ -8,8 +8,9 @@ import logging
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -24,6 +25,7 @@ from lightkube.types import PatchType
 from nodedevice_api import extended_resources, names
 from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.streams import lines
+from nodedevice_common.token_file import TokenFile
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import (
@@ -85,6 +87,9 @@ class KubeClient:
         except (ConfigError, OSError, AttributeError, LookupError, TypeError, ValueError) as exc:
             # the library reports invalid certificates and keys by any of these
             raise kubeconfigs.unusable(config.fname, str(exc)) from exc
+        if config.user.token_file:
+            inner: Any = client._client
+            inner._client.auth = _TokenFileAuth(Path(config.abs_file(config.user.token_file)))
         return cls(client, config.cluster.server)
 
     async def close(self) -> None:
@@ -250,6 +255,25 @@ class KubeClient:
         if self._is_disconnected:
             log.info("API server reachable again", extra={"server": self.server})
         self._is_disconnected = False
+
+
+class _TokenFileAuth(httpx2.Auth):
+    """Instead of the library's: once that has found the file empty, it never sends a request again."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = TokenFile(file)
+        self._token = ""
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Read again when the API server rejects it. Raises NoToken."""
+        used = self._token = self._token or self._file.read()
+        request.headers["Authorization"] = f"Bearer {used}"
+        response = yield request
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            self._token = self._file.read()
+            if self._token != used:
+                request.headers["Authorization"] = f"Bearer {self._token}"
+                yield request
 
 
 class _MetadataList(msgspec.Struct):

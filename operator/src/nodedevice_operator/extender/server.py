@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
+from nodedevice_common.tls import ServerCertificate
 
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender.metrics import ExtenderMetrics
@@ -55,20 +56,6 @@ class Tls:
     client_ca: str = ""
     names: frozenset[str] = frozenset()
 
-    def context(self) -> ssl.SSLContext:
-        """A new context of what is in the files now. Raises OSError, of which ssl.SSLError is one."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(self.certificate, self.key)
-        context.load_verify_locations(cafile=self.client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
-        return context
-
-    def versions(self) -> tuple[tuple[int, int], ...]:
-        """Which files these are. Raises OSError."""
-        files = (self.certificate, self.key, self.client_ca)
-        return tuple((status.st_mtime_ns, status.st_ino) for status in map(os.stat, files))
-
 
 class Server:
     """Answers from `start` until `close`."""
@@ -84,7 +71,8 @@ class Server:
         self._socket: socket.socket | None = None
         # what takes connections now, and its own copy of the socket
         self._serving: tuple[web.SockSite, socket.socket] | None = None
-        self._loaded: tuple[tuple[int, int], ...] = ()
+        self._certificate: ServerCertificate | None = None
+        self._context: ssl.SSLContext | None = None
 
     async def start(self) -> tuple[str, int]:
         """Begin to answer; the address in use. Raises OperatorSettingsError when the address or a certificate cannot be used."""
@@ -93,29 +81,27 @@ class Server:
             self._socket = _listening(host, port)
         except OSError as exc:
             raise OperatorSettingsError("address", f"{host}:{port} cannot be used ({_problem(exc)})") from exc
-        await self._runner.setup()
+        tls = self._tls
         try:
-            await self._serve()
+            if tls is not None:
+                self._certificate = ServerCertificate(tls.certificate, tls.key, tls.client_ca)
         except OSError as exc:
             await self.close()
-            assert self._tls is not None
-            tls = self._tls
+            assert tls is not None
             raise OperatorSettingsError(
                 "tlsCertificate", f"{tls.certificate}, {tls.key} and {tls.client_ca} cannot be used: {exc}"
             ) from exc
+        await self._runner.setup()
+        await self._serve()
         found, port = self._socket.getsockname()[:2]
         return str(found), int(port)
 
     async def work(self) -> None:
         """Serve with the certificates as they are in the files, for ever."""
-        while self._tls is not None:
+        while self._certificate is not None:
             await asyncio.sleep(_CERTIFICATES_SECONDS)
-            try:
-                if self._tls.versions() != self._loaded:
-                    await self._serve()
-            except OSError as exc:
-                extra = {"certificate": self._tls.certificate, "error": str(exc)}
-                log.warning("the new TLS certificates cannot be used; serving with the ones before", extra=extra)
+            if self._certificate.context() is not self._context:
+                await self._serve()
         await asyncio.Event().wait()
 
     async def close(self) -> None:
@@ -127,14 +113,15 @@ class Server:
     async def _serve(self) -> None:
         """Take connections with the certificates as they are now. Raises OSError."""
         assert self._socket is not None
-        context = None
-        if self._tls is not None:
-            # once for each version of the files
-            self._loaded = self._tls.versions()
-            context = self._tls.context()
+        context = self._certificate.context() if self._certificate is not None else None
         listening = self._socket.dup()
         site = web.SockSite(self._runner, listening, ssl_context=context)
-        await site.start()
+        try:
+            await site.start()
+        except OSError:
+            listening.close()
+            raise
+        self._context = context
         before, self._serving = self._serving, (site, listening)
         if before is not None:
             await _stop(*before)

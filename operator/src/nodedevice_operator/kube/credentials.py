@@ -1,7 +1,6 @@
 """Where the API server is and which identity to use, from a kubeconfig or the pod's service account.
 
-The `kubernetes` package reads them. One thing it leaves out is done here: the token file of a kubeconfig is read again, as
-service account tokens are replaced about every hour.
+The `kubernetes` package reads them. The token's file is read here: again and again, as tokens are replaced about every hour.
 """
 
 import os
@@ -16,10 +15,11 @@ import yaml
 from kubernetes import config
 from kubernetes.client.configuration import Configuration
 from nodedevice_common.kubeconfig import KubeconfigProblem, read
+from nodedevice_common.token_file import NoToken, TokenFile
 
 from nodedevice_operator.errors import CredentialsError
 
-# As often as the kubernetes package reads the service account's token again.
+# As often as client libraries of Kubernetes read it again.
 _TOKEN_LIFE_SECONDS: Final = 60.0
 _POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 # What the package lets out for a file that is no kubeconfig.
@@ -36,7 +36,7 @@ class Credentials:
         self.configuration = configuration
         self.server = str(configuration.host)
         self.namespace = namespace
-        self._token_file = token_file
+        self._token_file = TokenFile(token_file) if token_file is not None else None
         self._token = ""
         self._read_at = float("-inf")
 
@@ -49,7 +49,7 @@ class Credentials:
             return self._from_file(self._token_file)
         try:
             value = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        except (OSError, config.ConfigException) as exc:
+        except (OSError, ValueError, config.ConfigException) as exc:
             raise CredentialsError(f"the token cannot be read ({exc})") from exc
         return str(value) if value else None
 
@@ -88,13 +88,13 @@ class Credentials:
             raise CredentialsError(f"the client certificate and its key cannot be read: {exc}") from exc
         return context
 
-    def _from_file(self, file: Path) -> str:
+    def _from_file(self, file: TokenFile) -> str:
         now = time.monotonic()
         if now - self._read_at >= _TOKEN_LIFE_SECONDS:
             try:
-                self._token = file.read_text().strip()
-            except OSError as exc:
-                raise CredentialsError(f"the token file {file} cannot be read ({exc.strerror})") from exc
+                self._token = file.read()
+            except NoToken as exc:
+                raise CredentialsError(str(exc)) from exc
             self._read_at = now
         return f"Bearer {self._token}"
 
@@ -121,12 +121,15 @@ def load(kubeconfig: str | None) -> Credentials:
 def _of_pod(configuration: Configuration) -> Credentials:
     loaders: Any = config  # without types of its own
     loaders.load_incluster_config(client_configuration=configuration)
-    return Credentials(configuration, None, _POD_NAMESPACE.read_text().strip())
+    token = Path(config.incluster_config.SERVICE_TOKEN_FILENAME)
+    return Credentials(configuration, token, _POD_NAMESPACE.read_text().strip())
 
 
 def _of_kubeconfig(configuration: Configuration, files: str) -> Credentials:
     """files: one, or several as in KUBECONFIG, of which those that are missing count for nothing."""
-    paths = [path for path in (Path(file).expanduser() for file in files.split(os.pathsep) if file) if path.exists()]
+    # not pathlib's: those raise where a home or a path cannot be found out
+    named = (os.path.expanduser(file) for file in files.split(os.pathsep) if file)
+    paths = [Path(file) for file in named if os.path.exists(file)]
     if not paths:
         raise CredentialsError("there is no such file")
     # first of all: the package takes its form for granted

@@ -1,9 +1,12 @@
 """An unreachable API server is logged once, with its address, however many requests fail; and once when it is back."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -11,7 +14,7 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiUnreachable
+from nodedevice_agent.errors import ApiRequestError, ApiUnreachable
 from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube import informer, lease
 from nodedevice_agent.kube.client import KubeClient, until_done
@@ -150,3 +153,49 @@ async def test_a_list_without_resource_version_is_used_not_watched(cluster: Kube
     with pytest.raises(ApiUnreachable, match="the list has no resource version"):
         await WatchLoop(Watches(cluster), PodObject, {}, IgnoredEvents()).list_and_watch()
     assert transport.asked == 2
+
+
+class Tokens(httpx2.AsyncBaseTransport):
+    """An API server that accepts one token. got: the headers that it has seen."""
+
+    def __init__(self, accepted: str) -> None:
+        self.accepted = accepted
+        self.got: list[str] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        header = request.headers["Authorization"]
+        # as the library does it that sends a request
+        if header != header.strip():
+            raise httpx2.LocalProtocolError(f"Illegal header value {header!r}")
+        self.got.append(header)
+        status = 200 if header == f"Bearer {self.accepted}" else 401
+        return httpx2.Response(status, json={"metadata": {"name": "n1", "uid": "u"}}, request=request)
+
+
+async def test_a_token_that_is_being_replaced_stops_no_request_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejected, its file is read again, and found in the middle of a write."""
+    (tmp_path / "token").write_text("first")
+    entry: dict[str, Any] = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "current-context": "x",
+    }
+    entry["users"] = [{"name": "u", "user": {"tokenFile": "token"}}]
+    entry["contexts"] = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
+    (tmp_path / "kc").write_text(json.dumps(entry))
+    server = Tokens("first")
+    monkeypatch.setattr(httpx2, "AsyncHTTPTransport", lambda **_: server)
+    cluster = KubeClient.connect(tmp_path / "kc")
+    assert await cluster.node_uid("n1") == "u"
+    server.accepted = "second"
+    for octets in (b"", b"\n", b"\xff", None, b"fir"):
+        (tmp_path / "token").unlink(missing_ok=True)
+        if octets is not None:
+            (tmp_path / "token").write_bytes(octets)
+        with pytest.raises(ApiRequestError):
+            await cluster.node_uid("n1")
+    (tmp_path / "token").write_text("second\n")
+    assert await cluster.node_uid("n1") == "u"
+    assert server.got[-1] == "Bearer second"
+    await cluster.close()

@@ -194,7 +194,7 @@ async def test_renewed_certificates_are_taken_and_invalid_ones_are_not(
             pass
         Path(files.certificate).write_text("no certificate")
         await until(lambda: bool(caplog.records))
-        assert caplog.records[0].message == "the new TLS certificates cannot be used; serving with the ones before"
+        assert caplog.records[0].message == "the new TLS certificate cannot be used; serving with the one before"
         assert await serial() == renewed
         # another authority replaces the one before: who had its certificate is no client any more
         other = Authority(tmp_path, "other")

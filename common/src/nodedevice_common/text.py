@@ -1,0 +1,17 @@
+"""Text from outside, such as names of files: made fit for a log, a metric, the API server. Pure."""
+
+# of an error, which may quote whatever somebody chose
+MAX_SHOWN = 512
+
+
+def clean(text: str) -> str:
+    """The same text with ? for each lone surrogate: Python has them for octets of a file's name that are no UTF-8, and neither JSON
+    nor protobuf can carry them.
+    """
+    return text.encode("utf-8", "replace").decode()
+
+
+def shown(text: object, most: int = MAX_SHOWN) -> str:
+    """One line of at most so many characters, all of them printable."""
+    line = " ".join(str(text).split())[:most]
+    return "".join(each if each.isprintable() else "?" for each in line)

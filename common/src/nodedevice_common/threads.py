@@ -1,0 +1,58 @@
+"""Starts threads. A machine or a pod that has used up its process IDs starts none: an error of the system like any other, and over
+after a while. So whoever starts a thread gets an OSError for it, or waits.
+"""
+
+import asyncio
+import errno
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_RETRY_SECONDS = 1.0
+NO_THREAD = (
+    "no thread can be started: free process IDs (pids) of the machine, or raise the limit of this process or pod"
+)
+
+
+def start(run: Callable[[], object], name: str) -> threading.Thread:
+    """A daemon thread that runs this. Raises OSError (EAGAIN) where none can be started now."""
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as exc:
+        raise OSError(errno.EAGAIN, NO_THREAD) from exc
+    return thread
+
+
+async def in_thread(run: Callable[[], T]) -> T:
+    """Run this in a thread of the event loop's pool; wait, and say so, while none can be started. Raises what `run` raises."""
+    loop, is_logged = asyncio.get_running_loop(), False
+    while True:
+        call = _Call(run)
+        try:
+            running: asyncio.Future[T] = loop.run_in_executor(None, call)
+        except RuntimeError:
+            # the pool has kept it all the same, for the next thread
+            call.is_given_up = True
+        else:
+            return await running
+        if not is_logged:
+            log.warning("waiting for a thread", extra={"error": NO_THREAD, "retry_in_seconds": _RETRY_SECONDS})
+        is_logged = True
+        await asyncio.sleep(_RETRY_SECONDS)
+
+
+class _Call(Generic[T]):
+    def __init__(self, run: Callable[[], T]) -> None:
+        self._run = run
+        self.is_given_up = False
+
+    def __call__(self) -> T:
+        if self.is_given_up:
+            raise RuntimeError("nobody waits for this call any more")
+        return self._run()

@@ -19,7 +19,11 @@ _TOKEN_SECONDS = 3600
 
 @contextmanager
 def client_with_token(
-    control_plane: ControlPlane, namespace: str, account: str, bound_to: BoundObjectReference | None = None
+    control_plane: ControlPlane,
+    namespace: str,
+    account: str,
+    bound_to: BoundObjectReference | None = None,
+    field_manager: str | None = None,
 ) -> Iterator[Client]:
     """A client with a fresh token of that ServiceAccount; bound_to: the object that it ends with and names."""
     spec = TokenRequestSpec(audiences=[ISSUER], expirationSeconds=_TOKEN_SECONDS, boundObjectRef=bound_to)
@@ -30,12 +34,14 @@ def client_with_token(
     admin = KubeConfig.from_file(control_plane.admin_kubeconfig).get()
     assert admin is not None
     config = KubeConfig.from_one(cluster=admin.cluster, user=User(token=issued.status.token))
-    with open_client(config) as client:
+    with open_client(config, field_manager) as client:
         yield client
 
 
 @contextmanager
-def client_of_pod(control_plane: ControlPlane, namespace: str, account: str, node: str) -> Iterator[Client]:
+def client_of_pod(
+    control_plane: ControlPlane, namespace: str, account: str, node: str, field_manager: str | None = None
+) -> Iterator[Client]:
     """A client with the token that a pod of that account on that node has; the pod is made for it, and removed."""
     pod = Pod(
         metadata=ObjectMeta(generateName=f"{account}-", namespace=namespace),
@@ -48,7 +54,7 @@ def client_of_pod(control_plane: ControlPlane, namespace: str, account: str, nod
     assert made.metadata.name is not None
     bound_to = BoundObjectReference(apiVersion="v1", kind="Pod", name=made.metadata.name, uid=made.metadata.uid)
     try:
-        with client_with_token(control_plane, namespace, account, bound_to) as client:
+        with client_with_token(control_plane, namespace, account, bound_to, field_manager) as client:
             yield client
     finally:
         control_plane.client.delete(Pod, made.metadata.name, namespace=namespace, grace_period=0)

@@ -8,8 +8,9 @@ from lightkube import AsyncClient, Client, KubeConfig, SingleConfig
 _PATIENCE = httpx2.Timeout(60.0)
 
 
-def open_client(config: KubeConfig | SingleConfig) -> Client:
-    return Client(config, trust_env=False, timeout=_PATIENCE)
+def open_client(config: KubeConfig | SingleConfig, field_manager: str | None = None) -> Client:
+    """field_manager: of its writes that name none; without it the API server makes one of the program's name."""
+    return Client(config, field_manager=field_manager, trust_env=False, timeout=_PATIENCE)
 
 
 def open_async_client(config: KubeConfig) -> AsyncClient:

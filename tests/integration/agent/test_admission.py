@@ -5,12 +5,10 @@ those rights (as the chart has it) even less is possible, see test_chart_rights.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from lightkube import ApiError, Client
-from lightkube.models.coordination_v1 import LeaseSpec
+from lightkube import Client
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Namespace, Node
@@ -25,114 +23,19 @@ from nodedevice_api.names import (
 )
 
 from hack import yaml_text
-from hack.cluster.accounts import client_of_pod, client_with_token
+from hack.cluster.accounts import client_of_pod
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice, PodDevice, apply_status, condition, free, pod_device
+from tests.integration.agent.two_agents import GPU, NAME, OTHER, A, B, body, lease, owner, publishing, refused
+from tests.integration.crds.custom_resources import NodeDevice, apply_status, condition, free, pod_device
 
 pytestmark = pytest.mark.cluster
 
-A, B = "admission-a", "admission-b"
-GPU = "example.com/gpu"
-NAME, OTHER = node_device_name(A, GPU), node_device_name(B, GPU)
 ACCOUNT = "nodedevice-agent"
-POLICY = "ValidatingAdmissionPolicy 'nodedevice-agent'"
 FINALIZER = "example.com/stays"
 NOTED = {"id": "gpu-0", "reason": "fan", "by": "alice", "at": "2026-01-01T12:00:00Z"}
 CORDON: dict[str, Any] = {"spec": {"cordonedDevices": [NOTED]}}
-
-EVERYTHING = f"""
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {{name: test-everything-of-ours}}
-rules:
-- {{apiGroups: [nodedevice.io], resources: ["*"], verbs: ["*"]}}
-- {{apiGroups: [coordination.k8s.io], resources: [leases], verbs: ["*"]}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {{name: test-everything-of-ours}}
-roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: test-everything-of-ours}}
-subjects: [{{kind: ServiceAccount, name: {ACCOUNT}, namespace: {SYSTEM_NAMESPACE}}}]
-"""
-
-
-@pytest.fixture(scope="module")
-def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
-    """Two nodes, and the agents' account with every right on our kinds and on Leases, in every namespace."""
-    installed.add_nodes([A, B], wait_ready=False)
-    installed.apply(EVERYTHING)
-    yield installed
-    installed.kubectl("delete", "-f", "-", stdin=EVERYTHING)
-    for node in (A, B):
-        installed.remove_node(node)
-    can = ["auth", "can-i", "delete", "nodedevices", "--as", f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"]
-    wait_until(lambda: installed.kubectl(*can, check=False).strip() == "no", "the agents' rights are the chart's")
-
-
-@pytest.fixture(scope="module")
-def agents(cluster: ControlPlane) -> Iterator[dict[str, Client]]:
-    """By node: a client with the token of an agent's pod there. "": one whose token names no node."""
-    with ExitStack() as clients:
-        found = {
-            node: clients.enter_context(client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, node)) for node in (A, B)
-        }
-        found[""] = clients.enter_context(client_with_token(cluster, SYSTEM_NAMESPACE, ACCOUNT))
-        wait_until(lambda: has_right(found[A]), "the agents' account has every right")
-        wait_until(lambda: is_held(cluster, found[A]), "the policy is in force")
-        yield found
-
-
-def has_right(agent: Client) -> bool:
-    try:
-        list(agent.list(PodDevice, namespace="default"))
-    except ApiError:
-        return False
-    return True
-
-
-def is_held(cluster: ControlPlane, agent: Client) -> bool:
-    """Whether the policy refuses what it must: the API server takes a moment to notice a new one."""
-    try:
-        agent.apply(body([owner(cluster, B)], OTHER, B), field_manager="x", dry_run=True)
-    except ApiError as exc:
-        return POLICY in str(exc.status.message)
-    return False
-
-
-def owner(cluster: ControlPlane, node: str) -> dict[str, Any]:
-    uid = cluster.client.get(Node, node).to_dict()["metadata"]["uid"]
-    return {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
-
-
-def body(owners: list[dict[str, Any]], name: str = NAME, node: str = A, resource: str = GPU, **metadata: Any) -> Any:
-    """A NodeDevice as an agent makes it."""
-    spec = {"nodeName": node, "resourceName": resource}
-    return NodeDevice.from_dict({"metadata": {"name": name, "ownerReferences": owners, **metadata}, "spec": spec})
-
-
-@contextmanager
-def publishing(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None]:
-    """A NodeDevice of each node, made by its agent, with the operator's conditions and a label of somebody's."""
-    for node, name in ((A, NAME), (B, OTHER)):
-        made = body([owner(cluster, node)], name, node)
-        agents[node].apply(made, field_manager=AGENT_FIELD_MANAGER, force=True)
-        apply_status(agents[node], name, free("gpu-0"))
-        ready = [condition(kind) for kind in ("Advertised", "Ready")]
-        apply_status(cluster.client, name, {"conditions": ready}, OPERATOR_FIELD_MANAGER)
-        marks = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "a"}}}
-        cluster.client.patch(NodeDevice, name, marks, patch_type=PatchType.MERGE)
-    yield
-    for name in (NAME, OTHER):
-        cluster.client.delete(NodeDevice, name)
-
-
-@pytest.fixture
-def published(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None]:
-    """The NodeDevices of both nodes."""
-    with publishing(cluster, agents):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -146,10 +49,6 @@ def unchanged(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None
         before = versions()
         yield
         assert versions() == before
-
-
-def lease(name: str = A, namespace: str = AGENTS_NAMESPACE, **metadata: Any) -> Lease:
-    return Lease(metadata=ObjectMeta(name=name, namespace=namespace, **metadata), spec=LeaseSpec(holderIdentity=name))
 
 
 # -- what an agent does ------------------------------------------------------------------------------------------------
@@ -228,7 +127,7 @@ def test_every_name_that_an_agent_makes_passes(
 def test_names_of_nodes_with_dots_or_too_long_for_a_name(cluster: ControlPlane, node: str) -> None:
     cluster.client.create(Node(metadata=ObjectMeta(name=node)))
     try:
-        with client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, node) as agent:
+        with client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, node, AGENT_FIELD_MANAGER) as agent:
             made = body([owner(cluster, node)], node_device_name(node, GPU), node)
             agent.apply(made, field_manager=AGENT_FIELD_MANAGER, dry_run=True)
             plain = body([owner(cluster, node)], f"{node[:200]}.example.com.gpu", node)
@@ -244,7 +143,7 @@ SHORT, LONGER = "admission", "admission.b"
 def short_agent(cluster: ControlPlane) -> Iterator[Client]:
     """The agent of a node whose name, and a dot, begin that of another."""
     cluster.client.create(Node(metadata=ObjectMeta(name=SHORT)))
-    with client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, SHORT) as agent:
+    with client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, SHORT, AGENT_FIELD_MANAGER) as agent:
         yield agent
     cluster.remove_node(SHORT)
 
@@ -279,16 +178,6 @@ def test_nobody_else_is_asked(cluster: ControlPlane, published: None) -> None:
 
 
 # -- what it must not do -----------------------------------------------------------------------------------------------
-
-
-def refused(call: Callable[[], Any]) -> str:
-    """What the policy says; fails when the request passes, or anything else refuses it."""
-    with pytest.raises(ApiError) as error:
-        call()
-    status = error.value.status
-    assert status.code == 403, status
-    assert POLICY in str(status.message), status
-    return str(status.message)
 
 
 def merge(client: Client, content: dict[str, Any], name: str = NAME) -> Any:

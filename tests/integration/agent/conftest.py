@@ -1,0 +1,84 @@
+"""Agents of two nodes, for the tests of what the admission policy lets them write."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from lightkube import ApiError, Client
+from nodedevice_api.names import AGENT_FIELD_MANAGER
+
+from hack.cluster.accounts import client_of_pod, client_with_token
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.agent.two_agents import OTHER, POLICY, A, B, body, owner, publishing
+from tests.integration.crds.custom_resources import PodDevice
+
+ACCOUNT = "nodedevice-agent"
+EVERYTHING = f"""
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: test-everything-of-ours}}
+rules:
+- {{apiGroups: [nodedevice.io], resources: ["*"], verbs: ["*"]}}
+- {{apiGroups: [coordination.k8s.io], resources: [leases], verbs: ["*"]}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: test-everything-of-ours}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: test-everything-of-ours}}
+subjects: [{{kind: ServiceAccount, name: {ACCOUNT}, namespace: {SYSTEM_NAMESPACE}}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
+    """Two nodes, and the agents' account with every right on our kinds and on Leases, in every namespace."""
+    installed.add_nodes([A, B], wait_ready=False)
+    installed.apply(EVERYTHING)
+    yield installed
+    installed.kubectl("delete", "-f", "-", stdin=EVERYTHING)
+    for node in (A, B):
+        installed.remove_node(node)
+    can = ["auth", "can-i", "delete", "nodedevices", "--as", f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"]
+    wait_until(lambda: installed.kubectl(*can, check=False).strip() == "no", "the agents' rights are the chart's")
+
+
+@pytest.fixture(scope="module")
+def agents(cluster: ControlPlane) -> Iterator[dict[str, Client]]:
+    """By node: a client with the token of an agent's pod there. "": one whose token names no node."""
+    with ExitStack() as clients:
+        found = {
+            node: clients.enter_context(client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, node, AGENT_FIELD_MANAGER))
+            for node in (A, B)
+        }
+        found[""] = clients.enter_context(
+            client_with_token(cluster, SYSTEM_NAMESPACE, ACCOUNT, field_manager=AGENT_FIELD_MANAGER)
+        )
+        wait_until(lambda: has_right(found[A]), "the agents' account has every right")
+        wait_until(lambda: is_held(cluster, found[A]), "the policy is in force")
+        yield found
+
+
+@pytest.fixture
+def published(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None]:
+    """The NodeDevices of both nodes."""
+    with publishing(cluster, agents):
+        yield
+
+
+def has_right(agent: Client) -> bool:
+    try:
+        list(agent.list(PodDevice, namespace="default"))
+    except ApiError:
+        return False
+    return True
+
+
+def is_held(cluster: ControlPlane, agent: Client) -> bool:
+    """Whether the policy refuses what it must: the API server takes a moment to notice a new one."""
+    try:
+        agent.apply(body([owner(cluster, B)], OTHER, B), field_manager="x", dry_run=True)
+    except ApiError as exc:
+        return POLICY in str(exc.status.message)
+    return False

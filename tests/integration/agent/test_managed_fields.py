@@ -1,0 +1,293 @@
+"""What an agent's token can write into managedFields, on a real API server: its own entry as the API server makes it, and no more.
+
+An apply, and a write to a subresource, bring none along: the API server refuses the one, and ignores what the other has. Any other
+request may, and what it brought is in the object that the policy sees.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from lightkube import ApiError, Client
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.types import PatchType
+from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, CONFIGS_ANNOTATION, node_device_name
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.integration.agent.two_agents import NAME, A, body, lease, owner, publishing, refused
+from tests.integration.crds.custom_resources import NodeDevice, apply_status, free
+
+pytestmark = pytest.mark.cluster
+
+Fields = list[dict[str, Any]]
+NEW = "example.com/new"
+SOMEBODY = "somebody"
+# deeper than any field of a kind, and not too deep for this client
+_LEVELS = 300
+
+
+def nested(levels: int = _LEVELS) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(levels):
+        found = {"f:a": found}
+    return {"f:spec": found}
+
+
+def entry(manager: str, operation: str = "Update", **more: Any) -> dict[str, Any]:
+    kind = {
+        "apiVersion": "nodedevice.io/v1alpha1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:cordonedDevices": {}}},
+    }
+    return {**kind, "manager": manager, "operation": operation, "time": "2026-01-01T12:00:00Z", **more}
+
+
+# what is done to the managedFields that the object has
+Tampering = Callable[[Fields], Fields]
+TAMPERING: dict[str, Tampering] = {
+    "adds an entry of somebody": lambda fields: [*fields, entry(SOMEBODY)],
+    "adds a nested entry of somebody": lambda fields: [*fields, entry(SOMEBODY, fieldsV1=nested())],
+    "adds a nested entry of its own": lambda fields: [*fields, entry(AGENT_FIELD_MANAGER, fieldsV1=nested())],
+    "adds an entry four levels deep": lambda fields: [*fields, entry(AGENT_FIELD_MANAGER, fieldsV1=nested(3))],
+    "adds a nested entry of its own applies": lambda fields: [
+        *(each for each in fields if (each["manager"], each.get("subresource")) != (AGENT_FIELD_MANAGER, None)),
+        entry(AGENT_FIELD_MANAGER, "Apply", fieldsV1=nested()),
+    ],
+    "adds an entry of its own for status": lambda fields: [
+        *fields,
+        entry(AGENT_FIELD_MANAGER, subresource="status", fieldsV1=nested()),
+    ],
+    "adds an entry of the operator for status": lambda fields: [
+        *fields,
+        entry("nodedevice-operator", "Apply", subresource="status", fieldsV1=nested()),
+    ],
+}
+# where there are entries of others; of its own Lease an agent may take over what it likes
+TAKING: dict[str, Tampering] = {
+    "takes the entry of another": lambda fields: [{**each, "manager": AGENT_FIELD_MANAGER} for each in fields],
+    "gives its own to another": lambda fields: [{**each, "manager": SOMEBODY} for each in fields],
+}
+ADDING: dict[str, Tampering] = {
+    "adds to the entry of another": lambda fields: [
+        each if each["manager"] == AGENT_FIELD_MANAGER else {**each, "fieldsV1": {**each["fieldsV1"], **nested()}}
+        for each in fields
+    ],
+}
+
+
+def with_fields(stored: dict[str, Any], tampering: Tampering) -> dict[str, Any]:
+    """The object that was read, to be written back."""
+    metadata = stored["metadata"]
+    return {**stored, "metadata": {**metadata, "managedFields": tampering(metadata["managedFields"])}}
+
+
+def json_patch(fields: Fields) -> list[dict[str, Any]]:
+    return [{"op": "replace", "path": "/metadata/managedFields", "value": fields}]
+
+
+# -- each kind by each verb -----------------------------------------------------------------------------------------------
+
+
+class NodeDevices:
+    """How an agent's token writes a NodeDevice; nothing is stored."""
+
+    def __init__(self, agent: Client, cluster: ControlPlane) -> None:
+        self.agent, self.cluster = agent, cluster
+
+    def stored(self) -> dict[str, Any]:
+        found: Any = self.cluster.client.get(NodeDevice, NAME)
+        return dict(found.to_dict())
+
+    def create(self, tampering: Tampering) -> Any:
+        made = body([owner(self.cluster, A)], node_device_name(A, NEW), A, NEW, managedFields=tampering([]))
+        return self.agent.create(made, dry_run=True)
+
+    def put(self, tampering: Tampering) -> Any:
+        changed: Any = NodeDevice.from_dict(with_fields(self.stored(), tampering))
+        return self.agent.replace(changed, dry_run=True)
+
+    def merge(self, tampering: Tampering) -> Any:
+        content = {"metadata": {"managedFields": tampering(self.stored()["metadata"]["managedFields"])}}
+        return self.agent.patch(NodeDevice, NAME, content, patch_type=PatchType.MERGE, dry_run=True)
+
+    def json(self, tampering: Tampering) -> Any:
+        content = json_patch(tampering(self.stored()["metadata"]["managedFields"]))
+        return self.agent.patch(NodeDevice, NAME, content, patch_type=PatchType.JSON, dry_run=True)
+
+
+class Leases:
+    """The same of its Lease."""
+
+    def __init__(self, agent: Client, cluster: ControlPlane) -> None:
+        self.agent, self.cluster = agent, cluster
+
+    def stored(self) -> dict[str, Any]:
+        return dict(self.cluster.client.get(Lease, A, namespace=AGENTS_NAMESPACE).to_dict())
+
+    def create(self, tampering: Tampering) -> Any:
+        content = lease().to_dict()
+        content["metadata"]["managedFields"] = _of_leases(tampering([]))
+        made: Any = Lease.from_dict(content)
+        self.cluster.client.delete(Lease, A, namespace=AGENTS_NAMESPACE)
+        return self.agent.create(made, dry_run=True)
+
+    def put(self, tampering: Tampering) -> Any:
+        changed: Any = Lease.from_dict(with_fields(self.stored(), lambda fields: _of_leases(tampering(fields))))
+        return self.agent.replace(changed, dry_run=True)
+
+    def _patch(self, content: Any, patch_type: PatchType) -> Any:
+        kind: dict[str, Any] = {"namespace": AGENTS_NAMESPACE, "patch_type": patch_type, "dry_run": True}
+        return self.agent.patch(Lease, A, content, **kind)
+
+    def merge(self, tampering: Tampering) -> Any:
+        fields = _of_leases(tampering(self.stored()["metadata"]["managedFields"]))
+        return self._patch({"metadata": {"managedFields": fields}}, PatchType.MERGE)
+
+    def strategic(self, tampering: Tampering) -> Any:
+        fields = _of_leases(tampering(self.stored()["metadata"]["managedFields"]))
+        return self._patch({"metadata": {"managedFields": fields}}, PatchType.STRATEGIC)
+
+    def json(self, tampering: Tampering) -> Any:
+        return self._patch(
+            json_patch(_of_leases(tampering(self.stored()["metadata"]["managedFields"]))), PatchType.JSON
+        )
+
+
+def _of_leases(fields: Fields) -> Fields:
+    return [{**each, "apiVersion": "coordination.k8s.io/v1"} for each in fields]
+
+
+@pytest.fixture(scope="module")
+def written(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None]:
+    """The NodeDevices of both nodes, as their agents and others have written them."""
+    with publishing(cluster, agents):
+        yield
+
+
+@pytest.fixture
+def own_lease(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None]:
+    """As its agent has made it, with an annotation of somebody's."""
+    agents[A].create(lease(annotations={CONFIGS_ANNOTATION: "{}"}))
+    noted = {"metadata": {"annotations": {"note": "a"}}}
+    kind: dict[str, Any] = {"namespace": AGENTS_NAMESPACE, "patch_type": PatchType.MERGE, "field_manager": SOMEBODY}
+    cluster.client.patch(Lease, A, noted, **kind)
+    yield
+    with_it = [each.metadata.name for each in cluster.client.list(Lease, namespace=AGENTS_NAMESPACE) if each.metadata]
+    if A in with_it:
+        cluster.client.delete(Lease, A, namespace=AGENTS_NAMESPACE)
+
+
+KINDS: dict[type[NodeDevices | Leases], list[str]] = {
+    NodeDevices: ["create", "put", "merge", "json"],
+    Leases: ["create", "put", "merge", "strategic", "json"],
+}
+OF_OTHERS = {(NodeDevices, "put"), (NodeDevices, "merge"), (NodeDevices, "json")}
+ROWS = [
+    pytest.param(kind, verb, tampering, id=f"{kind.__name__} {verb} {name}")
+    for kind, verbs in KINDS.items()
+    for verb in verbs
+    for name, tampering in (
+        TAMPERING | ({} if verb == "create" else ADDING) | (TAKING if (kind, verb) in OF_OTHERS else {})
+    ).items()
+]
+
+
+@pytest.mark.usefixtures("written", "own_lease")
+@pytest.mark.parametrize(("kind", "verb", "tampering"), ROWS)
+def test_what_a_request_brings_is_refused(
+    cluster: ControlPlane, agents: dict[str, Client], kind: type[NodeDevices | Leases], verb: str, tampering: Tampering
+) -> None:
+    said = refused(lambda: getattr(kind(agents[A], cluster), verb)(tampering))
+    assert "managedFields" in said
+
+
+@pytest.mark.usefixtures("written", "own_lease")
+@pytest.mark.parametrize(
+    ("kind", "verb"), [pytest.param(k, v, id=f"{k.__name__} {v}") for k in KINDS for v in KINDS[k]]
+)
+def test_as_they_were_read_they_may_be_sent_back(
+    cluster: ControlPlane, agents: dict[str, Client], kind: type[NodeDevices | Leases], verb: str
+) -> None:
+    """As the agent does with its Lease."""
+    getattr(kind(agents[A], cluster), verb)(lambda fields: fields)
+
+
+# -- as another manager ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("written", "own_lease")
+@pytest.mark.parametrize("manager", [SOMEBODY, "nodedevice-operator", "", "nodedevice-agent-2"])
+def test_it_writes_as_no_other_manager(cluster: ControlPlane, agents: dict[str, Client], manager: str) -> None:
+    agent = agents[A]
+    own: Any = Lease.from_dict(Leases(agent, cluster).stored())
+    by: dict[str, Any] = {"field_manager": manager, "dry_run": True}
+    patched: dict[str, Any] = {**by, "patch_type": PatchType.MERGE}
+    made = body([owner(cluster, A)], node_device_name(A, NEW), A, NEW)
+    stored = NodeDevices(agent, cluster).stored()
+    status = {**stored["status"], **free("gpu-0", "gpu-1")}
+    changed: Any = NodeDevice.Status.from_dict({**stored, "status": status})
+    calls: list[Callable[[], Any]] = [
+        lambda: agent.patch(NodeDevice, NAME, {"metadata": {"ownerReferences": [owner(cluster, A)]}}, **patched),
+        lambda: agent.patch(NodeDevice.Status, NAME, {"status": status}, **patched),
+        lambda: agent.replace(changed, NAME, **by),
+        lambda: agent.create(made, **by),
+        lambda: agent.replace(own, **by),
+    ]
+    if manager:
+        calls += [
+            lambda: agent.apply(made, force=True, **by),
+            lambda: apply_status(agent, NAME, status, manager, dry_run=True),
+        ]
+    for call in calls:
+        assert "set fieldManager=nodedevice-agent" in refused(call)
+
+
+# -- where the API server takes none --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("written")
+@pytest.mark.parametrize("tampering", [pytest.param(t, id=n) for n, t in (TAMPERING | ADDING | TAKING).items()])
+def test_a_write_to_status_brings_none(cluster: ControlPlane, agents: dict[str, Client], tampering: Tampering) -> None:
+    before = NodeDevices(agents[A], cluster).stored()
+    fields = tampering(before["metadata"]["managedFields"])
+    content = {"metadata": {"managedFields": fields}}
+    changed: Any = NodeDevice.Status.from_dict(with_fields(before, tampering))
+    after = [
+        agents[A].patch(NodeDevice.Status, NAME, content, patch_type=PatchType.MERGE, dry_run=True),
+        agents[A].patch(NodeDevice.Status, NAME, json_patch(fields), patch_type=PatchType.JSON, dry_run=True),
+        agents[A].replace(changed, NAME, dry_run=True),
+    ]
+    for each in after:
+        found = each.to_dict()["metadata"]["managedFields"]
+        assert [one for one in found if one["manager"] != AGENT_FIELD_MANAGER] == [
+            one for one in before["metadata"]["managedFields"] if one["manager"] != AGENT_FIELD_MANAGER
+        ]
+        assert "'f:a'" not in str(found)
+
+
+@pytest.mark.usefixtures("written")
+@pytest.mark.parametrize("tampering", [pytest.param(t, id=n) for n, t in TAMPERING.items()])
+def test_an_apply_brings_none(cluster: ControlPlane, agents: dict[str, Client], tampering: Tampering) -> None:
+    for name, resource in ((NAME, ""), (node_device_name(A, NEW), NEW)):
+        made = body([owner(cluster, A)], name, A, resource or "example.com/gpu", managedFields=tampering([]))
+        with pytest.raises(ApiError, match="managedFields must be nil"):
+            agents[A].apply(made, force=True, dry_run=True)
+
+
+# -- what others did to its Lease ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("own_lease")
+def test_a_lease_that_somebody_edited_is_renewed(cluster: ControlPlane, agents: dict[str, Client]) -> None:
+    """A renewal takes over what it writes: entries of others lose it, and lose only that."""
+    edited = {"metadata": {"annotations": {CONFIGS_ANNOTATION: "[]"}}, "spec": {"holderIdentity": "x"}}
+    kind: dict[str, Any] = {"namespace": AGENTS_NAMESPACE, "patch_type": PatchType.MERGE, "field_manager": SOMEBODY}
+    cluster.client.patch(Lease, A, edited, **kind)
+    found = cluster.client.get(Lease, A, namespace=AGENTS_NAMESPACE)
+    assert found.metadata is not None
+    assert found.spec is not None
+    found.metadata.annotations = {**(found.metadata.annotations or {}), CONFIGS_ANNOTATION: "{}"}
+    found.spec.holderIdentity = A
+    renewed = agents[A].replace(found).to_dict()["metadata"]["managedFields"]
+    [others] = [each for each in renewed if each["manager"] == SOMEBODY]
+    assert others["fieldsV1"] == {"f:metadata": {"f:annotations": {"f:note": {}}}}

@@ -1,0 +1,63 @@
+"""What the tests of the agents' admission policy write, as agents of two nodes, and how they are refused."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from lightkube import ApiError, Client
+from lightkube.models.coordination_v1 import LeaseSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import Node
+from lightkube.types import PatchType
+from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, OPERATOR_FIELD_MANAGER, node_device_name
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.integration.crds.custom_resources import NodeDevice, apply_status, condition, free
+
+A, B = "admission-a", "admission-b"
+GPU = "example.com/gpu"
+NAME, OTHER = node_device_name(A, GPU), node_device_name(B, GPU)
+POLICY = "ValidatingAdmissionPolicy 'nodedevice-agent'"
+
+
+def owner(cluster: ControlPlane, node: str) -> dict[str, Any]:
+    uid = cluster.client.get(Node, node).to_dict()["metadata"]["uid"]
+    return {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+
+
+def body(owners: list[dict[str, Any]], name: str = NAME, node: str = A, resource: str = GPU, **metadata: Any) -> Any:
+    """A NodeDevice as an agent makes it."""
+    spec = {"nodeName": node, "resourceName": resource}
+    return NodeDevice.from_dict({"metadata": {"name": name, "ownerReferences": owners, **metadata}, "spec": spec})
+
+
+def lease(name: str = A, namespace: str = AGENTS_NAMESPACE, **metadata: Any) -> Lease:
+    return Lease(metadata=ObjectMeta(name=name, namespace=namespace, **metadata), spec=LeaseSpec(holderIdentity=name))
+
+
+@contextmanager
+def publishing(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None]:
+    """A NodeDevice of each node, made by its agent, with the operator's conditions and a label of somebody's."""
+    for node, name in ((A, NAME), (B, OTHER)):
+        made = body([owner(cluster, node)], name, node)
+        agents[node].apply(made, field_manager=AGENT_FIELD_MANAGER, force=True)
+        apply_status(agents[node], name, free("gpu-0"))
+        ready = [condition(kind) for kind in ("Advertised", "Ready")]
+        apply_status(cluster.client, name, {"conditions": ready}, OPERATOR_FIELD_MANAGER)
+        marks = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "a"}}}
+        cluster.client.patch(NodeDevice, name, marks, patch_type=PatchType.MERGE)
+    yield
+    for name in (NAME, OTHER):
+        cluster.client.delete(NodeDevice, name)
+
+
+def refused(call: Callable[[], Any]) -> str:
+    """What the policy says; fails when the request passes, or anything else refuses it."""
+    with pytest.raises(ApiError) as error:
+        call()
+    status = error.value.status
+    assert status.code == 403, status
+    assert POLICY in str(status.message), status
+    return str(status.message)

@@ -79,6 +79,13 @@ class Validator(Enum):
     MISSING = "not in this release of the runtime"
 
 
+class DeviceOwner(NamedTuple):
+    """Whose the device files in a container are. 0: the owner, or the group, that the host's file has."""
+
+    uid: int = 0
+    gid: int = 0
+
+
 class InjectionRefused(Exception):
     """This container must not be created. The message is for the pod's Event: it names the cause and the remedy."""
 

@@ -23,6 +23,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import (
     ContainerEdits,
     ContainerMount,
     DeviceFile,
+    in_normal_form,
 )
 from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.devicemanager.pods import Pod
@@ -217,12 +218,14 @@ def with_edits_of(allocation: Allocation) -> Allocation:
 
 
 def _edits(message: api_pb2.ContainerAllocateResponse) -> ContainerEdits:
-    return ContainerEdits(
-        envs=dict(message.envs),
-        mounts=tuple(ContainerMount(m.container_path, m.host_path, m.read_only) for m in message.mounts),
-        devices=tuple(DeviceFile(d.container_path, d.host_path, d.permissions) for d in message.devices),
-        annotations=dict(message.annotations),
-        cdi_devices=tuple(device.name for device in message.cdi_devices),
+    return in_normal_form(
+        ContainerEdits(
+            envs=dict(message.envs),
+            mounts=tuple(ContainerMount(m.container_path, m.host_path, m.read_only) for m in message.mounts),
+            devices=tuple(DeviceFile(d.container_path, d.host_path, d.permissions) for d in message.devices),
+            annotations=dict(message.annotations),
+            cdi_devices=tuple(device.name for device in message.cdi_devices),
+        )
     )
 
 

@@ -9,19 +9,22 @@ Source: containerd/nri pkg/runtime-tools/generate/generate.go, AdjustDevices and
 import posixpath
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from nodedevice_agent.devicemanager.allocation.container_edits import (
+    CDI_ANNOTATION_PREFIX,
     ContainerEdits,
     ContainerMount,
     DeviceFile,
     normalized,
 )
-from nodedevice_agent.devicemanager.runtime import InjectionRefused
+from nodedevice_agent.devicemanager.runtime import DeviceOwner, InjectionRefused
 from nodedevice_agent.nri.host_devices import HostDevice, HostDevices
 
 _REMEDY = "fix the device plugin"
 _PERMISSIONS = frozenset("rwm")
+_MAX_SHOWN = 200
 # what the runtime permits by itself, by type
 _PERMITTED = {"c": frozenset("rw"), "b": frozenset("rwm")}
 
@@ -29,14 +32,28 @@ _PERMITTED = {"c": frozenset("rw"), "b": frozenset("rwm")}
 _Device = tuple[str, int, int]
 
 
-def adjustment(edits: ContainerEdits, host_devices: HostDevices) -> api_pb2.ContainerAdjustment:
+class FileRules(Struct, frozen=True):
+    """How the device files of a container differ from the host's.
+
+    owner: whose they are. has_mode: whether they have the host's permission bits; all may read and write them otherwise.
+    """
+
+    owner: DeviceOwner = DeviceOwner()
+    has_mode: bool = True
+
+
+AS_ON_HOST = FileRules()
+
+
+def adjustment(
+    edits: ContainerEdits, host_devices: HostDevices, rules: FileRules = AS_ON_HOST
+) -> api_pb2.ContainerAdjustment:
     """host_devices: the device files at each device's host path. Raises InjectionRefused that names the invalid edit."""
-    # by path in the container
-    taken: dict[str, str] = {}
-    linux = _linux(edits.devices, host_devices, taken)
+    places = _Places(host_devices)
+    linux = _linux(edits.devices, host_devices, places, rules)
     return api_pb2.ContainerAdjustment(
-        annotations=dict(_pair("annotation", *item) for item in edits.annotations.items()),
-        mounts=[_mount(mount, taken) for mount in dict.fromkeys(edits.mounts)],
+        annotations=dict(map(_annotation, edits.annotations.items())),
+        mounts=[_mount(mount) for mount in edits.mounts if places.take_mount(mount)],
         env=[
             api_pb2.KeyValue(key=key, value=value)
             for key, value in (_pair("environment variable", *item) for item in sorted(edits.envs.items()))
@@ -46,39 +63,74 @@ def adjustment(edits: ContainerEdits, host_devices: HostDevices) -> api_pb2.Cont
     )
 
 
-def _take(taken: dict[str, str], what: str, path: str) -> str:
-    """The normalized path, now taken: each path in the container is used once."""
-    if not path.startswith("/") or "\0" in path:
-        raise InjectionRefused(f"{what} at {path!r} in the container: not an absolute path; {_REMEDY}")
-    found = normalized(path)
-    if found == "/":
+class _Places:
+    """What is at each path in the container: a device file, known by its number, or a path of the host that is mounted.
+
+    One thing may be named twice, by whatever path of the host.
+    """
+
+    def __init__(self, host_devices: HostDevices) -> None:
+        self._files = {
+            posixpath.join(path, found.below) if found.below else path: _number(found)
+            for path, devices in host_devices.items()
+            for found in devices
+        }
+        self._taken: dict[str, tuple[_Device | str, str]] = {}
+
+    def take_device(self, path: str, host_path: str, device: _Device) -> bool:
+        """Whether it is the first at this path. Raises InjectionRefused for a second one that is another."""
+        return self._take(path, f"device {host_path}", device)
+
+    def take_mount(self, mount: ContainerMount) -> bool:
+        """A device file that is mounted is that device. Read-only or not, it is one mount."""
+        thing = self._files.get(mount.host_path, mount.host_path)
+        return self._take(mount.container_path, f"the mount of {mount.host_path}", thing)
+
+    def _take(self, path: str, what: str, thing: _Device | str) -> bool:
+        place = _checked(path, what)
+        if place not in self._taken:
+            self._taken[place] = thing, what
+            return True
+        first, words = self._taken[place]
+        if first != thing:
+            raise InjectionRefused(
+                f"{words} and {what} are both at {place} in the container; fix one of the device plugins"
+            )
+        return False
+
+
+def _checked(path: str, what: str) -> str:
+    """The path in the container, normalized. Raises InjectionRefused."""
+    if "\0" in path:
+        raise InjectionRefused(f"{what} at {path!r} in the container: a zero byte in its path; {_REMEDY}")
+    place = normalized(path)
+    if place == "/":
         raise InjectionRefused(f"{what} over / of the container would hide all its files; {_REMEDY}")
-    if found in taken:
-        raise InjectionRefused(
-            f"{taken[found]} and {what} are both at {found} in the container; fix one of the device plugins"
-        )
-    taken[found] = what
-    return found
+    return place
 
 
 def _linux(
-    devices: Sequence[DeviceFile], host_devices: HostDevices, taken: dict[str, str]
+    devices: Sequence[DeviceFile], host_devices: HostDevices, places: _Places, rules: FileRules
 ) -> api_pb2.LinuxContainerAdjustment | None:
     wanted: dict[_Device, frozenset[str]] = {}
     files = []
-    for device in dict.fromkeys(devices):
+    for device in devices:
         permissions = _permissions(device)
         for found in host_devices[device.host_path]:
             path = posixpath.join(device.container_path, found.below) if found.below else device.container_path
-            files.append(_file(found, _take(taken, f"device {device.host_path}", path)))
-            key = (found.type, found.major, found.minor)
-            wanted[key] = wanted.get(key, frozenset()) | permissions
+            if places.take_device(path, device.host_path, _number(found)):
+                files.append(_file(found, normalized(path), rules))
+            wanted[_number(found)] = wanted.get(_number(found), frozenset()) | permissions
     if not files:
         return None
-    rules = [rule for device, permissions in sorted(wanted.items()) for rule in _rules(device, permissions)]
+    cgroup = [rule for device, permissions in sorted(wanted.items()) for rule in _rules(device, permissions)]
     return api_pb2.LinuxContainerAdjustment(
-        devices=files, resources=api_pb2.LinuxResources(devices=rules) if rules else None
+        devices=files, resources=api_pb2.LinuxResources(devices=cgroup) if cgroup else None
     )
+
+
+def _number(device: HostDevice) -> _Device:
+    return device.type, device.major, device.minor
 
 
 def _permissions(device: DeviceFile) -> frozenset[str]:
@@ -90,15 +142,15 @@ def _permissions(device: DeviceFile) -> frozenset[str]:
     return letters
 
 
-def _file(device: HostDevice, path: str) -> api_pb2.LinuxDevice:
+def _file(device: HostDevice, path: str, rules: FileRules) -> api_pb2.LinuxDevice:
     return api_pb2.LinuxDevice(
         path=path,
         type=device.type,
         major=device.major,
         minor=device.minor,
-        file_mode=api_pb2.OptionalFileMode(value=device.mode),
-        uid=api_pb2.OptionalUInt32(value=device.uid),
-        gid=api_pb2.OptionalUInt32(value=device.gid),
+        file_mode=api_pb2.OptionalFileMode(value=device.mode) if rules.has_mode else None,
+        uid=api_pb2.OptionalUInt32(value=rules.owner.uid or device.uid),
+        gid=api_pb2.OptionalUInt32(value=rules.owner.gid or device.gid),
     )
 
 
@@ -116,16 +168,27 @@ def _rules(device: _Device, wanted: frozenset[str]) -> Iterator[api_pb2.LinuxDev
             )
 
 
-def _mount(mount: ContainerMount, taken: dict[str, str]) -> api_pb2.Mount:
+def _mount(mount: ContainerMount) -> api_pb2.Mount:
     """As the kubelet mounts for a device plugin: recursive, and with private propagation."""
     if not mount.host_path.startswith("/") or "\0" in mount.host_path:
         raise InjectionRefused(f"mount of {mount.host_path!r} of the host: not an absolute path; {_REMEDY}")
     return api_pb2.Mount(
-        destination=_take(taken, f"the mount of {mount.host_path}", mount.container_path),
+        destination=normalized(mount.container_path),
         type="bind",
         source=mount.host_path,
         options=["rbind", "rprivate", "ro" if mount.read_only else "rw"],
     )
+
+
+def _annotation(item: tuple[str, str]) -> tuple[str, str]:
+    key, value = _pair("annotation", *item)
+    if key.startswith(CDI_ANNOTATION_PREFIX):
+        shown = value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "…"
+        raise InjectionRefused(
+            f"annotation {key}: {shown!r} is no list of CDI devices, such as vendor.com/class=device,vendor.com/class=other; "
+            f"{_REMEDY}"
+        )
+    return key, value
 
 
 def _pair(what: str, name: str, value: str) -> tuple[str, str]:

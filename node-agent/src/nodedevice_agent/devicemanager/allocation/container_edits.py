@@ -1,18 +1,26 @@
 """Container edits: what a container needs to use its devices, from one device plugin's response or merged from several.
 
-Where two responses set the same thing, the first resource by name wins and the conflict is reported; in the kubelet a random
-one wins, the first in the order of its map.
-Source: kubelet pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions.
+A response is brought into a normal form when it is decoded, and only normal forms are compared: paths without repeated slashes,
+permissions in one order, CDI devices by name whichever way the plugin named them. What two responses can both have is joined: the
+permissions of one file, a mount that one of them may write. Where they set the same thing differently, the first resource by name
+wins and the conflict is reported; in the kubelet a random one wins, the first in the order of its map. Whether two paths of the
+host are one device file is known only when the container is created (nri/adjustment).
+Source: kubelet pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions; CDI's annotations:
+tags.cncf.io/container-device-interface pkg/cdi/annotations.go and pkg/parser/parser.go @ v1.1.1.
 """
 
 import posixpath
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 _ALL_PERMISSIONS = "rwm"
+CDI_ANNOTATION_PREFIX = "cdi.k8s.io/"
+_CDI_KIND = "[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
+_ENV, _MOUNT, _ANNOTATION = "env", "mount", "annotation"
+_CDI_NAME = re.compile(f"{_CDI_KIND}/{_CDI_KIND}=[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 
 
 class ContainerMount(Struct, frozen=True, rename="camel"):
@@ -22,7 +30,7 @@ class ContainerMount(Struct, frozen=True, rename="camel"):
 
 
 class DeviceFile(Struct, frozen=True, rename="camel"):
-    """permissions: letters of r, w and m, as the plugin gave them."""
+    """permissions: letters of r, w and m, in this order; others, for which it is refused, come last."""
 
     container_path: str
     host_path: str
@@ -65,40 +73,98 @@ class EditConflict(Struct, frozen=True, rename="camel"):
     passed_over: str
 
 
+def in_normal_form(edits: ContainerEdits) -> ContainerEdits:
+    """The same edits, such that equal ones are equal.
+
+    A relative path in the container begins at its root, and a device without one has the host's, as in a container runtime. CDI
+    devices that annotations name join the others, and these annotations go: they address the runtime, which does not pass them on.
+    An annotation with a name that is no CDI device's stays, and is refused.
+    """
+    by_annotation = {
+        key: value.split(",") for key, value in sorted(edits.annotations.items()) if _has_cdi_names(key, value)
+    }
+    names = (name for named in by_annotation.values() for name in named)
+    return ContainerEdits(
+        edits.envs,
+        tuple(ContainerMount(normalized(m.container_path), _tidy(m.host_path), m.read_only) for m in edits.mounts),
+        tuple(
+            DeviceFile(normalized(d.container_path or d.host_path), _tidy(d.host_path), _ordered(d.permissions))
+            for d in edits.devices
+        ),
+        {key: value for key, value in edits.annotations.items() if key not in by_annotation},
+        tuple(dict.fromkeys([*edits.cdi_devices, *names])),
+    )
+
+
+def _has_cdi_names(key: str, value: str) -> bool:
+    return key.startswith(CDI_ANNOTATION_PREFIX) and all(map(_CDI_NAME.fullmatch, value.split(",")))
+
+
+def _tidy(host_path: str) -> str:
+    """Without repeated slashes and `.`; `..` stays, as it may follow a link. A relative path stays relative."""
+    parts = [part for part in host_path.split("/") if part not in ("", ".")]
+    return "/" * host_path.startswith("/") + "/".join(parts)
+
+
+def _ordered(letters: Iterable[str]) -> str:
+    """Each once, in the order r, w, m; what is no permission last."""
+    return "".join(sorted(set(letters), key=lambda letter: (_ALL_PERMISSIONS.find(letter) % 4, letter)))
+
+
 def merged(responses: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tuple[EditConflict, ...]]:
-    """Merge the edits of all resources of one container, given by resource name. Also returns the conflicts."""
+    """Merge the edits of all resources of one container, in normal form, by resource name. Also returns the conflicts."""
     conflicts: list[EditConflict] = []
     # by kind and name: the first value, and the resource that set it
-    kept: dict[str, dict[str, tuple[Any, str]]] = {}
-    for resource_name in sorted(responses):
-        for what, name, value in _parts(responses[resource_name]):
-            first, by = kept.setdefault(what, {}).setdefault(name, (value, resource_name))
-            if first != value:
+    kept: dict[tuple[str, str], tuple[str, str]] = {}
+    mounts: list[ContainerMount] = []
+    for resource_name, edits in sorted(responses.items()):
+        for what, name, value in _values(edits):
+            first, by = kept.setdefault((what, name), (value, resource_name))
+            if first != value and by != resource_name:
                 conflicts.append(EditConflict(what, name, by, resource_name))
-    values = {what: {name: value for name, (value, _) in named.items()} for what, named in kept.items()}
+        for mount in edits.mounts:
+            first, by = kept[_MOUNT, mount.container_path]
+            # two of one response at one path are its plugin's mistake, for which the container is refused
+            if first == mount.host_path or by == resource_name:
+                mounts.append(mount)
+    in_order = [responses[name] for name in sorted(responses)]
     edits = ContainerEdits(
-        envs=values.get("env", {}),
-        mounts=tuple(values.get("mount", {}).values()),
-        devices=tuple(values.get("device", {}).values()),
-        annotations=values.get("annotation", {}),
-        cdi_devices=tuple(values.get("cdi device", {})),
+        envs={name: value for (what, name), (value, _) in kept.items() if what == _ENV},
+        mounts=_joined_mounts(mounts),
+        devices=_joined_files(device for edits in in_order for device in edits.devices),
+        annotations={name: value for (what, name), (value, _) in kept.items() if what == _ANNOTATION},
+        cdi_devices=tuple(dict.fromkeys(name for edits in in_order for name in edits.cdi_devices)),
     )
     return edits, tuple(conflicts)
 
 
-def _parts(edits: ContainerEdits) -> Iterator[tuple[str, str, Any]]:
-    """Every edit: its kind, its name and its value."""
-    yield from (("env", name, value) for name, value in edits.envs.items())
-    yield from (("mount", mount.container_path, mount) for mount in edits.mounts)
-    yield from (("device", device.container_path, device) for device in edits.devices)
-    yield from (("annotation", key, value) for key, value in edits.annotations.items())
-    yield from (("cdi device", name, name) for name in edits.cdi_devices)
+def _values(edits: ContainerEdits) -> Iterator[tuple[str, str, str]]:
+    """What can have one value only: its kind, its name and its value."""
+    yield from ((_ENV, name, value) for name, value in edits.envs.items())
+    yield from ((_MOUNT, mount.container_path, mount.host_path) for mount in edits.mounts)
+    yield from ((_ANNOTATION, key, value) for key, value in edits.annotations.items())
+
+
+def _joined_mounts(mounts: Iterable[ContainerMount]) -> tuple[ContainerMount, ...]:
+    """One of the same path of the host at the same path in the container: writable if one of them is."""
+    joined: dict[tuple[str, str], bool] = {}
+    for m in mounts:
+        joined[m.container_path, m.host_path] = joined.get((m.container_path, m.host_path), True) and m.read_only
+    return tuple(ContainerMount(*paths, read_only) for paths, read_only in joined.items())
+
+
+def _joined_files(devices: Iterable[DeviceFile]) -> tuple[DeviceFile, ...]:
+    """One of the same path of the host at the same path in the container, with the permissions of all."""
+    joined: dict[tuple[str, str], str] = {}
+    for d in devices:
+        joined[d.container_path, d.host_path] = joined.get((d.container_path, d.host_path), "") + d.permissions
+    return tuple(DeviceFile(*paths, _ordered(letters)) for paths, letters in joined.items())
 
 
 def normalized(path: str) -> str:
-    """A path in a container without `.`, `..` and repeated slashes."""
+    """A path in a container without `.`, `..` and repeated slashes; a relative one begins at its root."""
     # POSIX allows a special meaning for two leading slashes
-    return "/" + posixpath.normpath(path).lstrip("/")
+    return "/" + posixpath.normpath(f"/{path}").lstrip("/")
 
 
 def without(
@@ -121,10 +187,10 @@ def unrestricted(edits: ContainerEdits) -> ContainerEdits:
     """The edits for a privileged container, which has every permission for every device: a plugin's permissions must not reduce
     them. Invalid permissions stay unchanged, so that they are rejected.
     """
-    return replace(edits, devices=tuple(map(_unrestricted, edits.devices)))
-
-
-def _unrestricted(device: DeviceFile) -> DeviceFile:
-    letters = device.permissions
-    more = [letter for letter in _ALL_PERMISSIONS if letters and letter not in letters]
-    return replace(device, permissions=letters + "".join(more))
+    return replace(
+        edits,
+        devices=tuple(
+            replace(d, permissions=_ordered(d.permissions + _ALL_PERMISSIONS) if d.permissions else "")
+            for d in edits.devices
+        ),
+    )

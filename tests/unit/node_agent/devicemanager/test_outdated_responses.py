@@ -55,6 +55,17 @@ def holding(options: PluginOptions = OWN, **more: Any) -> RuntimeScenario:
     return scenario
 
 
+def test_another_spelling_of_a_file_is_the_same_file() -> None:
+    """As a setting may have it; the response is in normal form."""
+    scenario = RuntimeScenario()
+    scenario.sync()
+    scenario.plugin([dongle("a", ("/dev/.//ttyUSB0", "c188:0"))], options=OWN)
+    answer(scenario, scenario.see(pod("p", gpu=1)), FIRST)
+    assert given(scenario) == {FIRST[0]}
+    (allocation,) = scenario.manager.book.of_pod("p")
+    assert allocation.files == (FIRST,)
+
+
 def test_a_device_that_is_back_under_another_name() -> None:
     held = holding()
     assert calls(held.lists([])) == []
@@ -168,7 +179,7 @@ def test_where_a_second_call_is_forbidden_the_right_answer_stands() -> None:
     assert calls(after.plugin([dongle("a", FIRST)], options=OWN)) == []
     assert given(after) == {FIRST[0]}
     assert calls(after.lists([dongle("a", SECOND)])) == []
-    assert "delete the pod" in after.refusal("p").message
+    assert "are other devices' by now: delete the pod" in after.refusal("p").message
 
 
 @pytest.mark.parametrize("knows_scopes", [True, False])

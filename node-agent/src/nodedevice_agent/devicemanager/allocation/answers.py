@@ -8,7 +8,7 @@ What number a file has is read when the container is created. The response of an
 from collections.abc import Iterable
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, tidied
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
@@ -26,7 +26,7 @@ def is_outdated(allocation: Allocation, resource: Resource) -> bool:
         return False
     now = _files(resource, allocation.device_ids)
     if allocation.files:
-        return any(path not in now for path, _ in allocation.files)
+        return any(tidied(path) not in now for path, _ in allocation.files)
     if allocation.edits is None:
         return False
     # given by an older agent, which recorded nothing
@@ -55,4 +55,4 @@ def problem(allocation: Allocation, resource: Resource) -> str:
 def _files(resource: Resource, device_ids: Iterable[str]) -> dict[str, str]:
     """Numbers by path, as listed now."""
     listed = (resource.reported(device_id) for device_id in device_ids)
-    return {path: number for device in listed if device is not None for path, number in device.files}
+    return {tidied(path): number for device in listed if device is not None for path, number in device.files}

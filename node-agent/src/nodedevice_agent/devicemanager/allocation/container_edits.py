@@ -86,9 +86,9 @@ def in_normal_form(edits: ContainerEdits) -> ContainerEdits:
     names = (name for named in by_annotation.values() for name in named)
     return ContainerEdits(
         edits.envs,
-        tuple(ContainerMount(normalized(m.container_path), _tidy(m.host_path), m.read_only) for m in edits.mounts),
+        tuple(ContainerMount(normalized(m.container_path), tidied(m.host_path), m.read_only) for m in edits.mounts),
         tuple(
-            DeviceFile(normalized(d.container_path or d.host_path), _tidy(d.host_path), _ordered(d.permissions))
+            DeviceFile(normalized(d.container_path or d.host_path), tidied(d.host_path), _ordered(d.permissions))
             for d in edits.devices
         ),
         {key: value for key, value in edits.annotations.items() if key not in by_annotation},
@@ -100,8 +100,8 @@ def _has_cdi_names(key: str, value: str) -> bool:
     return key.startswith(CDI_ANNOTATION_PREFIX) and all(map(_CDI_NAME.fullmatch, value.split(",")))
 
 
-def _tidy(host_path: str) -> str:
-    """Without repeated slashes and `.`; `..` stays, as it may follow a link. A relative path stays relative."""
+def tidied(host_path: str) -> str:
+    """A path of the host without repeated slashes and `.`; `..` stays, as it may follow a link. A relative one stays relative."""
     parts = [part for part in host_path.split("/") if part not in ("", ".")]
     return "/" * host_path.startswith("/") + "/".join(parts)
 

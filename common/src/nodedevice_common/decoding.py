@@ -1,0 +1,129 @@
+"""The one entrance of what others have written: JSON becomes values, and whatever a decoder raises is one error. Pure.
+
+An API server stores JSON that is nested 10,000 levels deep, in managedFields of any pod. Decoders call themselves for each level:
+Python 3.11 ends them after a thousand, 3.12 after a number that nobody can raise, and where it may be raised a thread with a small
+stack crashes. So nothing deep is decoded: what is nested deeper than DEEPEST becomes null, and no kind of the API has anything
+there.
+
+A form skips what it does not name. What it keeps of any shape is no deeper than that either, so that whatever is done with it
+afterwards (comparing, copying, encoding, logging) needs no care.
+"""
+
+import re
+from functools import cache
+from typing import Any, Final, TypeVar, overload
+
+import msgspec
+from msgspec import inspect
+
+T = TypeVar("T")
+
+# Objects of Kubernetes have some 20 levels, managedFields included.
+DEEPEST: Final = 64
+# of a library's words, which may quote a whole text
+MOST_SHOWN: Final = 500
+
+# What decoders raise: for what is no JSON, of another form, no UTF-8, a number too big, nested too deep.
+FAILURES: Final = (ValueError, ArithmeticError, RecursionError)
+
+# Every place where the depth changes; and strings whole, as brackets within count for nothing. A string without an end reaches to
+# the end of the text. The possessive repeats try nothing twice, so that the time is in proportion to the text, whatever it is.
+_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
+_QUOTE: Final = ord('"')
+_OPENING: Final = frozenset(b"[{")
+_NULL: Final = b"null"
+
+
+class Undecodable(ValueError):
+    """A text that does not decode; what is wrong with it in one sentence of bounded length."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(_sentence(cause)[:MOST_SHOWN])
+        # whether it is JSON, and only a field is missing or of the wrong kind
+        self.is_wrong_form = isinstance(cause, msgspec.ValidationError)
+
+
+@overload
+def decode(data: bytes | str | msgspec.Raw, form: type[T]) -> T: ...
+@overload
+def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any: ...
+def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any:
+    """Values of that form, with null for what is nested deeper than DEEPEST. Raises Undecodable."""
+    try:
+        if _keeps_any_shape(form):
+            return _decoder(form).decode(shallow(_octets(data)))
+        try:
+            return _decoder(form).decode(data)
+        except RecursionError:
+            return _decoder(form).decode(shallow(_octets(data)))
+    except FAILURES as exc:
+        raise Undecodable(exc) from exc
+
+
+def convert(value: Any, form: type[T]) -> T:
+    """The same of what is decoded already, without a form. Raises Undecodable."""
+    try:
+        return msgspec.convert(value, form)
+    except FAILURES as exc:
+        raise Undecodable(exc) from exc
+
+
+def shallow(data: bytes) -> bytes:
+    """JSON with null for what is nested deeper than DEEPEST; the same bytes where nothing is. Any other text is as bad afterwards.
+
+    For libraries that decode by themselves.
+    """
+    if data.count(b"[") + data.count(b"{") <= DEEPEST:
+        return data
+    kept: list[bytes] = []
+    depth = begin = 0
+    for token in _TOKEN.finditer(data):
+        first = data[token.start()]
+        if first == _QUOTE:
+            continue
+        if first in _OPENING:
+            depth += 1
+            if depth == DEEPEST + 1:
+                kept += (data[begin : token.start()], _NULL)
+                begin = len(data)
+        else:
+            if depth == DEEPEST + 1:
+                begin = token.end()
+            depth -= 1
+    return b"".join((*kept, data[begin:])) if kept else data
+
+
+def _octets(data: bytes | str | msgspec.Raw) -> bytes:
+    """Raises UnicodeEncodeError for half a character."""
+    return data.encode() if isinstance(data, str) else bytes(data)
+
+
+# a program has some fifty forms
+@cache
+def _decoder(form: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(form)
+
+
+@cache
+def _keeps_any_shape(form: Any) -> bool:
+    """Whether some place of the form takes anything at all, however deep."""
+    rest: list[Any] = [inspect.type_info(form)]
+    # a form may hold itself
+    seen = set[int]()
+    while rest:
+        found = rest.pop()
+        if isinstance(found, inspect.AnyType):
+            return True
+        if isinstance(found, inspect.Type | inspect.Field) and id(found) not in seen:
+            seen.add(id(found))
+            parts = msgspec.structs.asdict(found).values()
+            rest += [part for each in parts for part in (each if isinstance(each, tuple) else (each,))]
+    return False
+
+
+def _sentence(cause: Exception) -> str:
+    if isinstance(cause, RecursionError):
+        return f"it is nested deeper than {DEEPEST} levels"
+    if isinstance(cause, UnicodeDecodeError):
+        return f"it is not UTF-8 text (byte {cause.start})"
+    return " ".join(str(cause).split()) or type(cause).__name__

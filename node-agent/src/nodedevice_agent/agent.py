@@ -1,6 +1,7 @@
 """Composes the agent of one node: the device manager, its plugin host, the publisher, and the backend of the runtime."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -157,7 +158,7 @@ class Agent:
         registry_dir = self._settings.plugins_registry_dir
         if not registry_dir:
             return None
-        if directory.path.resolve().is_relative_to(Path(registry_dir).resolve()):
+        if Path(os.path.realpath(directory.path)).is_relative_to(os.path.realpath(registry_dir)):
             raise AgentSettingsError(
                 f"--plugins-registry-dir {registry_dir} contains --plugin-dir {directory.path}, which has no registration sockets; "
                 "use separate directories"

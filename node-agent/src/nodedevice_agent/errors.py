@@ -10,6 +10,8 @@ AgentError
     └── ApiForbidden, ApiNotFound, ApiGone, ApiRefused
 """
 
+from nodedevice_common.text import shown
+
 
 class AgentError(Exception):
     """The text names the thing and the remedy."""
@@ -45,7 +47,7 @@ class LeaseHeld(AgentError):
 
     def __init__(self, lease: str, holder: str) -> None:
         super().__init__(
-            f"lease {lease} is held by another agent ({holder[:128]}); stop that one, "
+            f"lease {lease} is held by another agent ({shown(holder, 128)}); stop that one, "
             "or give each node one agent with a --node-name and a --state-dir of its own"
         )
 
@@ -57,8 +59,9 @@ class PluginFailed(AgentError):
     """
 
     def __init__(self, resource_name: str, call: str, detail: str) -> None:
-        shown = "".join(c if c.isprintable() else " " for c in detail[:512]).strip()
-        super().__init__(f"{call} of the device plugin of {resource_name} failed: {shown or 'no reason given'}")
+        # before it is known the name is that of a socket's file, which may be anything
+        of = f"{call} of the device plugin of {shown(resource_name)} failed"
+        super().__init__(f"{of}: {shown(detail) or 'no reason given'}")
         self.resource_name = resource_name
         self.call = call
 

@@ -112,7 +112,7 @@ def restore(state_dir: Path) -> tuple[Checkpoint | None, str]:
         if checkpoint.boot_id != filesystem.boot_id():
             # no process of before is alive
             checkpoint = structs.replace(checkpoint, unlisted=())
-        if journal_path(path).exists():
+        if os.path.exists(journal_path(path)):
             # a disk that cannot be written now is reported at the first write; until then the journal has what is missing
             with suppress(OSError):
                 filesystem.replace_durably(path, encode(checkpoint))
@@ -186,7 +186,7 @@ def set_aside(state_dir: Path) -> Path:
     # in this order: a checkpoint without its journal would be valid, a journal without its checkpoint is ignored
     try:
         os.replace(path, aside)
-        if journal_path(path).exists():
+        if os.path.exists(journal_path(path)):
             os.replace(journal_path(path), journal_path(aside))
     except OSError as exc:
         raise AgentSettingsError(

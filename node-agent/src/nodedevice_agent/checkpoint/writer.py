@@ -15,10 +15,10 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
 from uuid import uuid4
 
 from msgspec import structs
+from nodedevice_common import threads
 
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.files import FILE_NAME, journal_path
@@ -64,7 +64,7 @@ class CheckpointWriter:
         self._store = CheckpointStore(state_dir)
         # a state, and whether the whole file is to be written; None ends the thread
         self._jobs: SimpleQueue[tuple[Checkpoint, bool] | None] = SimpleQueue()
-        self._thread: Thread | None = None
+        self._has_thread = False
         self._has_ended = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -99,16 +99,23 @@ class CheckpointWriter:
             self._stop_timer()
 
     def _start(self) -> None:
-        self._writing = self._requested
-        # taken with the job: a request for the whole file while the job is under way is for the state after it
-        whole, self._is_whole_requested = self._is_whole_requested, False
+        try:
+            self._begin()
+        except Exception as exc:
+            # whatever it is, the next attempt may succeed; without one nothing would ever be written again
+            self._failed(exc)
+
+    def _begin(self) -> None:
         state = structs.replace(self._current(), boot_id=self._boot_id)
-        if not whole and self._store.has_all_but_health(state):
+        self._writing = self._requested
+        if not self._is_whole_requested and self._store.has_all_but_health(state):
             self._saved(is_whole=self._store.is_whole)
             return
-        if self._thread is None:
-            self._thread = Thread(target=self._work, name="checkpoint", daemon=True)
-            self._thread.start()
+        if not self._has_thread:
+            threads.start(self._work, "checkpoint")
+            self._has_thread = True
+        # taken with the job: a request for the whole file while the job is under way is for the state after it
+        whole, self._is_whole_requested = self._is_whole_requested, False
         self._jobs.put((state, whole))
 
     def _work(self) -> None:
@@ -257,7 +264,7 @@ class CheckpointStore:
 
     def _append(self, line: bytes, mark: JournalMark) -> bool:
         """False where there is no room or no file to continue from, or the journal has failed and is given up."""
-        if self._journal is None or self._journal.used + len(line) > JOURNAL_BYTES or not self._path.exists():
+        if self._journal is None or self._journal.used + len(line) > JOURNAL_BYTES or not os.path.exists(self._path):
             return False
         self._mark = mark
         try:

@@ -168,6 +168,8 @@ class DeviceManager:
             return False
         del self.resources[resource_name]
         self._releasing.forget(resource_name)
+        for calls in (self._reallocations, self.pre_starts):
+            calls.forget_resource(resource_name)
         return True
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon], now: float) -> list[Effect]:
@@ -243,6 +245,8 @@ class DeviceManager:
             return []
         self.book.rename(pod.api_uid, pod.uid)
         self._reallocations.drop(pod.api_uid)
+        if pod.api_uid not in self.book.by_pod:
+            self.pre_starts.rename(pod.api_uid, pod.uid)
         return [SaveCheckpoint(durable=False)]
 
     def _pod_known(self, pod: Pod, now: float) -> list[Effect]:

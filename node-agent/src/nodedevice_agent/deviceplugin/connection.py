@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -21,6 +22,7 @@ from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import TokenBucket
+from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
@@ -284,7 +286,7 @@ async def _device_list(octets: bytes, known: ListedDevices, *, is_built_in: bool
     """Raises DecodeError."""
     if len(octets) <= _MAX_BYTES_IN_LOOP:
         return codec.device_list(octets, known, is_built_in=is_built_in)
-    return await asyncio.to_thread(codec.device_list, octets, known, is_built_in=is_built_in)
+    return await in_thread(partial(codec.device_list, octets, known, is_built_in=is_built_in))
 
 
 def _method(

@@ -21,13 +21,14 @@ import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from nodedevice_common.pacing import Backoff
+from nodedevice_common.text import shown
 
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_plugin_info
 from nodedevice_agent.deviceplugin.connection import PluginConnection, open_channel, rpc_error_text
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity, is_socket
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class _RegistrySocket:
 
     def __init__(self, path: Path, registry_dir: Path, host: PluginHost) -> None:
         self._path = path
+        self._shown = shown(path)
         self._host = host
         self._allowed = (registry_dir, host.directory.path)
         self._identity: FileIdentity | None = None
@@ -106,11 +108,11 @@ class _RegistrySocket:
             try:
                 plugin = await self._register()
             except RegistrationRejected as exc:
-                self._host.rejections.add(exc.reason, exc, socket=str(self._path))
+                self._host.rejections.add(exc.reason, exc, socket=self._shown)
             except PluginFailed as exc:
                 pause = backoff.next()
                 if pause == FIRST_PAUSE_SECONDS:
-                    self._host.rejections.add(exc.call, exc, socket=str(self._path))
+                    self._host.rejections.add(exc.call, exc, socket=self._shown)
             await self._disconnect(before, plugin)
             if await self._has_changed_within(pause):
                 backoff.reset()
@@ -121,7 +123,7 @@ class _RegistrySocket:
         async with registration_client(self._path) as client:
             info = await get_info(client, self._path)
             if info.type != DEVICE_PLUGIN:
-                log.debug("not a device plugin", extra={"socket": str(self._path), "type": info.type[:64]})
+                log.debug("not a device plugin", extra={"socket": self._shown, "type": info.type[:64]})
                 return None
             try:
                 check_plugin_info(info.name, info.supported_versions)
@@ -204,7 +206,7 @@ def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, FileIdentity]]
             continue
         for path in (directory / name for name in names if not name.startswith(".")):
             identity = file_identity(path)
-            if identity is not None and path.is_socket() and not path.is_symlink():
+            if identity is not None and is_socket(path, follow_symlinks=False):
                 yield path, identity
 
 
@@ -221,7 +223,7 @@ def _serving_socket(registry_socket: Path, endpoint: str, allowed: tuple[Path, .
         if any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(d)) for d in allowed):
             return path
         for here in (directory / path.name for directory in (registry_socket.parent, *allowed)):
-            if here.is_socket() and not here.is_symlink():
+            if is_socket(here, follow_symlinks=False):
                 return here
     raise RegistrationRejected(
         "Endpoint",

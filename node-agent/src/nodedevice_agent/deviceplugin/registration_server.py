@@ -21,7 +21,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_registration
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed, PluginFailed
-from nodedevice_agent.lib.filesystem import grpc_target, is_served
+from nodedevice_agent.lib.filesystem import grpc_target, is_served, is_socket
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ class RegistrationServer:
 
 def _remove_stale(socket: Path) -> None:
     """Remove the socket if nothing listens on it, and it is one. Raises AgentSettingsError, DirectoryServed."""
-    if os.path.lexists(socket) and not socket.is_socket():
+    if os.path.lexists(socket) and not is_socket(socket):
         raise _unusable(socket, "the path is not a socket")
     if is_served(socket):
         raise DirectoryServed(str(socket.parent), f"it answers on {socket.name}")

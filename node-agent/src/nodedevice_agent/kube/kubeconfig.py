@@ -20,9 +20,10 @@ _REMEDY = "correct it, or name another one with --kubeconfig"
 
 def read(kubeconfig: Path | None) -> SingleConfig:
     """The current context of that file, else of the ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises AgentSettingsError."""
-    if kubeconfig is None and Path(SERVICE_ACCOUNT, "token").exists():
+    if kubeconfig is None and os.path.exists(Path(SERVICE_ACCOUNT, "token")):
         return _of_pod()
-    file = (kubeconfig or Path(os.environ.get("KUBECONFIG") or "~/.kube/config")).expanduser()
+    # not pathlib's, which raises where there is no home
+    file = Path(os.path.expanduser(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"))
     try:
         raw, form = kubeconfigs.read(file)
         if form.current_context is None:

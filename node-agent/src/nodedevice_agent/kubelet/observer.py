@@ -9,10 +9,12 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from nodedevice_common.pacing import Backoff, jittered
+from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.devicemanager.effects import Effect, Publish
@@ -162,7 +164,7 @@ class Observer:
         """None where it cannot be used: then names of pods are all there is."""
         try:
             # in a thread: the checksum covers every byte of the plugins' responses
-            found = await asyncio.to_thread(read_checkpoint, self._kubelet_dir)
+            found = await in_thread(partial(read_checkpoint, self._kubelet_dir))
         except CheckpointCorrupt as exc:
             message = "the kubelet's checkpoint cannot be used; init containers that hold its devices are not shown"
             self._report("checkpoint", str(exc), message)

@@ -4,12 +4,13 @@ File changes trigger a read; nothing is polled while all is well. Each failure i
 Source: kubelet pkg/kubelet/cm/devicemanager, where the plugin directory is a constant @ 1.37.
 """
 
-import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from nodedevice_common.pacing import Backoff
+from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import decode
@@ -41,7 +42,7 @@ class KubeletDirectory:
         self.device_plugins = path / PLUGIN_DIR
         self.checkpoint = self.device_plugins / CHECKPOINT
         self.pod_resources = path / POD_RESOURCES
-        if plugin_dir.resolve() == self.device_plugins.resolve():
+        if os.path.realpath(plugin_dir) == os.path.realpath(self.device_plugins):
             raise AgentSettingsError(
                 f"--plugin-dir {plugin_dir} is the kubelet's plugin directory, and --runtime kubelet needs another one: "
                 "set --plugin-dir to a directory of this agent and register the device plugins there"
@@ -147,7 +148,7 @@ class KubeletStateReader:
         """The entries, or None and why there are none."""
         try:
             # in a thread: the checksum covers every byte of the plugins' responses
-            return (await asyncio.to_thread(self._directory.read_checkpoint)).allocations, ""
+            return (await in_thread(self._directory.read_checkpoint)).allocations, ""
         except CheckpointCorrupt as exc:
             return None, str(exc)
 

@@ -7,6 +7,7 @@ parent. Events can be lost (queue overflow, remounts), so subscribers rescan per
 import asyncio
 import errno
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
@@ -83,7 +84,7 @@ class FileWatcher:
         while True:
             watched = self._nearest(directory, contents)
             # created between the two checks: there was no event for it
-            if watched == directory or not _next_on_the_way(watched, directory).is_dir():
+            if watched == directory or not os.path.isdir(_next_on_the_way(watched, directory)):
                 return watched
 
     def forget(self, subscription: "Subscription") -> None:
@@ -111,7 +112,7 @@ class FileWatcher:
     def _add(self, directory: Path, contents: bool) -> bool:
         """Whether the directory exists. A failure to watch an existing one is logged, not raised."""
         if self._inotify is None:
-            return directory.is_dir()
+            return os.path.isdir(directory)
         try:
             # MASK_ADD keeps what another subscriber wants of the same directory
             wd = self._inotify.add_watch(directory, _NAMES | flags.MASK_ADD | (_CONTENTS if contents else 0))

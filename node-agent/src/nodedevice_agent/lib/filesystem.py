@@ -4,11 +4,13 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 from msgspec import Struct
+from nodedevice_common.text import clean
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # sun_path, less its closing zero byte
@@ -37,10 +39,28 @@ def is_served(path: Path) -> bool:
             return False
 
 
-def names_in(directory: str) -> list[str]:
-    """Sorted; none where it is missing, no directory, or removed meanwhile."""
+def is_socket(path: Path | str, *, follow_symlinks: bool = True) -> bool:
+    """False too where that cannot be found out: the name is too long, the directory may not be entered, the disk does not answer.
+
+    As os.path.exists and its like do it, and unlike pathlib's, which raise for most of that: use those of os.path.
+    """
     try:
-        return sorted(os.listdir(directory))
+        return stat.S_ISSOCK(os.stat(path, follow_symlinks=follow_symlinks).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def is_directory(path: Path | str) -> bool:
+    """As is_socket."""
+    return os.path.isdir(path)
+
+
+def names_in(directory: str) -> list[str]:
+    """Sorted; none where it is missing, no directory, or removed meanwhile. Without names that are no UTF-8: neither the API nor a
+    container runtime can be given one.
+    """
+    try:
+        return sorted(name for name in os.listdir(directory) if clean(name) == name)
     except OSError:
         return []
 
@@ -58,10 +78,10 @@ class FileIdentity(Struct, frozen=True):
 
 
 def file_identity(path: Path) -> FileIdentity | None:
-    """Identity of the file at this path now; None when there is none."""
+    """Identity of the file at this path now; None when there is none, and where that cannot be found out."""
     try:
         status = os.stat(path, follow_symlinks=False)
-    except (FileNotFoundError, NotADirectoryError):
+    except (OSError, ValueError):
         return None
     return FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
 

@@ -9,12 +9,12 @@ Source: containerd pkg/oci/utils_unix.go, getDevices @ v2.4.2.
 import asyncio
 import os
 import stat
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import count
 
 from msgspec import Struct
+from nodedevice_common import threads
 
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 
@@ -68,7 +68,10 @@ class HostDeviceStat:
             return {}
         self._refuse_hanging(paths)
         read = _Read(paths)
-        threading.Thread(target=read.run, name="host-devices", daemon=True).start()
+        try:
+            threads.start(read.run, "host-devices")
+        except OSError as exc:
+            raise InjectionRefused(f"device {paths[0]} of the host cannot be read: {exc.strerror}") from exc
         self._reads.add(read)
         try:
             return await asyncio.wrap_future(read.result)

@@ -15,6 +15,7 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 from nodedevice_api.upstream.ttrpc import ttrpc_pb2
+from nodedevice_common.text import clean
 
 from nodedevice_agent.nri.mux import Decoder
 
@@ -183,8 +184,7 @@ class TtrpcServer:
         self._send(encode(number, RESPONSE, response))
 
     def _fail(self, number: int, error: CallFailed) -> None:
-        # protobuf does not encode lone surrogates
-        message = str(error)[:_MAX_TEXT].encode("utf-8", "replace").decode()
+        message = clean(str(error)[:_MAX_TEXT])
         status = ttrpc_pb2.Status(code=error.code, message=message)
         self._send(encode(number, RESPONSE, ttrpc_pb2.Response(status=status).SerializeToString()))
 

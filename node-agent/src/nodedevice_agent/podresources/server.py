@@ -22,7 +22,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import ContainerKind
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, grpc_target, is_served, is_too_long
+from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, grpc_target, is_served, is_socket, is_too_long
 from nodedevice_agent.podresources import view
 from nodedevice_agent.podresources.view import DeviceOnNode, PodDevices
 
@@ -164,7 +164,7 @@ def _prepare_socket_path(path: Path) -> None:
         raise _unusable(path, f"a socket's path has at most {MAX_PATH_BYTES} bytes")
     try:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        if os.path.lexists(path) and not path.is_socket():
+        if os.path.lexists(path) and not is_socket(path):
             raise _unusable(path, "the path exists and is not a socket")
         if is_served(path):
             raise _unusable(path, "another process serves it")

@@ -11,6 +11,8 @@ import logging
 from pathlib import Path
 from typing import NoReturn
 
+from nodedevice_common.threads import in_thread
+
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES, PodResourcesUnavailable, list_pod_resources
@@ -42,7 +44,7 @@ class KubeletTakeover:
         served = {name for name, found in self._manager.resources.items() if found.state is EndpointState.RUNNING}
         names, problem = frozenset[str](), ""
         if served:
-            names = await asyncio.to_thread(self._checkpoint.allocated_names) & served
+            names = await in_thread(self._checkpoint.allocated_names) & served
         if names:
             try:
                 await list_pod_resources(self._socket)

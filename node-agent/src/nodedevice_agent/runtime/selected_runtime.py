@@ -13,7 +13,7 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.state_reader import read_checkpoint
-from nodedevice_agent.lib.filesystem import replace_durably
+from nodedevice_agent.lib.filesystem import is_socket, replace_durably
 from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose
 from nodedevice_agent.settings import AgentSettings
 
@@ -87,7 +87,7 @@ def evidence(settings: AgentSettings) -> Evidence:
     with suppress(CheckpointCorrupt):
         own = checkpoint_file.read(state_dir) or own
     shared = {name for name in _names(kubelet) if settings.plugins.may_serve(name)} | (_names(kubelet) & _names(own))
-    return Evidence(read(state_dir), Path(settings.nri_socket).is_socket(), sorted(shared))
+    return Evidence(read(state_dir), is_socket(settings.nri_socket), sorted(shared))
 
 
 def _is_a_directory(path: Path) -> AgentSettingsError:

@@ -320,3 +320,44 @@ def test_while_the_file_cannot_be_written_the_journal_has_the_changes(
     store.save(held_by("s"), whole=True)
     assert decode((tmp_path / FILE_NAME).read_text()).allocations[0].pod_uid == "s"
     store.close()
+
+
+class TestFailuresBeforeAWrite:
+    """Process IDs that are used up, and whatever else comes before the disk."""
+
+    @pytest.mark.parametrize("times", [1, 3])
+    async def test_a_thread_that_cannot_be_started_is_tried_again(
+        self, saving: Saving, monkeypatch: pytest.MonkeyPatch, times: int
+    ) -> None:
+        monkeypatch.setattr(checkpoint_writer, "_RETRY_SECONDS", 0.0)
+        left, start = list(range(times)), threading.Thread.start
+
+        def refused(thread: threading.Thread) -> None:
+            if left:
+                left.pop()
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        await saving.save(held_by("uid-a"))
+        assert saving.holder() == "uid-a"
+        assert len(saving.problems) == 2
+        assert "no thread can be started: free process IDs" in saving.problems[0]
+        assert saving.problems[1] == ""
+
+    async def test_a_state_that_cannot_be_had_is_asked_for_again(
+        self, saving: Saving, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(checkpoint_writer, "_RETRY_SECONDS", 0.0)
+        await saving.save(held_by("uid-a"))
+        failures = [KeyError("no such resource"), RecursionError()]
+
+        def current() -> Checkpoint:
+            if failures:
+                raise failures.pop()
+            return saving.state
+
+        monkeypatch.setattr(saving.writer, "_current", current)
+        await saving.save(held_by("uid-b"))
+        assert saving.holder() == "uid-b"
+        assert saving.problems[-1] == ""

@@ -77,6 +77,21 @@ class _RetriedCalls:
             del self.failures[key]
         return tickets, failed
 
+    def rename(self, pod_uid: str, known_as: str) -> None:
+        """The same pod under another UID."""
+
+        def renamed(key: AllocationKey) -> AllocationKey:
+            return (known_as, *key[1:]) if key[0] == pod_uid else key
+
+        self.in_flight = {ticket: renamed(key) for ticket, key in self.in_flight.items()}
+        failures = {renamed(key): structs.replace(each, pod_uid=renamed(key)[0]) for key, each in self.failures.items()}
+        self.failures = failures
+
+    def forget_resource(self, resource_name: str) -> None:
+        """The resource is not known any more: nothing of it is called, or is to be found by a key of it."""
+        self.in_flight = {ticket: key for ticket, key in self.in_flight.items() if key[2] != resource_name}
+        self.failures = {key: each for key, each in self.failures.items() if key[2] != resource_name}
+
 
 class Reallocations(_RetriedCalls):
     """Allocate is called again with the same device IDs where its response was lost with the checkpoint or is outdated, unless once
@@ -163,6 +178,18 @@ class PreStartCalls(_RetriedCalls):
     def require_if_supported(self, keys: Iterable[AllocationKey]) -> None:
         """Calls for these are required if their plugin says so, which is unknown while it is not connected."""
         self.undecided.update(dict.fromkeys(key for key in keys if key not in self.required))
+
+    def rename(self, pod_uid: str, known_as: str) -> None:
+        super().rename(pod_uid, known_as)
+        for keys in (self.required, self.undecided):
+            renamed = {(known_as, *key[1:]) if key[0] == pod_uid else key: None for key in keys}
+            keys.clear()
+            keys.update(renamed)
+
+    def forget_resource(self, resource_name: str) -> None:
+        super().forget_resource(resource_name)
+        self.required = {key: None for key in self.required if key[2] != resource_name}
+        self.undecided = {key: None for key in self.undecided if key[2] != resource_name}
 
     def cancel(self, key: AllocationKey) -> list[Effect]:
         """The devices are in use: they must not be touched."""

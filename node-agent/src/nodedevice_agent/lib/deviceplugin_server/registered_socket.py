@@ -21,7 +21,14 @@ from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, Service, serving
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
-from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, FileIdentity, file_identity, grpc_target, is_served
+from nodedevice_agent.lib.filesystem import (
+    MAX_PATH_BYTES,
+    FileIdentity,
+    file_identity,
+    grpc_target,
+    is_directory,
+    is_served,
+)
 
 if TYPE_CHECKING:
     from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2_grpc import RegistrationAsyncStub
@@ -103,7 +110,7 @@ class RegisteredSocket:
         loop = asyncio.get_running_loop()
         while True:
             subscription.follow([self._dir])
-            if not self._dir.is_dir():
+            if not is_directory(self._dir):
                 self._warn(RegistrationState.NO_DIRECTORY, "")
                 await subscription.wait(self._rescan_seconds)
                 continue

@@ -20,6 +20,8 @@ def found_file(root: str, path: str, captures: Captures = ()) -> FoundFile | Non
     """None for a missing file, a socket or a pipe. Follows links: udev names devices by them."""
     try:
         target = kernel_path(root, path)
+        # raises ValueError for a name that is no UTF-8, which a link may lead to: no container runtime can be given it
+        target.encode()
         status = os.stat(root + target)
     except (OSError, ValueError):
         return None

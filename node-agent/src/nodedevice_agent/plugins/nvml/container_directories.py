@@ -5,15 +5,20 @@ It is a symbolic link to the host's path, as a link is made whole or not at all;
 `<name>.ended` at once and removed in a thread, as a container may have left a lot in it.
 """
 
-import asyncio
+import errno
 import logging
 import os
 import re
-import shutil
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
+from itertools import count, islice
 from pathlib import Path, PurePosixPath
+
+from nodedevice_common.threads import in_thread
+
+from nodedevice_agent.lib.filesystem import is_directory
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +29,10 @@ _NAME = re.compile(
 _ENDED = ".ended"
 # a container's processes may have any user
 _FOR_EVERYBODY = 0o777
+# no symbolic link: what a container left may lead anywhere
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# of a directory, read at once
+_ENTRIES = 1024
 
 
 class ContainerDirectories:
@@ -48,12 +57,12 @@ class ContainerDirectories:
     def make_shared(self, path: str) -> None:
         """A directory of the host, which every user may use; a file that is there already stays. Raises OSError."""
         seen = Path(self._host_root + path)
-        if seen.is_file():
+        if os.path.isfile(seen):
             return
         seen.parent.mkdir(parents=True, exist_ok=True)
         seen.mkdir(exist_ok=True)
         # no symbolic link: in a directory such as /tmp anybody may have put one
-        opened = os.open(seen, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        opened = os.open(seen, _DIRECTORY)
         try:
             if stat.S_IMODE(os.fstat(opened).st_mode) & _FOR_EVERYBODY != _FOR_EVERYBODY:
                 os.fchmod(opened, _FOR_EVERYBODY)
@@ -63,9 +72,8 @@ class ContainerDirectories:
     async def keep(self, names: Collection[str]) -> None:
         """Remove all directories but these, each <pod UID>_<container>. Raises OSError if one could not be removed."""
         ended = {name: path for name, path in self._recorded().items() if name not in names}
-        for path in ended.values():
-            _set_aside(path)
-        problems = await asyncio.to_thread(_remove, [_aside(path) for path in ended.values()])
+        problems = [problem for path in ended.values() if (problem := _set_aside(path))]
+        problems += await in_thread(partial(_remove, [_aside(path) for path in ended.values()]))
         problems += self._forget(ended)
         if problems:
             raise OSError("; ".join(problems[:3]))
@@ -85,8 +93,8 @@ class ContainerDirectories:
     def _recorded(self) -> dict[str, Path]:
         """By name, as the agent sees them. A record that is not one of ours is ignored."""
         found = {}
-        for record in self._records.iterdir() if self._records.is_dir() else ():
-            if _NAME.fullmatch(record.name) and record.is_symlink():
+        for record in self._records.iterdir() if is_directory(self._records) else ():
+            if _NAME.fullmatch(record.name) and os.path.islink(record):
                 path = os.readlink(record)
                 if PurePosixPath(path).name == record.name and ".." not in path:
                     found[record.name] = Path(self._host_root + path)
@@ -97,11 +105,19 @@ def _aside(path: Path) -> Path:
     return path.with_name(path.name + _ENDED)
 
 
-def _set_aside(path: Path) -> None:
-    """Renamed, so that a directory that is made meanwhile is another one. An earlier one that is not removed yet goes first."""
-    if not os.path.lexists(_aside(path)):
-        with suppress(FileNotFoundError):
+def _set_aside(path: Path) -> str:
+    """Renamed, so that a directory that is made meanwhile is another one. An earlier one that is not removed yet goes first.
+
+    Returns why that was not possible, such as a mount.
+    """
+    try:
+        if not os.path.lexists(_aside(path)):
             path.rename(_aside(path))
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"cannot rename {path}: {error.strerror or error}"
+    return ""
 
 
 def _remove(paths: Collection[Path]) -> list[str]:
@@ -109,9 +125,57 @@ def _remove(paths: Collection[Path]) -> list[str]:
     problems = []
     for path in paths:
         try:
-            shutil.rmtree(path)
+            _remove_tree(path)
         except FileNotFoundError:
             continue
         except OSError as error:
             problems.append(f"cannot remove {path}: {error.strerror or error}")
     return problems
+
+
+def _remove_tree(path: Path) -> None:
+    """However deep and full it is: each directory in it is emptied by moving those below it up to the top. Raises OSError."""
+    numbers = count()
+    top = os.open(path, _DIRECTORY)
+    try:
+        while entries := _some(top):
+            for name, is_inner in entries:
+                if is_inner:
+                    _remove_directory(name, top, numbers)
+                else:
+                    os.unlink(name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(path)
+
+
+def _remove_directory(name: str, top: int, numbers: Iterator[int]) -> None:
+    directory = os.open(name, _DIRECTORY, dir_fd=top)
+    try:
+        while entries := _some(directory):
+            for below, is_inner in entries:
+                if is_inner:
+                    _move_up(below, directory, top, numbers)
+                else:
+                    os.unlink(below, dir_fd=directory)
+    finally:
+        os.close(directory)
+    os.rmdir(name, dir_fd=top)
+
+
+def _move_up(name: str, directory: int, top: int, numbers: Iterator[int]) -> None:
+    """Under a name that nothing there has."""
+    for number in numbers:
+        try:
+            os.rename(name, f"{number}{_ENDED}", src_dir_fd=directory, dst_dir_fd=top)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+        else:
+            return
+
+
+def _some(directory: int) -> list[tuple[str, bool]]:
+    """Names of entries, and which are directories; none when it is empty."""
+    with os.scandir(directory) as entries:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _ENTRIES)]

@@ -181,7 +181,7 @@ def _change(
         before = _state(path)
         ids = getattr(before, name) - {device_id}
         after = replace(before, **{name: ids | {device_id} if is_in else ids})
-        if after != before or not path.exists():
+        if after != before or not os.path.exists(path):
             write_state(path, resource_name, after)
 
 

@@ -5,6 +5,7 @@ nothing and is logged once.
 """
 
 import logging
+import os
 from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
@@ -57,7 +58,7 @@ class SimulatedSource:
     def refresh(self) -> None:
         """Create the state file if there is none, read it, and publish the devices. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        if not self._path.exists():
+        if not os.path.exists(self._path):
             write_state(self._path, self.resource_name, SimulatedState())
         self._read()
 

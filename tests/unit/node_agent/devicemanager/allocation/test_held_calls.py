@@ -1,13 +1,16 @@
 """PreStartContainer: once for each container and resource, after the pod's allocation, and never again once it succeeded."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import CallPreStart, Effect, SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
+from nodedevice_agent.devicemanager.runtime import Sandbox
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import (
@@ -16,6 +19,7 @@ from tests.unit.node_agent.devicemanager.scenario import (
     Scenario,
     calls,
     container,
+    held_by,
     init,
     is_saved,
     pod,
@@ -264,3 +268,53 @@ class TestRestart:
         text = encode(scenario.manager.checkpoint())
         assert "PreStarts" not in text
         assert decode(text[:-1] + f',"PreStarts":{odd}}}') == decode(text)
+
+
+HASH = "0123456789abcdef0123456789abcdef"
+
+
+def recovered_static_pod() -> RuntimeScenario:
+    """The checkpoint was lost, and the API knows that a static pod had a device, by the UID of its mirror pod. A container of it
+    has ended, so its call may be due; its plugin has not listed its devices yet.
+    """
+    scenario = RuntimeScenario(is_recovering=True)
+    scenario.connect(options=ASKING)
+    scenario.happens("recovered", Checkpoint((held_by("mirror", "d0"),), {GPU: ()}))
+    scenario.manager.pre_starts.require_if_supported([("mirror", "main", GPU)])
+    scenario.happens("pods_synced", [replace(pod("mirror", gpu=1), name="static", config_hash=HASH)])
+    scenario.noted(
+        scenario.runtime.sandbox_shown(Sandbox(f"sandbox-{HASH}-1", "static", "default", HASH), scenario.now)
+    )
+    return scenario
+
+
+class TestKeys:
+    """A call is known by pod, container and resource: what becomes of these becomes of it."""
+
+    def test_the_call_of_a_pod_under_another_uid_is_made_under_that(self) -> None:
+        scenario = recovered_static_pod()
+        before = len(scenario.effects)
+        scenario.lists(["d0"])
+        (call,) = pre_starts(scenario.effects[before:])
+        assert (call.container, call.device_ids) == ("main", ("d0",))
+        assert set(scenario.manager.pre_starts.in_flight.values()) == {(HASH, "main", GPU)}
+
+    @pytest.mark.parametrize("then", ["another list", "a tick", "another pod"])
+    def test_a_resource_that_is_forgotten_leaves_no_call_behind(self, then: str) -> None:
+        scenario = asking()
+        scenario.disconnect()
+        scenario.passes(3600)
+        scenario.passes(1)
+        scenario.manager.pre_starts.require_if_supported([("old", "main", GPU)])
+        scenario.manager.pre_starts.require([("older", "main", GPU)])
+        assert scenario.manager.forget(GPU)
+        match then:
+            case "another list":
+                scenario.plugin(["n0"], NIC, 2)
+            case "a tick":
+                scenario.passes(60)
+            case _:
+                scenario.plugin(["n0"], NIC, 2)
+                scenario.run(pod("p", nic=1))
+        deadline = scenario.manager.next_deadline()
+        assert deadline is None or deadline > scenario.now

@@ -1,8 +1,13 @@
 """Directories of containers: only those that were made here are removed, and only whole."""
 
+import errno
 import os
+import socket
 import stat
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
@@ -153,3 +158,69 @@ async def test_a_restart_finds_them_also_where_the_setting_was_changed(
     await later.keep({f"{UID}_second"})
     assert not os.listdir(host)
     assert (tmp_path / "host" / "elsewhere" / f"{UID}_second").is_dir()
+
+
+def deep(top: Path, levels: int) -> None:
+    """Deeper than a path may be long, as a process in the container makes it."""
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=here)
+        (Path(f"/proc/self/fd/{here}") / "file").touch()
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+LEFT: Final[dict[str, Callable[[Path], object]]] = {
+    "1,200 levels": lambda made: deep(made, 1200),
+    "more entries than are read at once": lambda made: [(made / str(number)).touch() for number in range(2100)],
+    "names that removal itself would choose": lambda made: [
+        (made / f"{number}.ended" / "0.ended" / "x").mkdir(parents=True) for number in range(3)
+    ],
+    "a file of such a name": lambda made: ((made / "0.ended").touch(), (made / "a" / "b" / "c").mkdir(parents=True)),
+    "names that are no UTF-8": lambda made: [(made / os.fsdecode(b"\xff\xfe") / "x").mkdir(parents=True)],
+    "a pipe and a socket": lambda made: (os.mkfifo(made / "pipe"), socket.socket(socket.AF_UNIX).bind(str(made / "s"))),
+}
+
+
+@pytest.mark.parametrize("leave", LEFT.values(), ids=LEFT.keys())
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_whatever_a_container_leaves_is_removed(
+    directories: ContainerDirectories, host: Path, leave: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directories.make(DIRECTORY, UID, "main")
+    monkeypatch.chdir(host / NAME)
+    leave(Path())
+    try:
+        await directories.keep(())
+        assert list(host.iterdir()) == []
+    finally:
+        # pytest could not remove it either
+        subprocess.run(["rm", "-rf", *host.iterdir()], check=True)
+
+
+@pytest.mark.parametrize("call", ["rename", "open", "unlink", "rmdir"])
+async def test_one_that_cannot_be_removed_keeps_no_other(
+    directories: ContainerDirectories, host: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Such as one with a mount in it, or on a disk that fails."""
+    names = [f"{UID}_{container}" for container in ("bad", "good", "other")]
+    for name in names:
+        directories.make(DIRECTORY, *name.split("_"))
+        (host / name / "file").touch()
+    real = getattr(os, call)
+
+    def fails(path: Any, *args: Any, **kwargs: Any) -> Any:
+        where = os.readlink(f"/proc/self/fd/{kwargs['dir_fd']}") if kwargs.get("dir_fd") is not None else str(path)
+        if "_bad" in where:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        return real(path, *args, **kwargs)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, call, fails)
+        with pytest.raises(OSError, match="_bad"):
+            await directories.keep(())
+    assert [entry.name.removesuffix(".ended") for entry in host.iterdir()] == [names[0]]
+    await directories.keep(())
+    assert list(host.iterdir()) == []

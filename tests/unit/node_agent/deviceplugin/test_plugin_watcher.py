@@ -1,0 +1,97 @@
+"""The plugins registry directory holds whatever others put there: no name in it ends the watch, or is more than text elsewhere."""
+
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+from nodedevice_agent.devicemanager.registration import RegistrationRejected
+from nodedevice_agent.deviceplugin import plugin_watcher
+from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
+from nodedevice_agent.deviceplugin.registration_server import Rejections
+from nodedevice_agent.errors import PluginFailed
+
+from tests.fakes.background import background
+from tests.fakes.polling import until
+
+NAMES = [b"\xff\xfe.sock", b"tab\there.sock", b"line\nfeed.sock", "größe.sock".encode(), b"%41?#.sock", b"good.sock"]
+
+
+class Host:
+    """Of a PluginHost, what the watcher uses."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "plugins"
+        self.path.mkdir()
+        self.directory = self
+        self.rejections = Rejections()
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Path]:
+    """With a socket of each name; nobody listens."""
+    found = tmp_path / "r"
+    found.mkdir()
+    with ExitStack() as stack:
+        for name in NAMES:
+            made = stack.enter_context(socket.socket(socket.AF_UNIX))
+            made.bind(os.fsencode(found) + b"/" + name)
+        yield found
+
+
+async def test_every_name_is_asked_and_reported_as_text(
+    registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[bytes] = set()
+
+    @asynccontextmanager
+    async def client(path: Path) -> AsyncIterator[Any]:
+        asked.add(os.fsencode(path.name))
+        raise PluginFailed(str(path), "Dialling", f"no response from {path}")
+        yield
+
+    monkeypatch.setattr(plugin_watcher, "registration_client", client)
+    host = Host(tmp_path)
+    async with background(PluginWatcher(registry, cast(Any, host)).run()):
+        await until(lambda: len(asked) == len(NAMES))
+    assert asked == {*NAMES}
+    # what the Lease carries, and the log
+    report = host.rejections.report()
+    assert msgspec.json.decode(msgspec.json.encode(report)) == report
+    assert all(line.isprintable() for line in report.splitlines())
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        pytest.param(f"/var/lib/kubelet/{'n' * 300}.sock", id="a name that is too long"),
+        pytest.param("/var/lib/kubelet/" + "d/" * 2200 + "x.sock", id="a path that is too long"),
+        pytest.param("/\udcff.sock", id="no UTF-8"),
+        pytest.param("/a\0b.sock", id="NUL"),
+        pytest.param("relative.sock", id="relative"),
+    ],
+)
+def test_an_endpoint_that_nothing_can_be_is_rejected(registry: Path, endpoint: str) -> None:
+    with pytest.raises(RegistrationRejected, match=r"endpoint .*: must be empty") as rejected:
+        plugin_watcher._serving_socket(registry / "good.sock", endpoint, (registry,))
+    str(rejected.value).encode()
+
+
+def test_a_directory_that_cannot_be_looked_at_is_empty(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    for call in ("stat", "lstat", "listdir", "scandir"):
+        with monkeypatch.context() as broken:
+            broken.setattr(os, call, fails)
+            assert len(list(plugin_watcher._list_sockets({registry}))) in (0, len(NAMES))
+            assert len(list(plugin_watcher._directories(registry))) in (0, 1)
+
+
+def test_there_are_sockets(registry: Path) -> None:
+    found = {os.fsencode(path.name) for path, _ in plugin_watcher._list_sockets({registry})}
+    assert found == {*NAMES}

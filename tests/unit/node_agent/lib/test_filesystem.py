@@ -1,0 +1,54 @@
+"""What a directory of others may hold: names that are too long or no UTF-8, and files that cannot be looked at."""
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.lib import filesystem
+
+# what the system says of a path, beside that it is not there
+ERRORS = (errno.EACCES, errno.EIO, errno.ENAMETOOLONG, errno.ESTALE, errno.ELOOP, errno.EPERM, errno.ETIMEDOUT)
+
+
+def bound(path: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(os.fsencode(path))
+    return made
+
+
+def test_a_socket_is_one_and_a_link_to_it_where_links_are_followed(tmp_path: Path) -> None:
+    with bound(tmp_path / "s"):
+        (tmp_path / "link").symlink_to(tmp_path / "s")
+        (tmp_path / "file").touch()
+        found = {name: filesystem.is_socket(tmp_path / name) for name in ("s", "link", "file", "none")}
+        assert found == {"s": True, "link": True, "file": False, "none": False}
+        assert not filesystem.is_socket(tmp_path / "link", follow_symlinks=False)
+
+
+@pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.get)
+def test_what_cannot_be_found_out_is_no_socket_no_directory_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fails(path: object, **_: object) -> os.stat_result:
+        raise OSError(number, os.strerror(number), str(path))
+
+    with bound(tmp_path / "s"):
+        monkeypatch.setattr(os, "stat", fails)
+        seen = [filesystem.is_socket(tmp_path / "s"), filesystem.is_directory(tmp_path)]
+        assert (seen, filesystem.file_identity(tmp_path / "s")) == ([False, False], None)
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "n/" * 3000, "nul\0", "\udcff"], ids=["long", "deep", "NUL", "no UTF-8"])
+def test_names_that_nothing_can_have(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    assert not filesystem.is_socket(path)
+    assert not filesystem.is_directory(path)
+    assert filesystem.file_identity(path) is None
+
+
+def test_names_that_are_no_utf8_are_not_listed(tmp_path: Path) -> None:
+    for name in (b"plain", "größe".encode(), b"\xff", b"a\xfe\xff"):
+        (tmp_path / os.fsdecode(name)).touch()
+    assert filesystem.names_in(str(tmp_path)) == ["größe", "plain"]

@@ -5,7 +5,13 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
-from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
+from nodedevice_agent.devicemanager.runtime import (
+    DeviceOwner,
+    InjectionRefused,
+    RunningContainer,
+    Sandbox,
+    Validator,
+)
 
 # long, so that a test that fails does so by its own doing
 PATIENCE_SECONDS = 60.0
@@ -14,12 +20,13 @@ PATIENCE_SECONDS = 60.0
 class Recorder:
     """edits: the result of create_container; refusal, error: what that, validate and container_started raise instead.
 
-    gate: create_container waits for it first. validators: the argument of each validator_seen.
+    gate: create_container waits for it first. validators: the argument of each validator_seen. owner: the result of device_owner.
     """
 
     def __init__(self) -> None:
         self.calls: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         self.edits: ContainerEdits | None = None
+        self.owner = DeviceOwner()
         self.refusal = ""
         self.error: Exception | None = None
         self.gate: asyncio.Event | None = None
@@ -51,6 +58,12 @@ class Recorder:
 
     def check_files(self, sandbox: Sandbox, container: str, numbers: Collection[str]) -> None:
         self.calls.put_nowait(("files", container, set(numbers)))
+
+    def device_owner(self, sandbox: Sandbox, container: RunningContainer) -> DeviceOwner:
+        return self.owner
+
+    def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        self.calls.put_nowait(("refused", sandbox, container))
 
     def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
         self.calls.put_nowait(("validate", sandbox, container))

@@ -24,6 +24,7 @@ from nodedevice_agent.plugins.settings import PluginSettings
 Runtime = Literal["none", "nri", "kubelet", "auto"]
 TopologyPolicy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 TopologyScope = Literal["container", "pod"]
+DeviceOwnershipSetting = Literal["auto", "host", "container"]
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 # a list such as `0-1,4`
@@ -76,6 +77,12 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     nri_index: Annotated[str, msgspec.Meta(pattern="^[0-9]{2}$")] = "10"
     # how long the runtime may be disconnected before devices are no longer advertised: longer than a restart takes
     runtime_grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
+    # with nri, whose device files in containers are. host: the owner's of the host's file. container: the container's own user's
+    # and group's, where they are not root. auto: as the runtime's option device_ownership_from_security_context has it; where that
+    # cannot be read, the host's, as it is off by default
+    device_ownership: DeviceOwnershipSetting = "auto"
+    # the runtime's configuration file, read for that option; empty: the default of containerd or CRI-O
+    runtime_config: str = ""
     # NUMA alignment of a container's devices; none: the kubelet's default
     topology_policy: TopologyPolicy = "none"
     # whether devices are aligned for each container, or for the whole pod
@@ -133,7 +140,7 @@ def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
 
 def _check_absolute(settings: AgentSettings) -> None:
     """Raises AgentSettingsError: what a relative path means depends on where the agent was started."""
-    for field in ("plugin_dir", "state_dir", "plugins_registry_dir", "kubelet_dir"):
+    for field in ("plugin_dir", "state_dir", "plugins_registry_dir", "kubelet_dir", "runtime_config"):
         path = Path(getattr(settings, field) or "/")
         if not path.is_absolute():
             flag = f"--{field.replace('_', '-')}"

@@ -39,6 +39,9 @@ _HELP: Final = {
     "nri_socket": "The container runtime's NRI socket.",
     "nri_index": "Order among the runtime's NRI plugins, two digits.",
     "runtime_grace_seconds": "How long the runtime may be disconnected before no devices are advertised.",
+    "device_ownership": "With nri, whose device files in containers are: the host file's owner's, or the container's user's.",
+    "runtime_config": "The container runtime's configuration file, read for --device-ownership auto.  "
+    "[default: /etc/containerd/config.toml or /etc/crio/crio.conf]",
     "topology_policy": "NUMA alignment of devices.",
     "topology_scope": "Whether devices are aligned for each container or for the whole pod.",
     "numa_nodes": "The machine's NUMA nodes, such as 0-1,4.  [default: read from the kernel]",

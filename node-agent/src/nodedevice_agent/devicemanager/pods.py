@@ -20,14 +20,17 @@ class ContainerKind(Enum):
 
 
 class ContainerSettings(msgspec.Struct, frozen=True):
-    """The parts of a container's spec that limit what a device plugin may add to it.
+    """The parts of a container's spec that bear on what a device plugin adds to it.
 
-    envs: names of the environment variables that are certainly set. paths: mount paths of volumes, normalized.
+    envs: names of the environment variables that are certainly set. paths: mount paths of volumes, normalized. run_as_user,
+    run_as_group: of its own securityContext, else of its pod's; None where neither sets it.
     """
 
     envs: frozenset[str] = frozenset()
     paths: frozenset[str] = frozenset()
     is_privileged: bool = False
+    run_as_user: int | None = None
+    run_as_group: int | None = None
 
 
 NO_SETTINGS = ContainerSettings()

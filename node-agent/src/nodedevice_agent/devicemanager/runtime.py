@@ -56,7 +56,7 @@ class RunningContainer(Struct, frozen=True):
 
     env: NAME=value, in the runtime's order. devices: as the runtime reports them, without those added by CDI devices.
     annotations: from the pod's author, and those added at creation. pid: 0 without a process. pod_uid: "" where the runtime does
-    not show it; the sandbox has it too.
+    not show it; the sandbox has it too. user: of its process; 0, root, where the runtime does not show it.
     """
 
     id: str
@@ -68,6 +68,7 @@ class RunningContainer(Struct, frozen=True):
     annotations: Mapping[str, str] = field(default_factory=dict)
     pid: int = 0
     pod_uid: str = ""
+    user: int = 0
 
 
 class Validator(Enum):
@@ -124,6 +125,14 @@ class RuntimeHandler(Protocol):
         """The device files of the edits have been read: their numbers, such as c188:0. container: its name.
 
         Raises InjectionRefused.
+        """
+
+    def device_owner(self, sandbox: Sandbox, container: RunningContainer) -> DeviceOwner:
+        """Whose the container's device files are to be."""
+
+    def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        """A container for which create_container gave edits is not created with them after all. Not every runtime reports its end:
+        CRI-O undoes a creation only after the plugins have answered.
         """
 
     def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:

@@ -67,8 +67,16 @@ class VolumeMount(msgspec.Struct):
     mountPath: str = ""
 
 
-class SecurityContext(msgspec.Struct):
+class RunAs(msgspec.Struct):
+    runAsUser: int | None = None
+    runAsGroup: int | None = None
+
+
+class SecurityContext(RunAs):
     privileged: bool | None = None
+
+
+NO_SECURITY_CONTEXT = SecurityContext()
 
 
 class ContainerSpec(msgspec.Struct):
@@ -83,6 +91,7 @@ class ContainerSpec(msgspec.Struct):
 class PodObjectSpec(msgspec.Struct):
     containers: list[ContainerSpec] = []
     initContainers: list[ContainerSpec] | None = None
+    securityContext: RunAs | None = None
 
 
 class RequestMapping(msgspec.Struct):
@@ -182,10 +191,11 @@ def from_api(pod: PodObject) -> Pod:
     claims = pod.status.extendedResourceClaimStatus
     # devices allocated through dynamic resource allocation (KEP-5004) under the same name come from a DRA driver
     mappings = claims.requestMappings or () if claims is not None else ()
+    run_as = pod.spec.securityContext or NO_SECURITY_CONTEXT
     by_claim = frozenset((mapping.containerName, mapping.resourceName) for mapping in mappings)
     containers = (
-        *(_container(c, by_claim, is_init=True) for c in pod.spec.initContainers or ()),
-        *(_container(c, by_claim, is_init=False) for c in pod.spec.containers),
+        *(_container(c, run_as, by_claim, is_init=True) for c in pod.spec.initContainers or ()),
+        *(_container(c, run_as, by_claim, is_init=False) for c in pod.spec.containers),
     )
     annotations, has_requests = pod.metadata.annotations or {}, any(c.limits for c in containers)
     return Pod(
@@ -230,7 +240,7 @@ def _config_hash(pod: PodObject) -> str:
     return found if is_config_hash(found) else ""
 
 
-def _container(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]], *, is_init: bool) -> Container:
+def _container(spec: ContainerSpec, pods: RunAs, by_claim: frozenset[tuple[str, str]], *, is_init: bool) -> Container:
     kind = ContainerKind.APP
     if is_init:
         kind = ContainerKind.SIDECAR if spec.restartPolicy == "Always" else ContainerKind.INIT
@@ -240,14 +250,17 @@ def _container(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]], *, is_
         count = _count(quantity) if is_ours else 0
         if count > 0:
             limits[name] = count
-    return Container(spec.name, kind, limits, _own_settings(spec) if limits else NO_SETTINGS)
+    return Container(spec.name, kind, limits, _own_settings(spec, pods) if limits else NO_SETTINGS)
 
 
-def _own_settings(spec: ContainerSpec) -> ContainerSettings:
+def _own_settings(spec: ContainerSpec, pods: RunAs) -> ContainerSettings:
+    own = spec.securityContext or NO_SECURITY_CONTEXT
     return ContainerSettings(
         frozenset(env.name for env in spec.env or () if not _may_be_missing(env)),
         frozenset(normalized(mount.mountPath) for mount in spec.volumeMounts or ()),
-        is_privileged=spec.securityContext is not None and spec.securityContext.privileged is True,
+        is_privileged=own.privileged is True,
+        run_as_user=pods.runAsUser if own.runAsUser is None else own.runAsUser,
+        run_as_group=pods.runAsGroup if own.runAsGroup is None else own.runAsGroup,
     )
 
 

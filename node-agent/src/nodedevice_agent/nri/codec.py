@@ -37,4 +37,5 @@ def container(message: api_pb2.Container) -> RunningContainer:
         devices=tuple(RuntimeDevice(d.path, d.type, d.major, d.minor) for d in message.linux.devices),
         annotations=dict(message.annotations),
         pod_uid=message.labels.get(_POD_UID, ""),
+        user=message.user.uid,
     )

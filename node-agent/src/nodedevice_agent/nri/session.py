@@ -29,10 +29,10 @@ from nodedevice_agent.devicemanager.runtime import (
     Validator,
 )
 from nodedevice_agent.nri import codec
-from nodedevice_agent.nri.adjustment import adjustment
+from nodedevice_agent.nri.adjustment import FileRules, adjustment
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.mux import Mux
-from nodedevice_agent.nri.ttrpc import CallFailed, Code, Handler, TtrpcClient, TtrpcServer
+from nodedevice_agent.nri.ttrpc import MAX_MESSAGE_BYTES, CallFailed, Code, Handler, TtrpcClient, TtrpcServer
 
 log = logging.getLogger(__name__)
 
@@ -252,11 +252,28 @@ class Session:
         edits = await self._handler.create_container(sandbox, container)
         if edits is None:
             return None
+        try:
+            return await self._adjusted(sandbox, container, edits)
+        except BaseException:
+            # whatever it is, a timeout and the end of the connection too, the runtime gets no adjustment
+            self._handler.creation_refused(sandbox, container)
+            raise
+
+    async def _adjusted(
+        self, sandbox: Sandbox, container: RunningContainer, edits: ContainerEdits
+    ) -> api_pb2.CreateContainerResponse:
         check_cdi(edits, *self._runtime)
         found = await self._host_devices.stat_devices(device.host_path for device in edits.devices)
         numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
         self._handler.check_files(sandbox, container.name, numbers)
-        return api_pb2.CreateContainerResponse(adjust=adjustment(edits, found))
+        rules = FileRules(self._handler.device_owner(sandbox, container), has_mode=not is_cri_o(*self._runtime))
+        response = api_pb2.CreateContainerResponse(adjust=adjustment(edits, found, rules))
+        if (size := response.ByteSize()) > MAX_MESSAGE_BYTES:
+            raise InjectionRefused(
+                f"container {container.name} would get {size} bytes of settings, which exceeds the limit of {MAX_MESSAGE_BYTES}; "
+                "fix the device plugins, or request fewer devices in one container"
+            )
+        return response
 
     def _validate(
         self, request: api_pb2.ValidateContainerAdjustmentRequest
@@ -357,9 +374,22 @@ def has_validators(runtime_name: str, runtime_version: str) -> bool | None:
     return True if _is_older(runtime_name, runtime_version, _VALIDATORS_SURELY) is False else None
 
 
+def is_cri_o(runtime_name: str, _version: str) -> bool:
+    """Whether its own way leaves a device file to everybody in the container, whatever mode the host's has.
+
+    Source: CRI-O internal/factory/container/device_linux.go @ v1.34: it sets no mode, and without one runc and crun take 0666.
+    """
+    return runtime_name.lower() == "cri-o"
+
+
+def takes_cdi(runtime_name: str, runtime_version: str) -> bool:
+    """Whether this runtime injects CDI devices that an NRI plugin names. An unknown runtime is trusted."""
+    return not _is_older(runtime_name, runtime_version, _CDI)
+
+
 def check_cdi(edits: ContainerEdits, runtime_name: str, runtime_version: str) -> None:
-    """Raises InjectionRefused for CDI devices that this runtime would drop silently. An unknown runtime is trusted."""
-    if edits.cdi_devices and _is_older(runtime_name, runtime_version, _CDI):
+    """Raises InjectionRefused for CDI devices that this runtime would drop silently."""
+    if edits.cdi_devices and not takes_cdi(runtime_name, runtime_version):
         major, minor = _CDI[runtime_name.lower()]
         raise InjectionRefused(
             f"CDI device {edits.cdi_devices[0]} cannot be injected: {runtime_name} {runtime_version} accepts none from NRI; "

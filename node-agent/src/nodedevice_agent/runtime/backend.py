@@ -18,8 +18,10 @@ from nodedevice_api.names import Reason
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.pods import NO_SETTINGS
 from nodedevice_agent.devicemanager.runtime import (
     ContainerInstance,
+    DeviceOwner,
     InjectionRefused,
     RunningContainer,
     Sandbox,
@@ -27,13 +29,17 @@ from nodedevice_agent.devicemanager.runtime import (
 )
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.lib.deviceplugin_server.built_in import Delivery
 from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.nri.session import takes_cdi
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
+from nodedevice_agent.runtime.device_ownership import DeviceOwnership
 from nodedevice_agent.runtime.injection import Decision, Grant, Injection, Refusal
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
+from nodedevice_agent.runtime.withheld_gpus import WithheldGpus
 from nodedevice_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -49,7 +55,13 @@ class NriBackend:
 
     notes = ""
 
-    def __init__(self, settings: AgentSettings, host: PluginHost, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        host: PluginHost,
+        on_change: Callable[[], None],
+        delivery: Delivery | None = None,
+    ) -> None:
         self.events = ContainerEvents(host.manager)
         self.not_injected = self.events.not_injected
         self._manager = host.manager
@@ -59,9 +71,12 @@ class NriBackend:
         self._kubelet = KubeletCheckpoint(kubelet_dir)
         self._takeover = KubeletTakeover(host.manager, kubelet_dir)
         self._injection = Injection(host.manager, self._kubelet)
+        self._gpus = WithheldGpus(self._injection.gpus, self._kubelet, on_change)
+        self._delivery = delivery or Delivery()
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
         self._plugin = NriPlugin(self, Path(settings.nri_socket), settings.nri_index)
         self._numbers = DeviceNumbers(host.manager, on_change)
+        self._ownership = DeviceOwnership(settings.device_ownership, settings.runtime_config)
         self._grace: asyncio.TimerHandle | None = None
         self._synchronized = asyncio.Event()
         # logged, by resource: pod UID and container name; and container ID
@@ -69,6 +84,10 @@ class NriBackend:
         self._using_released: dict[str, set[str]] = {}
         # the last containers (pod UID, name) whose omitted edits were logged
         self._omitted: deque[tuple[str, str]] = deque(maxlen=_MAX_LOGGED)
+
+    def gpus_configured(self, exempt: Collection[str] | None) -> None:
+        """exempt: see GpuEnvironment.configured()."""
+        self._gpus.configured(exempt)
 
     async def run(self) -> None:
         self._changed(False)
@@ -112,9 +131,7 @@ class NriBackend:
         using_released = self.events.using_released(name) if self._manager.containers.by_pod else ()
         self._log_using_released(name, using_released)
         changed = self._numbers.of(name)
-        if condition is None or not (without or using_released or changed):
-            return condition
-        return injectable(condition, now, using_released, changed)
+        return None if condition is None else injectable(condition, now, using_released, changed, self._gpus.note(name))
 
     def _log_using_released(self, resource_name: str, found: Iterable[ContainerInstance]) -> None:
         by_id = {instance.id: instance for instance in found}
@@ -127,6 +144,8 @@ class NriBackend:
 
     def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
         metrics.RUNTIME_CONNECTED.set(1)
+        self._delivery.takes_cdi = takes_cdi(name, version)
+        self._ownership.connected(name)
         self._changed(self._status.connected(name, version, validator))
 
     def validator_seen(self, validator: Validator) -> None:
@@ -158,9 +177,9 @@ class NriBackend:
         if effects:
             self._host.do(effects)
         self._leave_to_kubelet(sandbox.uid)
-        decision = self._injection.decide(sandbox, container.name)
+        decision = self._injection.decide(sandbox, container.name, container.env)
         if decision is None:
-            return None
+            return self._gpus.edits(sandbox, container, None)
         with metrics.CREATE_CONTAINER_SECONDS.time():
             try:
                 return await self._edits(sandbox, container, decision)
@@ -181,28 +200,35 @@ class NriBackend:
                 case Grant():
                     await self._saved(sandbox.uid, until)
                     if self._injection.version(sandbox.uid, container.name) == decision.version:
+                        edits = self._gpus.edits(sandbox, container, decision.edits)
                         self._created(sandbox, container, decision)
-                        return decision.edits
-            decision = self._injection.decide(sandbox, container.name)
-        return None
+                        return edits
+            decision = self._injection.decide(sandbox, container.name, container.env)
+        return self._gpus.edits(sandbox, container, None)
 
     def _created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
         effects = self.events.created(sandbox, container, grant, self._host.now())
         # mostly none, and then no deadline has changed either
         if effects:
             self._host.do(effects)
+        if grant.overruled:
+            metrics.GPU_ENVIRONMENTS.labels("overruled").inc()
         key = (sandbox.uid, container.name)
         # logged once for each container of a pod, however often it is created
-        if not grant.omitted or key in self._omitted:
+        if not (grant.omitted or grant.overruled) or key in self._omitted:
             return
         self._omitted.append(key)
         extra = {
             "pod": f"{sandbox.namespace}/{sandbox.name}",
             "container": container.name,
             "resource_names": sorted({a.resource_name for a in grant.version.allocations}),
-            "omitted": list(grant.omitted)[:16],
         }
-        log.info("pod settings replace edits of a device plugin", extra=extra)
+        if grant.omitted:
+            omitted = {"omitted": list(grant.omitted)[:16]}
+            log.info("pod settings replace edits of a device plugin", extra=extra | omitted)
+        if grant.overruled:
+            names = {"overruled": list(grant.overruled)[:16]}
+            log.info("the GPUs of a container replace variables of its own", extra=extra | names)
 
     async def _changes(self, until: float | None) -> bool:
         """Wait until effects have been carried out. False after a timeout."""
@@ -226,11 +252,19 @@ class NriBackend:
             return
         pod = self._manager.pod(other.pod_uid)
         holder = f"pod {pod.namespace}/{pod.name}" if pod is not None else f"the pod with UID {other.pod_uid}"
-        metrics.CONTAINERS_REFUSED.inc()
         raise InjectionRefused(
             f"container {container} would get {other.device_id} of {other.resource_name}, which {holder} holds: its device file is "
             "given out a second time; take the file out of one of the two resources, or delete one of the pods"
         )
+
+    def device_owner(self, sandbox: Sandbox, container: RunningContainer) -> DeviceOwner:
+        pod = self._manager.pod(sandbox.uid)
+        own = NO_SETTINGS if pod is None else pod.container_settings(container.name)
+        return self._ownership.owner(own, container.user)
+
+    def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        metrics.CONTAINERS_REFUSED.inc()
+        self.container_ended(sandbox, container)
 
     def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
         found = self._manager.containers.find(sandbox.uid, container.id)
@@ -255,6 +289,7 @@ class NriBackend:
         self._host.do(self._manager.containers_changed(sandbox.uid, now))
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:
+        self._gpus.sandbox_removed(sandbox.uid)
         self._host.do(self.events.sandbox_removed(sandbox, self._host.now()))
 
     # -- internals ------------------------------------------------------------------------------------------------------
@@ -327,8 +362,11 @@ class NoopHandler:
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         return None
 
+    def device_owner(self, sandbox: Sandbox, container: RunningContainer) -> DeviceOwner:
+        return DeviceOwner()
+
     def _do_nothing(self, *args: object, **kwargs: object) -> None:
         """Every container is valid, and no pod depends on the validator here."""
 
     validator_seen = synchronized = validate = check_files = _do_nothing
-    container_started = container_ended = sandbox_removed = _do_nothing
+    creation_refused = container_started = container_ended = sandbox_removed = _do_nothing

@@ -181,7 +181,27 @@ OWN = {
 
 def test_settings_of_a_container() -> None:
     (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, **OWN)]})).containers
-    assert seen.settings == ContainerSettings(frozenset({"A", "B"}), frozenset({"/data", "/x/y"}), is_privileged=True)
+    assert seen.settings == ContainerSettings(
+        frozenset({"A", "B"}), frozenset({"/data", "/x/y"}), is_privileged=True, run_as_user=7
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "pods", "expected"),
+    [
+        (None, None, (None, None)),
+        ({}, {"runAsUser": 1, "runAsGroup": 2}, (1, 2)),
+        ({"runAsUser": 3}, {"runAsUser": 1, "runAsGroup": 2}, (3, 2)),
+        ({"runAsUser": 0, "runAsGroup": 0}, {"runAsUser": 1, "runAsGroup": 2}, (0, 0)),
+        ({"runAsGroup": 4}, None, (None, 4)),
+        (None, {"runAsUser": None, "fsGroup": 5}, (None, None)),
+    ],
+)
+def test_whom_a_container_runs_as(own: Any, pods: Any, expected: tuple[int | None, int | None]) -> None:
+    (seen,) = from_api(
+        pod({"containers": [container("main", {GPU: "1"}, securityContext=own)], "securityContext": pods})
+    ).containers
+    assert (seen.settings.run_as_user, seen.settings.run_as_group) == expected
 
 
 @pytest.mark.parametrize("kind", ["configMapKeyRef", "secretKeyRef", "fileKeyRef"])

@@ -4,15 +4,23 @@ container, within the timeout; events of pods and containers, each handled once.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
-from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, RuntimeDevice, Sandbox, Validator
+from nodedevice_agent.devicemanager.runtime import (
+    ContainerState,
+    DeviceOwner,
+    InjectionRefused,
+    RunningContainer,
+    RuntimeDevice,
+    Sandbox,
+    Validator,
+)
 from nodedevice_agent.nri import session as session_module
-from nodedevice_agent.nri.host_devices import HostDeviceStat
+from nodedevice_agent.nri.host_devices import HostDevices, HostDeviceStat
 from nodedevice_agent.nri.session import Session, SessionEnded
 from nodedevice_agent.nri.ttrpc import CallFailed, Code
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
@@ -224,7 +232,7 @@ async def test_a_response_that_is_too_long_is_an_error(handler: Recorder, plugin
         await plugin.create_container(POD, CONTAINER)
     handler.edits = None
     await plugin.create_container(POD, CONTAINER)
-    assert caught.value.code == Code.RESOURCE_EXHAUSTED
+    assert caught.value.code == Code.FAILED_PRECONDITION
 
 
 async def test_a_refusal_fails_the_container_with_its_message(handler: Recorder, plugin: PluginConnection) -> None:
@@ -241,6 +249,78 @@ async def test_a_missing_device_file_is_named(handler: Recorder, plugin: PluginC
     handler.edits = ContainerEdits(devices=(DeviceFile("/dev/a", "/dev/nodedevice-none", "rw"),))
     with pytest.raises(CallFailed, match="/dev/nodedevice-none"):
         await plugin.create_container(POD, CONTAINER)
+
+
+class Hangs(HostDeviceStat):
+    """The file system of /dev does not respond."""
+
+    async def stat_devices(self, host_paths: Iterable[str]) -> HostDevices:
+        await asyncio.Event().wait()
+        return {}
+
+
+FUSE = DeviceFile("/dev/a", "/dev/null", "rw")
+LATE = {
+    "no such file": ContainerEdits(devices=(DeviceFile("/dev/a", "/dev/nodedevice-none", "rw"),)),
+    "given to another": ContainerEdits(devices=(FUSE,)),
+    "an invalid edit": ContainerEdits({"-PATH": "x"}),
+    "not to be encoded": ContainerEdits({"A": "\udc80"}),
+    "too long": ContainerEdits({"A": "x" * 5_000_000}),
+    "no CDI": ContainerEdits(cdi_devices=("vendor.com/gpu=0",)),
+    "a timeout": ContainerEdits(devices=(FUSE,)),
+    "the end of the connection": ContainerEdits(devices=(FUSE,)),
+}
+
+
+@virtual_time
+@pytest.mark.parametrize("case", LATE)
+async def test_whatever_fails_after_the_handler_gave_its_edits_is_known_to_it(
+    handler: Recorder, runtime: FakeRuntime, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CRI-O reports no end of a container whose creation a plugin refused."""
+    handler.edits = LATE[case]
+    if case == "given to another":
+        monkeypatch.setattr(handler, "check_files", refuse)
+    if case == "no CDI":
+        runtime.version = "1.7.27"
+    if case in ("a timeout", "the end of the connection"):
+        monkeypatch.setattr(f"{__name__}.HostDeviceStat", Hangs)
+    async with joined(handler, runtime) as plugin:
+        creation = asyncio.create_task(plugin.create_container(POD, CONTAINER))
+        assert (await handler.next())[0] == "create"
+        if case != "the end of the connection":
+            await asyncio.wait([creation])
+    with pytest.raises(CallFailed):
+        await creation
+    while (found := await handler.next())[0] == "files":
+        pass
+    assert found == ("refused", SANDBOX, RUNNING)
+    assert handler.calls.empty()
+
+
+def refuse(*_: object) -> NoReturn:
+    raise InjectionRefused("another pod holds it")
+
+
+async def test_what_the_handler_itself_refuses_was_never_begun(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.refusal = "wait"
+    with pytest.raises(CallFailed):
+        await plugin.create_container(POD, CONTAINER)
+    assert (await handler.next())[0] == "create"
+    assert handler.calls.empty()
+
+
+@pytest.mark.parametrize(("name", "mode"), [("containerd", 0o666), ("cri-o", None)])
+async def test_owner_and_mode_of_a_device_file(
+    handler: Recorder, runtime: FakeRuntime, name: str, mode: int | None
+) -> None:
+    """CRI-O leaves a file of the kubelet's to everybody, whatever mode the host's has."""
+    runtime.name, runtime.version = name, "2.4.2"
+    handler.edits, handler.owner = ContainerEdits(devices=(FUSE,)), DeviceOwner(1000, 2000)
+    async with joined(handler, runtime) as plugin:
+        (device,) = (await plugin.create_container(POD, CONTAINER)).linux.devices
+    assert (device.uid.value, device.gid.value) == (1000, 2000)
+    assert (device.file_mode.value if device.HasField("file_mode") else None) == mode
 
 
 async def test_cdi_that_the_runtime_would_drop_is_refused(handler: Recorder, runtime: FakeRuntime) -> None:

@@ -12,6 +12,7 @@ from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
+from prometheus_client import REGISTRY
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import pod
@@ -54,15 +55,28 @@ async def test_no_device_is_given_before_its_allocation_is_on_disk(
     assert edits.envs == {"ANSWER": "ok"}
 
 
+def refused() -> float:
+    """How many containers were, as scraped."""
+    return REGISTRY.get_sample_value("nodedevice_agent_containers_refused_total") or 0.0
+
+
 def test_a_file_that_another_pod_holds_is_not_given(tmp_path: Path) -> None:
     """Whoever's plugin has named it."""
     scenario = RuntimeScenario()
     line = Device("line", identity=("c188:0",))
     scenario.plugin([line], options=PluginOptions(scope=f"{BUILT_IN}test"))
     scenario.run(pod("q", gpu=1))
-    host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now)
+    host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now, do=scenario.noted)
     backend = NriBackend(AgentSettings(kubelet_dir=str(tmp_path)), cast(PluginHost, host), lambda: None)
     backend.check_files(sandbox("p"), "main", {"c1:3", "c188:1"})
     backend.check_files(sandbox("q"), "main", {"c188:0"})
     with pytest.raises(InjectionRefused, match=r"line of example\.com/gpu, which pod default/q holds"):
+        backend.check_files(sandbox("p"), "main", {"c188:0"})
+    before = refused()
+    backend.creation_refused(sandbox("p"), container("p"))
+    assert refused() == before + 1
+    # whose name is not known yet after a restart
+    host.manager = scenario.rebooted().manager
+    backend = NriBackend(AgentSettings(kubelet_dir=str(tmp_path)), cast(PluginHost, host), lambda: None)
+    with pytest.raises(InjectionRefused, match=r"line of example\.com/gpu, which the pod with UID q holds"):
         backend.check_files(sandbox("p"), "main", {"c188:0"})

@@ -634,9 +634,11 @@ class Container(google.protobuf.message.Message):
     STATE_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
     ANNOTATIONS_FIELD_NUMBER: builtins.int
+    ARGS_FIELD_NUMBER: builtins.int
     ENV_FIELD_NUMBER: builtins.int
     LINUX_FIELD_NUMBER: builtins.int
     PID_FIELD_NUMBER: builtins.int
+    USER_FIELD_NUMBER: builtins.int
     id: builtins.str
     pod_sandbox_id: builtins.str
     name: builtins.str
@@ -648,11 +650,19 @@ class Container(google.protobuf.message.Message):
     @property
     def annotations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
+    def args(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of its process, the program first."""
+
+    @property
     def env(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """NAME=value"""
 
     @property
     def linux(self) -> global___LinuxContainer: ...
+    @property
+    def user(self) -> global___User:
+        """Of its process; older runtimes do not send it."""
+
     def __init__(
         self,
         *,
@@ -662,14 +672,38 @@ class Container(google.protobuf.message.Message):
         state: global___ContainerState.ValueType = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         annotations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        args: collections.abc.Iterable[builtins.str] | None = ...,
         env: collections.abc.Iterable[builtins.str] | None = ...,
         linux: global___LinuxContainer | None = ...,
         pid: builtins.int = ...,
+        user: global___User | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["linux", b"linux"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["annotations", b"annotations", "env", b"env", "id", b"id", "labels", b"labels", "linux", b"linux", "name", b"name", "pid", b"pid", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["linux", b"linux", "user", b"user"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["annotations", b"annotations", "args", b"args", "env", b"env", "id", b"id", "labels", b"labels", "linux", b"linux", "name", b"name", "pid", b"pid", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state", "user", b"user"]) -> None: ...
 
 global___Container = Container
+
+@typing.final
+class User(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    UID_FIELD_NUMBER: builtins.int
+    GID_FIELD_NUMBER: builtins.int
+    ADDITIONAL_GIDS_FIELD_NUMBER: builtins.int
+    uid: builtins.int
+    gid: builtins.int
+    @property
+    def additional_gids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        uid: builtins.int = ...,
+        gid: builtins.int = ...,
+        additional_gids: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["additional_gids", b"additional_gids", "gid", b"gid", "uid", b"uid"]) -> None: ...
+
+global___User = User
 
 @typing.final
 class Mount(google.protobuf.message.Message):
@@ -844,6 +878,7 @@ class ContainerAdjustment(google.protobuf.message.Message):
     ENV_FIELD_NUMBER: builtins.int
     LINUX_FIELD_NUMBER: builtins.int
     CDI_DEVICES_FIELD_NUMBER: builtins.int
+    ARGS_FIELD_NUMBER: builtins.int
     @property
     def annotations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
@@ -854,6 +889,10 @@ class ContainerAdjustment(google.protobuf.message.Message):
     def linux(self) -> global___LinuxContainerAdjustment: ...
     @property
     def CDI_devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CDIDevice]: ...
+    @property
+    def args(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Instead of the container's; empty: unchanged."""
+
     def __init__(
         self,
         *,
@@ -862,9 +901,10 @@ class ContainerAdjustment(google.protobuf.message.Message):
         env: collections.abc.Iterable[global___KeyValue] | None = ...,
         linux: global___LinuxContainerAdjustment | None = ...,
         CDI_devices: collections.abc.Iterable[global___CDIDevice] | None = ...,
+        args: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["linux", b"linux"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["CDI_devices", b"CDI_devices", "annotations", b"annotations", "env", b"env", "linux", b"linux", "mounts", b"mounts"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["CDI_devices", b"CDI_devices", "annotations", b"annotations", "args", b"args", "env", b"env", "linux", b"linux", "mounts", b"mounts"]) -> None: ...
 
 global___ContainerAdjustment = ContainerAdjustment
 

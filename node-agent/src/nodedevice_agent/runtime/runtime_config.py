@@ -1,0 +1,112 @@
+"""A container runtime's configuration file, and the files that it includes: whether an option of its CRI part is set.
+
+Only reads, and a bounded amount: the files are an administrator's, and may be wrong.
+Source: containerd cmd/containerd/server/config/config.go, LoadConfig @ v2.4.2: imports, relative to the file that names them, are
+merged over it, and false replaces no true; each version of the format has another name for the CRI plugin. CRI-O pkg/config
+@ v1.34: the files of the directory beside it, in the order of their names; the last one counts.
+"""
+
+import glob
+import tomllib
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+_MAX_FILES = 64
+_MAX_BYTES = 512 * 1024
+# where the options of the CRI are: containerd's plugin in version 3, 2 and 1; CRI-O
+_TABLES = (
+    ("plugins", "io.containerd.cri.v1.runtime"),
+    ("plugins", "io.containerd.grpc.v1.cri"),
+    ("plugins", "cri"),
+    ("crio", "runtime"),
+)
+_CRIO = "crio.conf"
+
+
+class ConfigUnreadable(Exception):
+    """The message names the file."""
+
+
+def is_set(file: Path, option: str) -> bool:
+    """Whether the option is true. Raises ConfigUnreadable, also where none of the files is there."""
+    documents = list(_documents(file))
+    if not documents:
+        raise ConfigUnreadable(f"{file} does not exist here: is its directory mounted in the agent?")
+    found = [table[option] for document in documents for table in _tables(document) if option in table]
+    return found[-1:] == [True] if file.name == _CRIO else True in found
+
+
+def _tables(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for path in _TABLES:
+        table: Any = document
+        for key in path:
+            table = table.get(key) if isinstance(table, dict) else None
+        if isinstance(table, dict):
+            yield table
+
+
+def _documents(file: Path) -> Iterator[Mapping[str, Any]]:
+    """Each file once, in the order in which the runtime reads them."""
+    pending, seen, left = [*([file] if _is_file(file) else ()), *_drop_ins(file)], set[Path](), _MAX_BYTES
+    while pending:
+        path = pending.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        content = _content(path, left)
+        left -= len(content)
+        if len(seen) > _MAX_FILES:
+            raise ConfigUnreadable(f"{file} includes more than {_MAX_FILES} files")
+        document = _parsed(path, content)
+        yield document
+        pending += _imports(path, document.get("imports"))
+
+
+def _drop_ins(file: Path) -> list[Path]:
+    """CRI-O's directory beside its file; and that of containerd, which it reads by itself where it has no file."""
+    if file.name == _CRIO:
+        return _matches(f"{glob.escape(str(file))}.d/*")
+    return [] if _is_file(file) else _matches(f"{glob.escape(str(file.parent))}/conf.d/*.toml")
+
+
+def _imports(parent: Path, patterns: object) -> Iterator[Path]:
+    for pattern in patterns if isinstance(patterns, list) else ():
+        path = parent.parent / str(pattern)
+        if "*" in str(pattern):
+            yield from _matches(str(path))
+        elif _is_file(path):
+            yield path
+        else:
+            raise ConfigUnreadable(f"{path}, which {parent} imports, does not exist here: is its directory mounted?")
+
+
+def _matches(pattern: str) -> list[Path]:
+    """Files alone, sorted."""
+    return sorted(filter(_is_file, map(Path, islice(glob.iglob(pattern), _MAX_FILES + 1))))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as exc:
+        raise ConfigUnreadable(f"{path} cannot be read: {exc.strerror}") from exc
+
+
+def _content(path: Path, limit: int) -> bytes:
+    try:
+        with path.open("rb") as opened:
+            content = opened.read(limit + 1)
+    except OSError as exc:
+        raise ConfigUnreadable(f"{path} cannot be read: {exc.strerror}") from exc
+    if len(content) > limit:
+        raise ConfigUnreadable(f"{path} and the files before it are longer than {_MAX_BYTES} bytes")
+    return content
+
+
+def _parsed(path: Path, content: bytes) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as exc:
+        raise ConfigUnreadable(f"{path} is no valid TOML: {exc}") from exc

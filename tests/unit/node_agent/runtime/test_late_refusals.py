@@ -1,0 +1,62 @@
+"""A creation that was allowed and then refused after all: as if it had never been, whether or not the runtime reports its end."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+from nodedevice_agent.devicemanager.effects import CallPreStart
+from nodedevice_agent.devicemanager.resources.resource import PluginOptions
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.runtime.backend import NriBackend
+from nodedevice_agent.settings import AgentSettings
+
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+
+
+def backend_of(scenario: RuntimeScenario, kubelet_dir: Path) -> NriBackend:
+    async def saved(pod_uid: str) -> None: ...
+
+    host = SimpleNamespace(
+        manager=scenario.manager, saved=saved, do=scenario.noted, now=lambda: scenario.now, effects_done=None
+    )
+    return NriBackend(AgentSettings(kubelet_dir=str(kubelet_dir)), cast(PluginHost, host), lambda: None)
+
+
+async def refused_once(kubelet_dir: Path, *, pre_start_required: bool = False) -> tuple[RuntimeScenario, NriBackend]:
+    """A pod whose container was allowed with its device and then refused."""
+    scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=pre_start_required))
+    scenario.sync()
+    scenario.prepare(scenario.run(pod("p", gpu=1)).effects)
+    backend = backend_of(scenario, kubelet_dir)
+    assert await backend.create_container(sandbox("p"), container("p")) is not None
+    assert list(scenario.manager.containers)
+    backend.creation_refused(sandbox("p"), container("p"))
+    return scenario, backend
+
+
+async def test_its_container_is_not_alive(tmp_path: Path) -> None:
+    scenario, _ = await refused_once(tmp_path)
+    assert not list(scenario.manager.containers)
+
+
+async def test_its_device_is_free_when_the_pod_is_over(tmp_path: Path) -> None:
+    scenario, _ = await refused_once(tmp_path)
+    scenario.happens("pod_gone", "p")
+    assert not scenario.manager.book.of_pod("p")
+    assert scenario.manager.resources[GPU].holders == {}
+
+
+async def test_its_device_is_prepared_before_the_next_start(tmp_path: Path) -> None:
+    scenario, backend = await refused_once(tmp_path, pre_start_required=True)
+    calls = [effect for effect in scenario.effects if isinstance(effect, CallPreStart)]
+    assert len(calls) == 2
+    scenario.happens("pre_started", calls[-1].ticket)
+    assert await backend.create_container(sandbox("p"), container("p", number=2)) is not None
+
+
+async def test_an_end_that_the_runtime_reports_besides_changes_nothing(tmp_path: Path) -> None:
+    scenario, backend = await refused_once(tmp_path, pre_start_required=True)
+    before = len(scenario.effects)
+    backend.container_ended(sandbox("p"), container("p"))
+    assert not [effect for effect in scenario.effects[before:] if isinstance(effect, CallPreStart)]

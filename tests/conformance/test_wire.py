@@ -156,8 +156,9 @@ message Empty {}
 message PodSandbox { string id = 1; string name = 2; string uid = 3; string namespace = 4;
   map<string, string> labels = 5; map<string, string> annotations = 6 }
 message Container { string id = 1; string pod_sandbox_id = 2; string name = 3; ContainerState state = 4;
-  map<string, string> labels = 5; map<string, string> annotations = 6; repeated string env = 8; LinuxContainer linux = 11;
-  uint32 pid = 12 }
+  map<string, string> labels = 5; map<string, string> annotations = 6; repeated string args = 7; repeated string env = 8;
+  LinuxContainer linux = 11; uint32 pid = 12; repeated CDIDevice CDI_devices = 20; User user = 21 }
+message User { uint32 uid = 1; uint32 gid = 2; repeated uint32 additional_gids = 3 }
 message Mount { string destination = 1; string type = 2; string source = 3; repeated string options = 4 }
 message LinuxContainer { repeated LinuxDevice devices = 2 }
 message LinuxDevice { string path = 1; string type = 2; int64 major = 3; int64 minor = 4;
@@ -167,7 +168,7 @@ message LinuxDeviceCgroup { bool allow = 1; string type = 2; OptionalInt64 major
 message CDIDevice { string name = 1 }
 message LinuxResources { repeated LinuxDeviceCgroup devices = 7 }
 message ContainerAdjustment { map<string, string> annotations = 2; repeated Mount mounts = 3; repeated KeyValue env = 4;
-  LinuxContainerAdjustment linux = 6; repeated CDIDevice CDI_devices = 8 }
+  LinuxContainerAdjustment linux = 6; repeated CDIDevice CDI_devices = 8; repeated string args = 9 }
 message LinuxContainerAdjustment { repeated LinuxDevice devices = 1; LinuxResources resources = 2 }
 message ContainerUpdate { string container_id = 1 }
 message KeyValue { string key = 1; string value = 2 }

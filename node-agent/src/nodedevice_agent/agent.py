@@ -98,7 +98,8 @@ class Agent:
         self._kubelet = self._kubelet_backend(directory)
         self._nri: NriBackend | None = None
         if settings.runtime == RUNTIME_NRI:
-            self._nri = NriBackend(settings, self._host, self._publisher.refresh_all)
+            self._nri = NriBackend(settings, self._host, self._publisher.refresh_all, built_in.delivery)
+        built_in.delivery.by_kubelet = settings.runtime == RUNTIME_KUBELET
         metrics.INFO.labels(__version__, settings.runtime).set(1)
 
     async def run(self) -> None:
@@ -137,6 +138,9 @@ class Agent:
         returning = [*awaited, *(simulated.resource_name for simulated in found.plugins.simulated)]
         effects = self._manager.ranked(found.ranks, awaited, now)
         self._host.do(effects + self._manager.configured(found.names, now, returning))
+        if self._nri is not None:
+            nvml = found.plugins.nvml
+            self._nri.gpus_configured(None if nvml is None else (*nvml.exempt, self._settings.namespace))
         apply_plugins(found.plugins)
 
     async def _beat(self) -> None:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from nodedevice_common import http_server
+from nodedevice_common import http_server, tasks
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
@@ -71,6 +71,7 @@ RESOURCE_DEVICES = Gauge(
 )
 ALLOCATIONS = AllocationCollector()
 REGISTRY.register(ALLOCATIONS)
+REGISTRY.register(tasks.TaskFailures("nodedevice_agent"))
 ENDPOINT_RUNNING = Gauge(
     "nodedevice_agent_endpoint_running", "1 while the resource's device plugin is connected.", ["resource_name"]
 )
@@ -102,6 +103,12 @@ PRE_START_FAILED = Counter(
 ASSIGNED_PARTS = Counter(
     "nodedevice_agent_assigned_parts_total",
     "Pods with parts that a scheduler had assigned, by what became of the assignment: used, not_fitting or invalid.",
+    ["outcome"],
+)
+GPU_ENVIRONMENTS = Counter(
+    "nodedevice_agent_gpu_environments_total",
+    "Containers whose own environment names GPUs, by what became of it: overruled (they have others), withheld (they have none), "
+    "exempt or refused.",
     ["outcome"],
 )
 API_WRITES = Counter(
@@ -239,7 +246,7 @@ class AgentHealth:
 
     def live(self) -> tuple[bool, str]:
         problem = self._heartbeat.problem()
-        return not problem, problem or "ok"
+        return not problem, problem or "\n".join(("ok", *tasks.problems()))
 
     def ready(self) -> tuple[bool, str]:
         missing = sorted(self._missing.items())

@@ -60,6 +60,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     tls_key: str = ""
     # namespace of this agent's Lease; the operator needs the same value
     leases_namespace: str = names.AGENTS_NAMESPACE
+    # the release's own namespace: of its pods nothing is withheld, see plugins.nvml.exempt
+    namespace: str = names.SYSTEM_NAMESPACE
     # how devices reach containers. nri: the agent allocates, and injects through the container runtime. kubelet: the kubelet
     # allocates, and this agent is its device plugin. auto: nri if its socket exists at the first start, else kubelet, and the same
     # at every later start. none: they do not, and devices are only counted and recorded. auto, so that no pod that was given a

@@ -32,6 +32,7 @@ _HELP: Final = {
     "tls_certificate": "PEM file of a certificate chain: HTTPS with it instead of HTTP.  [default: none]",
     "tls_key": "PEM file of its key.  [default: none]",
     "leases_namespace": "Namespace of the agents' Leases.",
+    "namespace": "Namespace of this installation, whose pods keep the GPUs that they name (plugins.nvml.exempt).",
     "runtime": "How devices reach containers.",
     "advertise_without_injection": "With --runtime none, advertise devices although containers get nothing.  [default: no]",
     "kubelet_dir": "The kubelet's root directory.",

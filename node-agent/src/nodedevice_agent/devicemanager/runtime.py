@@ -57,6 +57,7 @@ class RunningContainer(Struct, frozen=True):
     env: NAME=value, in the runtime's order. devices: as the runtime reports them, without those added by CDI devices.
     annotations: from the pod's author, and those added at creation. pid: 0 without a process. pod_uid: "" where the runtime does
     not show it; the sandbox has it too. user: of its process; 0, root, where the runtime does not show it.
+    cdi_devices: names of those that the kubelet asks for, of its own plugins and of claims; empty where it does not show them.
     """
 
     id: str
@@ -69,6 +70,7 @@ class RunningContainer(Struct, frozen=True):
     pid: int = 0
     pod_uid: str = ""
     user: int = 0
+    cdi_devices: tuple[str, ...] = ()
 
 
 class Validator(Enum):
@@ -85,6 +87,16 @@ class DeviceOwner(NamedTuple):
 
     uid: int = 0
     gid: int = 0
+
+
+class CreationSettings(Struct, frozen=True):
+    """What else bears on a container that gets edits.
+
+    references: environment variables that its command refers to and its pod does not set; None: not known, it may be any.
+    """
+
+    owner: DeviceOwner = DeviceOwner()
+    references: frozenset[str] | None = frozenset()
 
 
 class InjectionRefused(Exception):
@@ -127,8 +139,8 @@ class RuntimeHandler(Protocol):
         Raises InjectionRefused.
         """
 
-    def device_owner(self, sandbox: Sandbox, container: RunningContainer) -> DeviceOwner:
-        """Whose the container's device files are to be."""
+    def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
+        """Of a container for which create_container gave edits."""
 
     def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
         """A container for which create_container gave edits is not created with them after all. Not every runtime reports its end:

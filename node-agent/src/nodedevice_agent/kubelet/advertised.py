@@ -62,6 +62,9 @@ def select_preferred(
 # -- the condition Injectable -------------------------------------------------------------------------------------------
 
 _MAX_DETAIL = 512
+_OWN_ENVIRONMENT = (
+    "a container's own NVIDIA_VISIBLE_DEVICES, and its limits, win over those that it was given, which --runtime nri prevents"
+)
 
 
 class KubeletRegistrationState(Enum):
@@ -98,8 +101,9 @@ class KubeletRegistration(Struct, frozen=True):
     detail: str = ""
 
 
-def injectable(registration: KubeletRegistration) -> tuple[str, str, str]:
-    """Status, reason and message of the condition."""
+def injectable(registration: KubeletRegistration, *, are_gpus: bool = False) -> tuple[str, str, str]:
+    """Status, reason and message of the condition. are_gpus: of the nvml plugin."""
     detail = "".join(c if c.isprintable() else " " for c in registration.detail[:_MAX_DETAIL])
     status, reason, message = registration.state.value
-    return status, reason, message.format(detail)
+    more = f"; {_OWN_ENVIRONMENT}" if are_gpus and status == "True" else ""
+    return status, reason, message.format(detail) + more

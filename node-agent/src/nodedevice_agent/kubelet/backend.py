@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import Backoff
+from nodedevice_common.tasks import apart, retried
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
@@ -43,7 +44,9 @@ from nodedevice_agent.lib.deviceplugin_server.registered_socket import (
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList, Service, list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.host_devices import HostDeviceStat
+from nodedevice_agent.plugins.settings import GPU_SCOPE
 
 log = logging.getLogger(__name__)
 
@@ -101,10 +104,11 @@ class KubeletBackend:
         """Read the kubelet's state once; then go on in tasks of that group."""
         self._tasks = tasks
         watching = asyncio.Event()
-        tasks.create_task(self._watch(watching))
+        tasks.create_task(vital("files of the kubelet", partial(self._watch, watching)))
         await watching.wait()
-        await self._reader.read()
-        tasks.create_task(self._reader.run())
+        with apart("kubelet state"):
+            await self._reader.read()
+        tasks.create_task(retried("kubelet state", self._reader.run))
         log.info("mirroring the kubelet's allocations", extra={"path": str(self.directory.path)})
 
     def resource_changed(self, resource_name: str) -> None:
@@ -112,7 +116,8 @@ class KubeletBackend:
         endpoint = self._endpoints.get(resource_name)
         if endpoint is None:
             endpoint = self._endpoints[resource_name] = KubeletEndpoint(self, resource_name)
-            self._serving[resource_name] = self._tasks.create_task(endpoint.run())
+            run = retried("kubelet endpoint", endpoint.run, resource_name=resource_name)
+            self._serving[resource_name] = self._tasks.create_task(run)
         endpoint.advertise(advertised(self.mirror.resources[resource_name]))
         if self.mirror.is_outdated:
             self._reader.poke()
@@ -129,8 +134,10 @@ class KubeletBackend:
     def injectable(self, now: Snapshot) -> tuple[str, str, str]:
         """Status, reason and message of the condition Injectable."""
         endpoint = self._endpoints.get(now.resource_name)
+        resource = self._manager.resources.get(now.resource_name)
         return injectable(
-            endpoint.registration if endpoint else KubeletRegistration(KubeletRegistrationState.NOT_ADVERTISED)
+            endpoint.registration if endpoint else KubeletRegistration(KubeletRegistrationState.NOT_ADVERTISED),
+            are_gpus=resource is not None and resource.scope == GPU_SCOPE,
         )
 
     @property

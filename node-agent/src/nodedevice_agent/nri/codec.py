@@ -38,4 +38,5 @@ def container(message: api_pb2.Container) -> RunningContainer:
         annotations=dict(message.annotations),
         pod_uid=message.labels.get(_POD_UID, ""),
         user=message.user.uid,
+        cdi_devices=tuple(device.name for device in message.CDI_devices),
     )

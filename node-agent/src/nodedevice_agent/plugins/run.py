@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from nodedevice_common.pacing import Backoff
+from nodedevice_common.tasks import apart, retried
 
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RESCAN_SECONDS, RegisteredSocket
@@ -21,11 +21,6 @@ from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, PluginSettings, SimulatedSettings
 
 log = logging.getLogger(__name__)
-
-_FIRST_RESTART_SECONDS = 1.0
-_MAX_RESTART_SECONDS = 60.0
-# A plugin that ran this long was healthy: its next failure starts with the first delay again.
-_HEALTHY_AFTER_SECONDS = 120.0
 
 
 async def serve(
@@ -82,6 +77,10 @@ class PluginRunner:
 
     async def run(self) -> None:
         with FileWatcher() as watcher:
+            # run again after a failure, none is left of before
+            self._running.clear()
+            if self._wanted:
+                self._changed.set()
             async with asyncio.TaskGroup() as group:
                 while True:
                     await self._changed.wait()
@@ -92,7 +91,7 @@ class PluginRunner:
         # those that end first: a resource may pass from one plugin to another
         for name, running in list(self._running.items()):
             wanted = self._wanted.get(name)
-            if wanted != running.plugin and not (wanted is not None and running.take(wanted)):
+            if wanted != running.plugin and not (wanted is not None and self._takes(name, running, wanted)):
                 log.info("plugin ends: its settings have changed", extra={"resource_name": name})
                 del self._running[name]
                 await running.end()
@@ -101,27 +100,33 @@ class PluginRunner:
                 running = self._running[name] = _Running(plugin)
                 running.task = group.create_task(self._serve(name, running, watcher))
 
+    def _takes(self, name: str, running: "_Running", wanted: "_Plugin") -> bool:
+        """Whether it goes on with these settings; one that fails with them is started again, and keeps no other from its own."""
+        with apart("plugin settings", resource_name=name):
+            return running.take(wanted)
+        return False
+
     async def _serve(self, name: str, running: "_Running", watcher: FileWatcher) -> None:
         settings = running.plugin.settings
         if isinstance(settings, NvmlSettings):
-            await self._run_gpus(settings, running.plugin.host_root, watcher)
+            await retried("gpus", partial(self._run_gpus, settings, running.plugin.host_root, watcher))
         else:
             make = partial(running.make, self._state_dir, watcher)
             made = partial(self.sockets.made, resource_name=name, scope=f"{SCOPE} {name}")
-            await _keep_restarting(name, lambda: serve(make(), self._plugin_dir, watcher, while_served=made))
+            await _served(name, lambda: serve(make(), self._plugin_dir, watcher, while_served=made))
 
     async def _run_gpus(self, settings: NvmlSettings, host_root: str, watcher: FileWatcher) -> None:
         """One watch for all resource names; each name is served as soon as it has something to list."""
         from nodedevice_agent.plugins.nvml.watch import GpuWatch
 
-        watch = GpuWatch(settings, host_root, self._state_dir, watcher)
+        watch = GpuWatch(settings, host_root, self._state_dir, watcher, self.sockets.delivery)
         async with asyncio.TaskGroup() as group:
-            group.create_task(_keep_restarting(GPUS, watch.run))
+            group.create_task(_served(GPUS, watch.run))
             while True:
                 source = await watch.wanted.get()
                 made = partial(self.sockets.made, resource_name=source.resource_name, scope=f"{SCOPE} {GPUS}")
                 serving = partial(serve, source, self._plugin_dir, watcher, while_served=made)
-                group.create_task(_keep_restarting(source.resource_name, serving))
+                group.create_task(_served(source.resource_name, serving))
 
 
 class _Plugin(Struct, frozen=True):
@@ -186,26 +191,6 @@ async def run_plugins(settings: PluginSettings, plugin_dir: Path, state_dir: Pat
     await runner.run()
 
 
-async def _keep_restarting(resource_name: str, run: Callable[[], Awaitable[None]]) -> None:
-    backoff = Backoff(_FIRST_RESTART_SECONDS, _MAX_RESTART_SECONDS)
-    loop = asyncio.get_running_loop()
-    while True:
-        began = loop.time()
-        try:
-            await run()
-        except Exception as error:
-            if loop.time() - began > _HEALTHY_AFTER_SECONDS:
-                backoff.reset()
-            delay, cause = backoff.next(), innermost(error)
-            extra = {"resource_name": resource_name, "error": str(cause), "retry_in_seconds": delay}
-            # problems of the node need no traceback; anything else is a bug
-            is_known = isinstance(cause, CannotServe | OSError)
-            log.error("plugin failed; restarting it", extra=extra, exc_info=None if is_known else cause)
-            await asyncio.sleep(delay)
-
-
-def innermost(error: BaseException) -> BaseException:
-    """The first error of a group of tasks, and of groups in it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+async def _served(resource_name: str, run: Callable[[], Awaitable[None]]) -> None:
+    """One plugin, for ever; its failure is its own."""
+    await retried("plugin", run, CannotServe, resource_name=resource_name)

@@ -22,6 +22,7 @@ from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED
 SCOPE: Final = "built-in"
 # all of them are one plugin; no resource is called so
 GPUS: Final = "GPUs"
+GPU_SCOPE: Final = f"{SCOPE} {GPUS}"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 ID_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?")
 

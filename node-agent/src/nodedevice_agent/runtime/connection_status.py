@@ -112,9 +112,11 @@ def injectable(
     now: Snapshot,
     using_released: Sequence[ContainerInstance] = (),
     renumbered: Sequence[GivenFile] = (),
+    note: str = "",
 ) -> Injectable:
     """The condition of one resource: that of the connection, and containers that run without their devices, or with devices
     that were released (using_released: as in ContainerEvents), or with files that are not their devices' any more (renumbered).
+    note: what else holds for the resource while all is well.
     """
     if condition[0] == "True" and using_released:
         shown = _first([f"{found.container} of pod UID {found.pod_uid} ({found.id})" for found in using_released])
@@ -130,7 +132,8 @@ def injectable(
         return "True", Reason.DEVICES_RENUMBERED, message
     pods = [h.pod for h in now.held if h.not_injected] + [p.pod for p in now.pending if p.not_injected]
     if condition[0] != "True" or not pods:
-        return condition
+        status, reason, message = condition
+        return (status, reason, f"{message}; {note}") if note and status == "True" else condition
     shown = _first(sorted({f"{pod.namespace}/{pod.name}" for pod in pods if pod is not None}))
     message = f"{len(pods)} containers run without the devices that they requested, and must be restarted: {shown}"
     return "True", Reason.DEVICES_NOT_INJECTED, message

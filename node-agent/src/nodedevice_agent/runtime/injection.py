@@ -4,7 +4,8 @@ A container gets all its devices, or is refused with a message that gives the re
 or calls anybody: a device that is not allocated yet is a reason to refuse. The pods that ask for devices are known from the API,
 from their allocations (after a restart, with the API server unreachable), or from the annotation that makes the runtime require
 this plugin. Only reads; container_events changes state when the container is created.
-The pod's own settings win, as in the kubelet, which applies them after the plugins' responses.
+The pod's own settings win, as in the kubelet, which applies them after the plugins' responses; but for what is said of GPUs of the
+nvml plugin (gpu_environment).
 
 A grant is marked: the runtime keeps an annotation with a fingerprint of the container's devices, by which the container is
 recognized after a restart. It is an annotation of the container, not of the pod, so the pod's author cannot set it.
@@ -14,7 +15,7 @@ plugins/default-validator @ v0.12.
 
 import hashlib
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,12 +24,20 @@ from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUI
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.answers import problem
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, merged, unrestricted, without
+from nodedevice_agent.devicemanager.allocation.container_edits import (
+    ContainerEdits,
+    EditConflict,
+    merged,
+    unrestricted,
+    without,
+)
 from nodedevice_agent.devicemanager.allocation.held_calls import PendingPreStart
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Pod
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, is_config_hash
+from nodedevice_agent.plugins.nvml.environment import NOTHING, CannotJoin, for_holder, unset_value, variables
+from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
 
 # a YAML list of plugin names; YAML separates them by characters that no name has
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -54,12 +63,14 @@ class InjectionVersion(Struct, frozen=True):
 class Grant(Struct, frozen=True):
     """What a container is created with, once the version's allocations are on disk and while the version is current.
 
-    omitted: parts of the plugins' responses that the pod's own settings replace, as words.
+    omitted: parts of the plugins' responses that the pod's own settings replace, as words. overruled: names of the container's own
+    variables that the response for GPUs replaces.
     """
 
     edits: ContainerEdits
     version: InjectionVersion
     omitted: tuple[str, ...] = ()
+    overruled: tuple[str, ...] = ()
 
 
 class Refusal(Struct, frozen=True):
@@ -78,6 +89,7 @@ class Injection:
     def __init__(self, manager: DeviceManager, of_kubelet: Container[str]) -> None:
         self._manager = manager
         self._of_kubelet = of_kubelet
+        self.gpus = GpuEnvironment(manager)
 
     def version(self, pod_uid: str, container: str) -> InjectionVersion:
         """What decide() rests on now."""
@@ -98,8 +110,8 @@ class Injection:
         problems = (problem(a, book.resources[a.resource_name]) for a in book.of_container(pod_uid, container))
         return next((found for found in problems if found), "")
 
-    def decide(self, sandbox: Sandbox, container: str) -> Decision:
-        """container: its name. None: it asks for nothing that is given out here."""
+    def decide(self, sandbox: Sandbox, container: str, env: Sequence[str] = ()) -> Decision:
+        """container: its name. env: its own, as the runtime shows it. None: it asks for nothing that is given out here."""
         pod = self._manager.pod(sandbox.uid)
         if pod is not None and not pod.device_requests:
             return None
@@ -107,8 +119,42 @@ class Injection:
         if pod is not None and version.missing:
             return self._missing(pod, container, version.missing[0])
         if version.allocations:
-            return _grant_or_refusal(container, version, self._manager.allocate_once)
+            return _refusal(container, version, self._manager.allocate_once) or self._grant(container, version, env)
         return self._unknown_pod(sandbox, container) if pod is None else self._unknown_resource(pod, sandbox, container)
+
+    def _grant(self, container: str, version: InjectionVersion, env: Sequence[str]) -> Grant | Refusal:
+        """The own settings of a pod that the API has not shown are unknown; those that concern GPUs are in env."""
+        own = NO_SETTINGS if version.pod is None else version.pod.container_settings(container)
+        of_gpus = [a for a in version.allocations if self.gpus.is_gpu(a)]
+        responses: dict[str, ContainerEdits] = {}
+        omitted: list[str] = []
+        for a in version.allocations:
+            assert a.edits is not None
+            names: Collection[str] = own.envs
+            if a in of_gpus:
+                names = [name for name in own.envs if unset_value(name) is None]
+            responses[a.resource_name], words = without(a.edits, names, own.paths)
+            omitted += words
+        try:
+            responses |= _with_one_answer(responses, of_gpus, self.gpus.answered(of_gpus) if of_gpus else {})
+        except CannotJoin as error:
+            return Refusal(f"container {container} cannot start: {error}")
+        edits, conflicts = merged(responses)
+        if conflicts:
+            return _conflict(container, conflicts[0])
+        overruling = for_holder(variables(env), edits.envs) if of_gpus else NOTHING
+        if overruling.stays:
+            return Refusal(_twice(container, overruling.stays))
+        if own.is_privileged:
+            edits = unrestricted(edits)
+        marks = sorted(fingerprints(version.allocations).items())
+        mark = ",".join(f"{name}={fingerprint}" for name, fingerprint in marks)
+        edits = replace(
+            edits,
+            envs={**edits.envs, **overruling.envs},
+            annotations={**edits.annotations, CONTAINER_DEVICES_ANNOTATION: mark},
+        )
+        return Grant(edits, version, tuple(dict.fromkeys(omitted)), overruling.names)
 
     def _pre_start(self, pod_uid: str, container: str) -> PendingPreStart | None:
         """The call that has to be answered before this container may start; None where there is none."""
@@ -165,8 +211,8 @@ def _requested(pod: Pod | None, container: str) -> list[str]:
     return [request.resource_name for request in requests if request.container == container]
 
 
-def _grant_or_refusal(container: str, version: InjectionVersion, once: AllocateOnce) -> Grant | Refusal:
-    """For a container with allocations and none missing. The own settings of a pod that the API has not shown are unknown."""
+def _refusal(container: str, version: InjectionVersion, once: AllocateOnce) -> Refusal | None:
+    """For a container with allocations and none missing."""
     if version.is_releasing:
         return Refusal(f"the pod of container {container} is over, and its devices are being released")
     pending = version.pre_start
@@ -187,31 +233,37 @@ def _grant_or_refusal(container: str, version: InjectionVersion, once: AllocateO
     if version.problem:
         # the agent may just have started, or the device may just have been connected
         return Refusal(f"container {container} cannot start: {version.problem}", is_temporary=True)
-    return _grant(container, version)
-
-
-def _grant(container: str, version: InjectionVersion) -> Grant | Refusal:
-    own = NO_SETTINGS if version.pod is None else version.pod.container_settings(container)
-    responses: dict[str, ContainerEdits] = {}
-    omitted: list[str] = []
     for a in version.allocations:
         if a.edits is None:
             return Refusal(f"the device plugin's response for container {container} is invalid: {a.response_problem}")
-        responses[a.resource_name], words = without(a.edits, own.envs, own.paths)
-        omitted += words
-    edits, conflicts = merged(responses)
-    if conflicts:
-        first = conflicts[0]
-        return Refusal(
-            f"the device plugins of {first.used} and {first.passed_over} set {first.what} {first.name} of container {container} "
-            "differently; fix one of them, or request the two resources in different containers"
-        )
-    if own.is_privileged:
-        edits = unrestricted(edits)
-    marks = sorted(fingerprints(version.allocations).items())
-    mark = ",".join(f"{name}={fingerprint}" for name, fingerprint in marks)
-    edits = replace(edits, annotations={**edits.annotations, CONTAINER_DEVICES_ANNOTATION: mark})
-    return Grant(edits, version, tuple(dict.fromkeys(omitted)))
+    return None
+
+
+def _with_one_answer(
+    responses: Mapping[str, ContainerEdits], of_gpus: Sequence[Allocation], envs: Mapping[str, str]
+) -> dict[str, ContainerEdits]:
+    """Those for GPUs, with the joined variables in the first one."""
+    found = {}
+    for a in of_gpus:
+        edits = responses[a.resource_name]
+        rest = {name: value for name, value in edits.envs.items() if unset_value(name) is None}
+        found[a.resource_name] = replace(edits, envs=rest if found else {**rest, **envs})
+    return found
+
+
+def _conflict(container: str, conflict: EditConflict) -> Refusal:
+    return Refusal(
+        f"the device plugins of {conflict.used} and {conflict.passed_over} set {conflict.what} {conflict.name} of container "
+        f"{container} differently; fix one of them, or request the two resources in different containers"
+    )
+
+
+def _twice(container: str, name: str) -> str:
+    """containerd sets a variable that it has twice to the first value, and then to the second one of its own."""
+    return (
+        f"container {container} has {name} twice, of its image and of its pod, and a runtime keeps the pod's value whatever it is "
+        f"answered: take {name} out of the pod's spec"
+    )
 
 
 def _has_uid_of_manifest(sandbox: Sandbox) -> bool:

@@ -9,6 +9,7 @@ import logging
 from pathlib import Path
 
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR, read_checkpoint
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
@@ -32,6 +33,11 @@ class KubeletCheckpoint:
         """Container and resource name of everything that the kubelet has allocated to a pod."""
         found = (a for a in self._read().allocations if a.pod_uid == pod_uid)
         return frozenset((a.container, a.resource_name) for a in found)
+
+    def gives(self, variable: str, pod_uid: str, container: str) -> bool:
+        """Whether a plugin of the kubelet's answered this environment variable for a container."""
+        found = (a for a in self._read().allocations if (a.pod_uid, a.container) == (pod_uid, container))
+        return any(a.edits is not None and variable in a.edits.envs for a in map(with_edits_of, found))
 
     def allocated_names(self) -> frozenset[str]:
         """Resources of which the kubelet's file has allocations, also to pods that have ended."""

@@ -86,7 +86,7 @@ def test_all_settings_of_nvml_have_defaults() -> None:
     nvml = msgspec.convert({"nvml": {}}, PluginSettings).nvml
     assert nvml is not None
     assert nvml.resource_names() == ("nvidia.com/gpu",)
-    assert nvml.hand_over == ["env"]
+    assert nvml.hand_over == ["auto"]
     assert msgspec.convert({}, PluginSettings).nvml is None
 
 

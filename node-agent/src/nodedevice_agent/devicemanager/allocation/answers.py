@@ -17,6 +17,8 @@ def recorded_files(
 ) -> tuple[tuple[str, str], ...]:
     """Path and number of the device files in a response, sorted, as the plugin lists them; none of somebody else's plugin."""
     paths = {device.host_path for device in response.edits.devices}
+    if not paths:
+        return ()
     return tuple(sorted((path, number) for path, number in _files(resource, device_ids).items() if path in paths))
 
 
@@ -29,9 +31,9 @@ def is_outdated(allocation: Allocation, resource: Resource) -> bool:
         return any(tidied(path) not in now for path, _ in allocation.files)
     if allocation.edits is None:
         return False
-    # given by an older agent, which recorded nothing
+    # given without device files, such as a GPU by its UUID; or by an older agent, which recorded none
     named = {device.host_path for device in allocation.edits.devices}
-    return not named.issuperset(now)
+    return bool(named) and not named.issuperset(now)
 
 
 def problem(allocation: Allocation, resource: Resource) -> str:

@@ -20,10 +20,21 @@ class BuiltIn(Struct, frozen=True):
     scope: str
 
 
+class Delivery(Struct):
+    """How answers of this process's plugins reach containers, as the device manager beside them knows it.
+
+    by_kubelet: a kubelet passes them on; else the agent does, by NRI. takes_cdi: whether the runtime would inject CDI devices.
+    """
+
+    by_kubelet: bool = False
+    takes_cdi: bool = True
+
+
 class BuiltInSockets:
     """Those that are served now. Use in one thread."""
 
     def __init__(self) -> None:
+        self.delivery = Delivery()
         self._plugins: dict[FileIdentity, BuiltIn] = {}
 
     @contextmanager

@@ -16,7 +16,6 @@ from typing import Any, Protocol, runtime_checkable
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
-from msgspec.structs import replace
 from nodedevice_api import device_details_pb2, device_details_pb2_grpc
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.parts import PartRules
@@ -109,6 +108,14 @@ class DeviceSource(Protocol):
 
     def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
         """Which `size` devices to allocate together: all of must_include, the others of the free ones, which are enough."""
+
+
+@runtime_checkable
+class ReadsFirst(Protocol):
+    """A DeviceSource whose answers rest on files of a disk, which may take their time."""
+
+    async def read_files(self) -> None:
+        """Before each allocate()."""
 
 
 @runtime_checkable
@@ -221,6 +228,8 @@ class DevicePluginService(Service):
 
     async def Allocate(self, request: api_pb2.AllocateRequest, context: Context) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
+        if isinstance(self._source, ReadsFirst):
+            await self._source.read_files()
         try:
             for container in request.container_requests:
                 device_ids = known_ids(
@@ -330,7 +339,7 @@ def device_to_wire(device: PluginDevice) -> api_pb2.Device:
         wire.topology.nodes.extend(api_pb2.NUMANode(ID=node) for node in device.numa_nodes)
     if device != PluginDevice(device.id, device.is_healthy, device.numa_nodes):
         # not fields of v1beta1: protobuf passes unknown fields on
-        wire.MergeFromString(_details(replace(device, id="")).SerializeToString(deterministic=True))
+        wire.MergeFromString(_details(device).SerializeToString(deterministic=True))
     return wire
 
 

@@ -17,6 +17,7 @@ from math import comb
 
 from msgspec import Struct, field
 
+from nodedevice_agent.lib.deviceplugin_server.built_in import Delivery
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
@@ -24,14 +25,14 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     PluginDevice,
     natural_key,
 )
+from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES
 from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
 from nodedevice_agent.plugins.nvml.health import Trouble
 from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost, gpu_file
 from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_nodes
 
-ENV, DEVICE_NODES, CDI = "env", "deviceNodes", "cdi"
+ENV, DEVICE_NODES, CDI, AUTO = "env", "deviceNodes", "cdi", "auto"
 
-VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 # besides each GPU's own; every CUDA program needs the first two, and the others where the driver has them
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
@@ -62,13 +63,14 @@ def preferred(
 
 def device_of(gpu: Gpu, trouble: Trouble | None, host: OnHost = UNKNOWN) -> PluginDevice:
     """The device to list for this GPU."""
+    attributes = gpu.attributes() | host.attributes(gpu.uuid)
     return PluginDevice(
         gpu.uuid,
         is_healthy=trouble is None,
         numa_nodes=gpu.numa_nodes(),
         reason=trouble.reason if trouble else "",
         message=trouble.message if trouble else "",
-        attributes=tuple(sorted(gpu.attributes().items())),
+        attributes=tuple(sorted(attributes.items())),
         parent=gpu.uuid,
         identity=host.identity(gpu),
         files=host.files(gpu),
@@ -85,6 +87,20 @@ class HandOver(Struct, frozen=True):
     cdi_kind: str
     control_nodes: Sequence[str] = ()
     capabilities: Mapping[str, int] = field(default_factory=dict)
+
+
+def chosen_ways(
+    ids: Collection[str], specified: Collection[str], have_files: bool, delivery: Delivery
+) -> tuple[str, ...]:
+    """How handOver auto hands these GPUs and instances over, now.
+
+    specified: those that the node's CDI specifications name. have_files: whether the device files of all of them are there.
+    A kubelet's runtime may ignore CDI devices without a word (containerd 1.7 by default), so it gets the variable as well; where it
+    takes them, the specification's own value replaces it.
+    """
+    if delivery.takes_cdi and set(ids) <= set(specified):
+        return (CDI, ENV) if delivery.by_kubelet else (CDI,)
+    return (ENV, DEVICE_NODES) if have_files and not delivery.by_kubelet else (ENV,)
 
 
 def allocation(

@@ -6,7 +6,7 @@ They are read in the agent's event loop: for /dev, /proc and these files of sysf
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.identity import OnHost
-from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_minors
+from nodedevice_agent.plugins.nvml.identity import OnHost, gpu_file
+from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_minors, capability_nodes
 
 # /dev/null and its like: a device file that is a link to one of them is no other device
 _MEMORY_MAJOR = 1
@@ -38,16 +38,15 @@ def on_host(
 
 
 def number_of(root: str, path: str) -> str:
-    """Type, major and minor number of a device file, c195:0; its path where it is a link to /dev/null; empty where it is none."""
+    """Of a device file, such as c195:0; its path where it is a link to /dev/null; empty for anything else."""
     try:
         status = os.stat(root + path)
     except OSError:
         return ""
-    kind = "c" if stat.S_ISCHR(status.st_mode) else "b" if stat.S_ISBLK(status.st_mode) else ""
+    if not stat.S_ISCHR(status.st_mode):
+        return ""
     major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
-    if kind == "c" and major == _MEMORY_MAJOR:
-        return f"path:{path}"
-    return f"{kind}{major}:{minor}" if kind else ""
+    return f"path:{path}" if major == _MEMORY_MAJOR else f"c{major}:{minor}"
 
 
 def _graphics(root: str, bus_id: str) -> Iterator[str]:
@@ -60,6 +59,21 @@ def _graphics(root: str, bus_id: str) -> Iterator[str]:
             continue
         if _NUMBER.fullmatch(number):
             yield f"c{number}"
+
+
+def have_files(
+    root: str,
+    gpus: Collection[Gpu],
+    instances: Collection[tuple[Gpu, MigInstance]],
+    minors: Mapping[str, int],
+) -> bool:
+    """Whether all of these GPUs and instances have device files on the host, by the driver's numbers. minors: of capabilities."""
+    wanted: list[str] = []
+    for gpu in (*gpus, *(gpu for gpu, _ in instances)):
+        wanted.append("" if gpu.minor is None else gpu_file(gpu.minor))
+    for gpu, instance in instances:
+        wanted += capability_nodes(minors, gpu.minor, instance) or [""]
+    return all(path and number_of(root, path).startswith("c") for path in wanted)
 
 
 def control_nodes(root: str) -> list[str]:

@@ -27,12 +27,18 @@ class OnHost(Struct, frozen=True):
     """The host's device files now. numbers: by path, such as c195:0; of those that are there. capabilities: see mig.
 
     graphics: by UUID, the numbers of its files in /dev/dri. hands_over_files: whether containers get device files.
+    ways: by UUID of a GPU or an instance, how a container would get it now, where that is decided for each.
     """
 
     numbers: Mapping[str, str] = field(default_factory=dict)
     capabilities: Mapping[str, int] = field(default_factory=dict)
     graphics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hands_over_files: bool = False
+    ways: Mapping[str, str] = field(default_factory=dict)
+
+    def attributes(self, uuid: str) -> dict[str, str]:
+        """For administrators, beside the GPU's own."""
+        return {"handOver": self.ways[uuid]} if uuid in self.ways else {}
 
     def identity(self, gpu: Gpu) -> tuple[str, ...]:
         """Also of each part of it; of an instance, beside its own UUID."""

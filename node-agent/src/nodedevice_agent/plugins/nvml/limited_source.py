@@ -20,12 +20,13 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     file_slug,
 )
 from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
+from nodedevice_agent.plugins.nvml.environment import CACHE
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.health import Trouble
 from nodedevice_agent.plugins.nvml.parts import HeldParts
 from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
-from nodedevice_agent.plugins.nvml.source import NvmlSource
-from nodedevice_agent.plugins.nvml.vgpu import CACHE, SmUse, environment, mounts, sm_percent
+from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
+from nodedevice_agent.plugins.nvml.vgpu import SmUse, environment, mounts, sm_percent
 
 log = logging.getLogger(__name__)
 
@@ -42,16 +43,16 @@ class LimitedSource(NvmlSource):
         self,
         resource_name: str,
         settings: NvmlSettings,
-        host_root: str,
+        host: HostOfGpus,
         fleet: Fleet,
         state_dir: Path,
         limits: LimitSettings,
     ) -> None:
-        super().__init__(resource_name, settings, host_root, fleet)
+        super().__init__(resource_name, settings, host, fleet)
         self._limits = limits
         self._sm = SmUse()
         records = state_dir / "gpus" / "container-directories" / file_slug(resource_name)
-        self._directories = ContainerDirectories(records, host_root)
+        self._directories = ContainerDirectories(records, host.root)
         self._is_of_kubelet = False
 
     async def holdings(self, held: Sequence[HeldDevices]) -> None:
@@ -113,9 +114,11 @@ class LimitedSource(NvmlSource):
             )
 
 
-def source_of(resource_name: str, settings: NvmlSettings, host_root: str, fleet: Fleet, state_dir: Path) -> NvmlSource:
+def source_of(
+    resource_name: str, settings: NvmlSettings, host: HostOfGpus, fleet: Fleet, state_dir: Path
+) -> NvmlSource:
     """The source of a resource, with or without limits."""
     parts = settings.parts_of(resource_name)
     if parts is None or parts.limits is None:
-        return NvmlSource(resource_name, settings, host_root, fleet)
-    return LimitedSource(resource_name, settings, host_root, fleet, state_dir, parts.limits)
+        return NvmlSource(resource_name, settings, host, fleet)
+    return LimitedSource(resource_name, settings, host, fleet, state_dir, parts.limits)

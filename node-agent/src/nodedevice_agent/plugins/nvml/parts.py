@@ -16,7 +16,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, P
 from nodedevice_agent.plugins.nvml.devices import device_of
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Trouble
-from nodedevice_agent.plugins.nvml.identity import UNKNOWN, Files, OnHost
+from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.settings import MAX_PARTS, MemorySettings, NvmlSettings, PartsOf, SharesSettings
 
@@ -120,7 +120,7 @@ def listing(
         if use.instances is not None:
             troubles += [] if use.instances else [_no_instances(gpu)]
             its_gpu = device_of(gpu, trouble_of(gpu.uuid) or differ, host)
-            devices += (_instance(its_gpu, each, host.files(gpu, each)) for each in use.instances)
+            devices += (_instance(its_gpu, each, host, gpu) for each in use.instances)
             continue
         if use.parts is None:
             devices.append(whole)
@@ -165,14 +165,15 @@ def _no_instances(gpu: Gpu) -> Trouble:
     return Trouble("NoMigInstances", message)
 
 
-def _instance(whole: PluginDevice, instance: MigInstance, files: Files) -> PluginDevice:
+def _instance(whole: PluginDevice, instance: MigInstance, host: OnHost, gpu: Gpu) -> PluginDevice:
     """Its GPU is shared: by its other instances, whose number of /dev/nvidiaN is the same."""
+    attributes = {**dict(whole.attributes), **instance.attributes(), **host.attributes(instance.uuid)}
     return replace(
         whole,
         id=instance.uuid,
-        attributes=tuple(sorted({**dict(whole.attributes), **instance.attributes()}.items())),
+        attributes=tuple(sorted(attributes.items())),
         identity=(*whole.identity, instance.uuid),
-        files=files,
+        files=host.files(gpu, instance),
         is_shared=True,
     )
 
@@ -198,6 +199,28 @@ class HeldParts(Struct, frozen=True):
     gpu: Gpu
     parts: PartsOf
     count: int
+
+
+def memory_mib(resource_name: str, held: HeldParts, remedy: str) -> int:
+    """Units times their size; of a share, its part of the GPU's memory without the reserve.
+
+    remedy: for a driver that does not report how much that is. Raises AllocationRefused.
+    """
+    parts = held.parts
+    if isinstance(parts, MemorySettings):
+        return held.count * parts.unit_bytes >> 20
+    if held.gpu.memory_bytes is None:
+        raise AllocationRefused(
+            resource_name, f"the driver does not report how much memory GPU {held.gpu.uuid} has; {remedy}"
+        )
+    limit = held.count * ((held.gpu.memory_bytes - parts.reserve_bytes) // parts.replicas >> 20)
+    if limit < 1:
+        raise AllocationRefused(
+            resource_name,
+            f"GPU {held.gpu.uuid} has {held.gpu.memory_bytes >> 20} MiB, nothing for a share beside the reserve of "
+            f"{parts.reserve}; set a smaller reserve",
+        )
+    return limit
 
 
 def parents(device_ids: Iterable[str]) -> Counter[str]:

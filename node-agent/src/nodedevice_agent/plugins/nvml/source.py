@@ -2,15 +2,21 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Self
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodedevice_agent.lib.deviceplugin_server.built_in import Delivery
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
-from nodedevice_agent.plugins.nvml.devices import DEVICE_NODES, HandOver, allocation, preferred
+from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
+from nodedevice_agent.plugins.nvml.devices import AUTO, DEVICE_NODES, HandOver, allocation, chosen_ways, preferred
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Trouble
-from nodedevice_agent.plugins.nvml.host_files import capabilities, control_nodes, on_host
+from nodedevice_agent.plugins.nvml.host_files import capabilities, control_nodes, have_files, on_host
 from nodedevice_agent.plugins.nvml.identity import OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.mps import control_path, not_running, with_mps
@@ -18,16 +24,30 @@ from nodedevice_agent.plugins.nvml.parts import HeldParts, Use, check_request, l
 from nodedevice_agent.plugins.nvml.settings import MpsSettings, NvmlSettings, PartsOf, SharesSettings
 
 
+class HostOfGpus(Struct, frozen=True):
+    """What the sources of a node have in common. root: where the host's file tree is seen, without a slash at the end."""
+
+    root: str
+    specs: CdiSpecs
+    delivery: Delivery
+
+    @classmethod
+    def seen_at(cls, host_root: str, settings: NvmlSettings, delivery: Delivery | None = None) -> Self:
+        return cls(host_root.rstrip("/"), CdiSpecs(host_root, settings.cdi_kind), delivery or Delivery())
+
+
 class NvmlSource:
     """Whole GPUs and MIG instances, or parts of GPUs; the watch publishes the list."""
 
     prefers = True
 
-    def __init__(self, resource_name: str, settings: NvmlSettings, host_root: str, fleet: Fleet) -> None:
+    def __init__(self, resource_name: str, settings: NvmlSettings, host: HostOfGpus, fleet: Fleet) -> None:
         self.resource_name = resource_name
         self._settings = settings
-        self._host_root = host_root.rstrip("/")
+        self._host = host
+        self._host_root = host.root
         self._fleet = fleet
+        self._uses: Sequence[tuple[Gpu, Use]] = ()
         # what the devices are parts of; None: they are whole
         self._parts = settings.parts_of(resource_name)
         # the GPUs of parts, and what their parts are
@@ -43,12 +63,17 @@ class NvmlSource:
 
     def publish(self, uses: Sequence[tuple[Gpu, Use]]) -> None:
         """Publish the list for these GPUs, sorted by UUID."""
+        self._uses = uses
         self._listed = {gpu.uuid: (gpu, use.parts) for gpu, use in uses if use.parts is not None}
         found = listing(uses, self._fleet.trouble_of, self._on_host(uses))
         overall = self._fleet.trouble
         troubles = [overall] if overall is not None else [*found.troubles, *self._node_troubles(), *self._notes()]
         reason = troubles[0].reason if troubles else ""
         self.devices.publish(found.devices, (reason, "; ".join(each.message for each in troubles)), found.parents)
+
+    async def read_files(self) -> None:
+        if AUTO in self._settings.hand_over and await self._host.specs.refresh():
+            self.publish(self._uses)
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         """Raises AllocationRefused. Unhealthy GPUs are allocated too: the device manager decides which ones to request."""
@@ -60,6 +85,7 @@ class NvmlSource:
             )
         instances = self._fleet.instances()
         return self._of_gpus(
+            container,
             [self._fleet.gpus[device_id] for device_id in device_ids if device_id not in instances],
             [instances[device_id] for device_id in device_ids if device_id in instances],
         )
@@ -70,20 +96,47 @@ class NvmlSource:
         numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
         return preferred(self._fleet.scores, numa_nodes, free, must_include, size)
 
-    def _of_gpus(self, gpus: Sequence[Gpu], instances: Sequence[tuple[Gpu, MigInstance]] = ()) -> ContainerAllocation:
+    def _of_gpus(
+        self,
+        container: ContainerIdentity | None,
+        gpus: Sequence[Gpu],
+        instances: Sequence[tuple[Gpu, MigInstance]] = (),
+    ) -> ContainerAllocation:
         settings, root = self._settings, self._host_root
-        hand_over = HandOver(
-            settings.hand_over, settings.cdi_kind, control_nodes(root), capabilities(root) if instances else {}
-        )
+        # a kubelet names no container
+        delivery = replace(self._host.delivery, by_kubelet=container is None)
+        files = capabilities(root) if instances else {}
+        ways = self._ways(gpus, instances, files, delivery)
+        hand_over = HandOver(ways, settings.cdi_kind, control_nodes(root), files)
         return allocation(self.resource_name, gpus, hand_over, instances)
 
+    def _ways(
+        self,
+        gpus: Sequence[Gpu],
+        instances: Sequence[tuple[Gpu, MigInstance]],
+        files: Mapping[str, int],
+        delivery: Delivery,
+    ) -> Collection[str]:
+        """files: see mig.capability_minors()."""
+        if AUTO not in self._settings.hand_over:
+            return self._settings.hand_over
+        ids = [*(gpu.uuid for gpu in gpus), *(instance.uuid for _, instance in instances)]
+        are_there = have_files(self._host_root, gpus, instances, files)
+        return chosen_ways(ids, self._host.specs.names, are_there, delivery)
+
     def _on_host(self, uses: Sequence[tuple[Gpu, Use]]) -> OnHost:
-        return on_host(
-            self._host_root,
-            [gpu for gpu, _ in uses],
-            [(gpu, each) for gpu, use in uses for each in use.instances or ()],
-            hands_over_files=DEVICE_NODES in self._settings.hand_over,
+        gpus = [gpu for gpu, _ in uses]
+        instances = [(gpu, each) for gpu, use in uses for each in use.instances or ()]
+        is_auto = AUTO in self._settings.hand_over
+        found = on_host(
+            self._host_root, gpus, instances, hands_over_files=is_auto or DEVICE_NODES in self._settings.hand_over
         )
+        if not is_auto:
+            return found
+        files, delivery = found.capabilities, self._host.delivery
+        ways = {gpu.uuid: self._ways([gpu], (), files, delivery) for gpu in gpus}
+        ways |= {each[1].uuid: self._ways((), [each], files, delivery) for each in instances}
+        return replace(found, ways={uuid: ",".join(each) for uuid, each in ways.items()})
 
     def _of_parts(
         self, held: Sequence[HeldParts], device_ids: Sequence[str], container: ContainerIdentity | None
@@ -91,8 +144,8 @@ class NvmlSource:
         """For a container with these parts of these GPUs. Raises AllocationRefused."""
         for trouble in self._node_troubles():
             raise AllocationRefused(self.resource_name, trouble.message)
-        made = self._of_gpus([each.gpu for each in held])
-        return made if self._mps is None else with_mps(made, self._mps, held)
+        made = self._of_gpus(container, [each.gpu for each in held])
+        return made if self._mps is None else with_mps(self.resource_name, made, self._mps, held)
 
     @property
     def _mps(self) -> MpsSettings | None:

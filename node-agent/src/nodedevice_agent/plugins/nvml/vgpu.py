@@ -12,16 +12,14 @@ from nodedevice_api.names import SM_PERCENT_ANNOTATION
 from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity, HeldDevices, Mount
-from nodedevice_agent.plugins.nvml.parts import HeldParts
-from nodedevice_agent.plugins.nvml.settings import LimitSettings, MemorySettings
+from nodedevice_agent.plugins.nvml.environment import MEMORY_LIMIT, OVERSUBSCRIBE, SM_LIMIT
+from nodedevice_agent.plugins.nvml.parts import HeldParts, memory_mib
+from nodedevice_agent.plugins.nvml.settings import LimitSettings
 
-MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT_"
-SM_LIMIT: Final = "CUDA_DEVICE_SM_LIMIT"
-CACHE: Final = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
-OVERSUBSCRIBE: Final = "CUDA_OVERSUBSCRIBE"
 PRELOAD: Final = "/etc/ld.so.preload"
 
 _ALL_PERCENT = 100
+_REMEDY = "set limits.memory of its shares to false"
 
 # Pod UID and container.
 Key = tuple[str, str]
@@ -38,28 +36,8 @@ def environment(
     if limits.memory:
         ordered = sorted(held, key=lambda one: (one.gpu.pci_bus_id, one.gpu.uuid))
         for index, one in enumerate(ordered):
-            env[f"{MEMORY_LIMIT}{index}"] = f"{memory_limit_mib(resource_name, one)}m"
+            env[f"{MEMORY_LIMIT}_{index}"] = f"{memory_mib(resource_name, one, _REMEDY)}m"
     return env
-
-
-def memory_limit_mib(resource_name: str, held: HeldParts) -> int:
-    """Units times their size; of a share, its part of the GPU's memory without the reserve. Raises AllocationRefused."""
-    parts = held.parts
-    if isinstance(parts, MemorySettings):
-        return held.count * parts.unit_bytes >> 20
-    if held.gpu.memory_bytes is None:
-        raise AllocationRefused(
-            resource_name,
-            f"the driver does not report how much memory GPU {held.gpu.uuid} has; set limits.memory of its shares to false",
-        )
-    limit = held.count * ((held.gpu.memory_bytes - parts.reserve_bytes) // parts.replicas >> 20)
-    if limit < 1:
-        raise AllocationRefused(
-            resource_name,
-            f"GPU {held.gpu.uuid} has {held.gpu.memory_bytes >> 20} MiB, nothing for a share beside the reserve of "
-            f"{parts.reserve}; set a smaller reserve",
-        )
-    return limit
 
 
 def mounts(limits: LimitSettings, directory: str) -> tuple[Mount, ...]:

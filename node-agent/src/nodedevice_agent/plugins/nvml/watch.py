@@ -12,8 +12,10 @@ from pathlib import Path
 
 from nodedevice_common.pacing import Backoff
 
+from nodedevice_agent.lib.deviceplugin_server.built_in import Delivery
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
+from nodedevice_agent.plugins.nvml.devices import AUTO
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Trouble, XidLogLimiter, meaning
@@ -22,7 +24,7 @@ from nodedevice_agent.plugins.nvml.parts import Use, uses_of
 from nodedevice_agent.plugins.nvml.reader import messages
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Succession
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.nvml.source import NvmlSource
+from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +46,17 @@ _DISPLAY_CLASS = "0x03"
 class GpuWatch:
     """wanted: each resource that has something to serve, once; a node without GPUs serves none."""
 
-    def __init__(self, settings: NvmlSettings, host_root: str, state_dir: Path, watcher: FileWatcher) -> None:
+    def __init__(
+        self,
+        settings: NvmlSettings,
+        host_root: str,
+        state_dir: Path,
+        watcher: FileWatcher,
+        delivery: Delivery | None = None,
+    ) -> None:
         self._settings = settings
         self._host_root = host_root
+        self._host = HostOfGpus.seen_at(host_root, settings, delivery)
         self._state_dir = state_dir
         self._memory = Memory(state_dir)
         self._fleet = Fleet(settings.health_rules(), self._memory.read())
@@ -64,9 +74,14 @@ class GpuWatch:
 
     async def run(self) -> None:
         """Run until cancelled. Raises OSError when no reader can be started."""
+        is_auto = AUTO in self._settings.hand_over
+        if is_auto:
+            await self._host.specs.refresh()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch_files())
+                if is_auto:
+                    group.create_task(self._watch_specs())
                 group.create_task(self._keep_reading())
         finally:
             self._end_grace()
@@ -180,7 +195,7 @@ class GpuWatch:
 
     def _source(self, resource_name: str) -> NvmlSource:
         if resource_name not in self._sources:
-            source = source_of(resource_name, self._settings, self._host_root, self._fleet, self._state_dir)
+            source = source_of(resource_name, self._settings, self._host, self._fleet, self._state_dir)
             self._sources[resource_name] = source
             self.wanted.put_nowait(source)
         return self._sources[resource_name]
@@ -257,6 +272,18 @@ class GpuWatch:
                 events = await subscription.wait(_IDLE_SECONDS)
                 if any(path.parent == self._dev and path.name.startswith("nvidia") for path in events):
                     self._dev_changed.set()
+        finally:
+            subscription.close()
+
+    async def _watch_specs(self) -> None:
+        """Show by which way containers would get their GPUs; Allocate reads the specifications itself."""
+        subscription = self._watcher.subscribe()
+        try:
+            while True:
+                subscription.follow(self._host.specs.directories, contents=True)
+                if await self._host.specs.refresh():
+                    self._publish()
+                await subscription.wait(_IDLE_SECONDS)
         finally:
             subscription.close()
 

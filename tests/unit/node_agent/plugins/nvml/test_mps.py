@@ -13,10 +13,12 @@ from nodedevice_agent.plugins.nvml.mps import with_mps
 from nodedevice_agent.plugins.nvml.parts import HeldParts, uses_of
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.settings import MpsSettings, NvmlSettings, SharesSettings
-from nodedevice_agent.plugins.nvml.source import NvmlSource
+from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
 
 GIB = 1 << 30
-T4, A100 = Gpu("GPU-z", "Tesla T4", 15 * GIB, index=0), Gpu("GPU-a", "A100", 80 * GIB, index=1)
+T4 = Gpu("GPU-z", "Tesla T4", 15 * GIB, "0000:1a:00.0", index=0)
+A100 = Gpu("GPU-a", "A100", 80 * GIB, "0000:3b:00.0", index=1)
+# one that came back after the others were seen may have the index of another
 EARLY, LATE = (
     Gpu("GPU-e", "T4", 15 * GIB, "0000:3b:00.0", index=0),
     Gpu("GPU-l", "A100", 80 * GIB, "0000:1a:00.0", index=0),
@@ -35,20 +37,32 @@ def shares(replicas: int) -> SharesSettings:
         ([HeldParts(T4, SharesSettings(replicas=4, reserve="1Gi"), 1)], "25", "0=3584M"),
         # in the order in which CUDA numbers them; the percentage is one for all
         ([HeldParts(A100, shares(8), 1), HeldParts(T4, shares(4), 1)], "12", "0=3840M,1=10240M"),
-        # one that came back after the others were seen may have the index of another
         ([HeldParts(LATE, shares(8), 1), HeldParts(EARLY, shares(4), 1)], "12", "0=10240M,1=3840M"),
         ([HeldParts(A100, shares(8), 3)], "37", "0=30720M"),
         ([HeldParts(A100, shares(1000), 1)], "1", "0=81M"),
-        ([HeldParts(Gpu("GPU-b"), shares(2), 1)], "50", None),
     ],
 )
-def test_limits_are_the_shares(held: list[HeldParts], percentage: str, limits: str | None) -> None:
-    made = with_mps(ContainerAllocation(env={"A": "b"}), MpsSettings("/run/mps", "/run/shm"), held)
-    assert made.env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") == limits
+def test_limits_are_the_shares(held: list[HeldParts], percentage: str, limits: str) -> None:
+    made = with_mps("nvidia.com/gpu", ContainerAllocation(env={"A": "b"}), MpsSettings("/run/mps", "/run/shm"), held)
+    assert made.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == limits
     assert made.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == percentage
     assert made.env["CUDA_MPS_PIPE_DIRECTORY"] == "/run/mps"
     assert made.env["A"] == "b"
     assert made.mounts == (Mount("/run/mps", "/run/mps"), Mount("/run/shm", "/dev/shm"))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "reserve", "named"),
+    [
+        pytest.param(Gpu("GPU-b"), "0Gi", ["GPU-b", "take mps out", "whole"], id="memory that is not reported"),
+        pytest.param(T4, "15Gi", ["GPU-z has 15360 MiB", "smaller reserve"], id="nothing beside the reserve"),
+    ],
+)
+def test_a_limit_that_cannot_be_set_is_never_left_out(gpu: Gpu, reserve: str, named: list[str]) -> None:
+    held = [HeldParts(A100, shares(2), 1), HeldParts(gpu, SharesSettings(replicas=2, reserve=reserve), 1)]
+    with pytest.raises(AllocationRefused) as refused:
+        with_mps("nvidia.com/gpu", ContainerAllocation(), MpsSettings(), held)
+    assert all(words in str(refused.value) for words in named)
 
 
 def source(host: Path, **mps: Any) -> NvmlSource:
@@ -56,7 +70,7 @@ def source(host: Path, **mps: Any) -> NvmlSource:
     settings = msgspec.convert({"sharing": rules}, NvmlSettings)
     fleet = Fleet(HealthRules())
     fleet.found(Found("580", [T4]))
-    made = NvmlSource("nvidia.com/gpu", settings, str(host), fleet)
+    made = NvmlSource("nvidia.com/gpu", settings, HostOfGpus.seen_at(str(host), settings), fleet)
     made.publish([(T4, use) for use in uses_of(T4, settings)])
     return made
 

@@ -20,7 +20,7 @@ from nodedevice_agent.plugins.nvml.limited_source import LimitedSource, source_o
 from nodedevice_agent.plugins.nvml.parts import uses_of
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.nvml.source import NvmlSource
+from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
 from nodedevice_api.names import SM_PERCENT_ANNOTATION
 from nodedevice_api.parts import part_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -43,7 +43,13 @@ def make(folder: Path, rule: Mapping[str, Any], *gpus: Gpu) -> NvmlSource:
         (vgpu / name).touch()
     fleet = Fleet(settings.health_rules(), ())
     fleet.found(Found("535.54.03", list(gpus) or [V100, T4]))
-    source = source_of(settings.resource_names()[-1], settings, str(folder / "host"), fleet, folder / "state")
+    source = source_of(
+        settings.resource_names()[-1],
+        settings,
+        HostOfGpus.seen_at(str(folder / "host"), settings),
+        fleet,
+        folder / "state",
+    )
     publish(source, rule, *fleet.gpus.values())
     return source
 

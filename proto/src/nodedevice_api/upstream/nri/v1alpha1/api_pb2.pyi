@@ -638,6 +638,7 @@ class Container(google.protobuf.message.Message):
     ENV_FIELD_NUMBER: builtins.int
     LINUX_FIELD_NUMBER: builtins.int
     PID_FIELD_NUMBER: builtins.int
+    CDI_DEVICES_FIELD_NUMBER: builtins.int
     USER_FIELD_NUMBER: builtins.int
     id: builtins.str
     pod_sandbox_id: builtins.str
@@ -660,6 +661,10 @@ class Container(google.protobuf.message.Message):
     @property
     def linux(self) -> global___LinuxContainer: ...
     @property
+    def CDI_devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CDIDevice]:
+        """Of the kubelet's request; older runtimes do not send it."""
+
+    @property
     def user(self) -> global___User:
         """Of its process; older runtimes do not send it."""
 
@@ -676,10 +681,11 @@ class Container(google.protobuf.message.Message):
         env: collections.abc.Iterable[builtins.str] | None = ...,
         linux: global___LinuxContainer | None = ...,
         pid: builtins.int = ...,
+        CDI_devices: collections.abc.Iterable[global___CDIDevice] | None = ...,
         user: global___User | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["linux", b"linux", "user", b"user"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["annotations", b"annotations", "args", b"args", "env", b"env", "id", b"id", "labels", b"labels", "linux", b"linux", "name", b"name", "pid", b"pid", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state", "user", b"user"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["CDI_devices", b"CDI_devices", "annotations", b"annotations", "args", b"args", "env", b"env", "id", b"id", "labels", b"labels", "linux", b"linux", "name", b"name", "pid", b"pid", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state", "user", b"user"]) -> None: ...
 
 global___Container = Container
 

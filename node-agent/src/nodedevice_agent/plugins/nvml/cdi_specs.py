@@ -1,0 +1,111 @@
+"""Which GPUs the node's CDI specifications name, by UUID: what handOver auto rests on.
+
+Only names are read, with bounds, and in a thread: the files are on a disk. A device that two files of one directory name is none to
+a container runtime, and a file of /var/run/cdi goes before one of /etc/cdi.
+Source: CDI specification, and tags.cncf.io/container-device-interface pkg/cdi/cache.go @ v1.1.
+"""
+
+import logging
+import os
+import stat
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+from msgspec import Struct, field
+from nodedevice_common.threads import in_thread
+
+from nodedevice_agent.lib.filesystem import FileIdentity, names_in
+
+log = logging.getLogger(__name__)
+
+DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
+_ENDINGS = (".json", ".yaml")
+# nvidia-ctk's for sixteen GPUs has 60 KiB
+MAX_BYTES: Final = 1024 * 1024
+MAX_FILES: Final = 64
+_MAX_DEVICES = 4096
+
+# in C, where the library has that: a tenth of the time
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Device(Struct):
+    name: str
+
+
+class _Specification(Struct):
+    kind: str
+    devices: list[_Device] = field(default_factory=list)
+
+
+# when a file was read, and its names
+_File = tuple[FileIdentity, tuple[str, ...]]
+_Files = Mapping[Path, _File]
+
+
+class CdiSpecs:
+    """names: of the devices of one kind, as they were read last; empty before that."""
+
+    def __init__(self, host_root: str, kind: str) -> None:
+        self.directories = tuple(Path(host_root.rstrip("/") + directory) for directory in DIRECTORIES)
+        self.names: frozenset[str] = frozenset()
+        self._kind = kind
+        # by path: what a file had when it was read, as long as it is the same
+        self._read: _Files = {}
+        self._problems: frozenset[str] = frozenset()
+
+    async def refresh(self) -> bool:
+        """Read what has changed. Returns whether names are others than before."""
+        before, known = self.names, self._read
+        self.names, self._read, problems = await in_thread(lambda: _all(self.directories, self._kind, known))
+        for problem in sorted(problems - self._problems):
+            log.warning("CDI specification cannot be read", extra={"error": problem})
+        self._problems = problems
+        return self.names != before
+
+
+def _all(directories: tuple[Path, ...], kind: str, known: _Files) -> tuple[frozenset[str], _Files, frozenset[str]]:
+    """The names, what each file has, and what cannot be read."""
+    found: set[str] = set()
+    read: dict[Path, _File] = {}
+    problems: set[str] = set()
+    for directory in directories:
+        count: Counter[str] = Counter()
+        for name in [name for name in names_in(str(directory)) if name.endswith(_ENDINGS)][:MAX_FILES]:
+            path = directory / name
+            try:
+                read[path] = _one(path, kind, known.get(path))
+            except (OSError, ValueError) as error:
+                problems.add(f"{path}: {str(error)[:200]}")
+                continue
+            count.update(read[path][1])
+        twice = {name for name, times in count.items() if times > 1}
+        found = (found | count.keys()) - twice
+    return frozenset(found), read, frozenset(problems)
+
+
+def _one(path: Path, kind: str, known: _File | None) -> _File:
+    """Raises OSError, and ValueError for what is no specification."""
+    # opening a FIFO waits for a writer unless it is opened without blocking
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        identity = FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
+        if known is not None and known[0] == identity:
+            return known
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("not a regular file")
+        octets = file.read(MAX_BYTES + 1)
+    if len(octets) > MAX_BYTES:
+        raise ValueError(f"bigger than {MAX_BYTES} bytes")
+    try:
+        raw = yaml.load(octets, Loader=_LOADER) if path.name.endswith(".yaml") else msgspec.json.decode(octets)
+        specification = msgspec.convert(raw, _Specification)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    devices = specification.devices[:_MAX_DEVICES] if specification.kind == kind else ()
+    return identity, tuple(dict.fromkeys(device.name for device in devices))

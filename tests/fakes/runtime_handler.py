@@ -6,7 +6,7 @@ from typing import Any
 
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import (
-    DeviceOwner,
+    CreationSettings,
     InjectionRefused,
     RunningContainer,
     Sandbox,
@@ -20,13 +20,14 @@ PATIENCE_SECONDS = 60.0
 class Recorder:
     """edits: the result of create_container; refusal, error: what that, validate and container_started raise instead.
 
-    gate: create_container waits for it first. validators: the argument of each validator_seen. owner: the result of device_owner.
+    gate: create_container waits for it first. validators: the argument of each validator_seen. settings: the result of
+    creation_settings.
     """
 
     def __init__(self) -> None:
         self.calls: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         self.edits: ContainerEdits | None = None
-        self.owner = DeviceOwner()
+        self.settings = CreationSettings()
         self.refusal = ""
         self.error: Exception | None = None
         self.gate: asyncio.Event | None = None
@@ -59,8 +60,8 @@ class Recorder:
     def check_files(self, sandbox: Sandbox, container: str, numbers: Collection[str]) -> None:
         self.calls.put_nowait(("files", container, set(numbers)))
 
-    def device_owner(self, sandbox: Sandbox, container: RunningContainer) -> DeviceOwner:
-        return self.owner
+    def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
+        return self.settings
 
     def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
         self.calls.put_nowait(("refused", sandbox, container))

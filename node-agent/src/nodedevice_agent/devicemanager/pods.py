@@ -22,8 +22,9 @@ class ContainerKind(Enum):
 class ContainerSettings(msgspec.Struct, frozen=True):
     """The parts of a container's spec that bear on what a device plugin adds to it.
 
-    envs: names of the environment variables that are certainly set. paths: mount paths of volumes, normalized. run_as_user,
-    run_as_group: of its own securityContext, else of its pod's; None where neither sets it.
+    envs: names of the environment variables that are certainly set. references: names in its command of variables that are not
+    among them. paths: mount paths of volumes, normalized. run_as_user, run_as_group: of its own securityContext, else of its
+    pod's; None where neither sets it.
     """
 
     envs: frozenset[str] = frozenset()
@@ -31,6 +32,7 @@ class ContainerSettings(msgspec.Struct, frozen=True):
     is_privileged: bool = False
     run_as_user: int | None = None
     run_as_group: int | None = None
+    references: frozenset[str] = frozenset()
 
 
 NO_SETTINGS = ContainerSettings()

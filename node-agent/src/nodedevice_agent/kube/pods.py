@@ -18,6 +18,7 @@ from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, by_numa, each_device_once
 from nodedevice_agent.devicemanager.allocation.container_edits import normalized
+from nodedevice_agent.devicemanager.expansion import references
 from nodedevice_agent.devicemanager.omitted_allocations import PODS_NOT_SYNCED
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
@@ -35,6 +36,10 @@ log = logging.getLogger(__name__)
 # Of annotations for device plugins. They stay in memory and go into every Allocate call; the API allows 256 KiB.
 _MAX_ANNOTATIONS = 16
 _MAX_ANNOTATION = 256
+
+# Of environment variables that a container's command refers to.
+_MAX_REFERENCES = 64
+_MAX_REFERENCE = 256
 
 # Of devices that a pod holds and that are not healthy.
 _MAX_UNHEALTHY = 256
@@ -83,6 +88,8 @@ class ContainerSpec(msgspec.Struct):
     name: str
     resources: Resources = msgspec.field(default_factory=Resources)
     restartPolicy: str | None = None
+    command: list[str] | None = None
+    args: list[str] | None = None
     env: list[EnvVar] | None = None
     volumeMounts: list[VolumeMount] | None = None
     securityContext: SecurityContext | None = None
@@ -255,13 +262,20 @@ def _container(spec: ContainerSpec, pods: RunAs, by_claim: frozenset[tuple[str, 
 
 def _own_settings(spec: ContainerSpec, pods: RunAs) -> ContainerSettings:
     own = spec.securityContext or NO_SECURITY_CONTEXT
+    envs = frozenset(env.name for env in spec.env or () if not _may_be_missing(env))
     return ContainerSettings(
-        frozenset(env.name for env in spec.env or () if not _may_be_missing(env)),
+        envs,
         frozenset(normalized(mount.mountPath) for mount in spec.volumeMounts or ()),
         is_privileged=own.privileged is True,
         run_as_user=pods.runAsUser if own.runAsUser is None else own.runAsUser,
         run_as_group=pods.runAsGroup if own.runAsGroup is None else own.runAsGroup,
+        references=frozenset(_short_references(spec)) - envs,
     )
+
+
+def _short_references(spec: ContainerSpec) -> Iterator[str]:
+    found = references([*(spec.command or ()), *(spec.args or ())])
+    return islice((name for name in found if len(name) <= _MAX_REFERENCE), _MAX_REFERENCES)
 
 
 def _may_be_missing(env: EnvVar) -> bool:

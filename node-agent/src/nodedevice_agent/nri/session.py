@@ -11,7 +11,7 @@ import inspect
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.expansion import expanded
 from nodedevice_agent.devicemanager.runtime import (
     InjectionRefused,
     RunningContainer,
@@ -71,9 +72,10 @@ _KNOWN_VERSION = re.compile(r"v?0\.\d+\..+")
 _NO_VERSION = ("", "unknown", "(devel)")
 
 # The first releases with a feature, where the runtime does not report it and a wrong guess would do harm: NRI injects CDI devices;
-# NRI has validators (v0.10.0). CRI-O adopted that NRI late in the development of 1.34.
+# NRI has validators, and changes a command (v0.10.0). CRI-O adopted that NRI late in the development of 1.34.
 _Since = Mapping[str, tuple[int, int]]
 
+_ARGS: _Since = {"containerd": (2, 2), "cri-o": (1, 34)}
 _CDI: _Since = {"containerd": (2, 1), "cri-o": (1, 34)}
 _VALIDATORS: _Since = {"containerd": (2, 2), "cri-o": (1, 34)}
 _VALIDATORS_SURELY: _Since = {"containerd": (2, 2), "cri-o": (1, 35)}
@@ -236,7 +238,7 @@ class Session:
         sandbox, container = codec.sandbox(request.pod), codec.container(request.container)
         try:
             async with asyncio.timeout(self._answer_seconds):
-                return await self._adjust(sandbox, container)
+                return await self._adjust(sandbox, container, request.container.args)
         except InjectionRefused as exc:
             log.warning("container refused", extra={**_fields(sandbox, container), "error": str(exc)})
             raise CallFailed(Code.FAILED_PRECONDITION, str(exc)) from exc
@@ -248,32 +250,52 @@ class Session:
                 "the kubelet will retry",
             ) from exc
 
-    async def _adjust(self, sandbox: Sandbox, container: RunningContainer) -> api_pb2.CreateContainerResponse | None:
+    async def _adjust(
+        self, sandbox: Sandbox, container: RunningContainer, args: Sequence[str]
+    ) -> api_pb2.CreateContainerResponse | None:
         edits = await self._handler.create_container(sandbox, container)
         if edits is None:
             return None
         try:
-            return await self._adjusted(sandbox, container, edits)
+            return await self._adjusted(sandbox, container, edits, args)
         except BaseException:
             # whatever it is, a timeout and the end of the connection too, the runtime gets no adjustment
             self._handler.creation_refused(sandbox, container)
             raise
 
     async def _adjusted(
-        self, sandbox: Sandbox, container: RunningContainer, edits: ContainerEdits
+        self, sandbox: Sandbox, container: RunningContainer, edits: ContainerEdits, args: Sequence[str]
     ) -> api_pb2.CreateContainerResponse:
         check_cdi(edits, *self._runtime)
         found = await self._host_devices.stat_devices(device.host_path for device in edits.devices)
         numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
         self._handler.check_files(sandbox, container.name, numbers)
-        rules = FileRules(self._handler.device_owner(sandbox, container), has_mode=not is_cri_o(*self._runtime))
-        response = api_pb2.CreateContainerResponse(adjust=adjustment(edits, found, rules))
+        settings = self._handler.creation_settings(sandbox, container)
+        adjust = adjustment(edits, found, FileRules(settings.owner, has_mode=not is_cri_o(*self._runtime)))
+        adjust.args.extend(self._args(container, args, edits.envs, settings.references))
+        response = api_pb2.CreateContainerResponse(adjust=adjust)
         if (size := response.ByteSize()) > MAX_MESSAGE_BYTES:
             raise InjectionRefused(
                 f"container {container.name} would get {size} bytes of settings, which exceeds the limit of {MAX_MESSAGE_BYTES}; "
                 "fix the device plugins, or request fewer devices in one container"
             )
         return response
+
+    def _args(
+        self, container: RunningContainer, args: Sequence[str], envs: Mapping[str, str], named: frozenset[str] | None
+    ) -> list[str]:
+        """The arguments of its process with the plugins' variables; empty where they stay. Raises InjectionRefused."""
+        values = {name: value for name, value in envs.items() if named is None or name in named}
+        found = expanded(args, values) if values else []
+        if found and _is_older(*self._runtime, _ARGS):
+            name = min(name for name in values if any(f"$({name})" in word for word in args))
+            major, minor = _ARGS[self._runtime[0].lower()]
+            raise InjectionRefused(
+                f"the command of container {container.name} has $({name}), which a device plugin sets, and "
+                f"{' '.join(self._runtime)} lets no command be changed; update it to {major}.{minor} or newer, or read the "
+                "variable in the container"
+            )
+        return found
 
     def _validate(
         self, request: api_pb2.ValidateContainerAdjustmentRequest

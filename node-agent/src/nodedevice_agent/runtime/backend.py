@@ -21,7 +21,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import ContainerE
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
 from nodedevice_agent.devicemanager.runtime import (
     ContainerInstance,
-    DeviceOwner,
+    CreationSettings,
     InjectionRefused,
     RunningContainer,
     Sandbox,
@@ -257,10 +257,10 @@ class NriBackend:
             "given out a second time; take the file out of one of the two resources, or delete one of the pods"
         )
 
-    def device_owner(self, sandbox: Sandbox, container: RunningContainer) -> DeviceOwner:
+    def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
         pod = self._manager.pod(sandbox.uid)
         own = NO_SETTINGS if pod is None else pod.container_settings(container.name)
-        return self._ownership.owner(own, container.user)
+        return CreationSettings(self._ownership.owner(own, container.user), None if pod is None else own.references)
 
     def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
         metrics.CONTAINERS_REFUSED.inc()
@@ -362,8 +362,8 @@ class NoopHandler:
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         return None
 
-    def device_owner(self, sandbox: Sandbox, container: RunningContainer) -> DeviceOwner:
-        return DeviceOwner()
+    def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
+        return CreationSettings()
 
     def _do_nothing(self, *args: object, **kwargs: object) -> None:
         """Every container is valid, and no pod depends on the validator here."""

@@ -204,6 +204,16 @@ def test_whom_a_container_runs_as(own: Any, pods: Any, expected: tuple[int | Non
     assert (seen.settings.run_as_user, seen.settings.run_as_group) == expected
 
 
+def test_variables_that_the_command_refers_to() -> None:
+    """Those that the pod sets are expanded by the kubelet. Bounded."""
+    many = [f"$(V{number})" for number in range(200)]
+    command = {"command": ["/bin/app", "$(A)", "$$(ESCAPED)"], "args": ["--x=$(GPU)$(NIC)", f"$({'x' * 300})"]}
+    (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, **OWN, **command)]})).containers
+    assert seen.settings.references == {"GPU", "NIC"}
+    (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, command=many)]})).containers
+    assert len(seen.settings.references) == 64
+
+
 @pytest.mark.parametrize("kind", ["configMapKeyRef", "secretKeyRef", "fileKeyRef"])
 @pytest.mark.parametrize(("optional", "is_own"), [(True, False), (False, True), (None, True)])
 def test_a_variable_that_may_be_missing_is_not_counted_on(kind: str, optional: bool | None, is_own: bool) -> None:

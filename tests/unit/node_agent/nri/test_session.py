@@ -12,6 +12,7 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.runtime import (
     ContainerState,
+    CreationSettings,
     DeviceOwner,
     InjectionRefused,
     RunningContainer,
@@ -316,11 +317,43 @@ async def test_owner_and_mode_of_a_device_file(
 ) -> None:
     """CRI-O leaves a file of the kubelet's to everybody, whatever mode the host's has."""
     runtime.name, runtime.version = name, "2.4.2"
-    handler.edits, handler.owner = ContainerEdits(devices=(FUSE,)), DeviceOwner(1000, 2000)
+    handler.edits = ContainerEdits(devices=(FUSE,))
+    handler.settings = CreationSettings(DeviceOwner(1000, 2000))
     async with joined(handler, runtime) as plugin:
         (device,) = (await plugin.create_container(POD, CONTAINER)).linux.devices
     assert (device.uid.value, device.gid.value) == (1000, 2000)
     assert (device.file_mode.value if device.HasField("file_mode") else None) == mode
+
+
+WITH_REFERENCES = api_pb2.Container(
+    id="c", name="main", args=["/bin/app", "--device=$(DEVICE)", "$(OTHER)", "$(SECOND)"]
+)
+
+
+@pytest.mark.parametrize(
+    ("references", "args"),
+    [
+        (frozenset[str](), []),
+        (frozenset({"DEVICE", "OTHER"}), ["/bin/app", "--device=/dev/x", "$(OTHER)", "$(SECOND)"]),
+        (None, ["/bin/app", "--device=/dev/x", "$(OTHER)", "2"]),
+    ],
+    ids=["none", "some", "not known"],
+)
+@pytest.mark.parametrize("version", ["v2.4.2", "v2.1.4"])
+async def test_variables_of_the_plugin_in_the_command(
+    handler: Recorder, runtime: FakeRuntime, version: str, references: frozenset[str] | None, args: list[str]
+) -> None:
+    """The kubelet expands them; an older NRI cannot."""
+    runtime.version = version
+    handler.edits = ContainerEdits({"SECOND": "2", "DEVICE": "/dev/x"})
+    handler.settings = CreationSettings(references=references)
+    async with joined(handler, runtime) as plugin:
+        if args and version == "v2.1.4":
+            words = r"command of container main has \$\(DEVICE\), .*containerd v2\.1\.4.*update it to 2\.2"
+            with pytest.raises(CallFailed, match=words):
+                await plugin.create_container(POD, WITH_REFERENCES)
+        else:
+            assert list((await plugin.create_container(POD, WITH_REFERENCES)).args) == args
 
 
 async def test_cdi_that_the_runtime_would_drop_is_refused(handler: Recorder, runtime: FakeRuntime) -> None:

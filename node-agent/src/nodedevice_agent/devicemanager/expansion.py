@@ -1,0 +1,24 @@
+"""References to environment variables in a container's command, $(NAME), which the kubelet replaces by their values.
+
+It knows variables of its own making alone; with --runtime nri those that a device plugin sets are left. Pure.
+Source: kubelet pkg/kubelet/container/helpers.go, ExpandContainerCommandAndArgs, and
+third_party/forked/golang/expansion/expand.go @ 1.37.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+# $$ is a plain $
+_IN_SPEC = re.compile(r"\$(?:\$|\(([^)]*)\))")
+_LEFT = re.compile(r"\$\(([^)]*)\)")
+
+
+def references(command: Iterable[str]) -> Iterator[str]:
+    """Names of variables in a pod's spec."""
+    return (found[1] for word in command for found in _IN_SPEC.finditer(word) if found[1] is not None)
+
+
+def expanded(args: Collection[str], values: Mapping[str, str]) -> list[str]:
+    """The arguments of a process, as the kubelet left them, with these variables replaced; empty: nothing is to be replaced."""
+    found = [_LEFT.sub(lambda reference: values.get(reference[1], reference[0]), word) for word in args]
+    return found if found != list(args) else []

@@ -433,13 +433,15 @@ class DeviceManager:
         return self._reconsider_physical((), now) if pod_uid in self.book.by_pod else []
 
     def _published_with(self, effects: Iterable[Effect]) -> list[Effect]:
-        """The resources whose devices are held back for those of these: they show which pod has them."""
+        """The resources whose devices are held back for those of these, or by now for others: they show which pod has them."""
         changed = {effect.resource_name for effect in effects if isinstance(effect, Publish)}
-        return [
-            Publish(name)
-            for name, resource in sorted(self.resources.items())
-            if name not in changed and any(other.resource_name in changed for other in resource.held_back.values())
-        ]
+        if not changed:
+            return []
+        others = self._physical.hold_back(self.other_holders.given_numbers())
+        for name, resource in self.resources.items():
+            if any(other.resource_name in changed for other in resource.held_back.values()):
+                others.add(name)
+        return [Publish(name) for name in sorted(others - changed)]
 
     def _after_orphaned_call(self, ticket: int, now: float) -> list[Effect]:
         """A call for an ended pod has returned. Until then its plugin may have been working on the devices."""
@@ -457,7 +459,7 @@ class DeviceManager:
             return []
         self._reallocations.drop(pod_uid)
         for name in touched:
-            self.resources[name].ids_changed()
+            self.resources[name].released()
         effects: list[Effect] = [SaveCheckpoint(durable=False)]
         effects += [Publish(name) for name in sorted(touched)]
         return effects + self._reconsider_physical(touched, now)

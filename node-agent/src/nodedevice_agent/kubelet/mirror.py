@@ -197,10 +197,11 @@ class Mirror(DeviceManager):
                 touched.add(allocation.resource_name)
         if not changed:
             return []
+        for name in touched:
+            self.resources[name].released()
         effects: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in sorted(touched))]
         # a device may have been released, or be held under a name that is not preferred
-        others = self._physical.hold_back() - touched
-        return effects + [Publish(name) for name in sorted(others)] + self._published_with(effects)
+        return effects + self._published_with(effects)
 
 
 def _by_container(allocations: Iterable[Allocation]) -> dict[tuple[str, str], Mapping[int, tuple[str, ...]]]:

@@ -3,9 +3,11 @@
 import pytest
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.snapshot import MAX_FULL_LIST, snapshot
+from nodedevice_api.names import Reason
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, container, device_ids, init, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, device_ids, init, pod
 
 
 def test_an_unknown_resource_is_an_error() -> None:
@@ -109,6 +111,37 @@ def test_all_or_only_noteworthy_devices_are_shown(count: int, named: int) -> Non
     assert len(seen.devices) == named
     # missing, held, unhealthy, cordoned
     assert {"d000000", "d000001", "d000005", "d000007"} <= {view.id for view in seen.devices}
+
+
+class TestADeviceThatIsGivenOutElsewhere:
+    """Why it is not given out here, and who has it."""
+
+    OFFERED = (
+        "it is the same device as gpu of example.com/gpu, and is offered there: remove it from the configuration of one of the two "
+        "resources"
+    )
+    HELD = OFFERED.replace("is offered", "is allocated")
+
+    def listed(self, scenario: Scenario) -> Scenario:
+        for endpoint, (name, device_id) in enumerate(((GPU, "gpu"), (NIC, "nic")), 1):
+            device = Device(device_id, identity=("c1:9",))
+            scenario.plugin([device], name, endpoint, PluginOptions(scope=f"{BUILT_IN}{name}"))
+        return scenario
+
+    def shown(self, scenario: Scenario) -> str:
+        seen = scenario.snapshot(NIC)
+        assert seen.devices == seen.unhealthy
+        assert [view.reason for view in seen.devices] == [Reason.IN_OTHER_USE]
+        return seen.devices[0].message
+
+    def test_while_nobody_has_it(self) -> None:
+        assert self.shown(self.listed(Scenario())) == self.OFFERED
+
+    def test_with_the_pod_that_has_it(self) -> None:
+        scenario = self.listed(Scenario()).run(pod("p", gpu=1))
+        assert self.shown(scenario) == f"{self.HELD}; pod default/p has it now"
+        # which the API has not shown yet
+        assert self.shown(self.listed(scenario.restarted())) == f"{self.HELD}; a pod with UID p has it now"
 
 
 def test_reading_changes_nothing() -> None:

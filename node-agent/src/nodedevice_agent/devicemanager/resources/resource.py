@@ -226,8 +226,9 @@ class Resource:
         self._reported, self.flap_damping = NO_DEVICES, FlapDamping(self.flap_damping.limits)
         self._derive()
 
-    def ids_changed(self) -> None:
-        """A device is held no more: it may go by its own ID again."""
+    def released(self) -> None:
+        """A device is held no more: it may go by its own ID again, and whoever gets it next has it as it is listed then."""
+        self._held_alone &= self.holders.keys()
         if self.listed.has_aliases:
             self._derive()
 

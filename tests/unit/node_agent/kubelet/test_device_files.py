@@ -1,0 +1,113 @@
+"""The device files of answers, of which the kubelet keeps the paths and not the numbers that they had."""
+
+from dataclasses import replace
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.resource import PluginOptions
+from nodedevice_agent.devicemanager.snapshot import snapshot
+from nodedevice_agent.kubelet import mirror as mirror_module
+from nodedevice_agent.kubelet.mirror import Mirror
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod, published
+from tests.unit.node_agent.kubelet.test_mirror import message, mirror
+
+
+def lists(found: Mirror, number: int, count: int = 1) -> None:
+    """Devices of one file each, which has this number, also in its name."""
+    devices = [
+        Device(f"d{n}", identity=(f"c188:{number}",), files=((f"/dev/tty{number}", f"c188:{number}"),))
+        for n in range(count)
+    ]
+    found.listed(GPU, 1, accept(devices), 0.0)
+
+
+def built_in(count: int = 1, checkpoint: Checkpoint | None = None) -> Mirror:
+    found = Mirror(0.0, checkpoint)
+    found.connected(GPU, 1, PluginOptions(scope="built-in x"), 0.0)
+    lists(found, 0, count)
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    return found
+
+
+def answers(found: Mirror, device_id: str) -> None:
+    edits = ContainerEdits(devices=(DeviceFile("/dev/tty0", "/dev/tty0", "rw"),))
+    found.answered(GPU, [device_id, device_id], AllocateResponse(b"", edits))
+
+
+def problem(found: Mirror, device_id: str) -> str:
+    return found.start_problem(GPU, [device_id, device_id], lambda allocation: allocation)
+
+
+def test_they_are_recorded_with_the_answer_over_a_restart() -> None:
+    found = built_in()
+    answers(found, "d0")
+    message(found, held_by("one", "d0"))
+    after = built_in(checkpoint=found.checkpoint())
+    message(after, held_by("one", "d0"))
+    for each in (found, after):
+        assert [a.files for a in each.book] == [(("/dev/tty0", "c188:0"),)]
+        assert problem(each, "d0") == ""
+        lists(each, 1)
+        assert problem(each, "d0") == f"the device files of {GPU} are other devices' by now: delete the pod"
+
+
+def test_before_the_kubelet_has_written_the_answer() -> None:
+    found = built_in()
+    answers(found, "d0")
+    lists(found, 1)
+    assert "are other devices' by now" in problem(found, "d0")
+    answers(found, "d0")
+    found.listed(GPU, 1, accept([]), 0.0)
+    assert problem(found, "d0") == f"device d0 of {GPU} is not there: connect it again, or delete the pod"
+
+
+def test_of_an_answer_that_nobody_recorded_its_own_paths_count() -> None:
+    """One of an older agent."""
+    found = built_in()
+    edits = ContainerEdits(devices=(DeviceFile("/dev/tty0", "/dev/tty0", "rw"),))
+    message(found, held_by("one", "d0"))
+    for number, is_right in ((0, True), (1, False)):
+        lists(found, number)
+        why = found.start_problem(GPU, ["d0"], lambda allocation: replace(allocation, edits=edits))
+        assert (why == "") is is_right
+
+
+def test_of_a_resource_that_is_not_known_there_is_no_problem() -> None:
+    assert mirror(0).start_problem(GPU, ["d0"], lambda allocation: allocation) == ""
+
+
+def test_answers_that_nobody_holds_are_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_module, "_MAX_RECENT", 2)
+    found = built_in(6)
+    answers(found, "d0")
+    message(found, held_by("one", "d0"))
+    for number in range(1, 6):
+        answers(found, f"d{number}")
+    lists(found, 1, 6)
+    forgotten = [number for number in range(6) if not problem(found, f"d{number}")]
+    assert forgotten == [1, 2]
+
+
+def test_when_its_pod_has_ended_a_device_goes_by_its_own_id() -> None:
+    found = built_in()
+    message(found, held_by("one", "d0"))
+    renamed = Device("new", identity=("c188:0",), aliases=("d0",), is_shared=True)
+    found.listed(GPU, 1, accept([renamed]), 0.0)
+    assert [device.id for device in snapshot(found, GPU).devices] == ["d0"]
+    found.pod_gone("one", 0.0)
+    assert [device.id for device in snapshot(found, GPU).devices] == ["new"]
+
+
+def test_a_device_that_is_held_by_another_name_is_held_back() -> None:
+    found = built_in()
+    found.connected(NIC, 2, PluginOptions(scope="built-in y"), 0.0)
+    found.listed(NIC, 2, accept([Device("raw", identity=("c188:0",))]), 0.0)
+    assert snapshot(found, GPU).healthy == 1
+    effects = message(found, held_by("one", "raw", name=NIC))
+    assert published(effects) == {GPU, NIC}
+    assert (snapshot(found, GPU).healthy, snapshot(found, NIC).allocated) == (0, 1)
+    assert "pod default/one has it now" in snapshot(found, GPU).devices[0].message
+    assert published(found.pod_gone("one", 0.0)) == {GPU, NIC}

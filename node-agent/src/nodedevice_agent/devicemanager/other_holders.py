@@ -88,7 +88,7 @@ class OtherHolders:
                 others.append(claim)
         for winner in winners(others, mine).values() if mine and others else ():
             name, device_id = winner.key
-            if (holds := self._resources[name].holders.get(device_id, pod_uid)) != pod_uid:
+            if (holds := self._resources[name].holders[device_id]) != pod_uid:
                 return Holder(name, device_id, holds)
         return None
 

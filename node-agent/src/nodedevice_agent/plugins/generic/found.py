@@ -103,7 +103,7 @@ def is_usable(group: GroupSettings, file: FoundFile) -> bool:
 def _filled(pattern: str, captures: Captures) -> str:
     """The path in which the wildcards match these texts. captures: one for each wildcard."""
     texts = iter(captures)
-    return "/".join(WILDCARD.sub(lambda _: next(texts, ""), part) for part in pattern.split("/"))
+    return "/".join(WILDCARD.sub(lambda _: next(texts), part) for part in pattern.split("/"))
 
 
 def _file_sets(group: GroupSettings, found: Found) -> Iterator[tuple[Captures, list[FoundFile | None]]]:

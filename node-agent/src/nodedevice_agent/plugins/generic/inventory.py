@@ -37,7 +37,7 @@ class Inventory:
     def identified(self, file: FoundFile) -> FoundFile:
         """With the number that counts, and tokens (see identity.py). file: with the number that the file itself has."""
         if not file.is_device:
-            return replace(file, tokens=() if file.is_directory else (path_token(file.kernel_path),))
+            return replace(file, tokens=(path_token(file.kernel_path),))
         number = self.number(file.kernel_path, file.number)
         if is_shared_file(file.kernel_path):
             return replace(file, number=number, is_shared_file=True, tokens=())

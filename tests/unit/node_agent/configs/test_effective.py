@@ -119,6 +119,26 @@ def test_the_file_is_the_lowest_layer() -> None:
     assert decided(base=base).plugins == base
 
 
+def test_a_resource_has_the_rank_of_the_layer_that_it_belongs_to() -> None:
+    """The higher priority first, the agent's file last; a configuration that is refused, or has lost the name, changes nothing."""
+    base = PluginSettings(
+        simulated=[SimulatedSettings(SERIAL), SimulatedSettings("example.com/file")], nvml=NvmlSettings()
+    )
+    both = {"simulated": [{"resourceName": SERIAL}, {"resourceName": "example.com/low"}]}
+    found = decided(
+        config("a", priority=5),
+        config("b", both, -3),
+        config("c", serial(name="example.com/too"), 5),
+        config("bad", BAD_PATH, 9),
+        base=base,
+    ).ranks
+    assert sorted(found, key=lambda name: (found[name], name)) == [
+        SERIAL, "example.com/too", "example.com/low", "example.com/file", "nvidia.com/gpu", "nvml",
+    ]  # fmt: skip
+    assert found[SERIAL] == found["example.com/too"]
+    assert found["example.com/file"] > 2**31 - 1, "behind any priority"
+
+
 def test_gpus_are_one_plugin_which_one_configuration_has() -> None:
     found = decided(
         config("a", {"nvml": {"pollSeconds": 9}}, 1), config("b", {"nvml": {}}), config("c", serial(name=GPU))

@@ -32,6 +32,23 @@ def test_accepts_each_valid_id_once(listed: list[Device], accepted: dict[str, bo
 
 
 @pytest.mark.parametrize(
+    ("listed", "has_identities", "has_aliases"),
+    [
+        pytest.param([], False, False, id="nothing"),
+        pytest.param([Device("a"), Device("b")], False, False, id="plain"),
+        pytest.param([Device("a", identity=("c1:3",)), Device("b")], True, False, id="the first says what it is"),
+        pytest.param([Device("a"), Device("b", aliases=("c",))], False, True, id="the last has another ID"),
+    ],
+)
+def test_a_list_knows_whether_it_says_what_devices_are(
+    listed: list[Device], has_identities: bool, has_aliases: bool
+) -> None:
+    """Else nothing is compared, of whatever many devices."""
+    found = accept(listed)
+    assert (found.has_identities, found.has_aliases) == (has_identities, has_aliases)
+
+
+@pytest.mark.parametrize(
     ("listed", "parts"),
     [
         pytest.param([Device("a")], [], id="nothing to report"),

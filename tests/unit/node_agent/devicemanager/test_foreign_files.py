@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.other_holders import Holder
 from nodedevice_agent.devicemanager.resources.devices import Device
@@ -77,6 +78,16 @@ class TestOtherHolder:
         assert scenario.manager.other_holders.of("p", {"c188:1"}) is None
         assert scenario.manager.other_holders.of("p", set()) is None
         assert scenario.manager.other_holders.of("q", {"c188:0"}) is None
+
+    @pytest.mark.parametrize(("is_shared", "uid"), [(False, "p"), (True, "r")])
+    def test_also_behind_what_does_not_count(self, is_shared: bool, uid: str) -> None:
+        """A device of the pod itself, or one that is shared."""
+        scenario = RuntimeScenario()
+        scenario.sync()
+        scenario.plugin([Device("a", identity=("c188:1",), is_shared=is_shared), line()], NIC, 2, OWN)
+        scenario.run(pod(uid, nic=1), pod("q", nic=1))
+        assert scenario.held(NIC) == {f"{uid}/main": ("a",), "q/main": ("line",)}
+        assert scenario.manager.other_holders.of("p", {"c188:0"}) == Holder(NIC, "line", "q")
 
     def test_also_after_its_plugin_has_gone(self) -> None:
         scenario = self.held(line())

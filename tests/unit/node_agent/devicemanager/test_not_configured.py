@@ -210,6 +210,9 @@ class TestItsReplacement:
         scenario.disconnect()
         scenario.manager.configured(lambda name, scope: True, scenario.now, [GPU])
         assert not is_settling(scenario.manager, GPU)
+        serves(scenario, endpoint=2)
+        scenario.disconnect(endpoint=2)
+        assert not is_settling(scenario.manager, GPU)
 
 
 class TestPods:

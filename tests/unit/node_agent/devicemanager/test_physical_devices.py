@@ -175,5 +175,6 @@ def test_an_instance_that_is_destroyed_while_a_pod_holds_it_still_has_its_gpu() 
     lists(scenario, GPU, [Device("MIG-3", parent="a"), B], 1)
     assert scenario.snapshot().available == 1
     lists(scenario, GPU, [B], 1)
+    assert scenario.snapshot(UNITS).available == 0
     scenario.gone("p")
     assert scenario.snapshot(UNITS).available == 4

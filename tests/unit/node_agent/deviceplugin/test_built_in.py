@@ -40,12 +40,13 @@ def test_a_socket_is_recognized_as_long_as_it_is_served(tmp_path: Path) -> None:
 
 
 def test_what_somebody_elses_plugin_says_of_itself_is_not_read() -> None:
-    claims = PluginDevice("a", identity=("c1:3",), files=(("/dev/a", "c1:3"),), is_shared=True, aliases=("b",))
+    files = tuple((f"/dev/{name}", "c1:3") for name in "abcdefgh")
+    claims = PluginDevice("a", identity=("c1:3",), files=files[::-1], is_shared=True, aliases=("b",))
     octets = list_to_wire([claims]).SerializeToString()
     foreign = device_list(octets).devices["a"]
     assert (foreign.identity, foreign.files, foreign.is_shared, foreign.aliases) == ((), (), False, ())
     own = device_list(octets, is_built_in=True).devices["a"]
-    assert (own.identity, own.files, own.is_shared, own.aliases) == (("c1:3",), (("/dev/a", "c1:3"),), True, ("b",))
+    assert (own.identity, own.files, own.is_shared, own.aliases) == (("c1:3",), files, True, ("b",))
 
 
 async def test_the_agents_own_plugins(tmp_path: Path) -> None:

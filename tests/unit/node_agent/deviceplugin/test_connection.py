@@ -16,6 +16,7 @@ from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES
 from nodedevice_agent.deviceplugin.connection import PluginConnection as Connection
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltIn, BuiltInSockets
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure, StreamEnd
@@ -356,6 +357,54 @@ class TestFailures:
                 await CALLS[call](connection)
         assert "ZeroDivisionError" in caplog.text
         await CALLS["Allocate"](connection)
+
+
+async def test_without_options_nothing_is_left_open(plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[grpc.aio.Channel] = []
+    real = plugin_connection.open_channel
+
+    def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
+        opened.append(real(socket, max_message_bytes))
+        return opened[-1]
+
+    monkeypatch.setattr(plugin_connection, "open_channel", open_channel)
+    plugin.knobs.options_error = FAILURE
+    with pytest.raises(
+        PluginFailed, match=r"GetDevicePluginOptions.*example\.com/fake failed: .*INTERNAL: out of order"
+    ):
+        await Connection.open(RESOURCE, plugin.socket_path)
+    assert [channel.get_state() for channel in opened] == [grpc.ChannelConnectivity.SHUTDOWN]
+
+
+class Found(BuiltInSockets):
+    """Finds these at a path, one after the other."""
+
+    def __init__(self, *found: BuiltIn | None) -> None:
+        super().__init__()
+        self._found = [*found]
+
+    def find(self, socket: Path, resource_name: str) -> BuiltIn | None:
+        return self._found.pop(0)
+
+
+OWN = BuiltIn(RESOURCE, "built-in x")
+
+
+@pytest.mark.parametrize(
+    ("built_in", "scope"),
+    [
+        pytest.param(Found(OWN, OWN), "built-in x", id="its own"),
+        pytest.param(Found(None), "", id="somebody else's"),
+        pytest.param(Found(OWN, None), "", id="replaced while it was dialled"),
+        pytest.param(Found(OWN, BuiltIn(RESOURCE, "built-in y")), "", id="by another one of its own"),
+        pytest.param(None, "", id="a process without any"),
+    ],
+)
+async def test_the_agents_own_plugin_is_the_file_that_was_dialled(
+    plugin: FakePlugin, built_in: BuiltInSockets | None, scope: str
+) -> None:
+    async with aclosing(await Connection.open(RESOURCE, plugin.socket_path, built_in=built_in)) as connection:
+        assert connection.options.scope == scope
 
 
 async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from prometheus_client import REGISTRY
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -79,6 +80,11 @@ async def test_connections_of_one_socket_have_a_limit(manager: HostedManager, st
     odd, good = await start(ODD), await start(GOOD)
     for number in range(MAX_CONNECTIONS_OF_A_SOCKET):
         await odd.register(resource_name=f"{ODD}-{number}")
+    registered = [
+        REGISTRY.get_sample_value("nodedevice_agent_registrations_total", {"resource_name": f"{ODD}-{number}"})
+        for number in range(MAX_CONNECTIONS_OF_A_SOCKET)
+    ]
+    assert registered == [1.0] * MAX_CONNECTIONS_OF_A_SOCKET
     with pytest.raises(grpc.aio.AioRpcError, match="fewer resources on one socket") as refused:
         await odd.register(resource_name=f"{ODD}-more")
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT

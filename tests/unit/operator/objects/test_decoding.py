@@ -285,3 +285,13 @@ def test_a_record_weighs_what_its_lists_do() -> None:
     assert weight(allocations=[held]) > 100 * 60
     assert weight(waiting=[waiting]) > 1000
     assert weight(conditions=[{"type": "Ready", "status": "True", "message": "m" * 2000}]) > 2000
+    # each entry more than its texts
+    for name, entry in {
+        "devices": {"id": "", "health": "Healthy"},
+        "allocations": {"podUID": "", "container": ""},
+        "waiting": {"podUID": "", "container": "", "reason": ""},
+        "conditions": {"type": "Ready", "status": "True"},
+    }.items():
+        assert weight(**{name: [entry] * 10}) >= weight(**{name: [entry]}) + 9 * 100
+    on_nodes, on_none = ({"id": "a", "health": "Healthy", "numaNodes": nodes} for nodes in ([*range(64)], []))
+    assert weight(devices=[on_nodes]) > weight(devices=[on_none]) + 64 * 8

@@ -8,7 +8,7 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.holdings import Holding
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, service_of, serving
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, list_to_wire, service_of, serving
 from nodedevice_agent.lib.deviceplugin_server.values import (
     ContainerAllocation,
     ContainerIdentity,
@@ -101,6 +101,43 @@ async def test_a_source_learns_whose_container_it_is_unless_a_kubelet_calls(tmp_
         await connection.allocate(("a",))
         await connection.aclose()
     assert source.containers == [ContainerIdentity("ns", "web", "u", "main", {"nodedevice.io/sm-percent": "30"}), None]
+
+
+class AliasedSource(Source):
+    """Of two devices with other IDs; one of these is the other device's own by now."""
+
+    prefers = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.devices.publish([PluginDevice("a", aliases=("old-a", "b")), PluginDevice("b", aliases=("old-b",))])
+
+    def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
+        return (*must_include, *sorted(free))[:size]
+
+
+async def test_a_held_device_is_meant_by_any_of_its_ids(tmp_path: Path) -> None:
+    source = AliasedSource()
+    async with serving(service_of(source), tmp_path / "p.sock"):
+        connection = await PluginConnection.open(source.resource_name, tmp_path / "p.sock")
+        for asked, got in ((("old-a",), "a"), (("b",), "b"), (("old-b", "a"), "a,b")):
+            assert (await connection.allocate(asked)).edits.envs == {"GOT": got}
+        assert await connection.preferred(("old-a", "old-b"), ("old-b",), 2) == ("b", "a")
+        with pytest.raises(PluginFailed, match="no such device: 'older'"):
+            await connection.allocate(("old-a", "older"))
+        await connection.aclose()
+
+
+def test_equal_devices_are_equal_bytes() -> None:
+    """A list of the same bytes is not decoded again."""
+    names = [f"name-{number}" for number in range(40)]
+    one, other = (
+        PluginDevice(
+            "a", attributes=tuple((name, "x") for name in order), files=tuple((f"/dev/{n}", "") for n in order)
+        )
+        for order in (names, names[::-1])
+    )
+    assert list_to_wire([one]).SerializeToString() == list_to_wire([other]).SerializeToString()
 
 
 async def test_a_source_that_keeps_something_gets_the_holdings(tmp_path: Path) -> None:

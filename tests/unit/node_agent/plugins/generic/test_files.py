@@ -1,10 +1,13 @@
-"""Which NUMA node a device file is near: that of the controller, however many steps below it the device is."""
+"""Where links lead, and which NUMA node a device file is near: that of the controller, however far below it the device is."""
 
+import errno
 import os
+import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from nodedevice_agent.plugins.generic.files import found_file
+from nodedevice_agent.plugins.generic.files import found_file, kernel_path
 
 _CONTROLLER = "devices/pci0000:40/0000:40:00.0/0000:41:01.0"
 # each as sysfs of Linux 6.1 has it
@@ -44,6 +47,47 @@ def test_that_of_the_controller(root: Path, below: str, text: str | None, nodes:
     if text is not None:
         (root / "sys" / _CONTROLLER / "numa_node").write_text(text)
     assert numa_nodes(root) == nodes
+
+
+def test_a_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number is one of block devices, which char devices have as well."""
+    for kind, node in (("block", 1), ("char", 0)):
+        (root / f"sys/dev/{kind}").mkdir(exist_ok=True)
+        (root / f"sys/devices/{kind}").mkdir()
+        (root / f"sys/devices/{kind}/numa_node").write_text(f"{node}\n")
+        (root / f"sys/dev/{kind}/8:1").symlink_to(f"../../devices/{kind}")
+    disk = SimpleNamespace(st_mode=stat.S_IFBLK | 0o660, st_rdev=os.makedev(8, 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", lambda _: disk)
+        found = found_file(str(root), "/dev/thing")
+    assert found is not None
+    assert (found.is_device, found.number, found.numa_nodes) == (True, "b8:1", (1,))
+
+
+def test_what_is_no_device(root: Path) -> None:
+    os.mkfifo(root / "dev/pipe")
+    (root / "dev/folder").mkdir()
+    (root / "dev/plain").touch()
+    assert found_file(str(root), "/dev/pipe") is None
+    found = [found_file(str(root), f"/dev/{name}") for name in ("folder", "plain")]
+    assert [(f.is_device, f.is_directory, f.kernel_path, f.number) for f in found if f is not None] == [
+        (False, True, "/dev/folder", ""),
+        (False, False, "/dev/plain", ""),
+    ]
+
+
+@pytest.mark.parametrize(("count", "is_followed"), [(40, True), (41, False)])
+def test_as_many_links_are_followed_as_the_kernel_follows(root: Path, count: int, is_followed: bool) -> None:
+    (root / "dev/thing").unlink()
+    (root / "dev/thing").touch()
+    for number in range(count):
+        (root / f"dev/link{number}").symlink_to("thing" if number == 0 else f"link{number - 1}")
+    if is_followed:
+        assert kernel_path(str(root), f"/dev/link{count - 1}") == "/dev/thing"
+    else:
+        with pytest.raises(OSError, match="Too many levels of symbolic links") as error:
+            kernel_path(str(root), f"/dev/link{count - 1}")
+        assert (error.value.errno, error.value.filename) == (errno.ELOOP, f"/dev/link{count - 1}")
 
 
 def test_none_where_sysfs_does_not_know_it(root: Path) -> None:

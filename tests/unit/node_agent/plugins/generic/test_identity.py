@@ -161,6 +161,10 @@ TWO: dict[str, tuple[Where, Where]] = {
         ("infiniband_mad", f"{PCI}/infiniband_mad/umad0", PCI),
         ("infiniband_mad", f"{PCI}/infiniband_mad/umad1", PCI),
     ),
+    "vfio devices without a group": (
+        ("vfio-dev", "/devices/pci0000:00/0000:02:00.0/vfio-dev/vfio1", "/devices/pci0000:00/0000:02:00.0"),
+        ("vfio-dev", "/devices/pci0000:00/0000:03:00.0/vfio-dev/vfio2", "/devices/pci0000:00/0000:03:00.0"),
+    ),
     "vfio groups": (GROUP7, ("vfio", "/devices/virtual/vfio/8", "")),
     "an input that a program made, and the file that makes them": (
         ("misc", "/devices/virtual/misc/uhid", ""),

@@ -8,6 +8,7 @@ import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.functions import UsbDevice
 from nodedevice_agent.plugins.generic.serials import Known, Serials
+from nodedevice_agent.plugins.generic.serials_file import SerialsFile
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.settings import GenericSettings
 
@@ -202,7 +203,9 @@ def test_what_is_remembered_is_written_when_it_changes(host: FakeSysfs, tmp_path
     assert b"1-2" in file.read_bytes()
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b"[" * 100_000, None])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[1]", b"\xff", b"[" * 100_000, b"[" + b" " * 1024 * 1024 + b"]", None]
+)
 def test_what_was_remembered_cannot_be_read(
     host: FakeSysfs, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None
 ) -> None:
@@ -219,8 +222,36 @@ def test_what_was_remembered_cannot_be_read(
     agent.restart()
     assert agent.named() == {A: ("usb-port-1-1",), B: ("usb-port-1-2",)}
     assert "unreadable" in caplog.text
-    # it is written again, or says why not
-    assert ("cannot save" in caplog.text) == (content is None)
+    # it is written again, or says why not: once, and leaves nothing beside it
+    agent.named()
+    assert caplog.text.count("cannot save") == (content is None)
+    assert [*file.parent.iterdir()] == [file]
+    if content is None:
+        file.rmdir()
+        agent.named()
+        agent.restart()
+        assert agent.named() == {A: ("usb-port-1-1",), B: ("usb-port-1-2",)}
+        assert caplog.text.count("unreadable") == 1
+
+
+def test_a_problem_that_comes_back_is_logged_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = SerialsFile(tmp_path, "example.com/serial")
+    path = tmp_path / "usb-serials/example.com_serial.json"
+    for number in range(3):
+        path.mkdir(parents=True)
+        file.write({("0403", "6001", "A"): Known(str(number))})
+        path.rmdir()
+        file.write({("0403", "6001", "A"): Known(str(number))})
+        path.unlink()
+    assert [record.getMessage() for record in caplog.records] == ["cannot save the serials of USB devices"] * 3
+
+
+def test_of_two_that_are_seen_at_once_nobody_was_the_first() -> None:
+    serials = Serials()
+    one, other = (UsbDevice(f"/devices/usb1/{port}", port, "0403", "6001", "S") for port in ("1-1", "1-2"))
+    assert serials.note([one, other]) == [one.identity]
+    assert serials.known == {one.identity: Known("", is_repeated=True)}
+    assert serials.note([one, other]) == []
 
 
 def test_only_so_many_serials_are_remembered() -> None:

@@ -45,6 +45,17 @@ def test_a_path_that_is_not_there_is_named_until_it_is(tmp_path: Path) -> None:
     assert source.devices.trouble == ("", "")
 
 
+def test_a_change_of_the_list_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files(tmp_path, "/dev/thing0", "/dev/thing1")
+    with caplog.at_level(logging.INFO):
+        source = source_of(tmp_path, "/dev/thing*")
+        source.refresh()
+        files(tmp_path, "/dev/thing2")
+        source.refresh()
+    changes = [record for record in caplog.records if record.message == "devices changed"]
+    assert [record.__dict__["devices"] for record in changes] == [2, 3]
+
+
 def test_many_are_named_by_the_first(tmp_path: Path) -> None:
     source = source_of(tmp_path, *(f"/dev/thing{number}" for number in range(5)))
     assert "/dev/thing0, /dev/thing1, /dev/thing2, …: connect" in source.devices.trouble[1]

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic import source as source_module
+from nodedevice_agent.plugins.generic import sysfs as sysfs_module
+from nodedevice_agent.plugins.generic.functions import Node
 from nodedevice_agent.plugins.generic.source import GenericSource
+from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.generic.udev import properties
 from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
 
@@ -124,6 +127,45 @@ def test_what_udevd_wrote_of_the_device_before_is_not_believed(host: FakeSysfs) 
     assert not selecting.select.is_waiting
 
 
+def test_once_nothing_is_selected_nothing_is_awaited_or_wrong(host: FakeSysfs) -> None:
+    sysfs = host.dongle("1-1", 0, serial="A")
+    selecting = Selecting(host, FTDI)
+    selecting.files()
+    assert selecting.select.is_waiting
+    assert selecting.select.scan([], selecting.now) == {}
+    assert not selecting.select.is_waiting
+    for number in ("c188:0", "c240:0"):
+        host.udev(number, ID_SERIAL="FTDI_USB_A")
+    assert list(selecting.files()) == ["0403-6001-A"]
+    # selected again it is new, as one that was never listed
+    selecting.select.scan([], selecting.now)
+    host.node(f"{sysfs}/1-1:1.2/gpio/gpiochip3", "gpio", "254:3")
+    assert selecting.files() == {}
+    (host.root / "run/udev/data").rename(host.root / "run/udev/nowhere")
+    selecting.files()
+    assert selecting.select.trouble[0] == "NoUdevDatabase"
+    selecting.select.scan([], selecting.now)
+    assert selecting.select.trouble == ("", "")
+
+
+def test_only_so_many_files_are_remembered(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each replug makes other ones. What was forgotten is read again."""
+    monkeypatch.setattr(sysfs_module, "_MAX_KNOWN", 3)
+    for number in range(3):
+        host.node(f"/devices/platform/gpio/gpiochip{number}", "gpio", f"254:{number}")
+    sysfs, real = Sysfs(str(host.root)), Sysfs._node
+    read: list[str] = []
+
+    def node(sysfs: Sysfs, number: str, place: str) -> Node | None:
+        read.append(number)
+        return real(sysfs, number, place)
+
+    monkeypatch.setattr(Sysfs, "_node", node)
+    for number in (0, 1, 0, 1, 0, 2, 0, 1):
+        sysfs.nodes_of([f"c254:{number}"])
+    assert read == ["c254:0", "c254:1", "c254:2", "c254:1"]
+
+
 NOTHING = [b"", b"\xff\xff\0", b"E", b"E:", b"E:=x", b"E:ID_SERIAL", b"ID_SERIAL=FTDI_A\n", b"S:ID_SERIAL=FTDI_A\n"]
 
 
@@ -193,6 +235,19 @@ def test_a_selection_of_more_devices_than_fit(
     assert listed(source) == {f"many{number:05}" for number in range(50)}
     assert errors(caplog) == ["TooManyDevices"]
     assert "narrow the paths or the selection" in source.devices.trouble[1]
+
+
+def test_what_is_followed_is_what_can_change_the_list(host: FakeSysfs) -> None:
+    """The directories of the files, and udevd's where a selection goes by its properties."""
+    watcher = FileWatcher()
+    subscription = watcher.subscribe()
+    links, entries = host.root / "dev/serial/by-id", host.root / "run/udev/data"
+    links.mkdir(parents=True)
+    by_path = GroupSettings([PathSettings("/dev/serial/by-id/*")])
+    for selects, followed in (([DONGLES, FTDI], {links, entries}), ([DONGLES], {links})):
+        settings = GenericSettings("example.com/x", [by_path, *Selecting(host, *selects).groups])
+        GenericSource(settings, str(host.root), watcher)._follow_and_refresh(subscription)
+        assert set(subscription.followed) == followed
 
 
 def test_a_pattern_of_more_files_than_fit(

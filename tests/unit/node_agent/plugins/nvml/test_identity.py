@@ -18,7 +18,7 @@ from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.parts import Listing, listing, uses_of
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.nvml.source import NvmlSource
+from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
 
 GIB = 1 << 30
 A, B = (Gpu(f"GPU-{name}", "H100", 80 * GIB, f"0000:{name}1:00.0", minor=minor) for minor, name in enumerate("ab"))
@@ -150,11 +150,32 @@ def test_capabilities_are_read_where_containers_get_them(tmp_path: Path) -> None
     assert list(found.numbers) == ["/dev/nvidia3"]
 
 
+@pytest.mark.parametrize("way", ["deviceNodes", "env"])
+def test_instances_are_published_with_the_files_that_a_container_gets(tmp_path: Path, way: str) -> None:
+    minors = tmp_path / "proc/driver/nvidia-caps/mig-minors"
+    minors.parent.mkdir(parents=True)
+    minors.write_text("gpu3/gi1/access 20\ngpu3/gi1/ci0/access 21\ngpu3/gi1/ci1/access 22\n")
+    for path in ("dev/nvidia3", *(f"dev/nvidia-caps/nvidia-cap{number}" for number in (20, 21, 22))):
+        device_file(tmp_path, path)
+    nvml, fleet, gpu = settings(handOver=[way], mig="single"), Fleet(HealthRules()), divided(3)
+    fleet.found(Found("580", [gpu]))
+    fleet.divided({gpu.uuid: gpu.instances})
+    source = NvmlSource("nvidia.com/gpu", nvml, HostOfGpus.seen_at(str(tmp_path), nvml), fleet)
+    source.publish([(each, use) for each in fleet.gpus.values() for use in uses_of(each, nvml)])
+    one, other = source.devices.latest
+    for device, own in ((one, "21"), (other, "22")):
+        given = {node.host_path for node in source.allocate([device.id], None).device_nodes}
+        assert {path for path, _ in device.files} == given
+        assert given == (
+            {"/dev/nvidia3", *(f"/dev/nvidia-caps/nvidia-cap{n}" for n in ("20", own))} if way != "env" else set()
+        )
+
+
 def test_a_gpu_is_its_graphics_card_and_render_node(tmp_path: Path) -> None:
     drm = tmp_path / f"sys/bus/pci/devices/{A.pci_bus_id}/drm"
-    for name, number in {"card1": "226:1\n", "renderD128": "226:128\n", "odd": "x"}.items():
+    for name, number in {"card1": "226:1\n", "renderD128": "226:128\n", "odd": "x", "other": "٢٢٦:٣"}.items():
         (drm / name).mkdir(parents=True)
-        (drm / name / "dev").write_text(number)
+        (drm / name / "dev").write_text(number, encoding="utf-8")
     (drm / "gone").mkdir()
     nowhere = Gpu("GPU-n", pci_bus_id=f"../devices/{A.pci_bus_id}")
     (one, other, third) = listed(
@@ -172,7 +193,7 @@ def test_a_gpu_is_its_graphics_card_and_render_node(tmp_path: Path) -> None:
 def published(root: Path, *inventories: Sequence[Gpu]) -> tuple[NvmlSource, dict[str, PluginDevice]]:
     """The devices by UUID, after each inventory in turn."""
     nvml, fleet = settings(handOver=["deviceNodes"]), Fleet(HealthRules())
-    made = NvmlSource("nvidia.com/gpu", nvml, str(root), fleet)
+    made = NvmlSource("nvidia.com/gpu", nvml, HostOfGpus.seen_at(str(root), nvml), fleet)
     for gpus in inventories:
         fleet.found(Found("580", list(gpus)))
         made.publish([(gpu, use) for gpu in fleet.gpus.values() for use in uses_of(gpu, nvml)])

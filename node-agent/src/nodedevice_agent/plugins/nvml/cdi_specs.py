@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import yaml
 from msgspec import Struct, field
+from nodedevice_common.decoding import Undecodable, convert, decode
 from nodedevice_common.threads import in_thread
+from nodedevice_common.yaml_decoding import decode_yaml
 
 from nodedevice_agent.lib.filesystem import FileIdentity, names_in
 
@@ -42,8 +43,14 @@ class _Specification(Struct):
     devices: list[_Device] = field(default_factory=list)
 
 
-# when a file was read, and its names
-_File = tuple[FileIdentity, tuple[str, ...]]
+class _File(Struct, frozen=True):
+    """A file as it was read. problem: why it has no names; empty where it was read."""
+
+    identity: FileIdentity
+    names: tuple[str, ...] = ()
+    problem: str = ""
+
+
 _Files = Mapping[Path, _File]
 
 
@@ -54,7 +61,6 @@ class CdiSpecs:
         self.directories = tuple(Path(host_root.rstrip("/") + directory) for directory in DIRECTORIES)
         self.names: frozenset[str] = frozenset()
         self._kind = kind
-        # by path: what a file had when it was read, as long as it is the same
         self._read: _Files = {}
         self._problems: frozenset[str] = frozenset()
 
@@ -78,34 +84,43 @@ def _all(directories: tuple[Path, ...], kind: str, known: _Files) -> tuple[froze
         for name in [name for name in names_in(str(directory)) if name.endswith(_ENDINGS)][:MAX_FILES]:
             path = directory / name
             try:
-                read[path] = _one(path, kind, known.get(path))
-            except (OSError, ValueError) as error:
-                problems.add(f"{path}: {str(error)[:200]}")
+                read[path] = file = _one(path, kind, known.get(path))
+            except OSError as error:
+                problems.add(f"{path}: {error.strerror}")
                 continue
-            count.update(read[path][1])
+            count.update(file.names)
+            if file.problem:
+                problems.add(f"{path}: {file.problem}")
         twice = {name for name, times in count.items() if times > 1}
         found = (found | count.keys()) - twice
     return frozenset(found), read, frozenset(problems)
 
 
 def _one(path: Path, kind: str, known: _File | None) -> _File:
-    """Raises OSError, and ValueError for what is no specification."""
+    """Raises OSError."""
     # opening a FIFO waits for a writer unless it is opened without blocking
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    with open(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         identity = FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
-        if known is not None and known[0] == identity:
+        if known is not None and known.identity == identity:
             return known
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError("not a regular file")
-        octets = file.read(MAX_BYTES + 1)
+            return _File(identity, problem="not a regular file")
+        with open(descriptor, "rb", closefd=False) as file:
+            octets = file.read(MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(octets) > MAX_BYTES:
-        raise ValueError(f"bigger than {MAX_BYTES} bytes")
+        return _File(identity, problem=f"bigger than {MAX_BYTES} bytes")
     try:
-        raw = yaml.load(octets, Loader=_LOADER) if path.name.endswith(".yaml") else msgspec.json.decode(octets)
-        specification = msgspec.convert(raw, _Specification)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ValueError(" ".join(str(error).split())) from error
+        specification = _decoded(octets, is_yaml=path.name.endswith(".yaml"))
+    except Undecodable as error:
+        return _File(identity, problem=str(error))
     devices = specification.devices[:_MAX_DEVICES] if specification.kind == kind else ()
-    return identity, tuple(dict.fromkeys(device.name for device in devices))
+    return _File(identity, tuple(dict.fromkeys(device.name for device in devices)))
+
+
+def _decoded(octets: bytes, *, is_yaml: bool) -> _Specification:
+    """Raises Undecodable."""
+    return convert(decode_yaml(octets, _LOADER), _Specification) if is_yaml else decode(octets, _Specification)

@@ -171,7 +171,7 @@ def _sm_limits(answers: Sequence[Answer]) -> dict[str, str]:
     """The limit of all GPUs of a container; of each by its number where they differ: without a number it counts for all."""
     values = {answer.env.get(SM_LIMIT, "0") for answer in answers}
     if len(values) == 1:
-        return {SM_LIMIT: answers[0].env[SM_LIMIT]} if SM_LIMIT in answers[0].env else {}
+        return dict.fromkeys([SM_LIMIT], *values) if any(SM_LIMIT in answer.env for answer in answers) else {}
     limited = (answer for answer in answers if answer.env.get(SM_LIMIT, "0") != "0")
     return {f"{SM_LIMIT}_{place}": answer.env[SM_LIMIT] for answer in limited for place in answer.places}
 
@@ -180,7 +180,7 @@ def _check_mps(answers: Sequence[Answer]) -> None:
     """A program is a client of one daemon with all of its GPUs, or of none."""
     pipes = {answer.env.get(MPS_PIPE, ""): answer.resource_name for answer in reversed(answers)}
     if len(pipes) > 1:
-        (_, one), (_, other) = list(pipes.items())[:2]
+        one, other = sorted(pipes.values())[:2]
         raise CannotJoin(
             f"{one} and {other} are not of one MPS daemon, and a program has one for all of its GPUs: request them in different "
             "containers, or give the shares of both the same mps.pipeDirectory"

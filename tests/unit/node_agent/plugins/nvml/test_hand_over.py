@@ -1,0 +1,235 @@
+"""handOver auto: what the node's CDI specifications name, and by which way a container gets its GPUs."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent.lib.deviceplugin_server.built_in import Delivery
+from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerIdentity
+from nodedevice_agent.plugins.nvml import cdi_specs
+from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
+from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.parts import uses_of
+from nodedevice_agent.plugins.nvml.reader.messages import Found
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
+from nodedevice_api import device_details_pb2
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+KIND = "nvidia.com/gpu"
+ONE, TWO = (Gpu(f"GPU-{n}", "T4", pci_bus_id=f"0000:{n}a:00.0", minor=n) for n in (1, 2))
+DIVIDED = msgspec.structs.replace(ONE, instances=(MigInstance("MIG-1", "1g.10gb", 1, 0, 10000),))
+SOMEBODY = ContainerIdentity("default", "p", "uid", "main")
+
+
+def spec(*names: str, kind: str = KIND) -> str:
+    devices = [{"name": name, "containerEdits": {"env": ["A=b"]}} for name in names]
+    return json.dumps({"cdiVersion": "0.6.0", "kind": kind, "devices": devices, "containerEdits": {}})
+
+
+def write(root: Path, name: str, content: str, directory: str = "etc/cdi") -> Path:
+    """Another file each time, as one that is moved there."""
+    file = root / directory / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.with_name("new").write_text(content)
+    return file.with_name("new").rename(file)
+
+
+YAML = """
+cdiVersion: 0.6.0
+kind: nvidia.com/gpu
+containerEdits: {env: [NVIDIA_VISIBLE_DEVICES=void]}
+devices:
+- name: GPU-1
+  containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}
+- name: "0"
+- name: all
+"""
+
+
+class TestSpecifications:
+    @pytest.mark.parametrize(
+        ("files", "names"),
+        [
+            pytest.param({}, set(), id="none"),
+            pytest.param({"etc/cdi/a.json": spec("GPU-1", "GPU-2")}, {"GPU-1", "GPU-2"}, id="JSON"),
+            pytest.param({"var/run/cdi/a.yaml": YAML}, {"GPU-1", "0", "all"}, id="YAML"),
+            pytest.param({"etc/cdi/a.json": spec("GPU-1", kind="nvidia.com/mig")}, set(), id="another kind"),
+            pytest.param({"etc/cdi/a.txt": spec("GPU-1"), "etc/cdi/b.yml": YAML}, set(), id="another ending"),
+            pytest.param(
+                {"etc/cdi/a.json": spec("GPU-1"), "etc/cdi/b.json": spec("GPU-1", "GPU-2")},
+                {"GPU-2"},
+                id="twice in one directory",
+            ),
+            pytest.param(
+                {"etc/cdi/a.json": spec("GPU-1"), "var/run/cdi/a.json": spec("GPU-1")}, {"GPU-1"}, id="in both"
+            ),
+        ],
+    )
+    async def test_the_names_of_one_kind(self, tmp_path: Path, files: dict[str, str], names: set[str]) -> None:
+        for path, content in files.items():
+            write(tmp_path, Path(path).name, content, str(Path(path).parent))
+        specs = CdiSpecs(f"{tmp_path}/", KIND)
+        assert await specs.refresh() is bool(names)
+        assert specs.names == names
+        assert await specs.refresh() is False
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            pytest.param(lambda path: path.write_text("{"), id="not JSON"),
+            pytest.param(lambda path: path.write_bytes(b"\xff\x00"), id="no text"),
+            pytest.param(lambda path: path.write_text("[" * 100_000), id="deep"),
+            pytest.param(
+                lambda path: path.write_text('{"kind": "nvidia.com/gpu", "devices": [{"name": 1}]}'), id="form"
+            ),
+            pytest.param(lambda path: path.write_text(" " * (cdi_specs.MAX_BYTES + 1)), id="big"),
+            pytest.param(os.mkfifo, id="FIFO"),
+            pytest.param(lambda path: path.mkdir(), id="directory"),
+            pytest.param(lambda path: path.symlink_to("/nowhere"), id="link to nothing"),
+        ],
+    )
+    @pytest.mark.parametrize("ending", ["json", "yaml"])
+    async def test_one_that_cannot_be_read_is_named_once_and_costs_no_other(
+        self, tmp_path: Path, make: Callable[[Path], Any], ending: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = write(tmp_path, f"a.{ending}", "")
+        path.unlink()
+        make(path)
+        write(tmp_path, "b.json", spec("GPU-1"))
+        specs = CdiSpecs(str(tmp_path), KIND)
+        for _ in range(3):
+            await specs.refresh()
+        assert specs.names == {"GPU-1"}
+        (record,) = caplog.records
+        assert str(path) in record.error  # type: ignore[attr-defined]
+        assert len(record.error) < 1000  # type: ignore[attr-defined]
+
+    async def test_aliases_cost_nothing(self, tmp_path: Path) -> None:
+        bomb = "a: &a [x, x]\n" + "".join(
+            f"{c}: &{c} [*{b}, *{b}]\n" for b, c in zip("abcdefgh", "bcdefghi", strict=True)
+        )
+        write(tmp_path, "a.yaml", bomb + "kind: nvidia.com/gpu\ndevices: [{name: GPU-1}]\n")
+        specs = CdiSpecs(str(tmp_path), KIND)
+        await specs.refresh()
+        assert specs.names == {"GPU-1"}
+
+    async def test_a_bounded_number_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for number in range(cdi_specs.MAX_FILES + 5):
+            write(tmp_path, f"{number:04}.json", spec(f"GPU-{number}"))
+        specs = CdiSpecs(str(tmp_path), KIND)
+        await specs.refresh()
+        assert len(specs.names) == cdi_specs.MAX_FILES
+        # and none again while it is the same
+        monkeypatch.setattr(cdi_specs, "decode", lambda octets, form: pytest.fail("read again"))
+        assert await specs.refresh() is False
+
+    async def test_what_changes_is_read_again(self, tmp_path: Path) -> None:
+        path, specs = write(tmp_path, "a.json", spec("GPU-1")), CdiSpecs(str(tmp_path), KIND)
+        await specs.refresh()
+        write(tmp_path, "a.json", spec("GPU-2"))
+        assert await specs.refresh() is True
+        assert specs.names == {"GPU-2"}
+        path.unlink()
+        assert await specs.refresh() is True
+        assert specs.names == frozenset()
+
+
+def source(root: Path, *gpus: Gpu, delivery: Delivery | None = None, **more: Any) -> NvmlSource:
+    settings = msgspec.convert({"cdiKind": KIND, **more}, NvmlSettings)
+    fleet = Fleet(settings.health_rules())
+    fleet.found(Found("580", list(gpus)))
+    fleet.divided({gpu.uuid: gpu.instances for gpu in gpus})
+    made = NvmlSource("nvidia.com/gpu", settings, HostOfGpus.seen_at(str(root), settings, delivery), fleet)
+    made.publish([(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)])
+    return made
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The device files that the host has."""
+    there = {"/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2"}
+    numbers = {path: f"c195:{number}" for number, path in enumerate(sorted(there))}
+    monkeypatch.setattr(
+        "nodedevice_agent.plugins.nvml.host_files.number_of",
+        lambda root, path: numbers.get(path, "") if path in there else "",
+    )
+    return there
+
+
+BY_KUBELET, OLD_RUNTIME = Delivery(by_kubelet=True), Delivery(takes_cdi=False)
+
+
+class TestTheWay:
+    @pytest.mark.parametrize(
+        ("named", "delivery", "missing", "ways"),
+        [
+            pytest.param("GPU-1 GPU-2", Delivery(), "", "cdi", id="named"),
+            pytest.param("GPU-1 GPU-2", BY_KUBELET, "", "cdi,env", id="named, by a kubelet"),
+            pytest.param("GPU-1 GPU-2", OLD_RUNTIME, "", "env,deviceNodes", id="named, and no CDI by NRI"),
+            pytest.param("GPU-1", Delivery(), "", "env,deviceNodes", id="one of two named"),
+            pytest.param("0 1 all", Delivery(), "", "env,deviceNodes", id="named by index"),
+            pytest.param("", Delivery(), "", "env,deviceNodes", id="none named"),
+            pytest.param("", BY_KUBELET, "", "env", id="none named, by a kubelet"),
+            pytest.param("", Delivery(), "/dev/nvidia2", "env", id="without its device file"),
+        ],
+    )
+    async def test_by_the_specifications_and_the_delivery(
+        self, tmp_path: Path, files: set[str], named: str, delivery: Delivery, missing: str, ways: str
+    ) -> None:
+        files.discard(missing)
+        write(tmp_path, "nvidia.json", spec(*named.split()))
+        made = source(tmp_path, ONE, TWO, delivery=delivery)
+        await made.read_files()
+        given = made.allocate(["GPU-1", "GPU-2"], None if delivery.by_kubelet else SOMEBODY)
+        assert ("cdi" in ways) is (given.cdi_devices == ("nvidia.com/gpu=GPU-1", "nvidia.com/gpu=GPU-2"))
+        assert ("env" in ways) is (given.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2"})
+        paths = [node.host_path for node in given.device_nodes]
+        assert ("deviceNodes" in ways) is (paths == ["/dev/nvidia1", "/dev/nvidia2"])
+
+    @pytest.mark.parametrize(("named", "ways"), [("MIG-1", "cdi"), ("GPU-1", "env,deviceNodes")])
+    async def test_of_an_instance(self, tmp_path: Path, files: set[str], named: str, ways: str) -> None:
+        minors = tmp_path / "proc/driver/nvidia-caps/mig-minors"
+        minors.parent.mkdir(parents=True)
+        minors.write_text("gpu1/gi1/access 1\ngpu1/gi1/ci0/access 2\n")
+        write(tmp_path, "nvidia.json", spec(named))
+        made = source(tmp_path, DIVIDED, mig="single")
+        await made.read_files()
+        (device,) = made.devices.latest
+        assert dict(device.attributes)["handOver"] == ways
+        assert bool(made.allocate(["MIG-1"], SOMEBODY).cdi_devices) is (ways == "cdi")
+
+    async def test_is_shown_and_decided_at_each_allocate(self, tmp_path: Path, files: set[str]) -> None:
+        made = source(tmp_path, ONE)
+
+        def shown() -> str:
+            return dict(made.devices.latest[0].attributes)["handOver"]
+
+        service = DevicePluginService(made)
+        request = api_pb2.ContainerAllocateRequest(devices_ids=["GPU-1"])
+        request.MergeFromString(
+            device_details_pb2.ContainerAllocateDetails(pod_uid="uid", container="main").SerializeToString()
+        )
+        whole = api_pb2.AllocateRequest(container_requests=[request])
+        first = await service.Allocate(whole, None)  # type: ignore[arg-type]
+        assert (shown(), list(first.container_responses[0].cdi_devices)) == ("env,deviceNodes", [])
+        write(tmp_path, "nvidia.json", spec("GPU-1"))
+        then = await service.Allocate(whole, None)  # type: ignore[arg-type]
+        assert (shown(), then.container_responses[0].cdi_devices[0].name) == ("cdi", "nvidia.com/gpu=GPU-1")
+
+    @pytest.mark.parametrize("way", ["env", "deviceNodes", "cdi"])
+    async def test_that_is_set_is_not_decided(self, tmp_path: Path, files: set[str], way: str) -> None:
+        write(tmp_path, "nvidia.json", spec("GPU-1"))
+        made = source(tmp_path, ONE, handOver=[way])
+        await made.read_files()
+        given = made.allocate(["GPU-1"], SOMEBODY)
+        ways = {"env": given.env, "deviceNodes": given.device_nodes, "cdi": given.cdi_devices}
+        assert [name for name, edits in ways.items() if edits] == [way]
+        assert "handOver" not in dict(made.devices.latest[0].attributes)

@@ -1,0 +1,277 @@
+"""A container's own environment undoes nothing of what it was given of GPUs, and gives it none."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from nodedevice_agent.checkpoint.format import encode
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
+from nodedevice_agent.devicemanager.pods import Container, ContainerKind, ContainerSettings
+from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
+from nodedevice_agent.devicemanager.resources.resource import PluginOptions
+from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.plugins.nvml.environment import TABLE, unset_value
+from nodedevice_agent.plugins.settings import GPU_SCOPE
+from nodedevice_agent.runtime.backend import NriBackend
+from nodedevice_agent.runtime.injection import Grant, Refusal
+from nodedevice_agent.settings import AgentSettings
+from nodedevice_api.parts import part_id
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from prometheus_client import REGISTRY
+
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, pod
+
+OF_NVML = PluginOptions(scope=GPU_SCOPE)
+GIVEN = {"NVIDIA_VISIBLE_DEVICES": "GPU-1", "CUDA_DEVICE_MEMORY_LIMIT_0": "1m", "CUDA_DEVICE_SM_LIMIT": "30"}
+NAMES = [name.replace("_n", "_0").replace("*", "CONFIG") for name, _ in TABLE]
+ALL = "NVIDIA_VISIBLE_DEVICES=all"
+
+
+def gpu(device_id: str, bus_id: str = "") -> Device:
+    return Device(device_id, attributes=(("pciBusID", bus_id),), identity=(device_id,))
+
+
+def holding(
+    env: dict[str, str] | None = None, options: PluginOptions = OF_NVML, **own: frozenset[str] | bool
+) -> RuntimeScenario:
+    """Pod p has a GPU, whatever the resource is called, and the plugin answered this."""
+    scenario = RuntimeScenario()
+    scenario.sync()
+    scenario.plugin([gpu("GPU-1") if options.scope else "GPU-1"], options=options)
+    settings = ContainerSettings(**own)  # type: ignore[arg-type]
+    answer(scenario, scenario.see(pod("p", Container("main", limits={GPU: 1}, settings=settings))), env or GIVEN)
+    return scenario
+
+
+def answer(scenario: RuntimeScenario, effects: Sequence[object], env: dict[str, str]) -> Sequence[object]:
+    (call,) = calls(list(effects))  # type: ignore[arg-type]
+    return scenario.happens("allocated", call.ticket, AllocateResponse(b"answer", ContainerEdits(env)))
+
+
+def granted(scenario: RuntimeScenario, *env: str) -> Grant:
+    decision = scenario.injection.decide(sandbox("p"), "main", env)
+    assert isinstance(decision, Grant), decision
+    return decision
+
+
+class TestAContainerWithAGpu:
+    @pytest.mark.parametrize("name", NAMES)
+    def test_has_what_the_plugin_answered(self, name: str) -> None:
+        """Whether the variable is its pod's, which the API shows, or comes from envFrom or its image."""
+        for own in (frozenset({name}), frozenset[str]()):
+            given = granted(holding(GIVEN | {name: "given"}, envs=own), "PATH=/bin", f"{name}=mine")
+            assert given.edits.envs == GIVEN | {name: "given"}
+            assert (given.omitted, given.overruled) == ((), (name,))
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_has_no_other(self, name: str) -> None:
+        given = granted(holding({"A": "b"}, envs=frozenset({name})), f"{name}=mine")
+        assert given.edits.envs == {"A": "b", name: unset_value(name)}
+        assert given.overruled == (name,)
+
+    def test_keeps_what_is_its_own(self) -> None:
+        given = granted(
+            holding(GIVEN | {"CUDA_VISIBLE_DEVICES": "0"}, envs=frozenset({"CUDA_VISIBLE_DEVICES"})),
+            "CUDA_VISIBLE_DEVICES=1",
+        )
+        assert given.edits.envs == GIVEN
+        assert (given.omitted, given.overruled) == (("env CUDA_VISIBLE_DEVICES",), ())
+
+    def test_after_a_restart_before_its_plugin_has_registered(self) -> None:
+        after = holding().rebooted()
+        assert isinstance(after.injection.decide(sandbox("p"), "main", [ALL]), Refusal)
+        assert after.injection.gpus.serves(GPU)
+        after.plugin([gpu("GPU-1")], options=OF_NVML)
+        assert granted(after, ALL).edits.envs == GIVEN
+
+    def test_of_another_plugin_keeps_its_own_as_with_the_kubelet(self) -> None:
+        other = holding(options=PluginOptions(), envs=frozenset({"NVIDIA_VISIBLE_DEVICES"}))
+        given = granted(other, ALL)
+        assert "NVIDIA_VISIBLE_DEVICES" not in given.edits.envs
+        assert given.omitted == ("env NVIDIA_VISIBLE_DEVICES",)
+
+    def test_whose_image_and_pod_name_gpus_is_refused(self) -> None:
+        """A runtime sets the first of two to our value, and then keeps the second."""
+        decision = holding().injection.decide(sandbox("p"), "main", ["NVIDIA_VISIBLE_DEVICES=x", ALL])
+        assert isinstance(decision, Refusal)
+        assert "take NVIDIA_VISIBLE_DEVICES out of the pod's spec" in decision.message
+        assert granted(holding(), ALL, "NVIDIA_VISIBLE_DEVICES=GPU-1").edits.envs == GIVEN
+
+
+def parts_of(parent: str, bus_id: str) -> ListedDevices:
+    return accept([Device(part_id(parent, 0), parent=parent)], parents={parent: gpu(parent, bus_id)})
+
+
+class TestTwoResourcesOfGpus:
+    def holding(self, one: dict[str, str], other: dict[str, str]) -> RuntimeScenario:
+        """One GPU each, the other one's with the lower bus ID."""
+        scenario = RuntimeScenario()
+        scenario.sync()
+        scenario.plugin(parts_of("GPU-1", "0000:9a:00.0"), options=OF_NVML)
+        scenario.plugin(parts_of("GPU-2", "0000:1a:00.0"), NIC, 2, options=OF_NVML)
+        effects = scenario.see(pod("p", gpu=1, nic=1))
+        for env in (one, other):
+            effects = answer(scenario, effects, env)  # type: ignore[assignment]
+        return scenario
+
+    def test_are_joined_in_the_drivers_order(self) -> None:
+        one = {"NVIDIA_VISIBLE_DEVICES": "GPU-1", "CUDA_DEVICE_MEMORY_LIMIT_0": "1m", "A": "1"}
+        other = {"NVIDIA_VISIBLE_DEVICES": "GPU-2", "CUDA_DEVICE_MEMORY_LIMIT_0": "2m", "B": "2"}
+        assert granted(self.holding(one, other), ALL).edits.envs == {
+            "NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2",
+            "CUDA_DEVICE_MEMORY_LIMIT_0": "2m",
+            "CUDA_DEVICE_MEMORY_LIMIT_1": "1m",
+            "A": "1",
+            "B": "2",
+        }
+
+    def test_or_refused_with_the_reason(self) -> None:
+        scenario = self.holding({"CUDA_OVERSUBSCRIBE": "true"}, {"CUDA_OVERSUBSCRIBE": "false"})
+        refusal = scenario.refusal("p")
+        assert f"{GPU} and {NIC} have different limits.oversubscribe" in refusal.message
+
+
+def outcomes() -> dict[str, float]:
+    names = ("overruled", "withheld", "exempt", "refused")
+    sample = "nodedevice_agent_gpu_environments_total"
+    return {name: REGISTRY.get_sample_value(sample, {"outcome": name}) or 0.0 for name in names}
+
+
+class Node:
+    """A backend whose node has the nvml plugin, and what changed in the metric."""
+
+    def __init__(self, folder: Path, scenario: RuntimeScenario | None = None) -> None:
+        self.scenario = scenario or RuntimeScenario()
+        clock = SimpleNamespace(manager=self.scenario.manager, now=lambda: self.scenario.now, do=self.scenario.noted)
+
+        async def saved(pod_uid: str) -> None:
+            """At once."""
+
+        clock.saved = saved
+        self.changes = 0
+        self.backend = NriBackend(AgentSettings(kubelet_dir=str(folder)), cast(PluginHost, clock), self._changed)
+        self.backend.gpus_configured(["kube-system", "team-*/dcgm-*"])
+        self.before = outcomes()
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    async def created(
+        self, made: RunningContainer, namespace: str = "default", name: str = "p"
+    ) -> dict[str, str] | None:
+        edits = await self.backend.create_container(Sandbox("s", name, namespace, "p"), made)
+        return None if edits is None else dict(edits.envs)
+
+    @property
+    def counted(self) -> list[str]:
+        return [name for name, count in outcomes().items() if count > self.before[name]]
+
+
+VOID = {"NVIDIA_VISIBLE_DEVICES": "void"}
+NAMING = container("p", env=("PATH=/bin", ALL))
+
+
+class TestAContainerWithoutAGpu:
+    @pytest.mark.parametrize("kind", list(ContainerKind))
+    async def test_gets_none(self, tmp_path: Path, kind: ContainerKind) -> None:
+        """Before the API shows its pod, and after; of each kind, and one that no pod's spec has."""
+        node = Node(tmp_path)
+        assert await node.created(NAMING) == VOID
+        node.scenario.see(pod("p", Container("main", kind)))
+        assert await node.created(NAMING) == VOID
+        node.scenario.see(pod("p", Container("other", kind, settings=ContainerSettings(is_privileged=True))))
+        assert await node.created(NAMING) == VOID
+        assert node.counted == ["withheld"]
+
+    async def test_that_names_none_is_not_touched(self, tmp_path: Path) -> None:
+        node = Node(tmp_path)
+        assert await node.created(container("p", env=("PATH=/bin",))) is None
+        assert node.counted == []
+
+    async def test_beside_one_that_has_some(self, tmp_path: Path) -> None:
+        node = Node(tmp_path, holding())
+        assert await node.created(container("p", "other", env=(ALL,))) == VOID
+        assert await node.created(NAMING) == GIVEN
+        assert node.counted == ["overruled", "withheld"]
+
+    async def test_with_another_plugins_device(self, tmp_path: Path) -> None:
+        node = Node(tmp_path, holding({"A": "b"}, PluginOptions()))
+        assert await node.created(NAMING) == {"A": "b", **VOID}
+        given = {"NVIDIA_VISIBLE_DEVICES": "GPU-7"}
+        assert await Node(tmp_path, holding(given, PluginOptions())).created(NAMING) == given
+
+    async def test_of_a_claim_or_the_kubelets_plugin(self, tmp_path: Path) -> None:
+        node = Node(tmp_path)
+        for device in ("k8s.gpu.nvidia.com/claim=x", "nvidia.com/gpu=GPU-1"):
+            assert await node.created(container("p", env=(ALL,), cdi_devices=(device,))) is None
+        for device in ("example.com/nic=0", "evilnvidia.com/gpu=0"):
+            assert await node.created(container("p", env=(ALL,), cdi_devices=(device,))) == VOID
+        write_kubelets(tmp_path, "p", "main", {"NVIDIA_VISIBLE_DEVICES": "GPU-1"})
+        assert await node.created(NAMING) is None
+        assert await node.created(container("p", "other", env=(ALL,))) == VOID
+        write_kubelets(tmp_path, "p", "main", {"A": "b"})
+        assert await node.created(NAMING) == VOID
+
+    @pytest.mark.parametrize(
+        ("namespace", "name", "is_exempt"),
+        [
+            ("kube-system", "any", True),
+            ("kube-system-2", "any", False),
+            ("team-a", "dcgm-x", True),
+            ("team-a", "other", False),
+            ("default", "kube-system", False),
+        ],
+    )
+    async def test_whose_pod_is_exempt(
+        self, tmp_path: Path, namespace: str, name: str, is_exempt: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        node = Node(tmp_path, holding())
+        changes = node.changes
+        assert await node.created(container("p", "other", env=(ALL,)), namespace, name) == (None if is_exempt else VOID)
+        assert node.counted == (["exempt"] if is_exempt else ["withheld"])
+        assert node.changes - changes == is_exempt
+        note = node.backend._gpus.note(GPU)
+        assert (f"exempt by nvml.exempt: {namespace}/{name}" in note) is is_exempt
+        assert "while this agent is away" in note
+        node.backend.sandbox_removed(Sandbox("s", name, namespace, "p"))
+        assert "exempt by" not in node.backend._gpus.note(GPU)
+
+    async def test_the_note_names_a_few_pods(self, tmp_path: Path) -> None:
+        node = Node(tmp_path, holding())
+        for number in range(30):
+            pod_sandbox = Sandbox("s", f"m{number}", "kube-system", f"u{number}")
+            await node.backend.create_container(pod_sandbox, NAMING)
+        note = node.backend._gpus.note(GPU)
+        assert note.count("kube-system/") == 5
+        assert "kube-system/m29" in note
+
+    async def test_whose_image_and_pod_name_gpus_is_refused(self, tmp_path: Path) -> None:
+        node = Node(tmp_path)
+        with pytest.raises(InjectionRefused, match=r"nvml\.exempt"):
+            await node.created(container("p", env=(ALL, ALL)))
+        assert node.counted == ["refused"]
+        assert await node.created(container("p", env=(ALL, "NVIDIA_VISIBLE_DEVICES=none"))) is None
+
+    async def test_on_a_node_without_the_plugin(self, tmp_path: Path) -> None:
+        node = Node(tmp_path)
+        node.backend.gpus_configured(None)
+        assert await node.created(NAMING) is None
+        assert node.backend._gpus.note(GPU) == ""
+
+
+def write_kubelets(folder: Path, pod_uid: str, name: str, env: dict[str, str]) -> None:
+    """The kubelet's checkpoint: its own plugin answered this."""
+    octets = api_pb2.ContainerAllocateResponse(envs=env).SerializeToString()
+    given = Allocation(pod_uid, name, "nvidia.com/gpu", {-1: ("GPU-1",)}, octets)
+    file = folder / "device-plugins" / "kubelet_internal_checkpoint"
+    file.parent.mkdir(exist_ok=True)
+    # another file each time, as the kubelet writes it
+    file.with_suffix(".new").write_text(encode(Checkpoint((given,), {"nvidia.com/gpu": ("GPU-1",)})))
+    file.with_suffix(".new").rename(file)

@@ -7,11 +7,14 @@ run again after a growing pause. A test names every task and which of the two it
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.text import shown
@@ -24,17 +27,22 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 WELL_AFTER_SECONDS: Final = 120.0
 _MOST_NAMED: Final = 8
 
-# One process is one program, as for its metrics: failures so far by task, and what fails now by task and what it is about.
+# What failed longer ago is no problem of now: such as of an object that is gone.
+_CURRENT_SECONDS: Final = 600.0
+_MOST_FAILING: Final = 256
+
+# One process is one program, as for its metrics: failures so far by task; and by task and what it is about, the last failure, and
+# when that was.
 _failures: Counter[str] = Counter()
-_failing: dict[tuple[str, ...], str] = {}
+_failing: dict[tuple[str, ...], tuple[str, float]] = {}
 
 
 async def vital(
-    task: str, run: Callable[[], Awaitable[object]], known: type[Exception], ended: Callable[[str, str], Exception]
+    task: str, run: Callable[[], Awaitable[object]], known: type[Exception], ends: Callable[[str], Exception]
 ) -> None:
     """Run what the process cannot do without, for ever.
 
-    Raises what `run` raises of the kind `known`, and ended(task, why) for everything else, a return included.
+    Raises what `run` raises of the kind `known`, and ends(what has happened) for everything else, a return included.
     """
     why, cause = "it returned", None
     try:
@@ -45,7 +53,7 @@ async def vital(
             raise cause from failure
         log.error("background task ended unexpectedly", extra={"task": task}, exc_info=cause)
         why = shown(f"{type(cause).__name__}: {cause}")
-    raise ended(task, why) from cause
+    raise ends(ended(task, why)) from cause
 
 
 async def retried(
@@ -56,48 +64,72 @@ async def retried(
     task: for the metric, so one of few names. known: failures beside OSError that are no bug, and logged without a traceback.
     about: fields for the log, such as the resource name of one plugin.
     """
-    retries = _Retries(task, known, about)
+    failures, backoff = _Failures(task, known, about), Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+
+    def is_well() -> None:
+        backoff.reset()
+        failures.is_over()
+
+    # from 0: a rate over time never includes the first value of a new series
     _failures[task] += 0
     try:
         while True:
-            well = asyncio.get_running_loop().call_later(WELL_AFTER_SECONDS, retries.is_well)
+            well = asyncio.get_running_loop().call_later(WELL_AFTER_SECONDS, is_well)
             try:
                 await run()
                 return
             except Exception as failure:
-                pause = retries.failed(innermost(failure))
+                pause = backoff.next()
+                failures.failed(innermost(failure), {"retry_in_seconds": pause})
             finally:
                 well.cancel()
             await asyncio.sleep(pause)
     finally:
-        retries.forget()
+        failures.forget()
 
 
-class _Retries:
+@contextmanager
+def apart(task: str, passing: type[Exception] | tuple[type[Exception], ...] = (), **about: str) -> Iterator[None]:
+    """Around what is done for one object of many, in a loop: a failure ends only that, and is logged once until it succeeds again.
+
+    passing: errors that the loop takes itself. The rest as of `retried`.
+    """
+    failures = _Failures(task, (), about)
+    try:
+        yield
+    except passing:
+        raise
+    except Exception as failure:
+        failures.failed(innermost(failure), {})
+    else:
+        failures.is_over()
+
+
+class _Failures:
+    """Of one task, about one thing."""
+
     def __init__(self, task: str, known: type[Exception] | tuple[()], about: dict[str, str]) -> None:
         self._task = task
         self._known = (OSError, known) if known else (OSError,)
         self._about = about
         self._key = (task, *about.values())
-        self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
 
-    def failed(self, cause: BaseException) -> float:
-        """The pause before the next attempt, in seconds."""
-        pause, error = self._backoff.next(), shown(str(cause) or type(cause).__name__)
+    def failed(self, cause: BaseException, more: dict[str, float]) -> None:
+        error = shown(str(cause) or type(cause).__name__)
         # problems of the node need no traceback; anything else is a bug
-        is_known, is_news = isinstance(cause, self._known), _failing.get(self._key) != error
+        is_known, is_news = isinstance(cause, self._known), _failing.get(self._key, ("", 0.0))[0] != error
         log.log(
             logging.ERROR if is_news else logging.DEBUG,
             "task failed; retrying it",
-            extra={"task": self._task, **self._about, "error": error, "retry_in_seconds": pause},
+            extra={"task": self._task, **self._about, "error": error, **more},
             exc_info=None if is_known or not is_news else cause,
         )
         _failures[self._task] += 1
-        _failing[self._key] = error
-        return pause
+        _failing[self._key] = error, time.monotonic()
+        if len(_failing) > _MOST_FAILING:
+            del _failing[next(iter(_failing))]
 
-    def is_well(self) -> None:
-        self._backoff.reset()
+    def is_over(self) -> None:
         if self.forget():
             log.info("task runs again", extra={"task": self._task, **self._about})
 
@@ -106,14 +138,21 @@ class _Retries:
         return _failing.pop(self._key, None) is not None
 
 
+def ended(task: str, why: str) -> str:
+    """What the process says last when a vital task has ended."""
+    return f"the task {task} has ended ({why}), which is a bug: report it with the log; exiting for a restart"
+
+
 def problems() -> tuple[str, ...]:
     """What fails now and is tried again, one sentence each; thread-safe."""
-    found = [f"{' '.join(key)} fails and is tried again: {error}" for key, error in sorted(dict(_failing).items())]
+    earliest = time.monotonic() - _CURRENT_SECONDS
+    current = sorted((" ".join(key), error) for key, (error, at) in dict(_failing).items() if at >= earliest)
+    found = [f"{what} fails and is tried again: {error}" for what, error in current]
     more = (f"and {len(found) - _MOST_NAMED} more",) if len(found) > _MOST_NAMED else ()
     return (*found[:_MOST_NAMED], *more)
 
 
-class TaskFailures:
+class TaskFailures(Collector):
     """A collector of metrics. prefix: of the program's metrics."""
 
     def __init__(self, prefix: str) -> None:

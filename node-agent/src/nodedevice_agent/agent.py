@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
+from nodedevice_common.tasks import retried
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.checkpoint.files import agent_id, restore
@@ -33,6 +34,7 @@ from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import boot_id
+from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -103,12 +105,12 @@ class Agent:
         metrics.INFO.labels(__version__, settings.runtime).set(1)
 
     async def run(self) -> None:
-        """Raises LeaseHeld."""
+        """Raises LeaseHeld, and TaskEnded for what can only be a bug."""
         await self._lease.acquire()
         try:
             async with asyncio.TaskGroup() as tasks:
                 start = tasks.create_task
-                start(self._beat())
+                start(vital("beat", self._beat))
                 recorder = RecordOnly(advertises=self._settings.advertise_without_injection)
                 served = self._observer.served if self._observer is not None else None
                 self._publisher.start(tasks, self._host, self._kubelet or self._nri or recorder, served)
@@ -117,17 +119,17 @@ class Agent:
                 for resource_name in self._manager.resources:
                     self._publisher.publish(resource_name)
                 # before plugins reconnect: allocations of the checkpoint can be injected immediately
-                start(self._runtime_plugin())
+                start(vital("nri", self._runtime_plugin))
                 await self._host.start(tasks)
                 if self._pod_resources is not None:
                     await self._pod_resources.start()
                 if self._watcher is not None:
-                    start(self._watcher.run())
-                start(self._pods.run())
+                    start(retried("plugin registry", self._watcher.run))
+                start(retried("pods", self._pods.run))
                 if self._observer is not None:
-                    start(self._observer.run())
-                start(self._lease.run())
-                start(self._configs.run())
+                    start(retried("kubelet observer", self._observer.run))
+                start(vital("lease", self._lease.run))
+                start(retried("configs", self._configs.run))
         finally:
             if self._pod_resources is not None:
                 await self._pod_resources.stop()

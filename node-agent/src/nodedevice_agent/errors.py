@@ -3,6 +3,7 @@
 AgentError
 ├── AgentSettingsError, DirectoryServed, StateDirectoryUsed   the agent cannot start
 ├── LeaseHeld                                                 the agent stops
+├── TaskEnded                                                 the process exits, to be started again
 ├── PluginFailed
 └── ApiRequestError                                           the API server
     ├── ApiUnreachable
@@ -50,6 +51,10 @@ class LeaseHeld(AgentError):
             f"lease {lease} is held by another agent ({shown(holder, 128)}); stop that one, "
             "or give each node one agent with a --node-name and a --state-dir of its own"
         )
+
+
+class TaskEnded(AgentError):
+    """A task ended that never ends, and without which the process is of no use."""
 
 
 class PluginFailed(AgentError):

@@ -48,12 +48,6 @@ class StaleWatch(OperatorError):
 class TaskEnded(OperatorError):
     """A background task ended that never ends. Its work is not done any more, so the process exits too."""
 
-    def __init__(self, task: str, problem: str) -> None:
-        super().__init__(
-            f"the task {task} has ended ({' '.join(problem.split())}), which is a bug: report it with the log; "
-            "exiting for a restart"
-        )
-
 
 class Overdue(OperatorError):
     """A command's time is over. `step` is what it was at, `trouble` what it was waiting for, if that is known."""
@@ -145,7 +139,7 @@ class Unauthorized(Forbidden):
 
 
 class Denied(Forbidden):
-    """403 of an admission policy, about this write and not about our rights. Others of the kind may pass."""
+    """403 of an admission policy or webhook, about this write and not about our rights. Others of the kind may pass."""
 
 
 class InvalidResponse(ApiError):

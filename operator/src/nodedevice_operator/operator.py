@@ -7,11 +7,14 @@ import asyncio
 import logging
 import signal
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 
 import kopf
 from nodedevice_api import names
 from nodedevice_common.http_server import Protection, protection
+from nodedevice_common.tasks import ended, retried
+from nodedevice_common.text import shown
 
 from nodedevice_operator.capacity.reconciler import CapacityApi, CapacityReconciler
 from nodedevice_operator.config_watch import ConfigWatch, kopf_settings
@@ -43,6 +46,7 @@ from nodedevice_operator.requiredplugins.controller import RequiredPluginsContro
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES
 from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 from nodedevice_operator.settings import OperatorSettings
+from nodedevice_operator.vital import vital
 from nodedevice_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -256,22 +260,33 @@ class Operator:
         return Election(LeaderLeases(client, namespace), self._fence, timing, identity(), self._lead)
 
     def _tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        election = {} if self._election is None else {"election": self._election.work()}
+        """By name. What is about single objects, or for showing, does not end the others."""
+        election = {} if self._election is None else {"election": vital("election", self._election.work)}
+        vital_kinds = {kind.name for kind in KINDS}
         return {
-            "beat": self._beat(),
+            "beat": vital("beat", self._beat),
             **election,
-            "watchdog": self._watchdog.work(),
-            "events": self._recorder.work(),
-            "leases": self._agents.work(),
-            "policy": self._required_plugins.work(),
-            "configs": self._configs.work(),
-            "watch-configs": self._config_watch.work(),
-            "evictions": self._evictions.work(),
-            "node-labels": self._node_labels.work(),
-            "gone-nodedevices": self._gone.work(),
-            **{f"watch-{kind}": informer.work() for kind, informer in self._informers.items()},
-            **{f"watch-{kind}": self._required_plugins.watch(kind) for kind in (POLICIES, BINDINGS)},
-            **{f"reconcile-{number}": self._queue.work(self._nodes.reconcile) for number in range(CONCURRENT_REQUESTS)},
+            "watchdog": vital("watchdog", self._watchdog.work),
+            "events": retried("events", self._recorder.work),
+            "leases": vital("leases", self._agents.work),
+            "policy": retried("policy", self._required_plugins.work),
+            "configs": retried("configs", self._configs.work),
+            "watch-configs": retried("watch-configs", self._config_watch.work),
+            "evictions": retried("evictions", self._evictions.work),
+            "node-labels": retried("node-labels", self._node_labels.work),
+            "gone-nodedevices": retried("gone-nodedevices", self._gone.work),
+            **{
+                f"watch-{kind}": (vital if kind in vital_kinds else retried)(f"watch-{kind}", informer.work)
+                for kind, informer in self._informers.items()
+            },
+            **{
+                f"watch-{kind}": retried("watch-policy", partial(self._required_plugins.watch, kind), kind=kind)
+                for kind in (POLICIES, BINDINGS)
+            },
+            **{
+                f"reconcile-{number}": vital("reconcile", partial(self._queue.work, self._nodes.reconcile))
+                for number in range(CONCURRENT_REQUESTS)
+            },
         }
 
     def _subscribe(self) -> None:
@@ -308,5 +323,7 @@ def _raise_failure(task: asyncio.Task[Any]) -> None:
     failure = task.exception()
     if isinstance(failure, OperatorError):
         raise failure
+    # kopf's; ours raise OperatorError
     log.error("background task ended unexpectedly", extra={"task": task.get_name()}, exc_info=failure)
-    raise TaskEnded(task.get_name(), f"{type(failure).__name__}: {failure}" if failure else "it returned") from failure
+    why = shown(f"{type(failure).__name__}: {failure}") if failure else "it returned"
+    raise TaskEnded(ended(task.get_name(), why)) from failure

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import click
 from nodedevice_common import logs
 from nodedevice_common.http_server import Protection, protection
+from nodedevice_common.tasks import innermost, retried
 
 from nodedevice_agent import __version__
 from nodedevice_agent.agent import Agent
@@ -21,8 +23,9 @@ from nodedevice_agent.cli.options import takes_all_settings
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, AgentSettingsError, ApiNotFound, DirectoryServed, StateDirectoryUsed
 from nodedevice_agent.kube.client import KubeClient, until_done
+from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.metrics import AgentHealth, serve
-from nodedevice_agent.plugins.run import PluginRunner, innermost
+from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
 from nodedevice_agent.settings import AgentSettings, load
 
@@ -124,9 +127,9 @@ async def _run(settings: AgentSettings) -> None:
             plugins = PluginRunner(plugin_dir, state_dir)
             agent = Agent(settings, directory, cluster, health, plugins.apply, plugins.sockets)
             async with asyncio.TaskGroup() as group:
-                group.create_task(agent.run())
-                group.create_task(_built_in_plugins(agent, plugins))
-                group.create_task(_check_node(settings.node_name, cluster, health))
+                group.create_task(vital("agent", agent.run))
+                group.create_task(retried("plugins", partial(_built_in_plugins, agent, plugins)))
+                group.create_task(retried("node", partial(_check_node, settings.node_name, cluster, health)))
     finally:
         server.shutdown()
         server.server_close()

@@ -8,13 +8,15 @@ that changed, and the sources of other events (pods, cordons) pass the manager's
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, NoReturn, assert_never
 
 from msgspec import structs
+from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
@@ -40,6 +42,7 @@ from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
+from nodedevice_agent.lib.vital import vital
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +100,7 @@ class PluginHost:
         self._replaced_at: dict[Path, float] = {}
         self._endpoints = count(1)
         self._timer: asyncio.TimerHandle | None = None
+        self._failed: asyncio.Future[NoReturn] = self._loop.create_future()
         # set for a moment whenever effects have been carried out: wakes those who wait for a change
         self.effects_done = asyncio.Event()
         self._is_ending = False
@@ -107,20 +111,23 @@ class PluginHost:
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Serve plugins, with tasks in that group; when it has ended, call drain()."""
         self._tasks = tasks
-        tasks.create_task(self._detect_end())
+        tasks.create_task(vital("device manager", self._detect_end))
         self._set_timer()
         for connection, socket_name in await reconnect(self.directory, self._were_connected):
             self._adopt(connection, socket_name)
         await self._server.start()
         self.is_serving.set()
         self._on_problem("")
-        tasks.create_task(self._server.keep(self._on_problem))
+        tasks.create_task(retried("registration socket", partial(self._server.keep, self._on_problem)))
         log.info("serving device plugins", extra={"directory": str(self.directory.path)})
 
     async def _detect_end(self) -> None:
-        """Registrations may still come while the tasks are being cancelled; from then on they are rejected."""
+        """Registrations may still come while the tasks are being cancelled; from then on they are rejected.
+
+        Raises what a timer of the manager has raised.
+        """
         try:
-            await asyncio.Event().wait()
+            await self._failed
         finally:
             self._is_ending = True
 
@@ -236,7 +243,7 @@ class PluginHost:
 
     async def _sync_holdings(self, resource_name: str) -> None:
         try:
-            await self._holdings[resource_name].run()
+            await retried("holdings", self._holdings[resource_name].run, resource_name=resource_name)
         finally:
             del self._holdings[resource_name]
 
@@ -310,7 +317,10 @@ class PluginHost:
             await connection.aclose()
 
     def _start_call(self, call: Coroutine[Any, Any, None]) -> None:
-        """At the end of the agent it is not made: for the plugin and the checkpoint, as if the process had ended before."""
+        """What it raises is the device manager's, and ends the agent.
+
+        At the end of the agent it is not made: for the plugin and the checkpoint, as if the process had ended before.
+        """
         try:
             self._tasks.create_task(call)
         except RuntimeError as exc:
@@ -321,8 +331,9 @@ class PluginHost:
     async def _call_preferred(self, effect: CallPreferred) -> None:
         preferred: tuple[str, ...] = ()
         try:
-            connection = self._connection(effect.endpoint, effect.resource_name, "GetPreferredAllocation")
-            preferred = await connection.preferred(effect.available, effect.must_include, effect.size)
+            with _failing_alone(effect.resource_name, "GetPreferredAllocation") as call:
+                connection = self._connection(effect.endpoint, effect.resource_name, call)
+                preferred = await connection.preferred(effect.available, effect.must_include, effect.size)
         except PluginFailed as exc:
             extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}
             log.warning("GetPreferredAllocation failed; ignoring it", extra=extra)
@@ -361,17 +372,19 @@ class PluginHost:
         """Raises PluginFailed."""
         holdings = self._holdings.get(effect.resource_name)
         async with nullcontext() if holdings is None else holdings.allocating(effect.pod_uid, effect.container):
-            connection = self._connection(effect.endpoint, effect.resource_name, "Allocate")
-            with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
-                details = allocate_details(effect, self.manager.pod(effect.pod_uid))
-                return await connection.allocate(effect.device_ids, details)
+            with _failing_alone(effect.resource_name, "Allocate") as call:
+                connection = self._connection(effect.endpoint, effect.resource_name, call)
+                with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
+                    details = allocate_details(effect, self.manager.pod(effect.pod_uid))
+                    return await connection.allocate(effect.device_ids, details)
 
     async def _pre_start(self, effect: CallPreStart) -> None:
         extra = {"resource_name": effect.resource_name, "container": effect.container}
         try:
-            connection = self._connection(effect.endpoint, effect.resource_name, "PreStartContainer")
-            with metrics.PRE_START_SECONDS.labels(effect.resource_name).time():
-                await connection.pre_start(effect.device_ids)
+            with _failing_alone(effect.resource_name, "PreStartContainer") as call:
+                connection = self._connection(effect.endpoint, effect.resource_name, call)
+                with metrics.PRE_START_SECONDS.labels(effect.resource_name).time():
+                    await connection.pre_start(effect.device_ids)
         except PluginFailed as exc:
             metrics.PRE_START_FAILED.labels(effect.resource_name).inc()
             log.error("PreStartContainer failed; retrying", extra={**extra, "error": str(exc)})
@@ -400,7 +413,24 @@ class PluginHost:
         self._timer = None if deadline is None else self._loop.call_at(deadline, self._tick)
 
     def _tick(self) -> None:
-        self.do(self.manager.tick(self.now()))
+        try:
+            self.do(self.manager.tick(self.now()))
+        except Exception as exc:
+            # the event loop would only log it, and no deadline would ever come again
+            if not self._failed.done():
+                self._failed.set_exception(exc)
+
+
+@contextmanager
+def _failing_alone(resource_name: str, call: str) -> Iterator[str]:
+    """Around a call to one plugin: whatever it raises is a PluginFailed, and fails no other."""
+    try:
+        yield call
+    except PluginFailed:
+        raise
+    except Exception as exc:
+        log.exception("call to a device plugin failed, which is a bug", extra={"resource_name": resource_name})
+        raise PluginFailed(resource_name, call, f"a bug in this agent ({type(exc).__name__}); see its log") from exc
 
 
 def _report(effect: AssignedParts) -> None:

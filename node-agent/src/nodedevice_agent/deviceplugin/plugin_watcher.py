@@ -21,6 +21,7 @@ import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from nodedevice_common.pacing import Backoff
+from nodedevice_common.tasks import retried
 from nodedevice_common.text import shown
 
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_plugin_info
@@ -56,6 +57,8 @@ class PluginWatcher:
 
     async def run(self) -> None:
         log.info("watching for plugins", extra={"directory": str(self._registry_dir)})
+        # run again after a failure, none of them has a task any more
+        self._sockets.clear()
         with FileWatcher() as watcher:
             changes = watcher.subscribe()
             async with asyncio.TaskGroup() as tasks:
@@ -75,7 +78,7 @@ class PluginWatcher:
             socket.set_identity(present.get(path))
 
     async def _run(self, path: Path, socket: "_RegistrySocket") -> None:
-        await socket.run()
+        await retried("registry socket", socket.run, socket=shown(path))
         # no await in between: a socket that appears now gets a new object
         del self._sockets[path]
 

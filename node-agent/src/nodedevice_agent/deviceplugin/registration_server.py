@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_common.text import shown
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_registration
@@ -57,7 +58,8 @@ class Rejections:
         """reason: one word, for the metric."""
         metrics.REGISTRATIONS_REFUSED.labels(reason).inc()
         log.error("registration rejected", extra={**where, "error": str(error)})
-        text = " ".join(str(error).split())[:_MAX_CHARACTERS]
+        # of a Lease, which takes no text but UTF-8
+        text = shown(error, _MAX_CHARACTERS)
         if self._last_at.pop(text, None) is None:
             self.changed.set()
         self._last_at[text] = self._clock()
@@ -126,6 +128,8 @@ class RegistrationServer:
                 log.warning("registration socket was removed; created it again", extra={"socket": str(self._socket)})
         except (DirectoryServed, AgentSettingsError) as exc:
             return str(exc)
+        except OSError as exc:
+            return str(_unusable(self._socket, exc.strerror or str(exc)))
         return ""
 
     def _exists(self) -> bool:

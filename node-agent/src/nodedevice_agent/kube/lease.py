@@ -24,6 +24,7 @@ from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 from nodedevice_common.pacing import jittered
+from nodedevice_common.text import clean
 
 from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRequestError, LeaseHeld
@@ -178,7 +179,7 @@ class LeaseKeeper:
             names.CONFIGS_ANNOTATION: self._configs if self._may_report else "",
         }
         others = {key: value for key, value in (lease.metadata.annotations or {}).items() if key not in reports}
-        lease.metadata.annotations = others | {key: text for key, text in reports.items() if text}
+        lease.metadata.annotations = others | {key: clean(text) for key, text in reports.items() if text}
 
     def _check_holder(self, lease: Lease) -> None:
         """Raises LeaseHeld unless the Lease may be taken: it is ours, was our predecessor's, or has expired."""

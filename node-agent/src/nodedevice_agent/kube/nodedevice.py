@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from nodedevice_api.names import Reason, node_device_name
+from nodedevice_common.tasks import retried
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon
@@ -140,7 +141,7 @@ class Publisher:
         found = self._objects.get(resource_name)
         if found is None:
             found = self._objects[resource_name] = NodeDeviceSync(self, resource_name)
-            self._tasks.create_task(found.run())
+            self._tasks.create_task(retried("nodedevice", found.run, resource_name=resource_name))
         found.touch()
 
     def refresh(self, resource_name: str) -> None:

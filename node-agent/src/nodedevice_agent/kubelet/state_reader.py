@@ -101,7 +101,12 @@ class KubeletStateReader:
             is_failing = not self._is_listed or bool(self.trouble)
             changed = await self._changes.wait(self._pauses.next() if is_failing else _RESYNC_SECONDS)
             if is_failing or self._mirror.is_outdated or self._is_written(changed):
-                await self.read()
+                try:
+                    await self.read()
+                except Exception:
+                    # run again, it is read again, whatever has become of the file
+                    self._is_listed = None
+                    raise
 
     def _is_written(self, changed: Iterable[Path]) -> bool:
         return self._directory.checkpoint in changed or self._file != file_identity(self._directory.checkpoint)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from nodedevice_api.names import Reason
+from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
@@ -30,6 +31,7 @@ from nodedevice_agent.devicemanager.runtime import (
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.lib.deviceplugin_server.built_in import Delivery
+from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.nri.session import takes_cdi
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
@@ -93,9 +95,9 @@ class NriBackend:
         self._changed(False)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._watch_doubtful())
-                tasks.create_task(self._takeover.run())
-                tasks.create_task(self._numbers.run())
+                tasks.create_task(vital("ends of containers", self._watch_doubtful))
+                tasks.create_task(retried("kubelet takeover", self._takeover.run))
+                tasks.create_task(retried("device numbers", self._numbers.run))
                 await self._plugin.run()
         finally:
             if self._grace is not None:

@@ -48,10 +48,18 @@ class DeviceNumbers:
             await self._is_due.wait()
             await asyncio.sleep(_SETTLE_SECONDS)
             self._is_due.clear()
-            given = tuple(given_files(self._manager))
-            numbers = {path: await self._number(path) for path in sorted({file.host_path for file in given})}
-            host = _Host(numbers, self._sysfs)
-            self._set(tuple(file for file in given if is_renumbered(file, host)))
+            try:
+                await self._compare()
+            except Exception:
+                # it is due as before when this is run again
+                self._is_due.set()
+                raise
+
+    async def _compare(self) -> None:
+        given = tuple(given_files(self._manager))
+        numbers = {path: await self._number(path) for path in sorted({file.host_path for file in given})}
+        host = _Host(numbers, self._sysfs)
+        self._set(tuple(file for file in given if is_renumbered(file, host)))
 
     def _set(self, found: tuple[GivenFile, ...]) -> None:
         before, self.found = self.found, found

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nodedevice_common.tasks import apart
+
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading
 from nodedevice_operator.extender.fleet import Fleet, NotFitting
 from nodedevice_operator.extender.metrics import ExtenderMetrics
@@ -83,7 +85,8 @@ class Binder:
         now = self._clock()
         for unseen in [each for each in self._unseen.values() if each.due <= now]:
             if unseen.pod.uid not in self._under_way:
-                await self._resolve(unseen.pod, is_decided=True)
+                with apart("binds of unknown outcome", pod=unseen.pod.key):
+                    await self._resolve(unseen.pod, is_decided=True)
 
     async def _bind(self, pod: BindRequest) -> str:
         try:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 import prometheus_client
+from nodedevice_common.tasks import TaskFailures
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -24,6 +25,7 @@ class ExtenderMetrics:
         gauge = partial(prometheus_client.Gauge, registry=self.registry)
         # memory and CPU of this process, which have budgets
         prometheus_client.ProcessCollector(registry=self.registry)
+        self.registry.register(TaskFailures("nodedevice_extender"))
         gauge("nodedevice_extender_info", "1; the release of this extender.", ["version"]).labels(
             version=__version__
         ).set(1)

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.http_server import Protection, protection
+from nodedevice_common.tasks import retried
 
-from nodedevice_operator.errors import OperatorError, OperatorSettingsError, TaskEnded
+from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender.activity import Activity
 from nodedevice_operator.extender.binder import Binder
 from nodedevice_operator.extender.fleet import Fleet
@@ -31,6 +32,7 @@ from nodedevice_operator.kube.reviews import Reviews
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import Timing
+from nodedevice_operator.vital import vital
 
 log = logging.getLogger(__name__)
 
@@ -68,12 +70,12 @@ class Extender:
         watchdog = Watchdog(stores, cluster, self._api_health, settings.watchdog_seconds, kinds=KINDS)
         self._election: Election | None = None
         self._work: dict[str, Coroutine[Any, Any, None]] = {
-            "beat": self._beat(),
-            "server": self._server.work(),
-            "binds": binder.work(),
-            "activity": activity.work(),
-            "watchdog": watchdog.work(),
-            **{f"watch-{kind}": informer.work() for kind, informer in informers.items()},
+            "beat": vital("beat", self._beat),
+            "certificates": retried("certificates", self._server.work),
+            "binds": vital("binds", binder.work),
+            "activity": vital("activity", activity.work),
+            "watchdog": vital("watchdog", watchdog.work),
+            **{f"watch-{kind}": vital(f"watch-{kind}", informer.work) for kind, informer in informers.items()},
             **self._elections(timing),
         }
         self._stop = asyncio.Event()
@@ -97,7 +99,8 @@ class Extender:
         finally:
             await self._end(tasks)
         for task in failed:
-            _raise_failure(task)
+            # raises: none of them ever ends by itself
+            task.result()
         log.info("stopped")
 
     async def _serve(self) -> None:
@@ -145,12 +148,15 @@ class Extender:
             is_candidate=followed is None,
         )
         if followed is None:
-            return {"election": election.work()}
+            return {"election": vital("election", election.work)}
         schedulers = LeaderLeases(self._short_client(timing), *followed)
         follower = LeaseFollower(
             schedulers, election, socket.gethostname(), lambda: self._client.settle(_SETTLE_SECONDS)
         )
-        return {"election": election.work(), "followed-lease": follower.work()}
+        return {
+            "election": vital("election", election.work),
+            "followed-lease": vital("followed-lease", follower.work),
+        }
 
     def _short_client(self, timing: Timing) -> Client:
         read_seconds = timing.lease_seconds / 2
@@ -173,12 +179,3 @@ class Extender:
         while True:
             self._health.heartbeat.beat()
             await asyncio.sleep(_BEAT_SECONDS)
-
-
-def _raise_failure(task: asyncio.Task[None]) -> None:
-    """Raise what ended that task, one of those that never end by themselves."""
-    failure = task.exception()
-    if isinstance(failure, OperatorError):
-        raise failure
-    log.error("background task ended unexpectedly", extra={"task": task.get_name()}, exc_info=failure)
-    raise TaskEnded(task.get_name(), f"{type(failure).__name__}: {failure}" if failure else "it returned") from failure

@@ -65,6 +65,7 @@ _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _POD_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
 _TERMINATING: Final = "NamespaceTerminating"
+_WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _BUDGET: Final = "DisruptionBudget"
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 15.0
@@ -361,8 +362,8 @@ def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -
     if any(cause.reason == _TERMINATING for cause in status.details.causes):
         # nothing is made in a namespace that is going away: to us it is gone
         return NotFound(verb, what, problem, code)
-    if code == 403 and status.details.causes:
-        # a role that is missing has no causes; a policy gives its own message as one
+    if code == 403 and (status.details.causes or (verb in _WRITES and status.message and not status.details.kind)):
+        # a role that is missing has no causes, and names the kind; a policy gives its own message as one, a webhook has neither
         return Denied(verb, what, problem, code)
     kind = {401: Unauthorized, 403: Forbidden, 404: NotFound}.get(code, Invalid)
     return kind(verb, what, problem, code)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from nodedevice_common import tasks
 from nodedevice_common.http_server import OPEN, Heartbeat, Protection, serve
 from prometheus_client import CollectorRegistry
 
@@ -167,7 +168,9 @@ class Health:
     def _live(self) -> tuple[bool, str]:
         """Whether to go on living, and what is wrong. A restart does not bring an API server back, so that is no reason."""
         hang = self.heartbeat.problem()
-        return (False, f"not ok\n{hang}") if hang else (True, "\n".join(("ok", *self.api.problems())))
+        if hang:
+            return False, f"not ok\n{hang}"
+        return True, "\n".join(("ok", *self.api.problems(), *tasks.problems()))
 
     def _ready(self) -> tuple[bool, str]:
         """Whether every list was seen and the API server answers, and what is missing."""

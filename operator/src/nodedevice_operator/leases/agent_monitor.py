@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nodedevice_api.names import Condition, Reason
+from nodedevice_common.tasks import apart
 
 from nodedevice_operator.errors import ApiError
 from nodedevice_operator.informers.store import Cache
@@ -125,8 +126,9 @@ class AgentMonitor:
         never_seen = [node for node in nodes if not before.knows(node)]
         stored = stored_agents(record for node in never_seen for record in self.cache.node_devices.of_node(node))
         self._table = before.updated(found, self.clock(), nodes, stored)
-        self._report_agents(before, nodes)
-        self._report_refusals(found, is_first=before.listed_at is None)
+        with apart("reports of agents"):
+            self._report_agents(before, nodes)
+            self._report_refusals(found, is_first=before.listed_at is None)
         self.on_configs({node: lease.configs for node, lease in found.items() if lease.configs})
         if before.listed_at is None:
             self._begin()

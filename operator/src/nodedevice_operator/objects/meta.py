@@ -94,6 +94,7 @@ class Cause(Schema):
 
 
 class Details(Schema):
+    kind: str = ""
     causes: list[Cause] = []
     retry_after_seconds: float | None = None
 

@@ -3,6 +3,7 @@
 from functools import partial
 
 import prometheus_client
+from nodedevice_common.tasks import TaskFailures
 
 from nodedevice_operator import __version__
 from nodedevice_operator.informers.store import Cache
@@ -19,6 +20,7 @@ class Metrics:
         histogram = partial(prometheus_client.Histogram, registry=self.registry)
         # memory and CPU of this process, which have budgets
         prometheus_client.ProcessCollector(registry=self.registry)
+        self.registry.register(TaskFailures("nodedevice_operator"))
         gauge("nodedevice_operator_info", "1; the release of this operator.", ["version"]).labels(
             version=__version__
         ).set(1)

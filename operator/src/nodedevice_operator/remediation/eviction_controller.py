@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
+from nodedevice_common.tasks import apart
+
 from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import CORE, Requests, path_segment
@@ -75,8 +77,10 @@ class EvictionController:
         found = candidates(filter(is_real, self.cache.node_devices.values()), self.policies)
         self._pending.update(found, self.clock())
         for uid in self._pending.due(self.clock()):
+            pod = found[uid]
             try:
-                await self._evict(found[uid])
+                with apart("evictions", NotLeading, pod=f"{pod.namespace}/{pod.name}"):
+                    await self._evict(pod)
             except NotLeading:
                 return
 

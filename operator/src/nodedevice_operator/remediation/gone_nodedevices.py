@@ -18,7 +18,15 @@ from typing import Final
 
 from nodedevice_api import names
 
-from nodedevice_operator.errors import ApiError, Conflict, Denied, NotFound, NotLeading
+from nodedevice_operator.errors import (
+    ApiError,
+    Conflict,
+    Denied,
+    Forbidden,
+    NotFound,
+    NotLeading,
+    concerns_all_requests,
+)
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import OWN, Requests, path_segment
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -101,7 +109,8 @@ class GoneNodeDevices:
         await self._delete(self.cache.node_devices.values())
 
     async def _delete(self, records: Iterable[NodeDeviceRecord]) -> None:
-        """What is due of them. Raises ApiError where one cannot be deleted."""
+        """What is due of them, each by itself. Raises ApiError where one could not be deleted."""
+        problem: ApiError | None = None
         now = self.clock()
         hour, by_kubelet = _text(now - GONE_SECONDS), _text(now - BY_KUBELET_SECONDS)
         for record in records:
@@ -110,11 +119,19 @@ class GoneNodeDevices:
             if record.is_over or (record.is_unused and record.endpoint_since <= latest):
                 try:
                     await self.api.delete_node_device(record)
-                except (Conflict, Denied, NotFound):
+                except (Conflict, NotFound):
                     continue  # it is another by now; the watch brings that
+                except ApiError as error:
+                    if concerns_all_requests(error) or (isinstance(error, Forbidden) and not isinstance(error, Denied)):
+                        raise
+                    # such as a webhook's denial: it is about this one
+                    problem = problem or error
+                    continue
                 why = "nothing configures it any more" if record.is_not_configured else "its device plugin is gone"
                 extra = {"nodedevice": record.name, "since": record.endpoint_since, "reason": why}
                 log.info("NodeDevice deleted: nobody uses it", extra=extra)
+        if problem is not None:
+            raise problem
 
     def _log(self, error: ApiError) -> None:
         if not self._is_failure_logged:

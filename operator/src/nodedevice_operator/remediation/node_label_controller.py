@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 from nodedevice_api import names
+from nodedevice_common.tasks import apart
 
 from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading, Unauthorized
 from nodedevice_operator.informers.store import Cache
@@ -107,23 +108,30 @@ class NodeLabelController:
         self._denied = {uid: denied for uid, denied in self._denied.items() if uid in uids}
         newly_denied: list[tuple[NodeRecord, Denied]] = []
         for node in nodes:
-            desired = self._desired(node)
-            if desired == node.taint_and_labels or self._is_to_wait(node, desired):
-                continue
-            try:
-                await self._write(node, desired)
-            except (NotFound, Conflict):
-                continue
-            except Denied as error:
-                if node.uid not in self._denied:
-                    newly_denied.append((node, error))
-                self._denied[node.uid] = (desired, self.clock() + _FORBIDDEN_SECONDS)
-            except (Forbidden, NotLeading):
-                raise
-            except ApiError as error:
-                log.debug("Node not labeled; retrying", extra={"node": node.name, "error": error.problem})
+            with apart("node labels", ApiError, node=node.name):
+                denied = await self._label(node)
+                newly_denied += [(node, denied)] if denied is not None else []
         if newly_denied:
             _log_denied(newly_denied)
+
+    async def _label(self, node: NodeRecord) -> Denied | None:
+        """One Node. Returns a policy's denial that is a new one; raises as `reconcile`."""
+        desired = self._desired(node)
+        if desired == node.taint_and_labels or self._is_to_wait(node, desired):
+            return None
+        try:
+            await self._write(node, desired)
+        except (NotFound, Conflict):
+            return None
+        except Denied as error:
+            is_new = node.uid not in self._denied
+            self._denied[node.uid] = (desired, self.clock() + _FORBIDDEN_SECONDS)
+            return error if is_new else None
+        except (Forbidden, NotLeading):
+            raise
+        except ApiError as error:
+            log.debug("Node not labeled; retrying", extra={"node": node.name, "error": error.problem})
+        return None
 
     def _is_to_wait(self, node: NodeRecord, desired: TaintAndLabels) -> bool:
         denied, until = self._denied.get(node.uid, (None, 0.0))

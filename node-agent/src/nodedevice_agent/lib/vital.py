@@ -1,0 +1,12 @@
+"""Runs the tasks that an agent cannot do without. All others run under `retried`, or are awaited by who has made them."""
+
+from collections.abc import Awaitable, Callable
+
+from nodedevice_common import tasks
+
+from nodedevice_agent.errors import AgentError, TaskEnded
+
+
+async def vital(task: str, run: Callable[[], Awaitable[object]]) -> None:
+    """For ever. Raises AgentError: TaskEnded for everything that is no AgentError, and for a return."""
+    await tasks.vital(task, run, AgentError, TaskEnded)

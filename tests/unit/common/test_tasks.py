@@ -1,0 +1,181 @@
+"""Tasks that end the process, and those that are run again: once logged, counted, named at /healthz, with growing pauses."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+import pytest
+from nodedevice_common import tasks
+from nodedevice_common.tasks import apart, retried, vital
+
+from tests.fakes.virtual_time import virtual_time
+
+FAILURES = [
+    OSError("No such device"),
+    RuntimeError("can't start new thread"),
+    UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"),
+    RecursionError("maximum recursion depth exceeded"),
+    ValueError("of a foreign object"),
+    KeyError("key"),
+    ExceptionGroup("several", [ExceptionGroup("inner", [OSError("the first")]), ValueError()]),
+    TimeoutError(),
+]
+each_failure = pytest.mark.parametrize("failure", FAILURES, ids=lambda each: type(each).__name__)
+
+
+class Known(Exception):
+    """An error that a program raises on purpose."""
+
+
+class Ended(Known):
+    """The process is to end."""
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    yield
+    assert tasks.problems() == (), "a task that has ended is no problem any more"
+
+
+def metric(task: str) -> float:
+    (family,) = tasks.TaskFailures("test").collect()
+    return sum(sample.value for sample in family.samples if sample.labels == {"task": task})
+
+
+class Failing:
+    """Fails so many times, and then does not end. at: when it was run."""
+
+    def __init__(self, times: int, failure: Exception) -> None:
+        self.at: list[float] = []
+        self._times, self._failure = times, failure
+
+    async def run(self) -> None:
+        self.at.append(asyncio.get_running_loop().time())
+        if len(self.at) <= self._times:
+            raise self._failure
+        await asyncio.Event().wait()
+
+
+class TestRetried:
+    @each_failure
+    @virtual_time
+    async def test_is_run_again_whatever_it_raises(self, failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+        task, before = Failing(5, failure), metric("shown")
+        running = asyncio.create_task(retried("shown", task.run, resource_name="example.com/gpu"))
+        await asyncio.sleep(60)
+        assert len(task.at) == 6
+        assert metric("shown") - before == 5
+        (problem,) = tasks.problems()
+        assert problem.startswith("shown example.com/gpu fails and is tried again: ")
+        problem.encode()
+        (logged,) = [record for record in caplog.records if record.levelno >= logging.INFO]
+        assert (logged.message, vars(logged)["task"]) == ("task failed; retrying it", "shown")
+        # a bug has a traceback, a problem of the node has none
+        assert bool(logged.exc_info) != isinstance(tasks.innermost(failure), OSError)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    @virtual_time
+    async def test_pauses_grow_to_a_minute_and_begin_anew_once_it_is_well(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        task = Failing(9, OSError("x"))
+        running = asyncio.create_task(retried("shown", task.run))
+        await asyncio.sleep(400)
+        pauses = [round(after - before) for before, after in zip(task.at, task.at[1:], strict=False)]
+        assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+        await asyncio.sleep(200)
+        assert tasks.problems() == ()
+        assert [record.message for record in caplog.records] == ["task failed; retrying it", "task runs again"]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    @virtual_time
+    async def test_another_failure_is_logged_and_one_that_is_known_has_no_traceback(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        failures = iter([Known("a"), Known("a"), Known("b")])
+
+        async def run() -> None:
+            for failure in failures:
+                raise failure
+
+        await retried("shown", run, Known)
+        assert [(vars(record)["error"], record.exc_info) for record in caplog.records] == [("a", None), ("b", None)]
+
+    @virtual_time
+    async def test_a_return_ends_it_and_a_cancellation_too(self) -> None:
+        async def returns() -> None:
+            """Such as one whose resource is gone."""
+
+        await retried("shown", returns)
+        running = asyncio.create_task(retried("shown", asyncio.Event().wait))
+        await asyncio.sleep(1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    @virtual_time
+    async def test_many_problems_are_a_few_lines(self) -> None:
+        async def fails() -> None:
+            raise OSError("x" * 10_000)
+
+        running = [asyncio.create_task(retried("shown", fails, resource_name=f"r{number}")) for number in range(50)]
+        await asyncio.sleep(1)
+        assert len(tasks.problems()) == 9
+        assert max(map(len, tasks.problems())) < 1000
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+class TestVital:
+    @each_failure
+    async def test_ends_with_a_sentence_whatever_it_raises(
+        self, failure: Exception, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def fails() -> None:
+            raise failure
+
+        with pytest.raises(Ended, match=r"the task lease has ended \(.*\), which is a bug: report it with the log"):
+            await vital("lease", fails, Known, Ended)
+        assert [record.message for record in caplog.records] == ["background task ended unexpectedly"]
+
+    async def test_a_return_is_an_end(self) -> None:
+        async def returns() -> None:
+            """Nothing."""
+
+        with pytest.raises(Ended, match=r"the task lease has ended \(it returned\)"):
+            await vital("lease", returns, Known, Ended)
+
+    @pytest.mark.parametrize("is_grouped", [False, True])
+    async def test_what_is_raised_on_purpose_passes(self, is_grouped: bool, caplog: pytest.LogCaptureFixture) -> None:
+        async def fails() -> None:
+            raise ExceptionGroup("g", [Known("held")]) if is_grouped else Known("held")
+
+        with pytest.raises(Known, match="held"):
+            await vital("lease", fails, Known, Ended)
+        assert not caplog.records
+
+
+class TestApart:
+    @each_failure
+    async def test_one_of_many_fails_alone_and_is_logged_once(
+        self, failure: Exception, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        done = []
+        for _ in range(3):
+            for name in ("good", "bad", "later"):
+                with apart("objects", config=name):
+                    if name == "bad":
+                        raise failure
+                    done.append(name)
+        assert done == ["good", "later"] * 3
+        assert len([record for record in caplog.records if record.levelno >= logging.INFO]) == 1
+        with apart("objects", config="bad"):
+            pass
+
+    async def test_what_the_loop_takes_itself_passes(self) -> None:
+        with pytest.raises(Known), apart("objects", Known, config="bad"):
+            raise Known

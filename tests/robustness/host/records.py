@@ -19,7 +19,7 @@ class Breach(AssertionError):
 class Given:
     """A file of an allocation, and what it led to when it was allocated. by_path: the path is in the configuration, so whatever is
     there now is meant; else the thing itself is. boot: in which. port, identity: of the stick. by_port: whatever is in that port is
-    meant.
+    meant. is_certain: whether it is known what the plugin had listed, and not a name that passed to another device just then.
     """
 
     path: str
@@ -29,6 +29,7 @@ class Given:
     port: str = ""
     identity: tuple[str, str, str] = ("", "", "")
     by_port: bool = False
+    is_certain: bool = True
 
     @property
     def stick(self) -> Stick | None:

@@ -22,6 +22,8 @@ class Referee:
         self._world = world
         self._ignored = ignored
         self._held: dict[AllocationKey, Held] = {}
+        # by number: what was on the host at the last check, as plugins may have listed it since
+        self._before: dict[str, Node] = {}
         self.checks = dict.fromkeys(("grants", "refusals", "offers", "held", "held back"), 0)
 
     # -- events -------------------------------------------------------------------------------------------------------------
@@ -43,6 +45,7 @@ class Referee:
         if started is not None:
             self._check_started(started)
         self._check_offers()
+        self._before = dict(self._world.host.by_number)
 
     def _report(self, kind: str, message: str) -> None:
         if kind not in self._ignored:
@@ -66,6 +69,7 @@ class Referee:
                 self._report("lost", f"the IDs of {key[0]} in {key[2]} have changed from {ids[0]} to {ids[1]}")
         for key, allocation in book.items():
             if key in self._held and self._held[key].files:
+                self._follow_answer(self._held[key], allocation)
                 self._follow_sharing(self._held[key])
                 self._follow_places(self._held[key])
             else:
@@ -95,15 +99,22 @@ class Referee:
         node = self._world.host.node(path)
         if node is None or path == FUSE:
             return None
+        is_late = allocation.key in self._held
         bases = {device_id.rpartition("-")[0] for device_id in allocation.device_ids} | {*allocation.device_ids}
         by_path = allocation.resource_name == FOREIGN or self._is_named_after_file(allocation, path, bases)
+        is_certain = not by_path or "/by-id/" in path or not (is_late or self._has_passed(node))
         stick = node.stick
         if stick is None:
-            return Given(path, node, by_path, self._world.host.boots)
+            return Given(path, node, by_path, self._world.host.boots, is_certain=is_certain)
         config = self._world.config.find(allocation.resource_name)
         # of a resource that has other groups, too, the ID says it
         by_port = (config is not None and config.is_by_port) or f"usb-port-{stick.port}" in bases
-        return Given(path, node, by_path, self._world.host.boots, stick.port, stick.identity, by_port)
+        return Given(path, node, by_path, self._world.host.boots, stick.port, stick.identity, by_port, is_certain)
+
+    def _has_passed(self, node: Node) -> bool:
+        """Whether its number was another device's at the last check, which a plugin may have had in its list until now."""
+        before = self._before.get(node.number)
+        return before is not None and (before.unit, before.stick) != (node.unit, node.stick)
 
     def _is_named_after_file(self, allocation: Allocation, path: str, bases: set[str]) -> bool:
         edits = allocation.edits
@@ -114,7 +125,7 @@ class Referee:
         """Just now it was given what another pod has."""
         if new.allocation.resource_name == FOREIGN:
             return
-        for given in new.files:
+        for given in (file for file in new.files if file.is_certain):
             for other in self._others(new.allocation.pod_uid):
                 if other.allocation.resource_name == FOREIGN:
                     # known when its container runs
@@ -131,8 +142,15 @@ class Referee:
     def _others(self, pod_uid: str) -> Iterator[Held]:
         return (held for held in self._held.values() if held.allocation.pod_uid != pod_uid)
 
+    def _follow_answer(self, held: Held, allocation: Allocation) -> None:
+        """After an edit a device may have fewer files, and the plugin was asked for it again."""
+        named = {device.host_path for device in allocation.edits.devices} if allocation.edits is not None else set()
+        left = tuple(given for given in held.files if given.path in named or not self._is_as_it_was(given))
+        if left and any(given.path in named for given in left):
+            held.files = left
+
     def _follow_sharing(self, held: Held) -> None:
-        """Offers that are listed under the held IDs say whether it is for several by now; of one of two, it is not said of the other."""
+        """Offers that are listed under all held IDs say whether it is for several by now."""
         assert self._world.agent is not None
         name = held.allocation.resource_name
         config, resource = self._world.config.find(name), self._world.agent.manager.resources[name]
@@ -158,7 +176,7 @@ class Referee:
         resource = self._world.agent.manager.resources[held.allocation.resource_name]
         is_listed = all(resource.reported(i) is not None for i in held.allocation.device_ids)
         for given in held.files:
-            if is_listed or self._is_known_by_more_than_number(given):
+            if given.is_certain and (is_listed or self._is_known_by_more_than_number(given)):
                 found = self._certainly_of(given)
                 # a name may have passed to another device, and that is what the pod has then
                 yield from (node for node in found if is_listed or not held.last_units or node.unit in held.last_units)
@@ -222,7 +240,9 @@ class Referee:
     def _may_be(self, given: Given, path: str, node: Node) -> bool:
         """Whether nobody could know that this is not what was allocated."""
         is_in_its_port = given.by_port and node.stick is not None and node.stick.port == given.port
-        if node.unit == given.node.unit or is_in_its_port:
+        # of a device that is selected all files are its own, also those that the configuration selects by now
+        is_of_it = not given.by_path and node.stick is not None and node.stick is given.stick
+        if node.unit == given.node.unit or is_in_its_port or is_of_it:
             return True
         if given.by_path:
             # Or a file of it that the configuration has added since; after a boot a name may be any device's.

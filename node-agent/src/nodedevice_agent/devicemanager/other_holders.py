@@ -70,11 +70,18 @@ class OtherHolders:
     def _in_a_container(self, pod_uid: str, numbers: Collection[str]) -> Holder | None:
         # files that all containers have, such as /dev/nvidiactl, are no device's own
         own = self._listed_tokens().intersection(numbers)
+        # a file that was shared may be one by now that this pod has alone
+        alone = own & self._alone(pod_uid) if own else own
         for resource_name, device_id, given, is_shared in self.given_numbers() if own else ():
             holder = self._resources[resource_name].holders[device_id]
-            if holder != pod_uid and not is_shared and not own.isdisjoint(given):
+            if holder != pod_uid and not (alone if is_shared else own).isdisjoint(given):
                 return Holder(resource_name, device_id, holder)
         return None
+
+    def _alone(self, pod_uid: str) -> set[str]:
+        """What this pod's devices are that no other pod may have beside it."""
+        held = ((holder, identity) for holder, identity in self._held() if holder.pod_uid == pod_uid)
+        return {token for _, identity in held if not identity.is_shared for token in identity.tokens}
 
     def _same(self, pod_uid: str) -> Holder | None:
         """Two pods may hold one device where a name of the kernel's has passed to it: one of them runs with it at a time."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.other_holders import Holder
 from nodedevice_agent.devicemanager.resources.devices import Device
@@ -117,10 +118,10 @@ class TestOtherHolder:
 class TestNumbersThatPassOn:
     """A container has its device's number as it was. Unplugged and plugged in, the device gets another one, and this passes on."""
 
-    def running(self) -> RuntimeScenario:
+    def running(self, *more: Device, is_shared: bool = False) -> RuntimeScenario:
         scenario = RuntimeScenario()
         scenario.sync()
-        scenario.plugin([line()], NIC, 2, OWN)
+        scenario.plugin([line(is_shared=is_shared), *more], NIC, 2, OWN)
         (call,) = calls(scenario.see(pod("p", nic=1)))
         edits = ContainerEdits(devices=(DeviceFile("/dev/ttyUSB0", "/dev/ttyUSB0", "rw"),))
         scenario.happens("allocated", call.ticket, AllocateResponse(b"own", edits))
@@ -132,7 +133,7 @@ class TestNumbersThatPassOn:
             "p",
         )
         scenario.happens("containers_changed", "p")
-        back = Device("line", identity=("c188:3",), files=(("/dev/ttyUSB3", "c188:3"),))
+        back = Device("line", identity=("c188:3",), files=(("/dev/ttyUSB3", "c188:3"),), is_shared=is_shared)
         scenario.lists([back, Device("other", identity=("c188:0", "/usb/1:2:OTHER/1.0/tty"))], NIC, 2)
         return scenario
 
@@ -145,6 +146,18 @@ class TestNumbersThatPassOn:
         scenario.happens("containers_changed", "p")
         assert scenario.manager.resources[NIC].free() == ("other",)
         assert scenario.manager.other_holders.of("q", {"c188:0"}) is None
+
+    @pytest.mark.parametrize("is_shared", [True, False])
+    def test_one_that_was_shared_is_not_given_to_one_alone(self, is_shared: bool) -> None:
+        """A stick that another pod holds already gets the number, which is in a container that shared its device."""
+        stick = Device("stick", identity=("c188:5", "/usb/1:2:S/x"), is_shared=is_shared)
+        scenario = self.running(stick, is_shared=True)
+        scenario.lists([stick], NIC, 2)
+        scenario.run(pod("q", nic=1))
+        assert scenario.held(NIC)["q/main"] == ("stick",)
+        scenario.lists([replace(stick, identity=("c188:0", "/usb/1:2:S/x"))], NIC, 2)
+        found = scenario.manager.other_holders.of("q", {"c188:0"})
+        assert found == (None if is_shared else Holder(NIC, "line", "p"))
 
     def test_of_each_file_whether_it_is_shared(self) -> None:
         """A container with a stick of its own and one that it shares: the number of the first one passes on to a shared offer."""

@@ -115,6 +115,7 @@ _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
         "nriSocket": _ABSOLUTE | {"maxLength": MAX_PATH_BYTES},
         "podResourcesSocket": {"pattern": "^(/.*)?$", "maxLength": MAX_PATH_BYTES},
         "pluginsRegistryDir": {"pattern": "^(/.*)?$"},
+        "runtimeConfig": {"pattern": "^(/.*)?$"},
         "allocateRetry": _by_resource(get_args(AllocateRetry)),
         "numaNodes": {"pattern": f"^ *({_NUMA_NODES}( *, *{_NUMA_NODES})*)? *$"},
     },

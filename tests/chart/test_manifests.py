@@ -157,6 +157,11 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
             {"/dev", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/run/other"},
         ),
         (
+            "the runtime's configuration",
+            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/etc/containerd", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        (
             "nothing injected",
             {"/var/lib/nodedevice"},
             {"/dev", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
@@ -326,6 +331,10 @@ def test_a_name_that_yaml_would_convert_stays_a_name(word: str) -> None:
         ({"pluginsRegistryDir": "/run"}, "agents.config.pluginsRegistryDir has the host's directory /run mounted"),
         ({"nriSocket": "/nri.sock"}, "agents.config.nriSocket has the host's directory / mounted"),
         ({"nriSocket": "/var/run/nri.sock"}, "agents.config.nriSocket has the host's directory /var/run mounted"),
+        (
+            {"runtimeConfig": "/etc/containerd.toml"},
+            "agents.config.runtimeConfig has the host's directory /etc mounted",
+        ),
         ({"podResourcesSocket": "/x.sock"}, "agents.config.podResourcesSocket has the host's directory / mounted"),
         ({"stateDir": "/a:b"}, 'agents.config.stateDir is "/a:b": a path that is mounted'),
         ({"pluginDir": "/a/../../b"}, 'agents.config.pluginDir is "/a/../../b": a path that is mounted'),

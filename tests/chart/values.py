@@ -28,6 +28,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     },
     "by the kubelet": {"agents": {"config": {"runtime": "kubelet", "kubeletDir": "/data/kubelet/"}}},
     "by NRI": {"agents": {"config": {"runtime": "nri", "nriSocket": "/run/other/nri.sock"}}},
+    "the runtime's configuration": {"agents": {"config": {"runtimeConfig": "/etc/containerd/config.toml"}}},
     "nothing injected": {"agents": {"config": {"runtime": "none"}}},
     "paths for configurations": {"agents": {"allowedHostPaths": ["/dev", "/opt/devices/"]}},
     "nothing observed": {"agents": {"observe": False, "config": {"runtime": "none"}}},

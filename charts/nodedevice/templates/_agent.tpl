@@ -59,5 +59,10 @@ name that moved here from the kubelet, which forgets its old devices then */ -}}
 pod that is marked to wait for the agent waits for its connection, whoever gives the devices */ -}}
 {{- $nri := dir ($config.nriSocket | default "/var/run/nri/nri.sock") -}}
 {{- $paths = append $paths (dict "name" "nri" "setting" "nriSocket" "path" $nri "readOnly" true "type" "DirectoryOrCreate") -}}
+{{- /* the runtime's configuration, for one option of it. Its directory has another place on some nodes, and would be made where it is missing:
+so only where it is asked for */ -}}
+{{- with $config.runtimeConfig -}}
+{{- $paths = append $paths (dict "name" "runtime-config" "setting" "runtimeConfig" "path" (dir .) "readOnly" true "type" "DirectoryOrCreate") -}}
+{{- end -}}
 {{- toJson $paths -}}
 {{- end }}

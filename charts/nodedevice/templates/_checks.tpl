@@ -7,7 +7,7 @@ that would hide from the agent what it needs itself. Nothing is rendered here.
 Paths of the host in the agent's container. Call with (dict "config" .Values.agents.config "hostPaths" ... "extra" .Values.agents.extraVolumeMounts).
 */}}
 {{- define "nodedevice.check.hostPaths" -}}
-{{- range $setting := list "stateDir" "pluginDir" "kubeletDir" "nriSocket" "podResourcesSocket" "pluginsRegistryDir" -}}
+{{- range $setting := list "stateDir" "pluginDir" "kubeletDir" "nriSocket" "podResourcesSocket" "pluginsRegistryDir" "runtimeConfig" -}}
 {{- with get $.config $setting -}}
 {{- if or (regexMatch "[:[:cntrl:]]" .) (has ".." (splitList "/" .)) -}}
 {{- fail (printf "agents.config.%s is %q: a path that is mounted into a container has no colon, no control character and no .. in it" $setting .) -}}

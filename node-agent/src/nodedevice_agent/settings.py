@@ -83,7 +83,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     # and group's, where they are not root. auto: as the runtime's option device_ownership_from_security_context has it; where that
     # cannot be read, the host's, as it is off by default
     device_ownership: DeviceOwnershipSetting = "auto"
-    # the runtime's configuration file, read for that option; empty: the default of containerd or CRI-O
+    # the runtime's configuration file, where auto reads it; empty: the default of containerd or CRI-O
     runtime_config: str = ""
     # NUMA alignment of a container's devices; none: the kubelet's default
     topology_policy: TopologyPolicy = "none"

@@ -134,7 +134,7 @@ class KubeletBackend:
     def injectable(self, now: Snapshot) -> tuple[str, str, str]:
         """Status, reason and message of the condition Injectable."""
         endpoint = self._endpoints.get(now.resource_name)
-        resource = self._manager.resources.get(now.resource_name)
+        resource = self.mirror.resources.get(now.resource_name)
         return injectable(
             endpoint.registration if endpoint else KubeletRegistration(KubeletRegistrationState.NOT_ADVERTISED),
             are_gpus=resource is not None and resource.scope == GPU_SCOPE,

@@ -58,6 +58,15 @@ class TestHeldAlone:
         assert free(scenario) == ["other", "b"]
 
 
+def test_each_of_several_counts() -> None:
+    scenario = Scenario()
+    offers(scenario, GPU, A, Device("c", identity=("c1:2",)))
+    scenario.run(pod("p", gpu=2))
+    scenario.lists([A])
+    offers(scenario, NIC, Device("d", identity=("c1:2",)), OTHER)
+    assert free(scenario) == ["other"]
+
+
 def test_what_was_shared_is_shared_when_it_is_gone() -> None:
     scenario = Scenario()
     offers(scenario, GPU, SHARED_A)

@@ -27,6 +27,8 @@ def test_priorities_come_before_names_and_none_before_all() -> None:
     preference = Preference({})
     preference.ranked({A: 5, B: -5, C: 5}, [], NOW)
     assert sorted([A, B, C, "example.com/z"], key=preference.key) == [B, "example.com/z", A, C]
+    preference.ranked({A: 1}, [], NOW)
+    assert sorted([A, "example.com/z"], key=preference.key) == ["example.com/z", A]
     preference.ranked({A: 2**31, B: 0}, [], NOW)
     assert sorted([A, "example.com/z", B], key=preference.key) == [B, "example.com/z", A]
 

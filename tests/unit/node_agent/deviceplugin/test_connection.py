@@ -187,7 +187,7 @@ class TestDeviceLists:
     @pytest.mark.kubelet("scenario 99")
     async def test_fail_with_the_plugins_error(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.stream_end, plugin.knobs.stream_error = "after_first", FAILURE
-        with pytest.raises(PluginFailed, match=r"ListAndWatch.*example\.com/fake failed: INTERNAL: out of order"):
+        with pytest.raises(PluginFailed, match=r"^ListAndWatch of .*example\.com/fake failed: INTERNAL: out of order"):
             async for _ in connection.device_lists():
                 pass
 

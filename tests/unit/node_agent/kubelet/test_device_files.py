@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
@@ -68,11 +68,14 @@ def test_of_an_answer_that_nobody_recorded_its_own_paths_count() -> None:
     """One of an older agent."""
     found = built_in()
     edits = ContainerEdits(devices=(DeviceFile("/dev/tty0", "/dev/tty0", "rw"),))
+
+    def decoded(allocation: Allocation) -> Allocation:
+        return allocation if allocation.response is None else replace(allocation, edits=edits)
+
     message(found, held_by("one", "d0"))
     for number, is_right in ((0, True), (1, False)):
         lists(found, number)
-        why = found.start_problem(GPU, ["d0"], lambda allocation: replace(allocation, edits=edits))
-        assert (why == "") is is_right
+        assert (found.start_problem(GPU, ["d0"], decoded) == "") is is_right
 
 
 def test_of_a_resource_that_is_not_known_there_is_no_problem() -> None:

@@ -51,6 +51,10 @@ def held(found: Mirror, name: str = GPU) -> dict[str, tuple[str, ...]]:
     return {a.pod_uid: a.device_ids for a in found.book.of_resource(name)}
 
 
+def test_what_the_kubelet_has_is_not_known_at_the_start() -> None:
+    assert mirror().is_outdated is True
+
+
 def test_a_pod_that_comes_gets_nothing_from_here() -> None:
     found = mirror()
     effects = found.pods_synced([pod("one", gpu=1)], 0.0) + found.pod_seen(pod("two", gpu=9), 0.0)

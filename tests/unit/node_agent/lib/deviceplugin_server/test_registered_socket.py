@@ -1,16 +1,21 @@
 import asyncio
 import socket
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, nullcontext
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from nodedevice_agent.lib.deviceplugin_server import registered_socket
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RegisteredSocket, RegistrationState
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DevicePluginService
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.filesystem import file_identity
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 from nodedevice_agent.plugins.run import serve
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
+
+from tests.fakes.virtual_time import virtual_time
 
 GPU = "example.com/gpu"
 
@@ -46,8 +51,108 @@ async def test_a_manager_that_is_gone_is_unreachable(tmp_path: Path) -> None:
     assert (state, detail.partition(":")[0]) == (RegistrationState.NO_MANAGER, "UNAVAILABLE")
 
 
+async def test_a_path_may_be_as_long_as_the_kernel_takes(tmp_path: Path) -> None:
+    with FileWatcher() as watcher:
+        source = SimulatedSource(SimulatedSettings(GPU), tmp_path, watcher)
+        name = "x" * (107 - len(f"{tmp_path}/"))
+        RegisteredSocket(GPU, name, tmp_path, watcher, lambda: DevicePluginService(source))
+        with pytest.raises(CannotServe, match="has 108 bytes, the kernel takes 107"):
+            RegisteredSocket(GPU, f"{name}x", tmp_path, watcher, lambda: DevicePluginService(source))
+
+
 async def test_a_path_that_is_too_long_is_an_error_with_its_length(tmp_path: Path) -> None:
     with FileWatcher() as watcher:
         source = SimulatedSource(SimulatedSettings(GPU), tmp_path, watcher)
         with pytest.raises(CannotServe, match=r"example.com/gpu: .*the kernel takes 107; use a shorter"):
             await serve(source, tmp_path / ("d" * 100), watcher)
+
+
+class Vanishing:
+    """Sockets that are removed after so many seconds, one after the other; the last one stays."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
+        self._seconds = [*seconds]
+        self.made: list[float] = []
+        self.states: list[RegistrationState] = []
+        self.is_last = asyncio.Event()
+        self.watcher = FileWatcher()
+        monkeypatch.setattr(registered_socket, "serving", self._serving)
+        monkeypatch.setattr(RegisteredSocket, "_stay_registered", self._stays)
+
+    @asynccontextmanager
+    async def _serving(self, *_: object) -> AsyncIterator[FileIdentity]:
+        self.made.append(asyncio.get_running_loop().time())
+        yield (0, 0, 0)
+
+    async def _stays(self, *_: object) -> None:
+        if not self._seconds:
+            self.is_last.set()
+            await asyncio.Event().wait()
+        await asyncio.sleep(self._seconds.pop(0))
+
+    async def pauses(self, folder: Path) -> list[float]:
+        """From each one that is made to the next one."""
+        source = SimulatedSource(SimulatedSettings(GPU), folder, self.watcher)
+        plugin = RegisteredSocket(
+            GPU,
+            "x.sock",
+            folder,
+            self.watcher,
+            lambda: DevicePluginService(source),
+            lambda state, detail: self.states.append(state),
+        )
+        running = asyncio.create_task(plugin.run())
+        await self.is_last.wait()
+        assert [each.followed for each in self.watcher._subscriptions] == [{folder}]
+        running.cancel()
+        await asyncio.wait([running])
+        return [after - before for before, after in pairwise(self.made)]
+
+
+@virtual_time
+async def test_a_socket_that_vanishes_again_and_again_is_made_ever_more_slowly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it has stayed for a moment."""
+    vanishing = Vanishing(monkeypatch, 0.0, 0.0, 0.0, 5.0, 0.0)
+    assert await vanishing.pauses(tmp_path) == pytest.approx([0.05, 0.1, 0.2, 5.0, 0.05])
+
+
+@virtual_time
+async def test_while_a_newer_agent_serves_the_path_none_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = [True, True, False]
+    monkeypatch.setattr(registered_socket, "is_served", lambda _: served.pop(0))
+    vanishing = Vanishing(monkeypatch, 0.0)
+    assert await vanishing.pauses(tmp_path) == pytest.approx([2 * registered_socket.RESCAN_SECONDS])
+    assert vanishing.states == [RegistrationState.TAKEN] * 2
+
+
+async def test_a_source_is_read_before_it_is_served_and_runs_meanwhile(tmp_path: Path) -> None:
+    happened: list[str] = []
+
+    class Source(SimulatedSource):
+        def refresh(self) -> None:
+            happened.append("read")
+            super().refresh()
+
+        async def run(self) -> None:
+            happened.append("runs")
+            await super().run()
+
+    with FileWatcher() as watcher:
+        identities: asyncio.Queue[FileIdentity] = asyncio.Queue()
+
+        def made(socket: FileIdentity) -> nullcontext[None]:
+            identities.put_nowait(socket)
+            return nullcontext()
+
+        source = Source(SimulatedSettings(GPU), tmp_path, watcher)
+        running = asyncio.create_task(serve(source, tmp_path, watcher, while_served=made))
+        identity = await asyncio.wait_for(identities.get(), 60)
+        assert identity in {file_identity(path) for path in tmp_path.iterdir()}
+        running.cancel()
+        await asyncio.wait([running])
+    assert happened[0] == "read"
+    assert "runs" in happened

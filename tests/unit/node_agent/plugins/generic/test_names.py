@@ -1,12 +1,15 @@
 """IDs of USB devices that are selected: by serial or by port, the same while they are held, and never another one's."""
 
 import logging
+import string
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.functions import UsbDevice
+from nodedevice_agent.plugins.generic.names import maker_port_name
 from nodedevice_agent.plugins.generic.serials import Known, Serials
 from nodedevice_agent.plugins.generic.serials_file import SerialsFile
 from nodedevice_agent.plugins.generic.source import GenericSource
@@ -31,6 +34,16 @@ def raw(host: FakeSysfs, port: str, vendor: str, product: str, serial: str | Non
 def named(selecting: Selecting) -> dict[str, tuple[str, ...]]:
     """Aliases by ID."""
     return {device.listed.id: device.listed.aliases for device in selecting.devices().values()}
+
+
+@pytest.mark.parametrize("port", ["1-1.2.3.4.5.6.7.8", "1-1/../x", "usb1", "1234-1"])
+def test_a_port_that_the_kernel_has_not_is_a_good_id_all_the_same(port: str) -> None:
+    usb = UsbDevice("/devices/usb1/1-1", port, "0403", "6001")
+    name, other = maker_port_name(usb), maker_port_name(msgspec.structs.replace(usb, port=f"{port}x"))
+    assert name.startswith("0403-6001-port-")
+    assert not name.endswith(f"-{port}")
+    assert name != other
+    assert set(name) <= {*string.ascii_letters, *string.digits, *"-._"}
 
 
 @pytest.mark.parametrize("port", ["2-1", "2-*"])

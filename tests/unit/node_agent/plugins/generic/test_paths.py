@@ -56,6 +56,14 @@ def test_a_change_of_the_list_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
     assert [record.__dict__["devices"] for record in changes] == [2, 3]
 
 
+def test_its_settings_may_change_before_it_runs(tmp_path: Path) -> None:
+    files(tmp_path, "/dev/one", "/dev/other")
+    source = source_of(tmp_path, "/dev/one")
+    source.reconfigure(settings({"paths": [{"path": "/dev/other"}]}))
+    source.refresh()
+    assert [device.id for device in source.devices.latest] == ["other"]
+
+
 def test_many_are_named_by_the_first(tmp_path: Path) -> None:
     source = source_of(tmp_path, *(f"/dev/thing{number}" for number in range(5)))
     assert "/dev/thing0, /dev/thing1, /dev/thing2, …: connect" in source.devices.trouble[1]

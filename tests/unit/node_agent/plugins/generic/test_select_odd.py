@@ -53,6 +53,11 @@ def test_a_serial_that_cannot_be_read_is_not_taken_for_none(host: FakeSysfs, cap
     assert [record.message for record in caplog.records] == ["cannot read USB device; ignoring it"]
     (host.sys(sysfs) / "serial").rmdir()
     assert list(selecting.files()) == ["0403-6001-port-1-1"]
+    # when it comes back, it is logged again
+    (host.sys(sysfs) / "serial").mkdir()
+    with caplog.at_level(logging.WARNING):
+        assert selecting.files() == {}
+    assert len(caplog.records) == 2
 
 
 def test_a_device_is_listed_once_all_its_files_are_in_dev(host: FakeSysfs) -> None:

@@ -59,6 +59,7 @@ def test_units_are_what_fits_beside_the_reserve_and_the_rest_is_shown() -> None:
     assert counts == {"GPU-a": 7, "GPU-b": 39}
     unused = {parent.id: int(dict(parent.attributes)["unusedBytes"]) for parent in found.parents}
     assert unused == {"GPU-a": GIB, "GPU-b": 2 * GIB - 1}
+    assert {parent.part_size for parent in found.parents} == {"2048Mi"}
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,21 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
             {"/dev", "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
+            "CDI for configurations of nodes",
+            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/etc/cdi", "/var/run/cdi", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        (
+            "GPUs by NVIDIA's runtime",
+            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/etc/cdi", "/var/run/cdi", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        (
+            "GPUs without a choice of the way",
+            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        (
             "paths for configurations",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
             {"/dev", "/opt/devices", "/var/lib/kubelet/pod-resources", "/var/run/nri"},

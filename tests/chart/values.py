@@ -96,6 +96,8 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         }
     },
     "udev for configurations of nodes": {"agents": {"udev": True}},
+    "CDI for configurations of nodes": {"agents": {"cdi": True}},
+    "GPUs without a choice of the way": {"agents": {"config": {"plugins": {"nvml": {"handOver": ["env"]}}}}},
     "GPUs by NVIDIA's runtime": {
         "agents": {
             "config": {"plugins": {"nvml": {}}},

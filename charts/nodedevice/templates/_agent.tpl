@@ -37,6 +37,16 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- if $udev -}}
 {{- $paths = append $paths (dict "name" "udev" "path" "/run/udev" "readOnly" true "type" "DirectoryOrCreate") -}}
 {{- end -}}
+{{- /* CDI specifications, which handOver auto of the nvml plugin reads */ -}}
+{{- $built := $config.plugins | default dict -}}
+{{- $cdi := .Values.agents.cdi -}}
+{{- if kindIs "map" $built.nvml -}}
+{{- $cdi = or $cdi (has "auto" ($built.nvml.handOver | default (list "auto"))) -}}
+{{- end -}}
+{{- if and $cdi (eq ($built.hostRoot | default "/") "/") -}}
+{{- $paths = append $paths (dict "name" "cdi" "path" "/etc/cdi" "readOnly" true "type" "DirectoryOrCreate") -}}
+{{- $paths = append $paths (dict "name" "cdi-of-this-boot" "path" "/var/run/cdi" "readOnly" true "type" "DirectoryOrCreate") -}}
+{{- end -}}
 {{- range $number, $allowed := .Values.agents.allowedHostPaths -}}
 {{- $path := clean $allowed -}}
 {{- if not (hasPrefix "/dev/" (printf "%s/" $path)) -}}

@@ -81,6 +81,8 @@ spec:
               value: /etc/nodedevice/agent.yaml
             - name: NODEDEVICE_LEASES_NAMESPACE
               value: {{ include "nodedevice.leaseNamespace" .root | quote }}
+            - name: NODEDEVICE_NAMESPACE
+              value: {{ .root.Release.Namespace | quote }}
             - name: NODEDEVICE_HTTP_ADDRESS
               value: ":{{ $agents.httpPort }}"
             {{- include "nodedevice.http.env" .root | nindent 12 }}

@@ -1,7 +1,7 @@
 """Container images without a registry: docker archives of one layer, written here and imported by the runtime's own tool.
 
-Two of them share their layer, busybox and a checker of our own: one plays the application, which inspects what its container got;
-the other is the sandbox's, which only has to stay alive.
+Three of them share their layer, busybox and a checker of our own: one plays the application, which inspects what its container got,
+one the same with the environment of NVIDIA's images; the third is the sandbox's, which only has to stay alive.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from pathlib import Path
 
 # No registry is asked for them: they are there, and nobody's policy is to pull always.
 TEST_IMAGE = "nodedevice.test/busybox:1"
+CUDA_IMAGE = "nodedevice.test/cuda:1"
 SANDBOX_IMAGE = "nodedevice.test/pause:1"
 
 _APPLETS = (
@@ -28,13 +29,18 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True)
 class Image:
-    """An image to be: its reference, and what runs in it when nobody says otherwise."""
+    """An image to be: its reference, what runs in it when nobody says otherwise, and its environment beside the path."""
 
     reference: str
     command: tuple[str, ...]
+    env: tuple[str, ...] = ()
 
 
-IMAGES = (Image(TEST_IMAGE, ("/bin/sh",)), Image(SANDBOX_IMAGE, _FOR_EVER))
+IMAGES = (
+    Image(TEST_IMAGE, ("/bin/sh",)),
+    Image(CUDA_IMAGE, ("/bin/sh",), ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")),
+    Image(SANDBOX_IMAGE, _FOR_EVER),
+)
 
 
 def write_archive(path: Path, busybox: Path, checker: Path) -> None:
@@ -64,7 +70,7 @@ def _config(image: Image, layer_digest: str) -> dict[str, object]:
     return {
         "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
-        "config": {"Cmd": list(image.command), "Env": ["PATH=/bin"], "WorkingDir": "/"},
+        "config": {"Cmd": list(image.command), "Env": ["PATH=/bin", *image.env], "WorkingDir": "/"},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_digest}"]},
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hack.cluster.build import product_images
-from hack.cluster.build.images import SANDBOX_IMAGE, TEST_IMAGE, write_archive, write_program_archive
+from hack.cluster.build.images import CUDA_IMAGE, SANDBOX_IMAGE, TEST_IMAGE, write_archive, write_program_archive
 from hack.cluster.build.product_images import PROGRAMS
 
 
@@ -29,10 +29,10 @@ def _read(archive: tarfile.TarFile, name: str) -> Any:
     return json.load(file)
 
 
-def test_both_images_and_the_programs_are_in_it(tmp_path: Path) -> None:
+def test_all_images_and_the_programs_are_in_it(tmp_path: Path) -> None:
     with tarfile.open(_archive(tmp_path)) as archive:
         manifest = _read(archive, "manifest.json")
-        assert [image["RepoTags"] for image in manifest] == [[TEST_IMAGE], [SANDBOX_IMAGE]]
+        assert [image["RepoTags"] for image in manifest] == [[TEST_IMAGE], [CUDA_IMAGE], [SANDBOX_IMAGE]]
         for image in manifest:
             config = _read(archive, image["Config"])
             assert config["config"]["Cmd"]

@@ -226,11 +226,11 @@ class NriBackend:
             "resource_names": sorted({a.resource_name for a in grant.version.allocations}),
         }
         if grant.omitted:
-            omitted = {"omitted": list(grant.omitted)[:16]}
-            log.info("pod settings replace edits of a device plugin", extra=extra | omitted)
+            omitted = list(grant.omitted)[:16]
+            log.info("pod settings replace edits of a device plugin", extra={**extra, "omitted": omitted})
         if grant.overruled:
-            names = {"overruled": list(grant.overruled)[:16]}
-            log.info("the GPUs of a container replace variables of its own", extra=extra | names)
+            names = list(grant.overruled)[:16]
+            log.info("the GPUs of a container replace variables of its own", extra={**extra, "overruled": names})
 
     async def _changes(self, until: float | None) -> bool:
         """Wait until effects have been carried out. False after a timeout."""

@@ -243,7 +243,7 @@ def _with_one_answer(
     responses: Mapping[str, ContainerEdits], of_gpus: Sequence[Allocation], envs: Mapping[str, str]
 ) -> dict[str, ContainerEdits]:
     """Those for GPUs, with the joined variables in the first one."""
-    found = {}
+    found: dict[str, ContainerEdits] = {}
     for a in of_gpus:
         edits = responses[a.resource_name]
         rest = {name: value for name, value in edits.envs.items() if unset_value(name) is None}

@@ -10,7 +10,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.cli import progress as command
 from nodedevice_operator.cli.api import WorkloadsApi
-from nodedevice_operator.cli.check_report import CheckResult, is_renewed, of_agents, of_node_devices, table
+from nodedevice_operator.cli.check_report import CheckResult, is_renewed, of_agents, of_delivery, of_node_devices, table
 from nodedevice_operator.cli.crds import NAMES, CrdApi
 from nodedevice_operator.errors import NotFound
 from nodedevice_operator.informers.memory_bounds import without_lists
@@ -121,7 +121,8 @@ class _Checks:
         found = [*kinds, await self._operator(), *await self._agents()]
         if all(result.is_good for result in kinds):
             pages = self._cluster.pages(NODE_DEVICES)
-            found += of_node_devices([without_lists(record) async for page in pages for record in page.records])
+            records = [without_lists(record) async for page in pages for record in page.records]
+            found += [*of_node_devices(records), *of_delivery(records)]
         return found
 
     async def _kind(self, name: str) -> CheckResult:

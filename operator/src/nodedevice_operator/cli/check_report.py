@@ -80,6 +80,20 @@ def of_node_devices(records: Iterable[NodeDeviceRecord]) -> list[CheckResult]:
     return [CheckResult("NodeDevices", "", not bad, f"{ready} of {len(found)} are Ready"), *bad[:MOST_LISTED]]
 
 
+def of_delivery(records: Iterable[NodeDeviceRecord]) -> list[CheckResult]:
+    """How devices reach containers, where they do, and what does not hold there: each sentence once, the most frequent first."""
+    by_message: dict[str, list[str]] = {}
+    for record in sorted(records, key=lambda each: (each.node, each.resource)):
+        found = record.conditions.get(names.Condition.INJECTABLE)
+        if found is not None and found.status == "True":
+            by_message.setdefault(found.message, []).append(record.name)
+    ordered = sorted(by_message.items(), key=lambda item: -len(item[1]))[:MOST_LISTED]
+    return [
+        CheckResult("delivery", of[0], True, f"{message} ({len(of)} NodeDevices)" if len(of) > 1 else message)
+        for message, of in ordered
+    ]
+
+
 def _of_node_device(record: NodeDeviceRecord) -> CheckResult:
     ready = record.conditions.get(names.Condition.READY)
     numbers = f"{record.available} of {record.total} available"

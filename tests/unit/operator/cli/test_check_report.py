@@ -4,7 +4,15 @@ import datetime
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.cli.check_report import MOST_LISTED, CheckResult, is_renewed, of_agents, of_node_devices, table
+from nodedevice_operator.cli.check_report import (
+    MOST_LISTED,
+    CheckResult,
+    is_renewed,
+    of_agents,
+    of_delivery,
+    of_node_devices,
+    table,
+)
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.unwatched import LeaseRecord
 
@@ -66,6 +74,27 @@ def test_each_silent_agent_is_named() -> None:
     assert [(each.name, each.is_good) for each in found] == [("", True), ("a", False), ("b", False)]
     assert found[1].details.startswith("renewed its Lease never")
     assert found[2].details.startswith("renewed its Lease 3600 s ago")
+
+
+def injected(node: str, status: str, message: str) -> NodeDeviceRecord:
+    shown = {names.Condition.INJECTABLE: StoredCondition(status, "SomeReason", message, "then", 1)}
+    return node_device(node=node, conditions=shown)
+
+
+def test_how_devices_reach_containers_is_listed_once_for_each_way() -> None:
+    exempt = "connected; exempt by nvml.exempt: kube-system/dcgm"
+    records = [
+        injected("c", "True", "by the kubelet"),
+        injected("b", "True", exempt),
+        injected("a", "True", "by the kubelet"),
+    ]
+    records += [injected("d", "False", "no runtime"), node_device(node="e", conditions={})]
+    found = of_delivery(records)
+    assert [(each.name, each.is_good, each.details) for each in found] == [
+        (records[2].name, True, "by the kubelet (2 NodeDevices)"),
+        (records[1].name, True, exempt),
+    ]
+    assert len(of_delivery(injected(f"n{number}", "True", str(number)) for number in range(100))) == MOST_LISTED
 
 
 def with_ready(status: str | None, node: str = "node-a") -> NodeDeviceRecord:

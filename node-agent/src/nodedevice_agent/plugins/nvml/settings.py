@@ -243,8 +243,8 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     hand_over: Annotated[list[HandOver], Meta(min_length=1, max_length=3)] = field(default_factory=lambda: ["auto"])
     # the part before = in a CDI name
     cdi_kind: str = "nvidia.com/gpu"
-    # whose containers keep GPUs that they name in NVIDIA_VISIBLE_DEVICES and were not given, as monitors do: namespaces, or
-    # namespace/pod, by shell pattern; and the agent's own namespace. All others get none, with runtime nri
+    # pods that keep GPUs which their containers name in NVIDIA_VISIBLE_DEVICES and were not given: namespace or namespace/pod, by
+    # pattern. So do those of the agent's own namespace; all others get none, with runtime nri. Monitors name all GPUs on purpose
     exempt: Annotated[list[str], Meta(max_length=64)] = field(default_factory=lambda: ["kube-system", "gpu-operator"])
     # additional Xids that take a GPU out of service; docs/gpu.md has the default list
     critical_xids: XidNumbers = field(default_factory=list)

@@ -7,6 +7,7 @@ merged over it, and false replaces no true; each version of the format has anoth
 """
 
 import glob
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -49,7 +50,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _documents(file: Path) -> Iterator[Mapping[str, Any]]:
     """Each file once, in the order in which the runtime reads them."""
-    pending, seen, left = [*([file] if _is_file(file) else ()), *_drop_ins(file)], set[Path](), _MAX_BYTES
+    pending, seen, left = [*([file] if os.path.isfile(file) else ()), *_drop_ins(file)], set[Path](), _MAX_BYTES
     while pending:
         path = pending.pop(0)
         if path in seen:
@@ -68,7 +69,7 @@ def _drop_ins(file: Path) -> list[Path]:
     """CRI-O's directory beside its file; and that of containerd, which it reads by itself where it has no file."""
     if file.name == _CRIO:
         return _matches(f"{glob.escape(str(file))}.d/*")
-    return [] if _is_file(file) else _matches(f"{glob.escape(str(file.parent))}/conf.d/*.toml")
+    return [] if os.path.isfile(file) else _matches(f"{glob.escape(str(file.parent))}/conf.d/*.toml")
 
 
 def _imports(parent: Path, patterns: object) -> Iterator[Path]:
@@ -76,7 +77,7 @@ def _imports(parent: Path, patterns: object) -> Iterator[Path]:
         path = parent.parent / str(pattern)
         if "*" in str(pattern):
             yield from _matches(str(path))
-        elif _is_file(path):
+        elif os.path.isfile(path):
             yield path
         else:
             raise ConfigUnreadable(f"{path}, which {parent} imports, does not exist here: is its directory mounted?")
@@ -84,14 +85,7 @@ def _imports(parent: Path, patterns: object) -> Iterator[Path]:
 
 def _matches(pattern: str) -> list[Path]:
     """Files alone, sorted."""
-    return sorted(filter(_is_file, map(Path, islice(glob.iglob(pattern), _MAX_FILES + 1))))
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError as exc:
-        raise ConfigUnreadable(f"{path} cannot be read: {exc.strerror}") from exc
+    return sorted(map(Path, filter(os.path.isfile, islice(glob.iglob(pattern), _MAX_FILES + 1))))
 
 
 def _content(path: Path, limit: int) -> bytes:

@@ -91,6 +91,8 @@ def _with_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
         results |= footprint.parts(stack, devices, results["agent_rss"].value)
         progress("measuring configurations")
         results["config_to_node"] = latency.config_to_node(stack, nodes)
+        configs = opened.enter_context(Observer.configs(kubeconfig))
+        results["refusal_to_status"] = latency.refusal_to_status(stack, configs)
         # last: each of its resources stays known to the agent, with a watch of its own
         progress("measuring registrations")
         results["registration_to_node"] = latency.registration_to_node(stack, nodes)

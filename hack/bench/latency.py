@@ -20,6 +20,7 @@ RUNS = 60
 # For each write of a Node, so that no run waits for the write pause, or the budget, of the one before.
 _WRITE_SECONDS = 1.25 / NODE_WRITES_PER_SECOND
 _NAMESPACE = "bench"
+_REPORT_SECONDS = 3.0
 # Devices of each configuration: ever more, as one that leaves the list and comes back twice is flapping, and waits on purpose.
 CONFIGURED = range(4, 4 + RUNS // 2)
 
@@ -77,6 +78,23 @@ def config_to_node(stack: Stack, nodes: Observer) -> Result:
     return result(measured, "s", 1.0)
 
 
+def refusal_to_status(stack: Stack, configs: Observer) -> Result:
+    """A NodeDeviceConfig gets a mistake that no schema knows -> its status names it and a node, a client's own start included."""
+    measured = []
+    for run in range(RUNS // 2):
+        resource = {"resourceName": "bench.example.com/refused", "idPrefix": f"-{run}"}
+        body = {"metadata": {"name": "bench-refused"}, "spec": {"plugins": {"simulated": [resource]}}}
+        configs.forget()
+        began = time.monotonic()
+        stack.control_plane.apply(
+            yaml.safe_dump({"apiVersion": names.API_VERSION, "kind": names.NODE_DEVICE_CONFIG, **body})
+        )
+        measured.append(configs.wait(_says(f"idPrefix: '-{run}'"), since=began).at - began)
+        # longer than reports on a Lease are apart
+        time.sleep(_REPORT_SECONDS)
+    return result(measured, "s", 1.0)
+
+
 def pod_end_to_available(stack: Stack, devices: Observer, pods: Observer) -> Result:
     """The API says that a pod is gone -> its device is available again in the NodeDevice."""
     control_plane = stack.control_plane
@@ -101,6 +119,10 @@ def pod_end_to_available(stack: Stack, devices: Observer, pods: Observer) -> Res
 
 def has(node_name: str, resource_name: str, count: int) -> Callable[[Seen], bool]:
     return lambda seen: capacity(seen, node_name, resource_name) == count
+
+
+def _says(text: str) -> Callable[[Seen], bool]:
+    return lambda seen: text in str((seen.object.get("status") or {}).get("refusals", ""))
 
 
 def _available(count: int) -> Callable[[Seen], bool]:

@@ -16,6 +16,9 @@ from nodedevice_api import names
 from hack.cluster.clients import open_client
 
 NodeDevice = create_global_resource(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES)
+NodeDeviceConfig = create_global_resource(
+    names.GROUP, names.VERSION, names.NODE_DEVICE_CONFIG, names.NODE_DEVICE_CONFIGS
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,10 @@ class Observer:
     @classmethod
     def node_devices(cls, kubeconfig: Path) -> Self:
         return cls(kubeconfig, NodeDevice)
+
+    @classmethod
+    def configs(cls, kubeconfig: Path) -> Self:
+        return cls(kubeconfig, NodeDeviceConfig)
 
     def wait(self, is_it: Callable[[Seen], bool], since: float, timeout_seconds: float = 60.0) -> Seen:
         """The first event that arrived after `since` and is it. Raises TimeoutError."""

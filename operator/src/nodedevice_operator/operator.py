@@ -18,11 +18,11 @@ from nodedevice_common.text import shown
 
 from nodedevice_operator.capacity.reconciler import CapacityApi, CapacityReconciler
 from nodedevice_operator.config_watch import ConfigWatch, kopf_settings
-from nodedevice_operator.configs.controller import ConfigController, ConfigsApi
+from nodedevice_operator.configs.controller import LEASES, ConfigController, ConfigsApi, refusing_leases
 from nodedevice_operator.errors import OperatorError, OperatorSettingsError, TaskEnded
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.staleness import Watchdog
-from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.informers.store import Cache, Store, Stores
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import CONCURRENT_REQUESTS, Client
 from nodedevice_operator.kube.health import ApiHealth, Health
@@ -90,9 +90,11 @@ class Operator:
             settings.agent_poll_seconds,
         )
         configs = ConfigsApi(client)
-        self._configs = ConfigController(configs, fence, recorder)
+        refusing = Stores({LEASES: Store()}, ("Leases of agents that refuse a configuration",))
+        self._configs = ConfigController(configs, fence, recorder, refusing.stores[LEASES])
+        refusing.on_list = self._configs.refusals_changed
         self._config_watch = ConfigWatch(configs, self._configs, self._session, self._take_signals, _SIGNALS)
-        self._agents.on_configs = self._configs.leases_are
+        self._agents.on_poll = self._configs.leases_are
         annotator = PodAnnotator(UnboundPodsApi(client), is_on=settings.mark_waiting_pods)
         self._required_plugins = RequiredPluginsController(
             RequiredPluginsApi(client),
@@ -122,6 +124,8 @@ class Operator:
         )
         cluster = Cluster(client)
         self._informers = {kind.name: Informer(kind, cache, cluster, client) for kind in KINDS}
+        leases = refusing_leases(settings.leases_namespace)
+        self._informers["refusals"] = Informer(leases, refusing, cluster, client)
         self._watchdog = Watchdog(cache, cluster, self._api_health, settings.watchdog_seconds)
         self._subscribe()
         self._running: list[asyncio.Task[None]] = []

@@ -31,6 +31,8 @@ AGENT_LEASE_SECONDS: Final = 60
 REFUSALS_ANNOTATION: Final = f"{GROUP}/refused-registrations"
 # On the same Lease: what became of each NodeDeviceConfig that selects the node.
 CONFIGS_ANNOTATION: Final = f"{GROUP}/configs"
+# A label, "true" on that Lease while its agent refuses one of them: such Leases can be watched without every renewal of all others.
+CONFIG_REFUSED_LABEL: Final = f"{GROUP}/config-refused"
 
 # Where the chart is meant to be installed, and the Lease there by which operators agree on who leads.
 SYSTEM_NAMESPACE: Final = "nodedevice-system"

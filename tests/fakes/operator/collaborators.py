@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from nodedevice_api.names import ConfigReason
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.events import OF_CONDITIONS, ROUTINE, Event, EventReason
@@ -15,8 +16,10 @@ from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.background import background
 
-# Of all Events that there are.
-REASONS = OF_CONDITIONS | {value for name, value in vars(EventReason).items() if not name.startswith("_")}
+# Of all Events that there are; those about configurations are in docs/configs.md, the others in docs/reasons.md.
+REASONS = OF_CONDITIONS | {
+    value for kind in (EventReason, ConfigReason) for name, value in vars(kind).items() if not name.startswith("_")
+}
 
 
 class Clock:
@@ -52,7 +55,7 @@ class RecordingRecorder(EventRecorder):
         self.routine: list[Event] = []
 
     def post(self, event: Event) -> None:
-        assert event.reason in REASONS, "not in docs/reasons.md"
+        assert event.reason in REASONS, "on no page"
         (self.routine if event.reason in ROUTINE else self.posted).append(event)
 
     def reasons(self) -> list[str]:

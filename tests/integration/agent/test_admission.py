@@ -16,6 +16,7 @@ from lightkube.types import PatchType
 from nodedevice_api.names import (
     AGENT_FIELD_MANAGER,
     AGENTS_NAMESPACE,
+    CONFIG_REFUSED_LABEL,
     CONFIGS_ANNOTATION,
     OPERATOR_FIELD_MANAGER,
     REFUSALS_ANNOTATION,
@@ -68,6 +69,7 @@ def test_the_work_of_an_agent_passes(cluster: ControlPlane, agents: dict[str, Cl
         assert made.metadata is not None
         for annotated in ({REFUSALS_ANNOTATION: "a"}, {REFUSALS_ANNOTATION: "b"}, {}):
             made.metadata.annotations = annotated
+            made.metadata.labels = {CONFIG_REFUSED_LABEL: "true"} if annotated else None
             made = agent.replace(made)
             assert made.metadata is not None
         agent.get(Lease, A, namespace=AGENTS_NAMESPACE)
@@ -271,6 +273,9 @@ FORBIDDEN: list[tuple[str, Call, str]] = [
     ("reports where it does not belong", marks(annotations={CONFIGS_ANNOTATION: "{}"}), ONE_EXCEPTION),
     ("finalizers", marks(finalizers=[FINALIZER]), NO_MARKS),
     ("makes one with a label", makes(labels={"a": "b"}), NO_MARKS),
+    ("a Lease with a label", makes_lease(labels={"team": "b"}), NO_MARKS),
+    ("a Lease with another value", makes_lease(labels={CONFIG_REFUSED_LABEL: "x"}), "is true or absent"),
+    ("a label of its Lease on another object", marks(labels={CONFIG_REFUSED_LABEL: "true"}), NO_MARKS),
     ("a Lease with a finalizer", makes_lease(finalizers=[FINALIZER]), NO_MARKS),
     ("forgets whose the cordons are", marks(managedFields=[{}]), "managedFields"),
     ("empties what others have set", lambda c, k: empty_fields_of_others(c), "no entry of others in managedFields"),

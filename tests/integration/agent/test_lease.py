@@ -231,8 +231,7 @@ async def test_rejected_registrations_are_annotated_until_they_are_old(beating: 
     await until(lambda: beating.refused() == "", lambda: f"over: {beating.refused()}")
 
 
-async def test_a_new_rejection_renews_the_lease_early(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "_REJECTION_SECONDS", 0.1)
+async def test_a_new_rejection_renews_the_lease_early(agent_node: AgentNode) -> None:
     async with renewing(agent_node) as beating:
         await until(lambda: beating.renewals == [True], lambda: "it is made, and the next beat is far")
         beating.rejections.add("Version", ValueError("v1alpha1 is too old"))

@@ -136,7 +136,7 @@ def test_refusals_are_shown_with_one_node_that_says_so(fleet: Fleet) -> None:
         fleet.report(node, a={"generation": 1, "refusal": "path: /x is not below /dev"})
     fleet.report("n3", a={"generation": 1})
     message = fleet.until("a", ACCEPTED, "False", ConfigReason.REFUSED)
-    assert message == f"{fleet.name('n1')} and 1 more: path: /x is not below /dev"
+    assert message == f"{fleet.name('n1')}, {fleet.name('n2')}: path: /x is not below /dev"
     [refusal] = fleet.status("a")["refusals"]
     assert (refusal["nodes"], refusal["example"]) == (2, fleet.name("n1"))
     wait_until(lambda: ConfigReason.REFUSED in fleet.events("a"), "there is an Event")

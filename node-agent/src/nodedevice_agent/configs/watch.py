@@ -40,7 +40,7 @@ class ConfigWatch:
     """run() until cancelled.
 
     base: the plugins of the agent's file. apply: called with what the node has, at first and whenever that changes.
-    publish: called with the report about the configurations that select the node, when that changes.
+    publish: called with the report about the configurations that select the node, and whether it refuses one, when that changes.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ConfigWatch:
         allowed_host_paths: Collection[str],
         state_dir: Path,
         apply: Callable[[Effective], None],
-        publish: Callable[[str], None],
+        publish: Callable[[str, bool], None],
     ) -> None:
         # of its own: an API server without this kind makes no other watch wait, nor is the agent unready for it
         self._watches = Watches(cluster)
@@ -122,7 +122,7 @@ class ConfigWatch:
                 log.info("configuration taken", extra={**extra, "lost": dict(outcome.lost)})
         if before is None or _without_outcomes(before) != _without_outcomes(found):
             self._apply(found)
-        self._publish(report(found.outcomes))
+        self._publish(report(found.outcomes), any(outcome.refusal for outcome in found.outcomes.values()))
 
     def _write(self) -> None:
         try:

@@ -3,7 +3,8 @@
 Written with PUT and the last resource version: one request a renewal. The Node owns it, so that both are deleted together:
 otherwise Leases of deleted nodes would pile up where nodes come and go by the hundred. An unreachable API server is not an error
 here: the operator sees the Lease expire. Annotations carry the registrations that were rejected
-lately, and what became of the node's configurations.
+lately, and what became of the node's configurations; a label is on it while one of these is refused, so that the operator can
+watch just such Leases.
 
 The holder is one process of one state directory. A process of the same directory takes the Lease over at once, as its predecessor
 has ended: the directory is locked. Another one waits until the Lease has expired, by its own clock; the holder stops when it finds
@@ -23,7 +24,7 @@ from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
-from nodedevice_common.pacing import jittered
+from nodedevice_common.pacing import TokenBucket, jittered
 from nodedevice_common.text import clean
 
 from nodedevice_agent.deviceplugin.registration_server import Rejections
@@ -37,8 +38,10 @@ log = logging.getLogger(__name__)
 RENEW_SECONDS = 20.0
 _JITTER = 0.1
 _RETRY_SECONDS = 5.0
-# At least this long between a renewal and one for a new rejection: they may come in quick succession.
-_REJECTION_SECONDS = 2.0
+# News renew the Lease at once: rejections, and what became of configurations. They may come in quick succession: so many pass at
+# once, and then one each so many seconds.
+_NEWS_AT_ONCE = 2
+_NEWS_SECONDS = 2.0
 _CONFLICT = 409
 # A start waits no longer for an API server that does not answer: containers wait for their devices meanwhile.
 _START_SECONDS = 2.0
@@ -69,6 +72,7 @@ class LeaseKeeper:
         self._rejections = rejections
         # what became of the NodeDeviceConfigs that select the node
         self._configs = ""
+        self._is_config_refused = False
         self._health = health
         self._clock = clock
         # as written last; None: to be read or created first
@@ -81,10 +85,10 @@ class LeaseKeeper:
         self._may_report = True
         self._is_logged = False
 
-    def report_configs(self, text: str) -> None:
-        """Say this of the node's configurations from now on, soon."""
-        if text != self._configs:
-            self._configs = text
+    def report_configs(self, text: str, is_refused: bool) -> None:
+        """Say this of the node's configurations from now on, soon. is_refused: whether it refuses one."""
+        if (text, is_refused) != (self._configs, self._is_config_refused):
+            self._configs, self._is_config_refused = text, is_refused
             self._rejections.changed.set()
 
     async def acquire(self) -> None:
@@ -114,8 +118,9 @@ class LeaseKeeper:
 
     async def run(self) -> None:
         """Raises LeaseHeld."""
+        news = TokenBucket(1 / _NEWS_SECONDS, _NEWS_AT_ONCE, asyncio.get_running_loop().time())
         if self._lease is not None:
-            await _pause(RENEW_SECONDS, self._rejections.changed)
+            await _pause(RENEW_SECONDS, self._rejections.changed, news)
         while True:
             # also where they cannot be reported: a rejection ends the pause until it has been taken
             rejections = self._rejections.report()
@@ -133,7 +138,7 @@ class LeaseKeeper:
                     self._lease, self._may_report = None, False
                     continue
                 self._failed(exc)
-            await _pause(pause, self._rejections.changed)
+            await _pause(pause, self._rejections.changed, news)
 
     def _succeeded(self) -> None:
         if self._is_logged:
@@ -180,6 +185,9 @@ class LeaseKeeper:
         }
         others = {key: value for key, value in (lease.metadata.annotations or {}).items() if key not in reports}
         lease.metadata.annotations = others | {key: clean(text) for key, text in reports.items() if text}
+        labels = {k: v for k, v in (lease.metadata.labels or {}).items() if k != names.CONFIG_REFUSED_LABEL}
+        is_refused = self._is_config_refused and self._may_report
+        lease.metadata.labels = (labels | ({names.CONFIG_REFUSED_LABEL: "true"} if is_refused else {})) or None
 
     def _check_holder(self, lease: Lease) -> None:
         """Raises LeaseHeld unless the Lease may be taken: it is ours, was our predecessor's, or has expired."""
@@ -205,11 +213,14 @@ def _agent_id(holder: str) -> str:
     return holder.partition("_")[0]
 
 
-async def _pause(seconds: float, is_news: asyncio.Event) -> None:
-    await asyncio.sleep(min(_REJECTION_SECONDS, seconds))
+async def _pause(seconds: float, is_news: asyncio.Event, news: TokenBucket) -> None:
+    """So many seconds, cut short by news as often as that bucket lets them."""
+    clock = asyncio.get_running_loop().time
     with suppress(TimeoutError):
-        async with asyncio.timeout(max(0.0, seconds - _REJECTION_SECONDS)):
+        async with asyncio.timeout(seconds):
             await is_news.wait()
+            await asyncio.sleep(news.wait_seconds(clock()))
+            news.reserve(clock())
 
 
 def _own(lease: Lease, node: OwnerReference) -> None:

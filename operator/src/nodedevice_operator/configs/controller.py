@@ -1,6 +1,8 @@
-"""Keeps the status of each NodeDeviceConfig: kopf's handlers tell which ones there are, the poll of Leases what agents say of them.
+"""Keeps the status of each NodeDeviceConfig: kopf's handlers say which ones there are, the agents' Leases what became of them.
 
-Nothing here is kept but in memory. A write that fails is made again after the next poll. Only who leads writes, and posts Events.
+All Leases are polled; those of agents that refuse a configuration are watched too, so that a refusal shows at once, and a watch
+brings no renewal of the others. Nothing here is kept but in memory. A write that fails is made again after the next poll. Only who
+leads writes, and posts Events.
 """
 
 import asyncio
@@ -12,18 +14,33 @@ from typing import Any, Final, NoReturn
 import msgspec
 from nodedevice_api import names
 from nodedevice_api.names import ConfigReason
+from nodedevice_common.pacing import Backoff
 
 from nodedevice_operator.configs.status import ConfigStatus, Reports, config_status, read_reports, to_json
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading
+from nodedevice_operator.informers.store import Store
 from nodedevice_operator.kube.client import OWN, Requests, now_text, path_segment
+from nodedevice_operator.kube.lists import Kind, kind_of
 from nodedevice_operator.kube.write_fence import WriteFence
+from nodedevice_operator.objects.refusing_lease import RefusingLease, refusing_lease
+from nodedevice_operator.objects.unwatched import LeaseRecord, LeaseSchema
 from nodedevice_operator.observability.events import NORMAL, WARNING, About, Event
 from nodedevice_operator.observability.recorder import EventRecorder
 
 log = logging.getLogger(__name__)
 
-# changes that come together, of a fleet that has just got a configuration, are one write
-_TOGETHER_SECONDS: Final = 0.5
+# Changes that come together, of a fleet that has just got a configuration, are one write; while they go on, writes become rarer.
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_LONGEST_PAUSE_SECONDS: Final = 5.0
+
+
+LEASES: Final = "leases"
+
+
+def refusing_leases(namespace: str) -> Kind[RefusingLease]:
+    """The Leases there of agents that refuse a configuration."""
+    base = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}"
+    return kind_of(LEASES, base, LeaseSchema, refusing_lease, labels=names.CONFIG_REFUSED_LABEL)
 
 
 class ConfigsApi(Requests):
@@ -60,10 +77,16 @@ class ConfigController:
     api: ConfigsApi
     fence: WriteFence
     recorder: EventRecorder
+    refusing: Store[tuple[str, str], RefusingLease]
     _known: dict[str, _Known] = field(default_factory=dict, init=False)
+    # by node, of those that report anything: the version of its Lease as polled last, and its report
+    _polled: dict[str, tuple[int, str]] = field(default_factory=dict, init=False)
     _by_node: dict[str, Reports] = field(default_factory=dict, init=False)
     _texts: dict[str, str] = field(default_factory=dict, init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self.refusing.on_update(lambda node, before, now: self.refusals_changed(node))
 
     def seen(self, body: Mapping[str, Any]) -> None:
         """A configuration that is new or changed, or whose status is."""
@@ -83,25 +106,45 @@ class ConfigController:
         """Those that exist will be seen again."""
         self._known.clear()
 
-    def leases_are(self, texts: Mapping[str, str]) -> None:
-        """What each node's agent reports, where it reports anything."""
-        if texts == self._texts:
-            # also what could not be written
-            self._changed.set()
-            return
-        # a fleet has few different ones
-        read = {text: read_reports(text) for text in set(texts.values())}
-        self._texts, self._by_node = dict(texts), {node: read[text] for node, text in texts.items()}
+    def leases_are(self, leases: Mapping[str, LeaseRecord]) -> None:
+        """What a poll has found, by node."""
+        self._polled = {node: (lease.version, lease.configs) for node, lease in leases.items() if lease.configs}
+        # also for what could not be written
+        self._changed.set()
+
+    def refusals_changed(self, node: str) -> None:
+        """The watch has brought another report of that node's agent, or the end of its refusals."""
         self._changed.set()
 
     async def work(self) -> NoReturn:
+        clock, pauses, pause = (
+            asyncio.get_running_loop().time,
+            Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS),
+            0.0,
+        )
         while True:
+            quiet_since = clock()
             await self._changed.wait()
-            await asyncio.sleep(_TOGETHER_SECONDS)
+            if clock() - quiet_since > pause:
+                pauses.reset()
+            pause = pauses.next()
+            await asyncio.sleep(pause)
             self._changed.clear()
             if self.fence.is_open:
+                self._read()
                 for name in sorted(self._known):
                     await self._reconcile(name)
+
+    def _read(self) -> None:
+        """Of each node the newer report: that of the poll, or that of the watch."""
+        texts = {node: text for node, (_, text) in self._polled.items()}
+        for lease in self.refusing.values():
+            if lease.resource_version > self._polled.get(lease.node, (0, ""))[0]:
+                texts[lease.node] = lease.configs
+        if texts != self._texts:
+            # a fleet has few different ones
+            read = {text: read_reports(text) for text in set(texts.values())}
+            self._texts, self._by_node = texts, {node: read[text] for node, text in texts.items()}
 
     async def _reconcile(self, name: str) -> None:
         known = self._known.get(name)
@@ -125,7 +168,7 @@ class ConfigController:
         about = About(names.API_VERSION, names.NODE_DEVICE_CONFIG, "", name, known.uid)
         for event in _events(about, known.status, wanted):
             self.recorder.post(event)
-        known.status = msgspec.json.decode(msgspec.json.encode(status))
+        known.status = msgspec.to_builtins(status)
 
 
 _QUIET: Final = frozenset({ConfigReason.PENDING, ConfigReason.NO_NODES, ConfigReason.RESOURCE_WON})

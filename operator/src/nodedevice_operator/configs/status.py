@@ -5,7 +5,7 @@ counted, and its words are shown, cut to a bounded length.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ from nodedevice_api.names import ConfigCondition, ConfigReason
 _MOST_REFUSALS: Final = 8
 _LONGEST_REFUSAL: Final = 512
 _MOST_TAKEN: Final = 3
+# nodes that are named of those that refuse
+_MOST_NODES: Final = 3
 
 
 class _Report(msgspec.Struct):
@@ -62,15 +64,19 @@ def config_status(name: str, generation: int, by_node: Mapping[str, Reports]) ->
         len(refusing),
         tuple((sentence, number, examples[sentence]) for sentence, number in frequent),
     )
-    conditions = {ConfigCondition.ACCEPTED: _accepted(found), ConfigCondition.CONFLICT: _conflict(name, own, by_node)}
+    named = [node for node, sentence in refusing.items() if frequent and sentence == frequent[0][0]][:_MOST_NODES]
+    conditions = {
+        ConfigCondition.ACCEPTED: _accepted(found, named),
+        ConfigCondition.CONFLICT: _conflict(name, own, by_node),
+    }
     return ConfigStatus(found.generation, found.selected, found.accepted, found.refused, found.refusals, conditions)
 
 
-def _accepted(found: ConfigStatus) -> tuple[str, str, str]:
+def _accepted(found: ConfigStatus, named: Sequence[str]) -> tuple[str, str, str]:
+    """named: some nodes of the most frequent refusal."""
     if found.refused:
-        message, _, node = found.refusals[0]
-        more = "" if found.refused == 1 else f" and {found.refused - 1} more"
-        return "False", ConfigReason.REFUSED, f"{node}{more}: {message}"
+        more = f" and {found.refused - len(named)} more" if found.refused > len(named) else ""
+        return "False", ConfigReason.REFUSED, f"{', '.join(named)}{more}: {found.refusals[0][0]}"
     if not found.selected:
         message = "no agent reports that it selects its node: compare spec.nodeSelector with the labels of the Nodes"
         return "Unknown", ConfigReason.NO_NODES, message

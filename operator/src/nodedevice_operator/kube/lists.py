@@ -43,7 +43,8 @@ class Kind(Generic[R]):
     """A kind that is watched. `name` is its plural, `base` the path of its group and version.
 
     needs_status: an object whose status cannot be decoded is not taken in without it. A Node without its status would look like one
-    that has lost all its capacity; what is known of it stays instead. selector: of fields, for those objects that are watched.
+    that has lost all its capacity; what is known of it stays instead. selector, labels: of the fields and labels of those objects
+    that are watched.
     """
 
     name: str
@@ -54,11 +55,13 @@ class Kind(Generic[R]):
     record: Callable[[Any], R]
     needs_status: bool = False
     selector: str = ""
+    labels: str = ""
 
     @property
     def query(self) -> dict[str, str]:
         """Of each list and watch."""
-        return {"fieldSelector": self.selector} if self.selector else {}
+        selectors = {"fieldSelector": self.selector, "labelSelector": self.labels}
+        return {key: value for key, value in selectors.items() if value}
 
     @property
     def path(self) -> str:
@@ -67,11 +70,18 @@ class Kind(Generic[R]):
 
 
 def kind_of(
-    name: str, base: str, schema: Any, record: Callable[[Any], R], *, needs_status: bool = False, selector: str = ""
+    name: str,
+    base: str,
+    schema: Any,
+    record: Callable[[Any], R],
+    *,
+    needs_status: bool = False,
+    selector: str = "",
+    labels: str = "",
 ) -> Kind[R]:
     """A kind whose objects decode as `schema`, which `record` makes a record of."""
     page, event = ListSchema[schema], WatchEvent[schema]
-    return Kind(name, base, schema, page, msgspec.json.Decoder(event), record, needs_status, selector)
+    return Kind(name, base, schema, page, msgspec.json.Decoder(event), record, needs_status, selector, labels)
 
 
 NODES: Final[Kind[NodeRecord]] = kind_of("nodes", CORE, NodeSchema, node_record, needs_status=True)

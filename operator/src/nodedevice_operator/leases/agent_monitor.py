@@ -75,8 +75,8 @@ class AgentMonitor:
     grace_seconds: float = GRACE_SECONDS
     interval_seconds: float = INTERVAL_SECONDS
     clock: Callable[[], float] = time.monotonic
-    # called after each poll with what agents report of their configurations, by node
-    on_configs: Callable[[Mapping[str, str]], object] = field(default_factory=lambda: dict, init=False)
+    # called after each poll with what was found, by node
+    on_poll: Callable[[Mapping[str, LeaseRecord]], object] = field(default_factory=lambda: dict, init=False)
     # whether a list was tried: capacity need not wait until one succeeds
     has_listed: bool = field(default=False, init=False)
     # by node without a Lease: after how many polls
@@ -129,7 +129,7 @@ class AgentMonitor:
         with apart("reports of agents"):
             self._report_agents(before, nodes)
             self._report_refusals(found, is_first=before.listed_at is None)
-        self.on_configs({node: lease.configs for node, lease in found.items() if lease.configs})
+        self.on_poll(found)
         if before.listed_at is None:
             self._begin()
         else:

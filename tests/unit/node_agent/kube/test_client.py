@@ -69,7 +69,7 @@ async def cluster(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> Asyn
     for module in (kube_client, informer):
         monkeypatch.setattr(module, "pause_seconds", lambda failures: 0)
     monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
-    monkeypatch.setattr(lease, "_pause", lambda seconds, is_news: asyncio.sleep(0))
+    monkeypatch.setattr(lease, "_pause", lambda *_: asyncio.sleep(0))
     config = KubeConfig.from_one(cluster=ClusterConfig(SERVER), user=User())
     client: AsyncClient = AsyncClient(config=config, transport=transport, trust_env=False, field_manager="test")
     made = KubeClient(client, SERVER)

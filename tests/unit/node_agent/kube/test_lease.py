@@ -10,7 +10,7 @@ from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.metrics import AgentHealth
-from nodedevice_api.names import REFUSALS_ANNOTATION
+from nodedevice_api.names import CONFIG_REFUSED_LABEL, REFUSALS_ANNOTATION
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
@@ -46,3 +46,60 @@ async def test_rejections_that_cannot_be_reported_renew_the_lease_once_each() ->
             # the next renewal that is due is later
             await asyncio.sleep(lease.RENEW_SECONDS / 4)
     assert cluster.renewals == 3
+
+
+class Written(KubeClient):
+    """An API server that takes everything. leases: as they were written, with the time of the loop."""
+
+    def __init__(self) -> None:
+        self.leases: list[tuple[float, ObjectMeta]] = []
+        self._new = asyncio.Event()
+
+    async def node_uid(self, name: str) -> str:
+        return "uid"
+
+    async def get_lease(self, namespace: str, name: str) -> Lease:
+        return Lease(metadata=ObjectMeta(name=name, namespace=namespace, labels={"team": "a"}))
+
+    async def replace_lease(self, renewed: Lease) -> Lease:
+        assert renewed.metadata is not None
+        self.leases.append((asyncio.get_running_loop().time(), renewed.metadata))
+        self._new.set()
+        return renewed
+
+    async def until(self, count: int) -> tuple[float, ObjectMeta]:
+        while len(self.leases) < count:
+            self._new.clear()
+            await self._new.wait()
+        return self.leases[-1]
+
+
+@virtual_time
+async def test_a_refused_configuration_is_labelled_at_once_and_the_label_goes_with_it() -> None:
+    clock = asyncio.get_running_loop().time
+    cluster = Written()
+    keeper = LeaseKeeper(cluster, "agents", "node-a", "h", Rejections(clock), AgentHealth("api server"), clock)
+    async with background(keeper.run()):
+        await cluster.until(1)
+        began = clock()
+        keeper.report_configs('{"a":{"generation":1,"refusal":"no"}}', is_refused=True)
+        at, written = await cluster.until(2)
+        assert at - began < 0.5
+        assert written.labels == {"team": "a", CONFIG_REFUSED_LABEL: "true"}
+        keeper.report_configs('{"a":{"generation":2}}', is_refused=False)
+        at, written = await cluster.until(3)
+        assert at - began < 0.5
+        assert written.labels == {"team": "a"}
+
+
+@virtual_time
+async def test_news_without_end_renew_it_at_a_bounded_rate() -> None:
+    clock = asyncio.get_running_loop().time
+    cluster = Written()
+    keeper = LeaseKeeper(cluster, "agents", "node-a", "h", Rejections(clock), AgentHealth("api server"), clock)
+    async with background(keeper.run()):
+        began = clock()
+        while clock() - began < 60:
+            keeper.report_configs(str(clock()), is_refused=False)
+            await asyncio.sleep(0.01)
+    assert len(cluster.leases) <= 60 / lease._NEWS_SECONDS + lease._NEWS_AT_ONCE + 2

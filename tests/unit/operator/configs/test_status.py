@@ -68,7 +68,7 @@ def test_how_many_are_behind(behind: int, message: str) -> None:
 def test_refusals_are_sorted_by_how_many_say_so_each_with_its_first_node() -> None:
     found = status(n3=refusing("rare"), n2=refusing("often"), n1=refusing("often"), n4=refusing("also rare"))
     assert found.refusals == (("often", 2, "n1"), ("also rare", 1, "n4"), ("rare", 1, "n3"))
-    assert found.conditions[ACCEPTED][2] == "n1 and 3 more: often"
+    assert found.conditions[ACCEPTED][2] == "n1, n2 and 2 more: often"
 
 
 def test_refusals_are_bounded_in_number_and_length() -> None:

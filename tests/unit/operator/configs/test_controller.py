@@ -1,0 +1,178 @@
+"""A refusal that a watch brings is shown at once, and many at once in one write."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nodedevice_operator.configs.controller import ConfigController, ConfigsApi, refusing_leases
+from nodedevice_operator.informers.store import Store
+from nodedevice_operator.objects.refusing_lease import RefusingLease
+from nodedevice_operator.objects.unwatched import LeaseRecord
+
+from tests.fakes.operator.collaborators import RecordingRecorder, open_fence, running
+from tests.fakes.virtual_time import virtual_time
+
+NODES = 5000
+MISTAKE = "Object contains unknown field `pollSecond` - at `$.nvml`; did you mean pollSeconds?"
+
+
+class Written(ConfigsApi):
+    """The statuses that are written, each after an event."""
+
+    def __init__(self) -> None:
+        self.statuses: list[dict[str, Any]] = []
+        self.at: list[float] = []
+        self._new = asyncio.Event()
+
+    async def write_status(self, name: str, uid: str, status: Mapping[str, Any]) -> None:
+        self.statuses.append(dict(status))
+        self.at.append(asyncio.get_running_loop().time())
+        self._new.set()
+
+    async def next(self) -> dict[str, Any]:
+        await self._new.wait()
+        self._new.clear()
+        return self.statuses[-1]
+
+    def accepted(self) -> tuple[str, str]:
+        [found] = [each for each in self.statuses[-1]["conditions"] if each["type"] == "Accepted"]
+        return found["status"], found["message"]
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.api, self.recorder = Written(), RecordingRecorder()
+        self.leases: Store[tuple[str, str], RefusingLease] = Store()
+        self.controller = ConfigController(self.api, open_fence(), self.recorder, self.leases)
+
+    def configure(self, generation: int) -> None:
+        self.controller.seen({"metadata": {"name": "gpus", "uid": "u", "generation": generation}})
+
+    def refuses(self, node: str, generation: int = 1, version: int = 10) -> None:
+        self.leases.update(RefusingLease(("agents", node), node, version, node, report(generation, MISTAKE)))
+
+    def accepts(self, node: str) -> None:
+        self.leases.delete(("agents", node), node, node)
+
+    def polled(self, *nodes: str, generation: int = 1, version: int = 5, refusal: str = "") -> None:
+        lease = LeaseRecord("now", 60, version=version, configs=report(generation, refusal))
+        self.controller.leases_are(dict.fromkeys(nodes, lease))
+
+
+def report(generation: int, refusal: str = "") -> str:
+    return json.dumps({"gpus": {"generation": generation} | ({"refusal": refusal} if refusal else {})})
+
+
+@virtual_time
+async def test_a_refusal_is_shown_without_a_poll_and_within_a_second() -> None:
+    bench, clock = Bench(), asyncio.get_running_loop().time
+    async with running(bench.controller.work()):
+        bench.configure(1)
+        await bench.api.next()
+        began = clock()
+        bench.refuses("node-a")
+        await bench.api.next()
+    assert bench.api.accepted() == ("False", f"node-a: {MISTAKE}")
+    assert clock() - began < 1
+    assert [event.message for event in bench.recorder.posted] == [f"node-a: {MISTAKE}"]
+
+
+@virtual_time
+async def test_all_nodes_of_a_fleet_at_once_are_one_write_that_names_three() -> None:
+    bench = Bench()
+    async with running(bench.controller.work()):
+        bench.configure(1)
+        await bench.api.next()
+        for number in range(NODES):
+            bench.refuses(f"node-{number:04}")
+        status = await bench.api.next()
+        # whatever else they had to write would be written by now
+        await asyncio.sleep(60)
+    assert status["nodes"] == {"selected": NODES, "accepted": 0, "refused": NODES}
+    assert bench.api.accepted()[1] == f"node-0000, node-0001, node-0002 and 4997 more: {MISTAKE}"
+    assert [each["nodes"] for each in status["refusals"]] == [NODES]
+    assert len(bench.api.statuses) == 2
+    assert len(bench.recorder.posted) == 1
+
+
+@virtual_time
+async def test_those_that_come_one_by_one_are_a_few_writes() -> None:
+    """As agents are answered by a busy API server: 250 a second."""
+    bench = Bench()
+    async with running(bench.controller.work()):
+        bench.configure(1)
+        await bench.api.next()
+        for number in range(NODES):
+            bench.refuses(f"node-{number:04}")
+            await asyncio.sleep(0.004)
+        await asyncio.sleep(10)
+    assert bench.api.statuses[-1]["nodes"]["refused"] == NODES
+    assert len(bench.api.statuses) < 15
+
+
+@virtual_time
+async def test_after_a_quiet_while_the_next_is_as_quick_as_the_first() -> None:
+    bench, clock = Bench(), asyncio.get_running_loop().time
+    async with running(bench.controller.work()):
+        bench.configure(1)
+        await bench.api.next()
+        for number in range(NODES):
+            bench.refuses(f"node-{number:04}")
+            await asyncio.sleep(0.004)
+        await asyncio.sleep(10)
+        bench.api._new.clear()
+        began = clock()
+        bench.configure(2)
+        await bench.api.next()
+    assert clock() - began < 1
+
+
+@virtual_time
+async def test_a_renewal_without_news_writes_and_wakes_nothing() -> None:
+    bench = Bench()
+    async with running(bench.controller.work()):
+        bench.configure(1)
+        bench.refuses("node-a")
+        await bench.api.next()
+        await asyncio.sleep(10)
+        for version in range(11, 500):
+            bench.refuses("node-a", version=version)
+            assert not bench.controller._changed.is_set()
+
+
+@virtual_time
+async def test_the_newer_of_poll_and_watch_counts() -> None:
+    bench = Bench()
+    async with running(bench.controller.work()):
+        bench.configure(1)
+        bench.polled("node-a", "node-b")
+        await bench.api.next()
+        bench.refuses("node-a")
+        await bench.api.next()
+        # by an API server that lags behind
+        bench.polled("node-a", "node-b")
+        await asyncio.sleep(10)
+        assert bench.api.statuses[-1]["nodes"] == {"selected": 2, "accepted": 1, "refused": 1}
+        bench.accepts("node-a")
+        bench.polled("node-a", "node-b", version=20)
+        await bench.api.next()
+    assert bench.api.statuses[-1]["nodes"] == {"selected": 2, "accepted": 2, "refused": 0}
+
+
+@virtual_time
+async def test_a_refusal_of_a_generation_that_is_corrected_counts_no_more() -> None:
+    bench = Bench()
+    async with running(bench.controller.work()):
+        bench.configure(1)
+        bench.refuses("node-a")
+        await bench.api.next()
+        bench.configure(2)
+        await bench.api.next()
+    assert bench.api.accepted()[0] == "Unknown"
+
+
+def test_only_leases_of_agents_that_refuse_are_watched() -> None:
+    kind = refusing_leases("agents")
+    assert kind.path == "/apis/coordination.k8s.io/v1/namespaces/agents/leases"
+    assert kind.query == {"labelSelector": "nodedevice.io/config-refused"}

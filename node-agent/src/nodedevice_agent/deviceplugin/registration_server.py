@@ -100,6 +100,9 @@ class RegistrationServer:
         except (RuntimeError, OSError) as exc:
             await server.stop(grace=None)
             raise _unusable(self._socket, str(exc)) from exc
+        except asyncio.CancelledError:
+            await server.stop(grace=None)
+            raise
         before, self._server, self._file = self._server, server, file
         if before is not None:
             await before.stop(grace=0.5)

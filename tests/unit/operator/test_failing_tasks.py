@@ -1,0 +1,177 @@
+"""A task that is for showing, or for one feature, fails, whatever it raises: the program goes on, and the task is run again.
+
+One that is vital ends the program, in a sentence that names it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+import kopf
+import pytest
+from nodedevice_common import tasks
+from nodedevice_operator import settings
+from nodedevice_operator.config_watch import ConfigWatch
+from nodedevice_operator.configs.controller import ConfigController
+from nodedevice_operator.errors import TaskEnded
+from nodedevice_operator.extender import settings as extender_settings
+from nodedevice_operator.extender.activity import Activity
+from nodedevice_operator.extender.binder import Binder
+from nodedevice_operator.extender.lease_follower import LeaseFollower
+from nodedevice_operator.extender.process import Extender
+from nodedevice_operator.extender.server import Server
+from nodedevice_operator.informers.informer import Informer
+from nodedevice_operator.informers.staleness import Watchdog
+from nodedevice_operator.leases.agent_monitor import AgentMonitor
+from nodedevice_operator.leases.elector import Election
+from nodedevice_operator.observability.recorder import EventRecorder
+from nodedevice_operator.operator import Operator
+from nodedevice_operator.remediation.eviction_controller import EvictionController
+from nodedevice_operator.remediation.gone_nodedevices import GoneNodeDevices
+from nodedevice_operator.remediation.node_label_controller import NodeLabelController
+from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
+from nodedevice_operator.workqueue import WorkQueue
+
+from tests.unit.operator.kube.api_server import kubeconfig
+from tests.unit.test_tasks import RETRIED, VITAL
+
+# of the system, of a thread, of foreign text, of a foreign object, a bug
+FAILURES: Final = (
+    OSError("No such device"),
+    RuntimeError("can't start new thread"),
+    UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"),
+    RecursionError("maximum recursion depth exceeded"),
+    ValueError("two\nlines"),
+)
+# a program's task, and what it runs
+OPERATOR: Final[dict[str, tuple[type, str]]] = {
+    "beat": (Operator, "_beat"),
+    "election": (Election, "work"),
+    "watchdog": (Watchdog, "work"),
+    "events": (EventRecorder, "work"),
+    "leases": (AgentMonitor, "work"),
+    "policy": (RequiredPluginsController, "work"),
+    "watch-policy": (RequiredPluginsController, "watch"),
+    "configs": (ConfigController, "work"),
+    "watch-configs": (ConfigWatch, "work"),
+    "evictions": (EvictionController, "work"),
+    "node-labels": (NodeLabelController, "work"),
+    "gone-nodedevices": (GoneNodeDevices, "work"),
+    "watch-{kind}": (Informer, "work"),
+    "reconcile": (WorkQueue, "work"),
+}
+EXTENDER: Final[dict[str, tuple[type, str]]] = {
+    "beat": (Extender, "_beat"),
+    "certificates": (Server, "work"),
+    "binds": (Binder, "work"),
+    "activity": (Activity, "work"),
+    "watchdog": (Watchdog, "work"),
+    "watch-{kind}": (Informer, "work"),
+    "election": (Election, "work"),
+    "followed-lease": (LeaseFollower, "work"),
+}
+# kinds that are watched are vital; a kind that is only shown has the same informer
+_VITAL_HERE: Final = {"operator": VITAL["operator"].keys(), "extender": VITAL["extender"].keys()}
+PROGRAMS: Final = {"operator": OPERATOR, "extender": EXTENDER}
+
+
+class Failing:
+    """In place of a task's work: fails by each of these in turn, and then goes on for ever."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = iter(failures)
+        self.times = 0
+        self.is_well = asyncio.Event()
+
+    async def work(self, *_: object, **__: object) -> None:
+        self.times += 1
+        for failure in self.failures:
+            raise failure
+        self.is_well.set()
+        await asyncio.Event().wait()
+
+
+async def _kopf(registry: kopf.OperatorRegistry, stop_flag: asyncio.Event, **_: Any) -> None:
+    start, _log_in, clean_up = registry._activities.get_all_handlers()
+    await cast(Any, start.fn)()
+    await stop_flag.wait()
+    await cast(Any, clean_up.fn)()
+
+
+def _operator(folder: Path) -> Operator:
+    given = {"kubeconfig": kubeconfig(folder, "http://127.0.0.1:1"), "http_address": "127.0.0.1:0"}
+    return Operator(settings.load(None, given))
+
+
+def _extender(folder: Path) -> Extender:
+    given = {"kubeconfig": kubeconfig(folder, "http://127.0.0.1:1"), "http_address": "127.0.0.1:0"}
+    followed = {"address": "127.0.0.1:0", "follow_lease": "kube-system/kube-scheduler"}
+    return Extender(extender_settings.load(None, {**given, **followed}))
+
+
+MADE: Final[dict[str, Callable[[Path], Operator | Extender]]] = {"operator": _operator, "extender": _extender}
+
+
+@asynccontextmanager
+async def running(
+    program: str, failing: str, failures: Sequence[Exception], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Failing, asyncio.Task[None]]]:
+    """The whole program, with this one of its tasks failing and all others idle."""
+    monkeypatch.setattr(kopf, "operator", _kopf)
+    monkeypatch.setattr(tasks, "FIRST_PAUSE_SECONDS", 0.0)
+    bad = Failing(*failures)
+    for name, (owner, method) in PROGRAMS[program].items():
+        work = bad if name == failing else Failing()
+        monkeypatch.setattr(owner, method, work.work)
+    for method in ("end", "stand_aside"):
+        monkeypatch.setattr(Election, method, lambda *_: asyncio.sleep(0))
+    made = MADE[program](folder)
+    task = asyncio.create_task(made.run())
+    try:
+        yield bad, task
+    finally:
+        if not task.done():
+            made._stop.set()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _cases(kind: dict[str, Any], but: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(program, name) for program in PROGRAMS for name in sorted(kind[program]) if name not in but[program]]
+
+
+@pytest.mark.parametrize(("program", "name"), _cases(RETRIED, _VITAL_HERE))
+async def test_what_is_shown_is_run_again_and_ends_nothing(
+    program: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(program, name, FAILURES, tmp_path, monkeypatch) as (bad, task):
+        async with asyncio.timeout(60):
+            waiting = asyncio.create_task(bad.is_well.wait())
+            await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
+        assert not task.done()
+        assert bad.times > len(FAILURES)
+        assert any(problem.startswith(name) for problem in tasks.problems())
+    assert tasks.problems() == ()
+    # it was stopped, in order
+    assert task.exception() is None
+
+
+@pytest.mark.parametrize(("program", "name"), _cases(VITAL, {"operator": (), "extender": ()}))
+async def test_what_is_vital_ends_the_program_in_a_sentence(
+    program: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(program, name, FAILURES[-1:], tmp_path, monkeypatch) as (_, task):
+        async with asyncio.timeout(60):
+            await asyncio.wait([task])
+    ended = task.exception()
+    assert isinstance(ended, TaskEnded)
+    text = str(ended)
+    assert text.startswith(f"the task {name.partition('{')[0]}")
+    assert text.endswith("which is a bug: report it with the log; exiting for a restart")
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_task_is_tried(program: str) -> None:
+    assert PROGRAMS[program].keys() == VITAL[program].keys() | RETRIED[program]

@@ -22,6 +22,7 @@ async def test_lists_gpus_with_their_properties(tmp_path: Path, monkeypatch: pyt
             "memoryBytes": "85520809984",
             "pciBusID": "0000:1b:00.0",
             "index": "0",
+            "handOver": "env",
         }
         assert {d.numa_nodes for d in found.devices} == {(0,), (1,)}
         assert found.options.get_preferred_allocation_available

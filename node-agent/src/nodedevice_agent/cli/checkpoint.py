@@ -24,6 +24,8 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, EditConflict, merged
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.deviceplugin.codec import with_edits
+from nodedevice_agent.plugins.nvml.environment import unset_value
+from nodedevice_agent.plugins.settings import GPU_SCOPE
 
 _file = click.argument("file", type=click.Path(path_type=Path))
 
@@ -48,7 +50,13 @@ class _CheckpointFile(Struct, frozen=True):
             if a.edits is not None:
                 of_container[a.resource_name] = a.edits
         for (pod_uid, container), of_container in edits.items():
-            yield pod_uid, container, *merged(of_container)
+            whole, conflicts = merged(of_container)
+            yield pod_uid, container, whole, tuple(each for each in conflicts if not self._is_joined(each))
+
+    def _is_joined(self, conflict: EditConflict) -> bool:
+        """Whether the two values become one when the container is created; in what order, only the driver knows."""
+        both = {self.checkpoint.scopes.get(name) for name in (conflict.used, conflict.passed_over)}
+        return conflict.what == "env" and both == {GPU_SCOPE} and unset_value(conflict.name) is not None
 
 
 @click.group("checkpoint")

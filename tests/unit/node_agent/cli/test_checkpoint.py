@@ -265,6 +265,25 @@ class TestContainers:
             "CONFLICT in container main of pod uid-1: env GPUS: example.com/gpu's is used, example.com/nic's is ignored"
         )
 
+    @pytest.mark.parametrize(("scope", "conflicts"), [("built-in GPUs", ["A"]), ("domain example.com", ["A", "V"])])
+    def test_what_the_gpus_of_a_container_are_joined_in_is_no_conflict(
+        self, file: Path, scope: str, conflicts: list[str]
+    ) -> None:
+        names = ("example.com/one", "example.com/two")
+        answers = [
+            api_pb2.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": name, "A": name}).SerializeToString()
+            for name in names
+        ]
+        given = [
+            Allocation("uid-1", "main", *each)
+            for each in zip(names, ({-1: ("a",)}, {-1: ("b",)}), answers, strict=True)
+        ]
+        file.write_text(
+            encode(Checkpoint(tuple(given), dict.fromkeys(names, ("a",)), scopes=dict.fromkeys(names, scope)))
+        )
+        (container,) = json.loads(command("show", file, "-o", "json").stdout)["containers"]
+        assert sorted(each["name"].removeprefix("NVIDIA_")[0] for each in container["conflicts"]) == conflicts
+
     def test_a_removed_pod_has_none(self, file: Path) -> None:
         file.write_text(encode(Checkpoint((), {GPU: ("a",)})))
         assert json.loads(command("show", file, "-o", "json").stdout)["containers"] == []

@@ -160,7 +160,7 @@ message Container { string id = 1; string pod_sandbox_id = 2; string name = 3; C
   LinuxContainer linux = 11; uint32 pid = 12; repeated CDIDevice CDI_devices = 20; User user = 21 }
 message User { uint32 uid = 1; uint32 gid = 2; repeated uint32 additional_gids = 3 }
 message Mount { string destination = 1; string type = 2; string source = 3; repeated string options = 4 }
-message LinuxContainer { repeated LinuxDevice devices = 2 }
+message LinuxContainer { repeated LinuxDevice devices = 2; LinuxResources resources = 3 }
 message LinuxDevice { string path = 1; string type = 2; int64 major = 3; int64 minor = 4;
   OptionalFileMode file_mode = 5; OptionalUInt32 uid = 6; OptionalUInt32 gid = 7 }
 message LinuxDeviceCgroup { bool allow = 1; string type = 2; OptionalInt64 major = 3; OptionalInt64 minor = 4;

@@ -23,6 +23,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2 import (
 )
 
 from hack.cluster.node.containerd import CDI_DIR
+from hack.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
 from tests.e2e.real_node.device_plugins import Kind, Plugins, device_files
 from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
 from tests.e2e.real_node.pods import Json, Seen, container, pod
@@ -71,7 +72,8 @@ class Case:
     """answers: of one plugin, or of two that one container asks. refused: words of ours, where the container does not start.
     kubelets: words of the runtime, where the kubelet's does not start either. more: of the container.
 
-    joined: the kubelet passes one of two answers over, at random, and ours are joined, which `has` proves.
+    joined: the kubelet passes one of two answers over, at random, and ours are joined, which `has` proves. beside: the first
+    answer is of a plugin that registered with the kubelet.
     """
 
     answers: Sequence[ContainerAllocateResponse]
@@ -79,6 +81,7 @@ class Case:
     kubelets: str = ""
     more: Mapping[str, Any] = field(default_factory=dict)
     joined: bool = False
+    beside: bool = False
     has: Callable[[Seen], bool] = lambda _: True
 
 
@@ -119,6 +122,11 @@ CASES = {
     "other-annotation": Case([ContainerAllocateResponse(annotations={"e2e.example.com/x": "1"}), env(X="1")]),
     "permissions-joined": Case([device(permissions="r"), device(permissions="w")], joined=True, has=is_open("rw")),
     "permissions-rw-and-rwm": Case([device(permissions="rw"), device(permissions="mwr")], has=is_open("rw")),
+    "beside-the-kubelets": Case(
+        [device(at="/dev/given/kubelets"), device(permissions="r")],
+        beside=True,
+        has=is_open("rw", "/dev/given/kubelets"),
+    ),
     "read-only": Case([device(permissions="r")], has=is_open("r")),
     "block-read-only": Case([device(BLOCK, permissions="r")], has=is_open("r")),
     "no-permissions": Case([device(permissions="")], refused="permissions ''", kubelets="cannot be empty"),
@@ -215,14 +223,23 @@ def outcomes(of: NodeUnderTest, loop: AbstractEventLoop, cases: Mapping[str, Cas
         (mounted / "link").symlink_to("a")
     for writable in (of.reports, of.held):
         writable.chmod(0o777)
-    answers = {_resource(case, number): a for case in cases for number, a in enumerate(cases[case].answers)}
+    ours, kubelets = _by_resource(cases, beside=False), _by_resource(cases, beside=True)
     pods = {case: case if cases[case].refused else name for case in cases}
-    with _serving(of, loop, answers):
+    with _serving(of, loop, kubelets, KUBELET_PLUGIN_DIR), _serving(of, loop, ours, of.plugin_dir):
         for each in dict.fromkeys(pods.values()):
             of.create(pod(each, [_container(case, cases[case]) for case in cases if pods[case] == each]))
         results = {case: _outcome(of, pods[case], case) for case in cases}
         of.delete(*dict.fromkeys(pods.values()), force=True)
     return results
+
+
+def _by_resource(cases: Mapping[str, Case], *, beside: bool) -> dict[str, ContainerAllocateResponse]:
+    return {
+        _resource(name, number): answer
+        for name, case in cases.items()
+        for number, answer in enumerate(case.answers)
+        if beside is (case.beside and number == 0)
+    }
 
 
 def _resource(case: str, number: int) -> str:
@@ -231,17 +248,17 @@ def _resource(case: str, number: int) -> str:
 
 @contextmanager
 def _serving(
-    of: NodeUnderTest, loop: AbstractEventLoop, answers: Mapping[str, ContainerAllocateResponse]
+    of: NodeUnderTest, loop: AbstractEventLoop, answers: Mapping[str, ContainerAllocateResponse], plugin_dir: str
 ) -> Iterator[None]:
     kinds = [Kind(resource.replace("/", "-"), {"d": file}) for resource in answers for file in device_files()[:1]]
-    plugins = Plugins(loop, of.node.outside(of.plugin_dir), kinds, of.node.outside(MOUNTED), Path(MOUNTED))
+    plugins = Plugins(loop, of.node.outside(plugin_dir), kinds, of.node.outside(MOUNTED), Path(MOUNTED))
     for resource, plugin in zip(answers, plugins.by_resource.values(), strict=True):
         plugin.resource_name = resource
         answer = answers[resource]
         # a path that is another on each node, so that the other's folder cannot be taken for it
         for each in answer.mounts:
             each.host_path = each.host_path.replace("%s", of.runtime)
-        plugin.knobs.allocate_answer = lambda _, answer=answer: answer  # type: ignore[misc]
+        plugin.knobs.allocate_answer = lambda _, answer=answer: answer
     with plugins:
         for resource in answers:
             of.wait_allocatable(resource, 1)

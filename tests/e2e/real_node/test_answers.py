@@ -69,7 +69,9 @@ def _compare(name: str, came_to: Mapping[str, Mapping[str, Outcome]]) -> None:
     if case.joined:
         return
     assert bare.seen is not None, bare.message
-    assert nri.seen.nodes == bare.seen.nodes
+    # a privileged container has what the machine has at that moment
+    if "privileged" not in case.more:
+        assert nri.seen.nodes == bare.seen.nodes
     assert nri.seen.opened == bare.seen.opened
     assert nri.seen.mounts == bare.seen.mounts
     assert _environment(nri) == _environment(bare)

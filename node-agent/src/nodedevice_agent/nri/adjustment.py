@@ -46,11 +46,18 @@ AS_ON_HOST = FileRules()
 
 
 def adjustment(
-    edits: ContainerEdits, host_devices: HostDevices, rules: FileRules = AS_ON_HOST
+    edits: ContainerEdits,
+    host_devices: HostDevices,
+    rules: FileRules = AS_ON_HOST,
+    permitted: Sequence[api_pb2.LinuxDeviceCgroup] = (),
 ) -> api_pb2.ContainerAdjustment:
-    """host_devices: the device files at each device's host path. Raises InjectionRefused that names the invalid edit."""
+    """host_devices: the device files at each device's host path. permitted: the container's rules of the device cgroup so far. They
+    stay: a privileged one has every device, and the kubelet may have given it one of these.
+
+    Raises InjectionRefused that names the invalid edit.
+    """
     places = _Places(host_devices)
-    linux = _linux(edits.devices, host_devices, places, rules)
+    linux = _linux(edits.devices, host_devices, places, rules, permitted)
     return api_pb2.ContainerAdjustment(
         annotations=dict(map(_annotation, edits.annotations.items())),
         mounts=[_mount(mount) for mount in edits.mounts if places.take_mount(mount)],
@@ -110,7 +117,11 @@ def _checked(path: str, what: str) -> str:
 
 
 def _linux(
-    devices: Sequence[DeviceFile], host_devices: HostDevices, places: _Places, rules: FileRules
+    devices: Sequence[DeviceFile],
+    host_devices: HostDevices,
+    places: _Places,
+    rules: FileRules,
+    permitted: Sequence[api_pb2.LinuxDeviceCgroup],
 ) -> api_pb2.LinuxContainerAdjustment | None:
     wanted: dict[_Device, frozenset[str]] = {}
     files = []
@@ -123,7 +134,11 @@ def _linux(
             wanted[_number(found)] = wanted.get(_number(found), frozenset()) | permissions
     if not files:
         return None
-    cgroup = [rule for device, permissions in sorted(wanted.items()) for rule in _rules(device, permissions)]
+    cgroup = [
+        rule
+        for device, permissions in sorted(wanted.items())
+        for rule in _rules(device, permissions | _permitted(device, permitted))
+    ]
     return api_pb2.LinuxContainerAdjustment(
         devices=files, resources=api_pb2.LinuxResources(devices=cgroup) if cgroup else None
     )
@@ -152,6 +167,21 @@ def _file(device: HostDevice, path: str, rules: FileRules) -> api_pb2.LinuxDevic
         uid=api_pb2.OptionalUInt32(value=rules.owner.uid or device.uid),
         gid=api_pb2.OptionalUInt32(value=rules.owner.gid or device.gid),
     )
+
+
+def _permitted(device: _Device, rules: Sequence[api_pb2.LinuxDeviceCgroup]) -> frozenset[str]:
+    """What these rules permit for a device; a later one counts more. Without a type or a number a rule is for all of them."""
+    letters: frozenset[str] = frozenset()
+    for rule in rules:
+        numbers = [
+            field.value if rule.HasField(name) else -1 for name, field in (("major", rule.major), ("minor", rule.minor))
+        ]
+        is_about = rule.type in ("", "a", device[0]) and all(
+            number in (-1, own) for number, own in zip(numbers, device[1:], strict=True)
+        )
+        if is_about:
+            letters = letters | set(rule.access) if rule.allow else letters - set(rule.access)
+    return letters & _PERMISSIONS
 
 
 def _rules(device: _Device, wanted: frozenset[str]) -> Iterator[api_pb2.LinuxDeviceCgroup]:

@@ -238,7 +238,7 @@ class Session:
         sandbox, container = codec.sandbox(request.pod), codec.container(request.container)
         try:
             async with asyncio.timeout(self._answer_seconds):
-                return await self._adjust(sandbox, container, request.container.args)
+                return await self._adjust(sandbox, container, request.container)
         except InjectionRefused as exc:
             log.warning("container refused", extra={**_fields(sandbox, container), "error": str(exc)})
             raise CallFailed(Code.FAILED_PRECONDITION, str(exc)) from exc
@@ -251,28 +251,29 @@ class Session:
             ) from exc
 
     async def _adjust(
-        self, sandbox: Sandbox, container: RunningContainer, args: Sequence[str]
+        self, sandbox: Sandbox, container: RunningContainer, shown: api_pb2.Container
     ) -> api_pb2.CreateContainerResponse | None:
         edits = await self._handler.create_container(sandbox, container)
         if edits is None:
             return None
         try:
-            return await self._adjusted(sandbox, container, edits, args)
+            return await self._adjusted(sandbox, container, edits, shown)
         except BaseException:
             # whatever it is, a timeout and the end of the connection too, the runtime gets no adjustment
             self._handler.creation_refused(sandbox, container)
             raise
 
     async def _adjusted(
-        self, sandbox: Sandbox, container: RunningContainer, edits: ContainerEdits, args: Sequence[str]
+        self, sandbox: Sandbox, container: RunningContainer, edits: ContainerEdits, shown: api_pb2.Container
     ) -> api_pb2.CreateContainerResponse:
         check_cdi(edits, *self._runtime)
         found = await self._host_devices.stat_devices(device.host_path for device in edits.devices)
         numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
         self._handler.check_files(sandbox, container.name, numbers)
         settings = self._handler.creation_settings(sandbox, container)
-        adjust = adjustment(edits, found, FileRules(settings.owner, has_mode=not is_cri_o(*self._runtime)))
-        adjust.args.extend(self._args(container, args, edits.envs, settings.references))
+        rules = FileRules(settings.owner, has_mode=not is_cri_o(*self._runtime))
+        adjust = adjustment(edits, found, rules, shown.linux.resources.devices)
+        adjust.args.extend(self._args(container, shown.args, edits.envs, settings.references))
         response = api_pb2.CreateContainerResponse(adjust=adjust)
         if (size := response.ByteSize()) > MAX_MESSAGE_BYTES:
             raise InjectionRefused(

@@ -210,6 +210,41 @@ def test_owner_and_mode(rules: FileRules, expected: tuple[int | None, int, int])
         assert (mode, made.uid.value, made.gid.value) == expected
 
 
+def rule(allow: bool, access: str, kind: str = "a", *numbers: int) -> api_pb2.LinuxDeviceCgroup:
+    """numbers: major and minor, as far as the rule has them."""
+    found = api_pb2.LinuxDeviceCgroup(allow=allow, type=kind, access=access)
+    for field, number in zip((found.major, found.minor), numbers, strict=False):
+        field.value = number
+        field.SetInParent()
+    return found
+
+
+NOTHING = rule(False, "rwm")
+
+
+@pytest.mark.parametrize(
+    ("before", "denied"),
+    [
+        ([], "w"),
+        ([NOTHING], "w"),
+        ([NOTHING, rule(True, "rw", "c", 10, 229)], ""),
+        ([NOTHING, rule(True, "w", "c", 10)], ""),
+        ([rule(True, "rwm", "")], ""),
+        ([rule(True, "rwm", "a", -1, -1)], ""),
+        ([NOTHING, rule(True, "rw", "c", 10, 228), rule(True, "rw", "b", 10, 229)], "w"),
+        ([rule(True, "rwm"), NOTHING], "w"),
+        ([rule(True, "rwm"), rule(False, "w", "c", 10, 229)], "w"),
+    ],
+)
+def test_what_a_container_may_do_already_is_not_taken_from_it(
+    before: list[api_pb2.LinuxDeviceCgroup], denied: str
+) -> None:
+    """The kubelet's own devices, and a privileged container, come before what a plugin asks for."""
+    made = adjustment(edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "r")]), HOST_DEVICES, permitted=before)
+    found = [r.access for r in made.linux.resources.devices if not r.allow]
+    assert "".join(found) == denied
+
+
 def test_duplicate_edits_are_made_once() -> None:
     device, mount = DeviceFile("/dev/f", "/dev/fuse", "rw"), ContainerMount("/a", "/b", True)
     made = adjustment(edits(devices=[device, device], mounts=[mount, mount]), HOST_DEVICES)

@@ -741,14 +741,19 @@ class LinuxContainer(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     DEVICES_FIELD_NUMBER: builtins.int
+    RESOURCES_FIELD_NUMBER: builtins.int
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LinuxDevice]: ...
+    @property
+    def resources(self) -> global___LinuxResources: ...
     def __init__(
         self,
         *,
         devices: collections.abc.Iterable[global___LinuxDevice] | None = ...,
+        resources: global___LinuxResources | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["devices", b"devices"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["resources", b"resources"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["devices", b"devices", "resources", b"resources"]) -> None: ...
 
 global___LinuxContainer = LinuxContainer
 

@@ -8,7 +8,9 @@ AgentError
 └── ApiRequestError                                           the API server
     ├── ApiUnreachable
     │   └── ApiDisconnected, ApiSilent
-    └── ApiForbidden, ApiNotFound, ApiGone, ApiRefused
+    ├── ApiForbidden
+    │   └── ApiUnauthorized
+    └── ApiNotFound, ApiGone, ApiRefused
 """
 
 from nodedevice_common.text import shown
@@ -93,6 +95,10 @@ class ApiSilent(ApiUnreachable):
 
 class ApiForbidden(ApiRequestError):
     """401 or 403: the credentials or the role do not allow the request; a retry succeeds once an administrator has fixed that."""
+
+
+class ApiUnauthorized(ApiForbidden):
+    """401: every other request fails like this. The client has logged it, once for all requests."""
 
 
 class ApiNotFound(ApiRequestError):

@@ -18,7 +18,7 @@ import kopf
 from nodedevice_api import names
 
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi
-from nodedevice_operator.errors import ApiError, Forbidden, NotFound
+from nodedevice_operator.errors import ApiError, Forbidden, NotFound, Unauthorized
 from nodedevice_operator.kopf_storage import InMemoryDiffs, InMemoryProgress
 
 log = logging.getLogger(__name__)
@@ -74,6 +74,9 @@ class ConfigWatch:
         problem = ""
         try:
             await self.api.probe()
+        except Unauthorized:
+            # which all requests have in common, and ApiHealth logs
+            return False
         except (NotFound, Forbidden) as error:
             problem = _REMEDY[NotFound if isinstance(error, NotFound) else Forbidden]
             if problem != self._problem:

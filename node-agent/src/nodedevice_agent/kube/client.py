@@ -23,6 +23,7 @@ from lightkube.core.exceptions import ConfigError, NotReadyError
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
 from nodedevice_api import extended_resources, names
+from nodedevice_common import rejected
 from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.streams import lines
 from nodedevice_common.token_file import TokenFile
@@ -31,6 +32,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.errors import (
     ApiDisconnected,
     ApiRequestError,
+    ApiUnauthorized,
     ApiUnreachable,
 )
 from nodedevice_agent.kube import kubeconfig as kubeconfigs
@@ -69,6 +71,8 @@ class KubeClient:
         self._client = client
         self.server = server
         self._is_disconnected = False
+        # the credentials, by the last response; no other request succeeds either
+        self.is_rejected = False
 
     @classmethod
     def connect(cls, kubeconfig: Path | None) -> Self:
@@ -235,7 +239,9 @@ class KubeClient:
 
     @contextmanager
     def _request(self, what: str) -> Iterator[None]:
-        """One request or response. Only here a lost connection is logged, with the address, and its end."""
+        """One request or response. Only here a lost connection is logged, with the address, and its end; so are credentials that
+        the API server rejects.
+        """
         try:
             with translated(what):
                 yield
@@ -248,8 +254,15 @@ class KubeClient:
         except ApiRequestError as exc:
             if exc.status:
                 self._connected()
+            if isinstance(exc, ApiUnauthorized):
+                if not self.is_rejected:
+                    log.error(rejected.EVENT, extra={"server": self.server, "error": str(exc)})
+                self.is_rejected = True
             raise
         self._connected()
+        if self.is_rejected:
+            log.info(rejected.OVER, extra={"server": self.server})
+        self.is_rejected = False
 
     def _connected(self) -> None:
         if self._is_disconnected:
@@ -324,8 +337,8 @@ def pause_seconds(failures: int) -> float:
 
 
 def log_failure(event: str, error: ApiRequestError, **fields: str) -> bool:
-    """Warn, and return whether that was done. A lost connection is logged by the client, once for all requests."""
-    is_warned = not isinstance(error, ApiDisconnected)
+    """Warn, and return whether that was done. What all requests have in common is logged by the client, once."""
+    is_warned = not isinstance(error, ApiDisconnected | ApiUnauthorized)
     log.log(logging.WARNING if is_warned else logging.DEBUG, event, extra={**fields, "error": str(error)})
     return is_warned
 

@@ -24,11 +24,12 @@ from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
+from nodedevice_common import rejected
 from nodedevice_common.pacing import TokenBucket, jittered
 from nodedevice_common.text import clean
 
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRequestError, LeaseHeld
+from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRequestError, ApiUnauthorized, LeaseHeld
 from nodedevice_agent.kube.client import KubeClient, log_failure
 from nodedevice_agent.kube.watch_state import number
 from nodedevice_agent.metrics import AgentHealth
@@ -131,7 +132,7 @@ class LeaseKeeper:
                 self._succeeded()
                 pause = jittered(RENEW_SECONDS, _JITTER, random.random())
             except ApiRequestError as exc:
-                if (reported or (self._configs and self._may_report)) and isinstance(exc, ApiForbidden):
+                if (reported or (self._configs and self._may_report)) and _is_denied(exc):
                     # by an admission policy older than this agent: the renewal matters more than the annotation
                     extra = {"error": str(exc)}
                     log.warning("admission policy forbids reports on the lease; omitting them", extra=extra)
@@ -150,7 +151,9 @@ class LeaseKeeper:
         self._is_logged = self._is_logged or log_failure("lease renewal failed; retrying", exc, lease=self._node_name)
         if exc.status == _CONFLICT or isinstance(exc, ApiNotFound):
             self._lease = None
-        self._health.report("api server", "the lease cannot be renewed")
+        is_rejected = isinstance(exc, ApiUnauthorized)
+        why = rejected.problem(self._cluster.server) if is_rejected else "the lease cannot be renewed"
+        self._health.report("api server", why)
 
     async def _renewed(self, rejections: str) -> Lease:
         """The Lease as written. Raises LeaseHeld, ApiRequestError."""
@@ -207,6 +210,10 @@ class LeaseKeeper:
         if seen != self._foreign:
             self._foreign, self._foreign_since = seen, now
         return now - self._foreign_since > (spec.leaseDurationSeconds or names.AGENT_LEASE_SECONDS)
+
+
+def _is_denied(error: ApiRequestError) -> bool:
+    return isinstance(error, ApiForbidden) and not isinstance(error, ApiUnauthorized)
 
 
 def _agent_id(holder: str) -> str:

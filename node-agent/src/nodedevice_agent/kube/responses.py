@@ -19,6 +19,7 @@ from nodedevice_agent.errors import (
     ApiRefused,
     ApiRequestError,
     ApiSilent,
+    ApiUnauthorized,
     ApiUnreachable,
 )
 from nodedevice_agent.kube import watch_state
@@ -113,7 +114,9 @@ _PERMANENT = ("failed to create typed patch object", "request is too large", "tr
 def _by_status(what: str, detail: str, status: int) -> ApiRequestError:
     kind: type[ApiRequestError]
     match status:
-        case 401 | 403:
+        case 401:
+            kind = ApiUnauthorized
+        case 403:
             kind = ApiForbidden
         case 404:
             kind = ApiNotFound

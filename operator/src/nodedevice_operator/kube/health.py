@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodedevice_common import tasks
+from nodedevice_common import rejected, tasks
 from nodedevice_common.http_server import OPEN, Heartbeat, Protection, serve
 from prometheus_client import CollectorRegistry
 
@@ -62,7 +62,7 @@ class ApiHealth:
         """Report a success. Ends an outage, a rejection of the credentials, and a refusal of this very request."""
         self._answered()
         if self._rejected_at is not None:
-            log.info("API server accepts the credentials again", extra={"server": self.server})
+            log.info(rejected.OVER, extra={"server": self.server})
             self._rejected_at = None
         self._busy = _without(self._busy, (verb, what))
         if (verb, what) in self._forbidden:
@@ -83,10 +83,7 @@ class ApiHealth:
         if isinstance(error, Unauthorized):
             # once for all requests: each is refused like this, before any role is considered
             if self._rejected_at is None:
-                log.error(
-                    "API server rejects the credentials; renew the token or the client certificate",
-                    extra={"server": self.server, "error": error.problem},
-                )
+                log.error(rejected.EVENT, extra={"server": self.server, "error": error.problem})
             self._rejected_at = self.clock()
         # a refusal by a policy is about that object: the feature that wanted to write it reports it
         elif isinstance(error, Forbidden) and not isinstance(error, Denied):
@@ -125,7 +122,7 @@ class ApiHealth:
         """The current problems, one sentence each."""
         found = [f"API server {self.server} is unreachable: {self._outage}"] if self._outage is not None else []
         if self._rejected_at is not None and self.clock() - self._rejected_at <= _REFUSAL_SECONDS:
-            found.append(f"API server {self.server} rejects the credentials")
+            found.append(rejected.problem(self.server))
         found += [f"API server is too busy for {verb} {what}" for verb, what in self._lately(self._busy)]
         found += [f"API server forbids {verb} {what}" for verb, what in self._lately(self._forbidden)]
         return tuple(found)

@@ -10,11 +10,12 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from nodedevice_operator.errors import Forbidden
+from nodedevice_operator.errors import Forbidden, Unauthorized
 from nodedevice_operator.kube.health import ApiHealth
 
 log = logging.getLogger(__name__)
 
+_UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 # what libraries retry by themselves, or know how to take
@@ -25,13 +26,15 @@ _KEYS: Final = {"/api": "versions", "/apis": "groups"}
 
 
 def reporting_watches(health: ApiHealth) -> aiohttp.ClientMiddlewareType:
-    """Report each watch that is opened or forbidden; other requests and answers pass."""
+    """Report each watch that is opened, forbidden or not ours to ask for; other requests and answers pass."""
 
     async def report(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         response = await handler(request)
         if "watch" in request.url.query:
             kind = request.url.name
-            if response.status == _FORBIDDEN:
+            if response.status == _UNAUTHORIZED:
+                health.failed(Unauthorized("watch", kind, f"HTTP {_UNAUTHORIZED}", _UNAUTHORIZED))
+            elif response.status == _FORBIDDEN:
                 health.failed(Forbidden("watch", kind, f"HTTP {_FORBIDDEN}", _FORBIDDEN))
             elif response.ok:
                 health.succeeded("watch", kind)

@@ -3,26 +3,30 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 import pytest
 from lightkube import AsyncClient, KubeConfig
 from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiRequestError, ApiUnreachable
+from nodedevice_agent.errors import ApiRequestError, ApiUnauthorized, ApiUnreachable
 from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube import informer, lease
 from nodedevice_agent.kube.client import KubeClient, until_done
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
+from nodedevice_agent.kube.objects import NodeMetadataObject
 from nodedevice_agent.kube.pods import PodObject
 from nodedevice_agent.metrics import AgentHealth
+from nodedevice_common import rejected
 
 from tests.fakes.background import background
 from tests.unit.node_agent.kube.status_source import FixedStatus
@@ -199,3 +203,59 @@ async def test_a_token_that_is_being_replaced_stops_no_request_for_good(
     assert await cluster.node_uid("n1") == "u"
     assert server.got[-1] == "Bearer second"
     await cluster.close()
+
+
+async def watched(cluster: KubeClient) -> None:
+    async with cluster.watch(PodObject, {}, "1", 10) as events:
+        async for _ in events:
+            pass
+
+
+ANY: Final[dict[str, Callable[[KubeClient], Awaitable[object]]]] = {
+    "get": lambda cluster: cluster.node_uid("n1"),
+    "list": lambda cluster: cluster.list(PodObject, {"spec.nodeName": "n1"}),
+    "list of metadata": lambda cluster: cluster.list(NodeMetadataObject, {"metadata.name": "n1"}),
+    "list of the recovery": lambda cluster: cluster.node_devices_of("n1"),
+    "consistent read": lambda cluster: cluster.catch_up(PodObject, {}),
+    "watch": watched,
+    "write": lambda cluster: cluster.apply_status("n1-x", {}),
+    "creation": lambda cluster: cluster.create_node_device(("n1", "u"), "example.com/x"),
+    "lease": lambda cluster: cluster.get_lease("ns", "n1"),
+    "renewal": lambda cluster: cluster.replace_lease(Lease(metadata=ObjectMeta(name="n1", namespace="ns"))),
+    "review": lambda cluster: cluster.review("authentication.k8s.io", "TokenReview", {}),
+}
+
+
+@pytest.mark.parametrize("request_", ANY.values(), ids=ANY.keys())
+async def test_rejected_credentials_are_said_once_with_the_remedy_whatever_was_asked(
+    cluster: KubeClient,
+    transport: Transport,
+    request_: Callable[[KubeClient], Awaitable[object]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    transport.respond(401)
+    for ask in (request_, ANY["get"], ANY["write"]):
+        with pytest.raises(ApiUnauthorized) as error:
+            await ask(cluster)
+        # what retries it adds no line
+        kube_client.log_failure("API request failed; retrying", error.value)
+    assert cluster.is_rejected
+    assert logged(caplog) == [("ERROR", rejected.EVENT)]
+    transport.respond(200)
+    await cluster.node_uid("n1")
+    assert not cluster.is_rejected
+    assert logged(caplog)[1:] == [("INFO", rejected.OVER)]
+
+
+async def test_a_lease_that_cannot_be_renewed_for_that_says_why_and_goes_on_reporting(
+    cluster: KubeClient, transport: Transport
+) -> None:
+    transport.respond(401)
+    health, rejections = AgentHealth("api server"), Rejections()
+    rejections.add("Name", ValueError("a plugin's name"))
+    keeper = LeaseKeeper(cluster, "ns", "n1", "id_x", rejections, health)
+    async with background(keeper.run()):
+        await transport.until_asked(3)
+    assert health.ready() == (False, f"api server: {rejected.problem(SERVER)}")
+    assert keeper._may_report

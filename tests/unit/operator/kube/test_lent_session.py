@@ -4,6 +4,7 @@ import contextlib
 
 import aiohttp
 import pytest
+from nodedevice_common import rejected
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
 
@@ -27,6 +28,18 @@ async def test_a_forbidden_watch_is_said_once_until_it_is_allowed(
     assert [record.message.split(";")[0] for record in caplog.records if record.levelname == "ERROR"] == [
         "API server denies access"
     ]
+    await get(client, f"{server.url}/apis/g/v1/things?watch=true")
+    assert health.problems() == ()
+
+
+async def test_rejected_credentials_are_said_in_the_words_of_all_requests(
+    server: Server, client: Client, health: ApiHealth, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.answers = [(401, {}), (401, {}), (200, {})]
+    for _ in range(2):
+        await get(client, f"{server.url}/apis/g/v1/things?watch=true")
+        assert health.problems() == (rejected.problem(health.server),)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [rejected.EVENT]
     await get(client, f"{server.url}/apis/g/v1/things?watch=true")
     assert health.problems() == ()
 

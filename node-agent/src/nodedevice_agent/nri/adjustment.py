@@ -171,15 +171,14 @@ def _file(device: HostDevice, path: str, rules: FileRules) -> api_pb2.LinuxDevic
 
 def _permitted(device: _Device, rules: Sequence[api_pb2.LinuxDeviceCgroup]) -> frozenset[str]:
     """What these rules permit for a device; a later one counts more. Without a type or a number a rule is for all of them."""
+    kind, major, minor = device
     letters: frozenset[str] = frozenset()
     for rule in rules:
-        numbers = [
-            field.value if rule.HasField(name) else -1 for name, field in (("major", rule.major), ("minor", rule.minor))
-        ]
-        is_about = rule.type in ("", "a", device[0]) and all(
-            number in (-1, own) for number, own in zip(numbers, device[1:], strict=True)
-        )
-        if is_about:
+        if (
+            rule.type in ("", "a", kind)
+            and (not rule.HasField("major") or rule.major.value in (-1, major))
+            and (not rule.HasField("minor") or rule.minor.value in (-1, minor))
+        ):
             letters = letters | set(rule.access) if rule.allow else letters - set(rule.access)
     return letters & _PERMISSIONS
 

@@ -1,9 +1,10 @@
-"""The event loops of unit tests."""
+"""The event loops of unit tests; and what a process remembers of its log lines, forgotten before each."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
+from nodedevice_common import skipped
 
 from tests.fakes import virtual_time
 
@@ -14,3 +15,8 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     if marker is not None and "loop_factories" in marker.kwargs:
         return {virtual_time.NAME: virtual_time.VirtualTimeLoop}
     return {"real time": asyncio.new_event_loop}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_skipped_yet() -> None:
+    skipped.forget()

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from nodedevice_common.decoding import convert
 from nodedevice_common.pacing import TokenBucket
 
 log = logging.getLogger(__name__)
@@ -42,17 +43,17 @@ class _AccessStatus(msgspec.Struct):
 async def review(create: Create, token: str) -> HTTPStatus:
     """OK, UNAUTHORIZED for an unknown token, FORBIDDEN without the permission.
 
-    Raises msgspec.ValidationError, and what `create` raises.
+    Raises Undecodable, and what `create` raises.
     """
     status = await create("authentication.k8s.io", "TokenReview", {"token": token})
-    found = msgspec.convert(status, _TokenStatus)
+    found = convert(status, _TokenStatus)
     if not found.authenticated:
         return HTTPStatus.UNAUTHORIZED
     # what one calls a username the other calls a user
     user = {"user": found.user.get("username", ""), **{k: v for k, v in found.user.items() if k != "username"}}
     spec = {**user, "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
     status = await create("authorization.k8s.io", "SubjectAccessReview", spec)
-    return HTTPStatus.OK if msgspec.convert(status, _AccessStatus).allowed else HTTPStatus.FORBIDDEN
+    return HTTPStatus.OK if convert(status, _AccessStatus).allowed else HTTPStatus.FORBIDDEN
 
 
 class MetricsAccess:

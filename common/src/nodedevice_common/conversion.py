@@ -6,10 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-S = TypeVar("S", bound=msgspec.Struct)
+from nodedevice_common.decoding import MOST_SHOWN, Undecodable, convert
 
-# of a library's error, which may quote a whole file
-MAX_SHOWN = 500
+S = TypeVar("S", bound=msgspec.Struct)
 
 _PLACE = re.compile(r" - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
@@ -20,17 +19,16 @@ _SOME_VALUE = "[...]"
 def converted(kind: type[S], raw: Any) -> S:
     """Settings of that kind. Raises ValueError, which says where the mistake is."""
     try:
-        return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as exc:
-        raise ValueError(explained(str(exc), raw, kind)) from exc
-    except (RecursionError, UnicodeError) as exc:
-        raise ValueError(str(exc)[:MAX_SHOWN]) from exc
+        return convert(raw, kind)
+    except Undecodable as exc:
+        raise ValueError(explained(exc, raw, kind)) from exc
 
 
-def explained(problem: str, raw: Any, kind: type[msgspec.Struct], *, shows_place: bool = True) -> str:
-    """msgspec's sentence about raw, which does not convert to that kind, with the remedy where there is one."""
-    if len(problem) > MAX_SHOWN:
-        return problem[:MAX_SHOWN]  # it quotes a value as long as that, and the place, at its end, is cut off
+def explained(error: Undecodable, raw: Any, kind: type[msgspec.Struct], *, shows_place: bool = True) -> str:
+    """What is wrong with raw, which does not convert to that kind, with the remedy where there is one."""
+    problem = str(error.__cause__)
+    if not error.is_wrong_form or len(problem) > MOST_SHOWN:
+        return str(error)  # some quote a value as long as that, and the place, at its end, is cut off
     place = _PLACE.search(problem)
     path = place["path"] if place else ""
     expected, found = _at(path, inspect.type_info(kind), raw)

@@ -9,6 +9,7 @@ A form skips what it does not name. What it keeps of any shape is no deeper than
 afterwards (comparing, copying, encoding, logging) needs no care.
 """
 
+import json
 import re
 from functools import cache
 from typing import Any, Final, TypeVar, overload
@@ -32,6 +33,10 @@ _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTA
 _QUOTE: Final = ord('"')
 _OPENING: Final = frozenset(b"[{")
 _NULL: Final = b"null"
+
+
+class DuplicateKey(ValueError):
+    """An object names a key twice."""
 
 
 class Undecodable(ValueError):
@@ -58,6 +63,25 @@ def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any:
             return _decoder(form).decode(shallow(_octets(data)))
     except FAILURES as exc:
         raise Undecodable(exc) from exc
+
+
+def decode_unique(text: str) -> Any:
+    """What it holds, of any shape, if no object in it names a key twice: the decoder keeps the last one. Raises Undecodable."""
+    found = decode(text, Any)
+    try:
+        json.loads(shallow(text.encode()), object_pairs_hook=_unique)
+    except FAILURES as exc:
+        raise Undecodable(exc) from exc
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise DuplicateKey(f"duplicate key `{key}`")
+        found[key] = value
+    return found
 
 
 def convert(value: Any, form: type[T]) -> T:

@@ -9,6 +9,9 @@ from typing import Any
 import msgspec
 import yaml
 
+from nodedevice_common.decoding import Undecodable, convert
+from nodedevice_common.yaml_decoding import decode_yaml
+
 
 class KubeconfigProblem(Exception):
     """A file that is no usable kubeconfig; the text does not name the file."""
@@ -61,18 +64,24 @@ class Kubeconfig(msgspec.Struct, rename="kebab"):
 def read(file: Path) -> tuple[dict[str, Any], Kubeconfig]:
     """The file as it is, for a client library, and its form. Raises KubeconfigProblem."""
     try:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+        raw = decode_yaml(file.read_text(encoding="utf-8"))
     except OSError as exc:
         raise KubeconfigProblem(exc.strerror or str(exc)) from exc
-    except yaml.MarkedYAMLError as exc:
-        line = f" in line {exc.problem_mark.line + 1}" if exc.problem_mark else ""
-        raise KubeconfigProblem(f"it is not YAML: {exc.problem}{line}") from exc
-    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+    except Undecodable as exc:
+        raise KubeconfigProblem(_problem(exc.__cause__)) from exc
+    except UnicodeDecodeError as exc:
         raise KubeconfigProblem("it is not YAML") from exc
     if raw is None:
         raise KubeconfigProblem("it is empty")
     try:
-        form = msgspec.convert(raw, Kubeconfig)
-    except msgspec.ValidationError as exc:
+        form = convert(raw, Kubeconfig)
+    except Undecodable as exc:
         raise KubeconfigProblem(f"it is no kubeconfig: {exc}") from exc
     return dict(raw), form
+
+
+def _problem(cause: BaseException | None) -> str:
+    if not isinstance(cause, yaml.MarkedYAMLError):
+        return "it is not YAML"
+    line = f" in line {cause.problem_mark.line + 1}" if cause.problem_mark else ""
+    return f"it is not YAML: {cause.problem}{line}"

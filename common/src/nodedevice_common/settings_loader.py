@@ -4,7 +4,6 @@ The file's keys are the flags' names in camelCase. A mistake is an error that na
 typo must not become a default.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from nodedevice_common.conversion import MAX_SHOWN, converted, explained
+from nodedevice_common.conversion import converted, explained
+from nodedevice_common.decoding import DuplicateKey, Undecodable, convert, decode_unique
+from nodedevice_common.yaml_decoding import decode_yaml
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -43,9 +44,8 @@ def _from_file(kind: type[S], file: Path) -> S:
         raw = _parsed(file.read_text(encoding="utf-8"))
     except OSError as exc:
         raise SettingProblem(source, f"cannot be read ({exc.strerror})") from exc
-    except Exception as exc:
-        # odd dates, empty numbers and deep nesting leave the YAML library as half a dozen other exceptions
-        raise SettingProblem(source, f"is not YAML ({' '.join(str(exc).split())[:MAX_SHOWN]})") from exc
+    except (UnicodeDecodeError, Undecodable) as exc:
+        raise SettingProblem(source, f"is not YAML ({exc})") from exc
     if raw is not None and not isinstance(raw, dict):
         raise SettingProblem(source, "must be a mapping of settings, such as `logLevel: debug`")
     try:
@@ -56,30 +56,23 @@ def _from_file(kind: type[S], file: Path) -> S:
 
 def _from_flag(kind: type[S], name: str, key: str, value: Any) -> Any:
     try:
-        return getattr(msgspec.convert({key: value}, kind), name)
-    except msgspec.ValidationError as exc:
+        return getattr(convert({key: value}, kind), name)
+    except Undecodable as exc:
         source = f"--{name.replace('_', '-')} (NODEDEVICE_{name.upper()})"
-        raise SettingProblem(source, explained(str(exc), {key: value}, kind, shows_place=False)) from exc
+        raise SettingProblem(source, explained(exc, {key: value}, kind, shows_place=False)) from exc
 
 
 def _parsed(text: str) -> Any:
-    """JSON is read as JSON: a program may have written it, and not all of it means the same in YAML, such as 1e-5."""
+    """JSON is read as JSON: a program may have written it, and not all of it means the same in YAML, such as 1e-5.
+
+    Raises Undecodable.
+    """
     try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return yaml.load(text, Loader=_UniqueKeys)
-    # which keeps the last of duplicate keys
-    json.loads(text, object_pairs_hook=_unique)
-    return found
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"duplicate key `{key}`")
-        found[key] = value
-    return found
+        return decode_unique(text)
+    except Undecodable as exc:
+        if isinstance(exc.__cause__, DuplicateKey):
+            raise
+        return decode_yaml(text, _UniqueKeys)
 
 
 class _UniqueKeys(yaml.SafeLoader):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from nodedevice_api.extended_resources import resource_name_problem
+from nodedevice_common.decoding import Undecodable, convert
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, PluginSocket, by_numa, known_since
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
@@ -103,8 +104,8 @@ def from_files(allocations: Iterable[Allocation]) -> tuple[tuple[tuple[str, str]
 
 def to_files(entries: Any) -> tuple[tuple[str, str], ...]:
     """None of an allocation where one of them is invalid: the rest would not be all of its files."""
-    with suppress(msgspec.ValidationError):
-        files = msgspec.convert(entries, tuple[tuple[str, str], ...])
+    with suppress(Undecodable):
+        files = convert(entries, tuple[tuple[str, str], ...])
         if len(files) <= MAX_FILES and all(_is_file(*file) for file in files):
             return tuple(sorted(set(files)))
     return ()
@@ -233,14 +234,14 @@ def to_gone(entries: Any) -> tuple[str, ...]:
 def _by_name(entries: Any, kind: type[_Value]) -> dict[str, _Value]:
     found = {}
     for name, entry in entries.items() if isinstance(entries, dict) else ():
-        with suppress(msgspec.ValidationError):
-            found[str(name)] = msgspec.convert(entry, kind)
+        with suppress(Undecodable):
+            found[str(name)] = convert(entry, kind)
     return found
 
 
 def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:
     found = []
     for entry in entries if isinstance(entries, list) else ():
-        with suppress(msgspec.ValidationError):
-            found.append(msgspec.convert(entry, kind))
+        with suppress(Undecodable):
+            found.append(convert(entry, kind))
     return found

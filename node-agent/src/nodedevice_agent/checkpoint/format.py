@@ -17,6 +17,8 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 from nodedevice_api.extended_resources import resource_name_problem
+from nodedevice_common import decoding
+from nodedevice_common.decoding import Undecodable
 
 from nodedevice_agent.checkpoint.fields import (
     Entry,
@@ -162,13 +164,12 @@ def decode(content: bytes | str) -> Checkpoint:
     """Raises CheckpointCorrupt."""
     try:
         text = content if isinstance(content, str) else content.decode()
-        file = msgspec.json.decode(text, type=_File)
+        file = decoding.decode(text, _File)
     except UnicodeDecodeError as exc:
         raise CheckpointCorrupt(f"not UTF-8 text (byte {exc.start})") from exc
-    except msgspec.ValidationError as exc:
-        raise CheckpointCorrupt(f"a field is missing or of the wrong kind: {exc}") from exc
-    except (ValueError, RecursionError) as exc:
-        raise CheckpointCorrupt(f"not JSON: {exc}") from exc
+    except Undecodable as exc:
+        what = "a field is missing or of the wrong kind" if exc.is_wrong_form else "not JSON"
+        raise CheckpointCorrupt(f"{what}: {exc}") from exc
     computed = checksum(file.Data)
     if file.Checksum != computed:
         raise CheckpointCorrupt(f"checksum is {file.Checksum}, but the content's is {computed}")

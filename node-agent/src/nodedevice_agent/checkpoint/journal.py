@@ -14,6 +14,7 @@ from zlib import crc32
 
 import msgspec
 from msgspec import structs
+from nodedevice_common.decoding import Undecodable, decode
 
 from nodedevice_agent.checkpoint.fields import (
     Entry,
@@ -179,8 +180,8 @@ def _decoded(octets: bytes) -> _Line | None:
     if octets[: _CRC_DIGITS + 1] != b"%08x " % crc32(content):
         return None
     try:
-        return msgspec.json.decode(content, type=_Line)
-    except (ValueError, RecursionError) as exc:
+        return decode(content, _Line)
+    except Undecodable as exc:
         raise CheckpointCorrupt(f"a line of the journal lacks a field, or has one of the wrong kind: {exc}") from exc
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import click
 import msgspec
 from msgspec import Struct
+from nodedevice_common.decoding import Undecodable
+from nodedevice_common.decoding import decode as decode_json
 
 from nodedevice_agent.checkpoint.files import read_both
 from nodedevice_agent.checkpoint.format import check_possible, decode
@@ -59,6 +61,20 @@ class _CheckpointFile(Struct, frozen=True):
         return conflict.what == "env" and both == {GPU_SCOPE} and unset_value(conflict.name) is not None
 
 
+class _Entry(Struct):
+    DeviceIDs: msgspec.Raw
+
+
+class _Data(Struct):
+    PodDeviceEntries: list[_Entry] | None
+
+
+class _VersionForm(Struct):
+    """What tells the versions of the format apart."""
+
+    Data: _Data
+
+
 @click.group("checkpoint")
 def checkpoint() -> None:
     """Inspect a checkpoint file: the agent's checkpoint.json, or a kubelet's kubelet_internal_checkpoint."""
@@ -100,14 +116,14 @@ def _read(file: Path) -> _CheckpointFile:
         content, journal = read_both(file)
         alone = decode(content)
         whole = replayed(alone, journal)
+        # version 1 has device IDs in a list, version 2 by NUMA node
+        entries = decode_json(content, _VersionForm).Data.PodDeviceEntries or ()
     except OSError as exc:
         raise click.ClickException(f"{exc.filename or file}: {exc.strerror or exc}") from exc
-    except CheckpointCorrupt as exc:
+    except (CheckpointCorrupt, Undecodable) as exc:
         raise click.ClickException(f"{file}: corrupt: {_printable(str(exc))}") from exc
     lines = whole.journal.sequence - alone.journal.sequence if whole.journal and alone.journal else 0
-    # version 1 has device IDs in a list, version 2 by NUMA node
-    entries = json.loads(content)["Data"]["PodDeviceEntries"] or ()
-    version = 1 if any(isinstance(entry["DeviceIDs"], list) for entry in entries) else 2
+    version = 1 if any(bytes(entry.DeviceIDs).startswith(b"[") for entry in entries) else 2
     return _CheckpointFile(with_edits(whole), version, lines)
 
 

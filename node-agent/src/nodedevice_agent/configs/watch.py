@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from nodedevice_common.decoding import Undecodable, decode
 
 from nodedevice_agent.configs.effective import Config, Effective, effective, report
 from nodedevice_agent.kube.client import KubeClient
@@ -144,10 +145,10 @@ def _without_outcomes(found: Effective) -> Effective:
 def _read(file: Path) -> _Stored | None:
     """What is damaged is as good as nothing."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=_Stored)
+        return decode(file.read_bytes(), _Stored)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError, ValueError) as exc:
+    except (OSError, Undecodable) as exc:
         extra = {"path": str(file), "error": str(exc)[:400]}
         log.error("cannot read the configurations that were known last; waiting for the API server", extra=extra)
         return None

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import httpx2
-import msgspec
 from lightkube import AsyncClient
 from lightkube.config import client_adapter
 from lightkube.core import resource as res
@@ -45,7 +44,7 @@ from nodedevice_agent.kube.objects import (
 )
 from nodedevice_agent.kube.responses import (
     REQUEST_SECONDS,
-    KubeMetadata,
+    decode_responses_of,
     next_line,
     translated,
     watch_event,
@@ -68,6 +67,7 @@ class KubeClient:
     """One client for the whole agent. Every method raises ApiRequestError and nothing else."""
 
     def __init__(self, client: AsyncClient, server: str) -> None:
+        decode_responses_of(client)
         self._client = client
         self.server = server
         self._is_disconnected = False
@@ -160,9 +160,8 @@ class KubeClient:
         params = {"fieldSelector": _selector(fields)}
         request = client.prepare_request("list", kind, params=params, headers={"Accept": _METADATA.format("List")})
         response = await client.send(client.build_adapter_request(request))
-        client.raise_for_status(response)
-        listing = msgspec.json.decode(response.content, type=_MetadataList)
-        return [msgspec.json.decode(item, type=kind) for item in listing.items], listing.metadata.resourceVersion or ""
+        _, version, objects = client.handle_response("list", response, request)
+        return objects, version or ""
 
     async def catch_up(self, kind: type[R], fields: Mapping[str, str]) -> str:
         """A consistent read, for which the API server's cache of that kind has to catch up with its store; the version of both.
@@ -287,11 +286,6 @@ class _TokenFileAuth(httpx2.Auth):
             if self._token != used:
                 request.headers["Authorization"] = f"Bearer {self._token}"
                 yield request
-
-
-class _MetadataList(msgspec.Struct):
-    metadata: KubeMetadata
-    items: list[msgspec.Raw] = []
 
 
 def _selector(fields: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import SERVED_BY_KUBELET
+from nodedevice_common.decoding import Undecodable, convert
 
 from nodedevice_agent.devicemanager.allocation.allocations import known_since
 from nodedevice_agent.devicemanager.resources.cordons import Cordon, noted
@@ -143,7 +144,7 @@ def _fitting(entries: object, shape: type[msgspec.Struct]) -> Iterable[Json]:
 
 def _fits(value: object, shape: type) -> bool:
     try:
-        msgspec.convert(value, shape)
-    except msgspec.ValidationError:
+        convert(value, shape)
+    except Undecodable:
         return False
     return True

@@ -28,7 +28,7 @@ from nodedevice_agent.kube.client import KubeClient, until_done
 from nodedevice_agent.kube.nodedevice import PODS, Publisher
 from nodedevice_agent.kube.objects import NodeDeviceObject, api_info
 from nodedevice_agent.kube.observed import cordons_of, held_ids, is_of_kubelet, resource_name_of, since_of, well_formed
-from nodedevice_agent.kube.responses import KubeObject
+from nodedevice_agent.kube.responses import KubeMetadata, KubeObject
 from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
@@ -134,6 +134,11 @@ class PodObject(KubeObject, res.NamespacedResourceG):
     spec: PodObjectSpec = msgspec.field(default_factory=PodObjectSpec)
     status: PodObjectStatus = msgspec.field(default_factory=PodObjectStatus)
     _api_info = api_info("", "v1", "Pod", "pods", "global_list", "global_watch")
+
+    @classmethod
+    def known_by_name(cls, metadata: KubeMetadata) -> "PodObject":
+        """In place of one that cannot be decoded: what it holds stays its own, and it gets nothing more."""
+        return cls(metadata=metadata)
 
 
 class PodObserver(Protocol):

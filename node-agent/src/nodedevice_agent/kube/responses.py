@@ -1,15 +1,23 @@
-"""Responses of the API server: lines of a watch become events, and failures of the library become errors of ours."""
+"""Responses of the API server: objects, lists and lines of a watch are decoded, and failures of the library become errors of ours.
+
+The library sends requests, and decodes nothing but the API server's errors.
+"""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import httpx2
 import msgspec
+from lightkube import AsyncClient
 from lightkube.core import resource as res
 from lightkube.core.exceptions import ApiError as LightkubeApiError
 from lightkube.core.exceptions import ConfigError, NotReadyError
+from lightkube.core.generic_client import BasicRequest
+from nodedevice_common.decoding import Undecodable, decode
+from nodedevice_common.skipped import log_skipped
 
 from nodedevice_agent.errors import (
     ApiDisconnected,
@@ -23,6 +31,10 @@ from nodedevice_agent.errors import (
     ApiUnreachable,
 )
 from nodedevice_agent.kube import watch_state
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 REQUEST_SECONDS = 10.0
 
@@ -40,6 +52,60 @@ class KubeMetadata(msgspec.Struct, omit_defaults=True):
 
 class KubeObject(msgspec.Struct, omit_defaults=True):
     metadata: KubeMetadata = msgspec.field(default_factory=KubeMetadata)
+
+
+# -- objects and lists --------------------------------------------------------------------------------------------------
+
+
+class _ListMetadata(msgspec.Struct):
+    resourceVersion: str | None = None
+    continue_: str | None = msgspec.field(name="continue", default=None)
+
+
+class _Listing(msgspec.Struct, Generic[T]):
+    items: list[T]
+    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
+
+
+def decode_responses_of(client: AsyncClient) -> None:
+    """Have its responses decoded here: the library fails whole at one object, and in ways of its own."""
+    inner: Any = client._client
+
+    def handle_response(method: str, response: httpx2.Response, request: BasicRequest) -> Any:
+        inner.raise_for_status(response)
+        kind: Any = request.response_type
+        if method != "list":
+            return decode(response.content, kind)
+        items, metadata = _listed(response.content, kind)
+        if metadata.continue_:
+            request.params["continue"] = metadata.continue_
+        return bool(metadata.continue_), metadata.resourceVersion, items
+
+    inner.handle_response = handle_response
+
+
+def _listed(content: bytes, kind: type[T]) -> tuple[list[T], _ListMetadata]:
+    """Objects of a page, each by itself where one cannot be decoded. Raises Undecodable."""
+    try:
+        page: Any = decode(content, _Listing[kind])  # type: ignore[valid-type]
+        return page.items, page.metadata
+    except Undecodable:
+        raw = decode(content, _Listing[msgspec.Raw])
+        return [_decoded(item, kind) for item in raw.items], raw.metadata
+
+
+def _decoded(content: msgspec.Raw, kind: type[T]) -> T:
+    """One of several objects. A kind with `known_by_name` has it in place of one of another form. Raises Undecodable."""
+    try:
+        return decode(content, kind)
+    except Undecodable as exc:
+        known_by_name = getattr(kind, "known_by_name", None)
+        if known_by_name is None:
+            raise
+        metadata = decode(content, KubeObject).metadata
+        log_skipped(log, kind._api_info.plural, metadata.namespace or "", metadata.name, exc)  # type: ignore[attr-defined]
+        found: T = known_by_name(metadata)
+        return found
 
 
 # -- watches ------------------------------------------------------------------------------------------------------------
@@ -67,13 +133,16 @@ async def next_line(what: str, found: AsyncIterator[bytes]) -> bytes | None:
 
 
 def watch_event(what: str, line: bytes, kind: type[res.Resource]) -> tuple[str, Any]:
-    """Type and object of a line of a watch. Raises ApiRequestError for the server's own errors, MsgspecError for any other line."""
-    found = msgspec.json.decode(line, type=_WatchEvent)
+    """Type and object of a line of a watch.
+
+    Raises Undecodable for what is no such line, ApiRequestError for the server's own errors.
+    """
+    found = decode(line, _WatchEvent)
     if found.type == "ERROR":
-        status = msgspec.json.decode(found.object, type=_Status)
+        status = decode(found.object, _Status)
         raise _by_status(what, status.message or status.reason, status.code)
     # the other fields of a bookmark are empty, and some kinds do not allow that
-    return found.type, msgspec.json.decode(found.object, type=KubeObject if found.type == "BOOKMARK" else kind)
+    return found.type, decode(found.object, KubeObject) if found.type == "BOOKMARK" else _decoded(found.object, kind)
 
 
 # -- errors -------------------------------------------------------------------------------------------------------------
@@ -96,11 +165,11 @@ def translated(what: str) -> Iterator[None]:
         raise ApiUnreachable(what, f"timeout: no response in {REQUEST_SECONDS:.0f} s") from exc
     except (httpx2.HTTPError, OSError, ConfigError) as exc:
         raise ApiUnreachable(what, str(exc) or type(exc).__name__) from exc
-    except (msgspec.MsgspecError, NotReadyError) as exc:
+    except (Undecodable, NotReadyError) as exc:
         # NotReadyError: a list without a resource version
         raise ApiUnreachable(what, f"cannot decode the response: {exc}") from exc
-    except (LookupError, TypeError, ValueError, AttributeError) as exc:
-        # the library fails in these ways on some responses of proxies, such as an error without Content-Type
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as exc:
+        # the library fails in these ways on some errors of proxies, such as one without Content-Type
         if isinstance(exc.__context__, httpx2.HTTPStatusError):
             response = exc.__context__.response
             raise _by_status(what, response.reason_phrase, response.status_code) from exc

@@ -1,15 +1,15 @@
 """Requests that only the commands make: the chart's workloads, and the objects that remain when agents and operators are gone."""
 
 from collections.abc import Awaitable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from nodedevice_api import names
 
 from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.client import MERGE_PATCH, OWN, Client, Requests, path_segment
-from nodedevice_operator.kube.decode import decode
-from nodedevice_operator.objects.meta import ListSchema, ObjectMetadata, Schema
+from nodedevice_operator.kube.decode import decode, decode_list
+from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 from nodedevice_operator.objects.unwatched import PodSchema
 
 DEPLOYMENT: Final = "deployments"
@@ -39,7 +39,7 @@ class _DaemonSet(Schema):
 
 
 class _LeftoverSpec(Schema):
-    cordoned_devices: list[Any] = []
+    cordoned_devices: list[msgspec.Raw] = []
 
 
 class Leftover(Schema):
@@ -66,9 +66,7 @@ class WorkloadsApi(Requests):
         """The node of each remaining pod of theirs, by its name."""
         path = f"/api/v1/namespaces/{self._namespace}/pods"
         data = await self._client.request("GET", "pods", path, query={"labelSelector": _OURS})
-        return {
-            pod.metadata.name: pod.spec.node_name for pod in decode("GET", "pods", data, ListSchema[PodSchema]).items
-        }
+        return {pod.metadata.name: pod.spec.node_name for pod in decode_list("pods", data, PodSchema).items}
 
     async def desired_agents(self, daemon_set: str) -> int | None:
         """How many agents the DaemonSet of that name wants; None where there is none."""
@@ -88,7 +86,7 @@ class LeftoversApi(Requests):
 
     async def node_devices(self) -> list[Leftover]:
         """All NodeDevices. Raises NotFound where there is no such kind."""
-        pages = self._pages(names.NODE_DEVICES, _NODE_DEVICES, ListSchema[Leftover])
+        pages = self._pages(names.NODE_DEVICES, _NODE_DEVICES, Leftover)
         return [left async for page in pages for left in page]
 
     async def delete_node_device(self, left: Leftover) -> None:

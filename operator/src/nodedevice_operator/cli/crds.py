@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import click
 import msgspec
-import yaml
 from nodedevice_api import names
+from nodedevice_common.yaml_decoding import decode_yaml
 
 from nodedevice_operator import __version__
 from nodedevice_operator.cli import progress as command
@@ -76,7 +76,7 @@ def shipped() -> list[dict[str, Any]]:
     """The definitions that this program contains, as plain values."""
     folder = files("nodedevice_operator").joinpath("definitions")
     texts = [entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".yaml")]
-    return sorted((yaml.safe_load(text) for text in texts), key=lambda each: str(each["metadata"]["name"]))
+    return sorted((decode_yaml(text) for text in texts), key=lambda each: str(each["metadata"]["name"]))
 
 
 class CrdApi(Requests):

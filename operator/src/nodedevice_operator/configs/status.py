@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 from nodedevice_api.names import ConfigCondition, ConfigReason
+from nodedevice_common.decoding import Undecodable, decode
 
 _MOST_REFUSALS: Final = 8
 _LONGEST_REFUSAL: Final = 512
@@ -32,8 +33,8 @@ Reports = Mapping[str, _Report]
 def read_reports(text: str) -> Reports:
     """Of a Lease's annotation; empty where it is no such report."""
     try:
-        return msgspec.json.decode(text, type=dict[str, _Report]) if text else {}
-    except (msgspec.MsgspecError, RecursionError):
+        return decode(text, dict[str, _Report]) if text else {}
+    except Undecodable:
         return {}
 
 

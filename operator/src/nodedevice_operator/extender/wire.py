@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from nodedevice_common import decoding
 
 T = TypeVar("T")
 
@@ -147,8 +148,8 @@ MOST_SCORE: Final = 10
 def decode(data: bytes | Raw, form: type[T]) -> T:
     """A request, or a part of one. Raises BadRequest."""
     try:
-        return msgspec.json.decode(data, type=form)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        return decoding.decode(data, form)
+    except decoding.Undecodable as exc:
         raise BadRequest(f"the request is not what kube-scheduler sends: {exc}") from exc
 
 

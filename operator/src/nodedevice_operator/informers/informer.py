@@ -13,14 +13,15 @@ import random
 from contextlib import aclosing
 from typing import Any, Final
 
-import msgspec
+from nodedevice_common import decoding
+from nodedevice_common.decoding import Undecodable
 from nodedevice_common.pacing import Backoff, jittered
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable
 from nodedevice_operator.informers.store import Stores
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.decode import DECODE_ERRORS, VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
+from nodedevice_operator.kube.decode import VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
 from nodedevice_operator.kube.lists import NODES, Cluster, Kind
 from nodedevice_operator.objects.meta import ObjectMetadata, RawWatchEvent, Versioned
 
@@ -183,8 +184,8 @@ class Informer:
     def _take(self, line: bytes) -> int:
         """Store what a line of the watch brings; its version. Raises InvalidResponse, or ApiError where a list is due."""
         try:
-            event = self._kind.events.decode(line)
-        except DECODE_ERRORS:
+            event = decoding.decode(line, self._kind.event)
+        except Undecodable:
             return self._take_odd(line)
         version = self._checked_version(event.type, event.object.metadata.resource_version)
         if event.type != "BOOKMARK":
@@ -202,8 +203,8 @@ class Informer:
             self._delete(metadata)
         elif self._kind.needs_status:
             try:
-                self._store_object(msgspec.json.decode(event.object, type=self._kind.schema), is_end=False)
-            except DECODE_ERRORS as exc:
+                self._store_object(decoding.decode(event.object, self._kind.schema), is_end=False)
+            except Undecodable as exc:
                 self._mark_invalid(metadata, exc)
         else:
             form = decode_object(self._kind.name, event.object, self._kind.schema, needs_status=False)
@@ -245,7 +246,7 @@ class Informer:
     def _mark_invalid(self, metadata: ObjectMetadata, problem: Exception) -> None:
         key = key_of(metadata.name, metadata.namespace)
         if key is None or self._store.mark_invalid(key):
-            log_undecodable(self._kind.name, metadata.name, problem)
+            log_undecodable(self._kind.name, key, problem)
 
 
 def _list_delay_seconds(state: RetryCallState) -> float:

@@ -19,6 +19,8 @@ import aiohttp
 import msgspec
 import prometheus_client
 from nodedevice_api import names
+from nodedevice_common import decoding
+from nodedevice_common.decoding import Undecodable
 from nodedevice_common.streams import lines
 from yarl import URL
 
@@ -40,11 +42,11 @@ from nodedevice_operator.errors import (
     WatchInterrupted,
 )
 from nodedevice_operator.kube.credentials import Credentials
-from nodedevice_operator.kube.decode import DECODE_ERRORS, decode, decode_record
+from nodedevice_operator.kube.decode import decode_list, decode_record
 from nodedevice_operator.kube.health import ApiHealth
-from nodedevice_operator.kube.lent_session import reporting_watches, retrying_answers
+from nodedevice_operator.kube.lent_session import ShallowResponse, reporting_watches, retrying_answers
 from nodedevice_operator.kube.write_fence import WriteFence, fenced_requests
-from nodedevice_operator.objects.meta import ListSchema, Status
+from nodedevice_operator.objects.meta import Status
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
 
 T = TypeVar("T")
@@ -198,6 +200,7 @@ class Client:
             headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
             middlewares=(self._authorize, *self._lent),
+            response_class=ShallowResponse,
         )
 
     async def _authorize(
@@ -305,12 +308,12 @@ class Requests:
         return decode_record("GET", "pods", data, PodSchema, pod_record)
 
     async def _pages(
-        self, what: str, path: str, form: type[ListSchema[T]], query: Mapping[str, str] | None = None
+        self, what: str, path: str, schema: type[T], query: Mapping[str, str] | None = None
     ) -> AsyncIterator[list[T]]:
-        """Items of a list, page by page, all as of one moment. query: of the first page."""
+        """Items of a list, page by page, all as of one moment; without those that cannot be decoded. query: of the first page."""
         asked: dict[str, str | int] = {"limit": PAGE, **(query or {})}
         while True:
-            page = decode("GET", what, await self._client.request("GET", what, path, query=asked), form)
+            page = decode_list(what, await self._client.request("GET", what, path, query=asked), schema)
             yield page.items
             if not page.metadata.continue_:
                 return
@@ -348,8 +351,8 @@ async def _read(verb: str, what: str, response: aiohttp.ClientResponse, most_byt
 def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -> ApiError:
     """The error that an answer other than 2xx stands for. header: its Retry-After."""
     status = Status()
-    with contextlib.suppress(*DECODE_ERRORS):
-        status = msgspec.json.decode(data, type=Status)
+    with contextlib.suppress(Undecodable):
+        status = decoding.decode(data, Status)
     problem = status.message or f"HTTP {code}"
     # an API server that sheds load has it in the header alone
     later = retry_after_seconds(header, status.details.retry_after_seconds)

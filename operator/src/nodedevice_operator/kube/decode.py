@@ -1,7 +1,7 @@
 """Decodes responses of the API server, or of something before it, into their schemas; an unexpected form is an error of ours.
 
-An object in a list that cannot be decoded does not affect the others. It is logged, and decoded without its status if that helps:
-then only its owner is known, and what the cluster shows of it stays as it is. Sends nothing.
+An object in a list that cannot be decoded does not affect the others. It is logged, once, and decoded without its status if that
+helps: then only its owner is known, and what the cluster shows of it stays as it is. Sends nothing.
 """
 
 import logging
@@ -9,14 +9,15 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
+from nodedevice_common import decoding
+from nodedevice_common.decoding import Undecodable
+from nodedevice_common.skipped import log_skipped
 
 from nodedevice_operator.errors import InvalidResponse
-from nodedevice_operator.objects.meta import ListMetadata, Schema
+from nodedevice_operator.objects.meta import ListMetadata, ListSchema, Schema
 
 log = logging.getLogger(__name__)
 
-# What the decoder raises: JSON of another form, and text that is not UTF-8.
-DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError)
 # What a record's constructor raises for an invalid value in an object, such as a resource version that is no number.
 VALUE_ERRORS: Final = (ValueError, ArithmeticError)
 # An object among those of its kind: its name, or namespace and name; None if not even that can be decoded.
@@ -50,8 +51,8 @@ class _AnyList(Schema):
 def decode(verb: str, what: str, data: bytes | msgspec.Raw, form: type[T]) -> T:
     """`data` in that schema. Raises InvalidResponse."""
     try:
-        return msgspec.json.decode(data, type=form)
-    except DECODE_ERRORS as exc:
+        return decoding.decode(data, form)
+    except Undecodable as exc:
         raise InvalidResponse(verb, what, f"the response is not what an API server sends ({exc})") from exc
 
 
@@ -71,40 +72,46 @@ def decode_page(
     needs_status: an object is of no use without its status. Raises InvalidResponse if it is not a page.
     """
     try:
-        return msgspec.json.decode(data, type=page), frozenset()
-    except DECODE_ERRORS:
+        return decoding.decode(data, page), frozenset()
+    except Undecodable:
         whole = decode("GET", what, data, _AnyList)
     found = [(raw, decode_object(what, raw, schema, needs_status=needs_status)) for raw in whole.items]
     items = [item for _, item in found if item is not None]
     return page(metadata=whole.metadata, items=items), frozenset(_key(raw) for raw, item in found if item is None)
 
 
+def decode_list(what: str, data: bytes, schema: type[T]) -> ListSchema[T]:
+    """A list, or a page of one, without what cannot be decoded, which is logged. Raises InvalidResponse if it is no list."""
+    page: ListSchema[T] = decode_page(what, data, ListSchema[schema], schema, needs_status=True)[0]  # type: ignore[valid-type]
+    return page
+
+
 def decode_object(what: str, data: msgspec.Raw, schema: type[T], *, needs_status: bool) -> T | None:
     """An object; without its status if that cannot be decoded and is not needed. None if that does not help. Either is logged."""
     try:
-        return msgspec.json.decode(data, type=schema)
-    except DECODE_ERRORS as exc:
-        key = _key(data)
-        log_undecodable(what, key[1] if isinstance(key, tuple) else key or "", exc)
+        return decoding.decode(data, schema)
+    except Undecodable as exc:
+        log_undecodable(what, _key(data), exc)
     if needs_status:
         return None
     try:
-        parts = msgspec.json.decode(data, type=_Parts)
+        parts = decoding.decode(data, _Parts)
         bare = msgspec.json.encode({"metadata": parts.metadata, "spec": parts.spec})
-        return msgspec.json.decode(bare, type=schema)
-    except DECODE_ERRORS:
+        return decoding.decode(bare, schema)
+    except Undecodable:
         return None
 
 
-def log_undecodable(kind: str, name: Any, problem: Exception) -> None:
-    """Log that an object of that kind is skipped."""
-    log.error("cannot decode object; skipping it", extra={"kind": kind, "object": name, "error": str(problem)})
+def log_undecodable(kind: str, key: Key, problem: Exception) -> None:
+    """Log that an object of that kind is skipped, once for each object and problem."""
+    namespace, name = key if isinstance(key, tuple) else ("", key or "")
+    log_skipped(log, kind, namespace, name, problem)
 
 
 def _key(raw: msgspec.Raw) -> Key:
     try:
-        metadata = msgspec.json.decode(raw, type=_Named).metadata
-    except DECODE_ERRORS:
+        metadata = decoding.decode(raw, _Named).metadata
+    except Undecodable:
         return None
     return key_of(metadata.name, metadata.namespace)
 

@@ -1,14 +1,19 @@
 """What becomes of requests that a library sends over a session of ours.
 
 A library that retries a watch without the right to it does so in silence: here its refusals count as ours do. One that gives up at
-an answer that is no API server's, as kopf does, gets a broken connection instead, which it retries.
+an answer that is no API server's, as kopf does, gets a broken connection instead, which it retries. And one that decodes and copies
+by itself, as kopf does with json.loads and copy.deepcopy, gets nothing that is too deep for that.
 """
 
+import json
 import logging
-from typing import Any, Final
+from collections.abc import AsyncIterator
+from typing import Any, Final, cast
 
 import aiohttp
 import msgspec
+from nodedevice_common.decoding import Undecodable, decode, shallow
+from nodedevice_common.streams import lines
 
 from nodedevice_operator.errors import Forbidden, Unauthorized
 from nodedevice_operator.kube.health import ApiHealth
@@ -75,8 +80,41 @@ async def _problem(response: aiohttp.ClientResponse, path: str) -> str:
     if response.content_type != "application/json":
         return f"it is {response.content_type or 'of no type'}, and not JSON"
     try:
-        found = msgspec.json.decode(await response.read(), type=dict[str, Any])
-    except msgspec.MsgspecError as exc:
+        found = decode(await response.read(), dict[str, msgspec.Raw])
+    except Undecodable as exc:
         return f"it is no JSON object: {exc}"
     key = _KEYS.get(path, "kind")
     return "" if key in found else f"it has no {key}"
+
+
+class ShallowResponse(aiohttp.ClientResponse):
+    """An answer whose JSON is no deeper than the library can take. What is no JSON is the error that the library expects."""
+
+    async def json(self, **options: Any) -> Any:
+        return await super().json(**{**options, "loads": _loads})
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:
+        await super().start(connection)
+        self.content = cast(aiohttp.StreamReader, _ShallowLines(self.content))
+        return self
+
+
+class _ShallowLines:
+    """The body of a watch, whose lines the library takes from `iter_chunked`; everything else is the stream's own."""
+
+    def __init__(self, stream: aiohttp.StreamReader) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        async for line in lines(self._stream.iter_chunked(size)):
+            yield shallow(line) + b"\n"
+
+
+def _loads(text: str) -> Any:
+    try:
+        return decode(text, Any)
+    except Undecodable as exc:
+        raise json.JSONDecodeError(str(exc), text[:80], 0) from exc

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
-import msgspec
 from nodedevice_api import names
+from nodedevice_common import decoding
+from nodedevice_common.decoding import Undecodable
 
 from nodedevice_operator.errors import InvalidResponse, TooBig
 from nodedevice_operator.kube.client import CORE, JSON, OWN, PAGE, Requests, path_segment
 from nodedevice_operator.kube.decode import (
-    DECODE_ERRORS,
     VALUE_ERRORS,
     Key,
     decode,
@@ -51,7 +51,7 @@ class Kind(Generic[R]):
     base: str
     schema: Any
     page: Any
-    events: msgspec.json.Decoder[WatchEvent[Any]]
+    event: Any
     record: Callable[[Any], R]
     needs_status: bool = False
     selector: str = ""
@@ -81,7 +81,7 @@ def kind_of(
 ) -> Kind[R]:
     """A kind whose objects decode as `schema`, which `record` makes a record of."""
     page, event = ListSchema[schema], WatchEvent[schema]
-    return Kind(name, base, schema, page, msgspec.json.Decoder(event), record, needs_status, selector, labels)
+    return Kind(name, base, schema, page, event, record, needs_status, selector, labels)
 
 
 NODES: Final[Kind[NodeRecord]] = kind_of("nodes", CORE, NodeSchema, node_record, needs_status=True)
@@ -117,8 +117,9 @@ class Cluster(Requests):
                 try:
                     records.append(kind.record(item))
                 except VALUE_ERRORS as exc:
-                    log_undecodable(kind.name, item.metadata.name, exc)
-                    undecoded.add(key_of(item.metadata.name, item.metadata.namespace))
+                    key = key_of(item.metadata.name, item.metadata.namespace)
+                    log_undecodable(kind.name, key, exc)
+                    undecoded.add(key)
             yield Listed(records, _checked(kind, page.metadata.resource_version), frozenset(undecoded))
 
     async def store_version(self, kind: Kind[Any]) -> int:
@@ -141,8 +142,8 @@ class Cluster(Requests):
         selector = ",".join(filter(None, (kind.selector, f"metadata.name={name}")))
         data = await self._client.request("GET", kind.name, path, query={"fieldSelector": selector})
         try:
-            return frozenset(kind.record(item).uid for item in msgspec.json.decode(data, type=kind.page).items)
-        except (*DECODE_ERRORS, *VALUE_ERRORS):
+            return frozenset(kind.record(item).uid for item in decoding.decode(data, kind.page).items)
+        except (Undecodable, *VALUE_ERRORS):
             return frozenset()
 
     async def _kind_pages(self, kind: Kind[Any], accept: str = JSON) -> AsyncIterator[tuple[Any, frozenset[Key]]]:

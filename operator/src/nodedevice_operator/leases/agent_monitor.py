@@ -29,7 +29,6 @@ from nodedevice_operator.leases.agent_liveness import (
     stored_agents,
     stored_state,
 )
-from nodedevice_operator.objects.meta import ListSchema
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord, LeaseSchema, lease_record
 from nodedevice_operator.observability.events import NORMAL, WARNING, About, Event, EventReason, about_node
@@ -59,7 +58,7 @@ class AgentsApi(Requests):
         """
         path = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(self.leases_namespace)}/leases"
         query = {} if is_consistent else {"resourceVersion": "0"}
-        pages = self._pages("leases", path, ListSchema[LeaseSchema], query)
+        pages = self._pages("leases", path, LeaseSchema, query)
         return {lease.metadata.name: lease_record(lease) async for page in pages for lease in page}
 
 

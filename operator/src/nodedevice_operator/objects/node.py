@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from nodedevice_api.extended_resources import count, is_extended_resource
@@ -24,8 +24,8 @@ HEALTHY: Final = ".healthy"
 
 
 class OwnedStatus(Schema):
-    capacity: dict[str, Any] = msgspec.field(name="f:capacity", default_factory=dict)
-    allocatable: dict[str, Any] = msgspec.field(name="f:allocatable", default_factory=dict)
+    capacity: dict[str, msgspec.Raw] = msgspec.field(name="f:capacity", default_factory=dict)
+    allocatable: dict[str, msgspec.Raw] = msgspec.field(name="f:allocatable", default_factory=dict)
 
 
 class OwnedFields(Schema):

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from nodedevice_api import names
 from nodedevice_api.parts import Advertise
+from nodedevice_common.decoding import Undecodable, decode
 
 from nodedevice_operator.objects.meta import MOST_SHARED, OURS, STATUS
 from nodedevice_operator.objects.nodedevice_schema import (
@@ -336,17 +337,24 @@ def _is_of_agent(obj: NodeDeviceSchema) -> bool:
 
 def _is_edit(fields: msgspec.Raw) -> bool:
     owned = _owned(fields)
-    conditions = owned.get(_CONDITIONS)
-    if isinstance(conditions, dict) and _THEIR_CONDITIONS & conditions.keys():
+    if _CONDITIONS in owned and _THEIR_CONDITIONS & _conditions(owned[_CONDITIONS]).keys():
         return True
     return not owned.keys() <= {".", _CONDITIONS}
 
 
-def _owned(fields: msgspec.Raw) -> Mapping[str, Any]:
+def _owned(fields: msgspec.Raw) -> Mapping[str, msgspec.Raw]:
     """The owned fields of the status; none where they cannot be decoded."""
     try:
-        return msgspec.json.decode(fields, type=StatusFields).status
-    except msgspec.MsgspecError:
+        return decode(fields, StatusFields).status
+    except Undecodable:
+        return {}
+
+
+def _conditions(fields: msgspec.Raw) -> Mapping[str, msgspec.Raw]:
+    """The same of its conditions."""
+    try:
+        return decode(fields, dict[str, msgspec.Raw])
+    except Undecodable:
         return {}
 
 

@@ -1,14 +1,12 @@
 """NodeDevice: the fields that the operator decodes."""
 
-from typing import Any
-
 import msgspec
 
 from nodedevice_operator.objects.meta import MetadataSchema, Schema, Value
 
 
 class StatusFields(Schema):
-    status: dict[str, Any] = msgspec.field(name="f:status", default_factory=dict)
+    status: dict[str, msgspec.Raw] = msgspec.field(name="f:status", default_factory=dict)
 
 
 class StatusWriter(Schema):

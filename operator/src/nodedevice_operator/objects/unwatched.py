@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from sys import intern
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from nodedevice_api import names
@@ -16,12 +16,14 @@ _OVER: Final = frozenset({"Succeeded", "Failed"})
 # An agent writes fewer refusals, and shorter ones.
 _MOST_REFUSALS: Final = 16
 _LONGEST_REFUSAL: Final = 900
+# a limit as it stands in JSON
+_NOTHING: Final = (b'"0"', b"0")
 # of what an agent reports of configurations; a policy holds it to 2048
 _LONGEST_CONFIGS: Final = 4096
 
 
 class _Resources(Schema):
-    limits: dict[str, Any] = {}
+    limits: dict[str, msgspec.Raw] = {}
 
 
 class _Container(Schema):
@@ -79,7 +81,7 @@ def pod_record(obj: PodSchema) -> PodRecord:
         bool(meta.deletion_timestamp) or obj.status.phase in _OVER,
         meta.namespace,
         meta.name,
-        frozenset(name for each in limits for name, limit in each.items() if str(limit) != "0"),
+        frozenset(name for each in limits for name, limit in each.items() if bytes(limit) not in _NOTHING),
         meta.annotations,
     )
 

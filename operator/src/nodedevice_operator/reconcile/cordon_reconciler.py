@@ -4,12 +4,13 @@ Under a field manager of its own, and each once in an object: one that is missin
 faster than an agent that is away. What others have set stays as it is. The policy nodedevice-operator-cordons allows no more.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from nodedevice_api import names
+from nodedevice_common import decoding
+from nodedevice_common.decoding import Undecodable
 
 from nodedevice_operator.errors import ApiError, NotFound, concerns_all_requests
 from nodedevice_operator.informers.store import Cache
@@ -25,10 +26,24 @@ from nodedevice_operator.observability.recorder import EventRecorder
 Cordon = dict[str, str]
 
 
+class _OwnedSpec(Schema):
+    cordons: dict[str, msgspec.Raw] = msgspec.field(name="f:cordonedDevices", default_factory=dict)
+
+
+class _Owned(Schema):
+    spec: _OwnedSpec = msgspec.field(name="f:spec", default_factory=_OwnedSpec)
+
+
+class _Key(Schema):
+    """How managedFields names an entry of the list."""
+
+    id: str
+
+
 class _Fields(Schema):
     manager: str = ""
     operation: str = ""
-    fields: dict[str, Any] = msgspec.field(name="fieldsV1", default_factory=dict)
+    fields: msgspec.Raw = msgspec.field(name="fieldsV1", default_factory=lambda: msgspec.Raw(b"{}"))
 
 
 class _Metadata(ObjectMetadata):
@@ -140,5 +155,8 @@ def _owned_ids(entry: _Fields) -> list[str]:
     """Device IDs of the cordons that our manager owns, as managedFields names the entries of a list."""
     if (entry.manager, entry.operation) != (names.CORDONS_FIELD_MANAGER, "Apply"):
         return []
-    keys: Mapping[str, Any] = entry.fields.get("f:spec", {}).get("f:cordonedDevices", {})
-    return [str(msgspec.json.decode(key[2:]).get("id")) for key in keys if key.startswith("k:")]
+    try:
+        keys = decoding.decode(entry.fields, _Owned).spec.cordons
+        return [decoding.decode(key[2:], _Key).id for key in keys if key.startswith("k:")]
+    except Undecodable:
+        return []

@@ -20,7 +20,6 @@ from nodedevice_api import names
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
 from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
-from nodedevice_operator.objects.meta import ListSchema
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
 from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure, Tries, next_tries, to_annotate
 from nodedevice_operator.requiredplugins.policy import is_annotated
@@ -38,7 +37,7 @@ class UnboundPodsApi(Requests):
     async def pages(self) -> AsyncIterator[list[PodRecord]]:
         """All of them, page by page."""
         query = {"fieldSelector": "spec.nodeName="}
-        async for page in self._pages("pods", f"{CORE}/pods", ListSchema[PodSchema], query):
+        async for page in self._pages("pods", f"{CORE}/pods", PodSchema, query):
             yield [pod_record(pod) for pod in page]
 
     async def admit_again(self, pod: PodRecord) -> bool:

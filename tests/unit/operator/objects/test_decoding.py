@@ -1,12 +1,13 @@
 """From the API server's JSON to records: the fields that count, with their owners."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api import names
+from nodedevice_common.decoding import decode
 from nodedevice_operator.errors import FieldConflict
 from nodedevice_operator.kube.client import field_conflicts
 from nodedevice_operator.objects.meta import OURS, Cause, Details, Status
@@ -20,11 +21,17 @@ from nodedevice_operator.reconcile.poddevices import desired_pod_devices
 
 from tests.fakes.operator.operator_model import node_device
 
+T = TypeVar("T")
+
 
 def owned(manager: str, operation: str, *resources: str, subresource: str = "status") -> dict[str, Any]:
     fields: dict[str, Any] = {f"f:{resource}": {} for resource in resources}
     content = {"f:status": {"f:capacity": fields, "f:allocatable": {".": {}, **fields}, "f:conditions": {}}}
     return {"manager": manager, "operation": operation, "subresource": subresource, "fieldsV1": content}
+
+
+def of_json(body: Any, form: type[T]) -> T:
+    return decode(msgspec.json.encode(body), form)
 
 
 NODE: dict[str, Any] = {
@@ -50,7 +57,7 @@ NODE: dict[str, Any] = {
 
 
 def test_node() -> None:
-    record = node_record(msgspec.convert(NODE, NodeSchema))
+    record = node_record(of_json(NODE, NodeSchema))
     assert (record.name, record.uid, record.resource_version) == ("node-a", "uid-1", 41)
     assert record.made == "2026-01-02T03:04:05Z"
     assert set(record.resources) == {"example.com/gpu", "example.com/nic", "vendor.com/other"}
@@ -66,14 +73,14 @@ def test_node() -> None:
 
 def test_a_heartbeat_leaves_a_node_equal() -> None:
     later = {**NODE, "metadata": {**NODE["metadata"], "resourceVersion": "99"}}
-    records = [node_record(msgspec.convert(body, NodeSchema)) for body in (NODE, later)]
+    records = [node_record(of_json(body, NodeSchema)) for body in (NODE, later)]
     assert records[0] == records[1]
     assert records[1].resource_version == 99
 
 
 def test_a_bare_node() -> None:
     body = {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}, "status": {"capacity": {"a.b/c": "1"}}}
-    record = node_record(msgspec.convert(body, NodeSchema))
+    record = node_record(of_json(body, NodeSchema))
     assert record.resources["a.b/c"].capacity_strangers == {"unknown"}
 
 
@@ -237,7 +244,7 @@ def test_a_device_without_numa_nodes_is_written_without_that_field() -> None:
 def test_a_pod_asks_for_what_its_limits_name_but_not_for_0() -> None:
     limits = {"limits": {"example.com/gpu": "1", "example.com/nic": "0"}}
     made = {"metadata": {"deletionTimestamp": "then"}, "spec": {"initContainers": [{"resources": limits}]}}
-    pod = pod_record(msgspec.convert(made, PodSchema))
+    pod = pod_record(of_json(made, PodSchema))
     assert pod.asks_for == {"example.com/gpu"}
     assert pod.is_ending
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from nodedevice_common.decoding import Undecodable, decode
 
 from nodedevice_agent.lib.deviceplugin_server.values import file_slug
 from nodedevice_agent.plugins.generic.serials import Known, Serial
@@ -39,10 +40,10 @@ class SerialsFile:
         """Empty where nothing was written, or it cannot be read: then it is written again."""
         try:
             with self._path.open("rb") as file:
-                entries = msgspec.json.decode(file.read(_MAX_BYTES), type=list[_Entry])
+                entries = decode(file.read(_MAX_BYTES), list[_Entry])
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (OSError, Undecodable) as error:
             self._log("serials of USB devices are unreadable; those of two devices are no longer known", error)
             return {}
         self._written = {(e.vendor, e.product, e.serial): Known(e.port, e.is_repeated) for e in entries}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct, field
+from nodedevice_common.decoding import Undecodable, decode
 
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.nvml.fleet import Remembered
@@ -51,12 +52,12 @@ def read(state_dir: Path) -> tuple[Remembered, ...]:
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES)
-        found = msgspec.json.decode(content, type=_RememberedFile)
+        found = decode(content, _RememberedFile)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
         raise MemoryUnreadable(f"{path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except Undecodable as error:
         raise MemoryCorrupt(path, str(error)) from error
     odd = [known.gpu.uuid for known in found.gpus if not known.gpu.is_plausible]
     if odd:

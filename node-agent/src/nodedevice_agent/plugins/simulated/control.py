@@ -16,6 +16,8 @@ import msgspec
 import yaml
 from msgspec import Struct
 from msgspec.structs import replace
+from nodedevice_common.decoding import Undecodable, convert, decode
+from nodedevice_common.yaml_decoding import decode_yaml
 
 from nodedevice_agent.lib.deviceplugin_server.values import file_slug, natural_key
 from nodedevice_agent.plugins.simulated.devices import SimulatedState
@@ -65,20 +67,21 @@ def state_path(state_dir: Path, resource_name: str) -> Path:
 def parse_state(path: Path, content: bytes) -> SimulatedState:
     """Parse a state file; an empty one means no changes. Raises StateFileError."""
     try:
-        raw = yaml.load(content, Loader=_LOADER)
-    except yaml.YAMLError as error:
-        raise StateFileError(path, f"not YAML: {' '.join(str(error).split())}") from None
-    except Exception as error:
-        # odd dates, empty numbers and deep nesting leave the YAML library as half a dozen other exceptions
-        raise StateFileError(path, f"not a state file: {type(error).__name__}: {str(error)[:200]}") from None
+        raw = decode_yaml(content, _LOADER)
+    except Undecodable as error:
+        what = "not YAML" if isinstance(error.__cause__, yaml.YAMLError) else "not a state file"
+        raise StateFileError(path, f"{what}: {error}") from None
     try:
-        return msgspec.convert(raw if raw is not None else {}, SimulatedState)
-    except msgspec.ValidationError as error:
-        raise StateFileError(path, f"{error}; keys are unhealthy, missing and count") from None
-    except RecursionError:
-        raise StateFileError(path, "a list that holds itself; keys are unhealthy, missing and count") from None
-    except UnicodeError:
-        raise StateFileError(path, "half a character (a lone surrogate) in a text; write it whole") from None
+        return convert(raw if raw is not None else {}, SimulatedState)
+    except Undecodable as error:
+        match error.__cause__:
+            case RecursionError():
+                problem = "a list that holds itself; keys are unhealthy, missing and count"
+            case UnicodeError():
+                problem = "half a character (a lone surrogate) in a text; write it whole"
+            case _:
+                problem = f"{error}; keys are unhealthy, missing and count"
+        raise StateFileError(path, problem) from None
 
 
 def read_state(path: Path) -> SimulatedState:
@@ -118,8 +121,8 @@ def read_listings(state_dir: Path) -> dict[str, Listing]:
     listings = {}
     for path in sorted(simulated_dir(state_dir).glob(f"*{_LISTING_SUFFIX}")):
         try:
-            listing = msgspec.json.decode(read_bounded(path), type=Listing)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            listing = decode(read_bounded(path), Listing)
+        except Undecodable as error:
             raise StateFileError(path, f"{error}; restart the agent to write this file again") from None
         listings[listing.resource_name] = listing
     return listings

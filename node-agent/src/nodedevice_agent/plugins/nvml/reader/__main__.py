@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from nodedevice_common.decoding import decode
 
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
 from nodedevice_agent.plugins.nvml.health import Reading
@@ -39,7 +40,7 @@ _MIN_POLL_SECONDS = 1.0
 def main() -> None:
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     try:
-        options = msgspec.json.decode(sys.argv[1], type=messages.ReaderOptions)
+        options = decode(sys.argv[1], messages.ReaderOptions)
         Reader(options).run()
     except driver.DriverProblem as error:
         report(error.problem)

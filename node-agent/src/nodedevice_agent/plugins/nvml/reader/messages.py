@@ -1,7 +1,7 @@
 """The reader's messages, one JSON object per line. Both processes have one version: no compatibility needed."""
 
-import msgspec
 from msgspec import Struct, field
+from nodedevice_common.decoding import decode
 
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
 from nodedevice_agent.plugins.nvml.health import Reading
@@ -83,4 +83,8 @@ class Alive(Struct, tag="alive"):
 
 Message = Found | Problem | Readings | Xid | EccError | Changed | Divided | Lacking | Alive
 
-DECODER: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+
+def decode_message(line: bytes) -> Message:
+    """Raises Undecodable."""
+    found: Message = decode(line, Message)
+    return found

@@ -12,8 +12,9 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import msgspec
+from nodedevice_common.decoding import Undecodable
 
-from nodedevice_agent.plugins.nvml.reader.messages import DECODER, Alive, Found, Message, ReaderOptions
+from nodedevice_agent.plugins.nvml.reader.messages import Alive, Found, Message, ReaderOptions, decode_message
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +72,8 @@ class ReaderProcess:
             await self._check_end()
             return None
         try:
-            return DECODER.decode(line)
-        except msgspec.DecodeError as error:
+            return decode_message(line)
+        except Undecodable as error:
             raise ReaderFailed(f"invalid message: {error}") from None
 
     async def _check_end(self) -> None:

@@ -1,0 +1,27 @@
+"""Logs an object of the API that cannot be decoded: which one it is, and what to do. Once, though each list finds it again."""
+
+import logging
+from typing import Final
+
+# so many objects of that kind are remembered, the last ones
+_MOST: Final = 1024
+_logged: dict[tuple[str, str, str, str], None] = {}
+
+
+def log_skipped(log: logging.Logger, kind: str, namespace: str, name: str, problem: Exception) -> None:
+    """kind: its plural. namespace, name: "" for none, or where not even they can be decoded."""
+    entry = (kind, namespace, name, str(problem))
+    if entry in _logged:
+        return
+    _logged[entry] = None
+    if len(_logged) > _MOST:
+        del _logged[next(iter(_logged))]
+    which = f"{kind} {name or '...'}{f' -n {namespace}' if namespace else ''}"
+    fields = {"kind": kind, **({"namespace": namespace} if namespace else {}), "object": name, "error": str(problem)}
+    remedy = f"correct it (kubectl edit {which}) or remove it (kubectl delete {which})"
+    log.error("cannot decode object; skipping it", extra={**fields, "remedy": remedy})
+
+
+def forget() -> None:
+    """As in a process that has just started."""
+    _logged.clear()

@@ -1,0 +1,260 @@
+"""What others have written becomes values or one error, however deep it is nested, on whatever Python and in whatever thread."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nodedevice_common.decoding import (
+    DEEPEST,
+    DuplicateKey,
+    Undecodable,
+    convert,
+    decode,
+    decode_unique,
+    shallow,
+)
+from nodedevice_common.yaml_decoding import decode_yaml
+
+from tests.examples import examples
+from tests.unit.sources import ROOT
+
+# the API server takes up to 10,000
+DEPTHS: Final = (1, DEEPEST - 1, DEEPEST, DEEPEST + 1, 300, 960, 1_100, 5_000, 10_000, 100_000)
+
+
+class Metadata(msgspec.Struct):
+    name: str = ""
+
+
+class Skipping(msgspec.Struct):
+    """Names nothing that is deep."""
+
+    metadata: Metadata
+
+
+class Keeping(Skipping):
+    spec: Any = None
+
+
+def nested(depth: int, inner: str = "1") -> str:
+    return '{"a":' * depth + inner + "}" * depth
+
+
+def an_object(depth: int) -> bytes:
+    """With brackets in its strings, which nest nothing."""
+    metadata = f'{{"name":"x","managedFields":[{{"f":{nested(depth)}}}]}}'
+    return f'{{"metadata":{metadata},"spec":{nested(depth, json.dumps("]}[{" * 70))}}}'.encode()
+
+
+def depth_of(value: Any) -> int:
+    depth = 0
+    while isinstance(value, dict):
+        depth, value = depth + 1, value["a"]
+    return depth
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_what_is_skipped_may_be_as_deep_as_it_likes(depth: int) -> None:
+    assert decode(an_object(depth), Skipping).metadata.name == "x"
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_what_is_kept_of_any_shape_is_cut(depth: int) -> None:
+    """The object itself is one level."""
+    assert depth_of(decode(an_object(depth), Keeping).spec) == min(depth, DEEPEST - 1)
+    assert depth_of(decode(nested(depth), Any)) == min(depth, DEEPEST)
+    assert depth_of(json.loads(shallow(nested(depth).encode()))) == min(depth, DEEPEST)
+
+
+def test_what_is_shallow_is_the_same_text() -> None:
+    text = b'{"a": [' + b'{"b": "]]]", "c": [1, null]},' * 1000 + b"1]}"
+    assert shallow(text) is text
+
+
+def test_what_stands_beside_the_deep_part_stays() -> None:
+    text = f'{{"before": [1], "deep": {nested(500)}, "after": {{"b": "]"}}}}'
+    found = decode(text, Any)
+    assert (found["before"], found["after"]) == ([1], {"b": "]"})
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-9, 9) | st.text(alphabet='ab"\\[]{}é\n', max_size=6),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('ab"\\[{', max_size=2), inner, max_size=3),
+        max_leaves=20,
+    ),
+    st.integers(0, DEEPEST + 20),
+)
+@settings(max_examples=examples(300))
+def test_everything_up_to_the_limit_is_kept(value: Any, depth: int) -> None:
+    for _ in range(depth):
+        value = [value, "]"]
+    text = json.dumps(value)
+    cut = decode(text, Any)
+    for level in range(DEEPEST):
+        if not isinstance(value, list) or len(value) != 2 or level == DEEPEST - 1:
+            break
+        assert cut[1] == value[1]
+        value, cut = value[0], cut[0]
+    if depth + 20 < DEEPEST:
+        assert cut == value
+
+
+def hostile() -> Iterator[tuple[str, bytes]]:
+    """Texts that no decoder takes, or that one fails at in a way of its own."""
+    yield "empty", b""
+    yield "spaces", b"  \n"
+    yield "no text", b"\x00\x01"
+    yield "no UTF-8", b'{"metadata": {"name": "\xff\xfe"}}'
+    yield "half a character", b'{"metadata": {"name": "\\ud800"}}'
+    yield "cut off", b'{"metadata": {"name": "x"'
+    yield "cut off and deep", b'{"a":' * 10_000
+    yield "closed and never opened", b"]" * 5_000
+    yield "no end of a string", b'{"a":' * 2_000 + b'"\\"' * 20_000
+    yield "quotes", b"[" * 2_000 + b'"' * 40_001
+    yield "a page", b"<html>"
+    yield "another form", b'"text"'
+    yield "null", b"null"
+    yield "a list", b"[[], 1, {}]"
+    yield "of nulls", b'{"metadata": null, "items": null, "spec": null, "status": null, "type": null, "object": null}'
+    yield "of texts", b'{"metadata": "", "items": "", "spec": "", "status": "", "type": "ADDED", "object": ""}'
+    yield "a huge number", b"1" * 5_000
+    yield (
+        "huge numbers",
+        b'{"metadata": {"generation": ' + b"1" * 5_000 + b'}, "spec": 1e400, "status": {"total": -1e999}}',
+    )
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in hostile()])
+def test_whatever_a_decoder_raises_is_one_error_of_bounded_length(text: bytes) -> None:
+    for form in (Skipping, int, str, dict[str, int], list[Skipping], tuple[int, str]):
+        with pytest.raises(Undecodable) as found:
+            raise_if_taken(text, form)
+        assert 0 < len(str(found.value)) <= 500
+
+
+def raise_if_taken(text: bytes, form: Any) -> None:
+    """Some forms take some of them."""
+    decode(text, form)
+    raise Undecodable(ValueError("taken"))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"name": 10**5000}, {"name": float("inf")}, {"\ud800": "x"}, None, []],
+    ids=["huge", "endless", "half a character", "null", "another form"],
+)
+def test_what_was_decoded_already(bad: object) -> None:
+    with pytest.raises(Undecodable):
+        convert({"metadata": bad}, Skipping)
+
+
+class Endless(msgspec.Struct, array_like=True):
+    inner: "Endless | None" = None
+
+
+def test_a_list_that_holds_itself() -> None:
+    with pytest.raises(Undecodable, match="nested deeper"):
+        convert(decode_yaml("&a [*a]"), Endless)
+
+
+def test_a_key_that_is_named_twice() -> None:
+    with pytest.raises(Undecodable, match="duplicate key `b`") as found:
+        decode_unique('{"a": {"b": 1, "b": 2}}')
+    assert isinstance(found.value.__cause__, DuplicateKey)
+    assert decode_unique('{"a": {"b": 1}, "b": 2}') == {"a": {"b": 1}, "b": 2}
+    assert depth_of(decode_unique(nested(20_000))) == DEEPEST
+
+
+@pytest.mark.parametrize("limit", [250, 1_000, 20_000])
+def test_whatever_the_recursion_limit_is(limit: int) -> None:
+    before = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(limit)
+        found = [depth_of(decode(an_object(depth), Keeping).spec) for depth in DEPTHS]
+    finally:
+        sys.setrecursionlimit(before)
+    assert found == [min(depth, DEEPEST - 1) for depth in DEPTHS]
+
+
+def test_in_a_thread_with_a_small_stack() -> None:
+    """A thread that overflows its stack ends the process."""
+    found: list[int] = []
+    before = threading.stack_size(256 * 1024)
+    try:
+        thread = threading.Thread(
+            target=lambda: found.extend(len(decode(an_object(n), Skipping).metadata.name) for n in DEPTHS)
+        )
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    assert found == [1] * len(DEPTHS)
+
+
+_ELSEWHERE: Final = """
+import sys
+sys.path[:0] = sys.argv[1:]
+from typing import Any
+from nodedevice_common.decoding import decode
+for depth in (1_100, 5_000, 10_000):
+    text = '{"a":' * depth + '1' + '}' * depth
+    found, levels = decode(text, Any), 0
+    while found is not None:
+        found, levels = found["a"], levels + 1
+    print(levels)
+"""
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_on_every_python_that_is_there(version: str) -> None:
+    """Those from 3.12 on have a limit for functions in C that nobody can raise."""
+    python = shutil.which(f"python{version}")
+    has_library = (
+        python and not subprocess.run([python, "-c", "import msgspec"], capture_output=True, check=False).returncode
+    )
+    if not python or not has_library:
+        pytest.skip(f"no python{version} with msgspec")
+    done = subprocess.run([python, "-c", _ELSEWHERE, ROOT / "common/src"], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(DEEPEST)] * 3
+
+
+# -- YAML -----------------------------------------------------------------------------------------------------------------
+
+
+LOADERS: Final = [yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)]
+_DEEP: Final = {
+    "flow": "[" * 50_000,
+    "block": "- " * 50_000,
+    "mapping": "{a: " * 50_000,
+    "closed": "[" * 900 + "]" * 900,
+}
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("text", _DEEP.values(), ids=_DEEP.keys())
+def test_deep_yaml_is_an_error(text: str, loader: type[Any]) -> None:
+    """The library in C overflows its stack, which ends the process: in one of its own where it would."""
+    with pytest.raises(Undecodable, match=f"nested deeper than {DEEPEST} levels"):
+        decode_yaml(text, loader)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("text", ["a: [", "2001-99-99", "a: \x01", b"\xff\xfe\x00", "!!int ''", "--- a\n--- b", "*a"])
+def test_bad_yaml_is_the_same_error(text: str | bytes, loader: type[Any]) -> None:
+    with pytest.raises(Undecodable):
+        decode_yaml(text, loader)
+
+
+def test_good_yaml() -> None:
+    assert decode_yaml("") is None
+    assert decode_yaml("a: [1, {b: c}]") == {"a": [1, {"b": "c"}]}

@@ -141,7 +141,7 @@ def test_auto_uses_the_nodes_specification(our_node: NodeUnderTest, tmp_path: Pa
         assert our_node.seen("before", "main").env[VISIBLE] in found.uuids
         file.write_text(_specification(found))
         try:
-            our_node.run(pod("after", [cuda("main", {GPU: 1})]))
+            our_node.run(pod("after", [with_env(cuda("main", {GPU: 1}), {VISIBLE: "all"})]))
             env = our_node.seen("after", "main").env
             assert (env[VISIBLE], env["BY_CDI"] in found.uuids) == ("void", True)
             # a kubelet's runtime may ignore CDI devices

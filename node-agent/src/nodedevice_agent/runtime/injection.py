@@ -36,7 +36,15 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Pod
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, is_config_hash
-from nodedevice_agent.plugins.nvml.environment import NOTHING, CannotJoin, for_holder, unset_value, variables
+from nodedevice_agent.plugins.nvml.environment import (
+    NOTHING,
+    VISIBLE_DEVICES,
+    VOID,
+    CannotJoin,
+    for_holder,
+    unset_value,
+    variables,
+)
 from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
 
 # a YAML list of plugin names; YAML separates them by characters that no name has
@@ -143,7 +151,7 @@ class Injection:
         if conflicts:
             return _conflict(container, conflicts[0])
         overruling = for_holder(variables(env), edits.envs) if of_gpus else NOTHING
-        if overruling.stays:
+        if overruling.stays and not _is_replaced_by_cdi(overruling.stays, edits):
             return Refusal(_twice(container, overruling.stays))
         if own.is_privileged:
             edits = unrestricted(edits)
@@ -256,6 +264,11 @@ def _conflict(container: str, conflict: EditConflict) -> Refusal:
         f"the device plugins of {conflict.used} and {conflict.passed_over} set {conflict.what} {conflict.name} of container "
         f"{container} differently; fix one of them, or request the two resources in different containers"
     )
+
+
+def _is_replaced_by_cdi(name: str, edits: ContainerEdits) -> bool:
+    """Whether the specification of its GPUs sets this variable, as the plugin answers then; a runtime applies that last."""
+    return name == VISIBLE_DEVICES and edits.envs.get(name) == VOID and bool(edits.cdi_devices)
 
 
 def _twice(container: str, name: str) -> str:

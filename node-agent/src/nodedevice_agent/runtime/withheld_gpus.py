@@ -52,6 +52,9 @@ class WithheldGpus:
             return given
         if found.stays:
             metrics.GPU_ENVIRONMENTS.labels("refused").inc()
+            if given is None:
+                # no device is refused with it, which the caller would count
+                metrics.CONTAINERS_REFUSED.inc()
             raise InjectionRefused(
                 f"container {container.name} has {found.stays} twice, of its image and of its pod, and would get GPUs that it did "
                 f"not ask for: take {found.stays} out of the pod's spec or set it to void, or exempt the pod (nvml.exempt)"

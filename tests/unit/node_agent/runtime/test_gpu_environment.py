@@ -103,6 +103,17 @@ class TestAContainerWithAGpu:
         assert "take NVIDIA_VISIBLE_DEVICES out of the pod's spec" in decision.message
         assert granted(holding(), ALL, "NVIDIA_VISIBLE_DEVICES=GPU-1").edits.envs == GIVEN
 
+    def test_by_cdi_may_have_it_twice(self) -> None:
+        """The specification's value comes last; without it, or without CDI, the pod's would."""
+        twice = ["NVIDIA_VISIBLE_DEVICES=x", ALL]
+        for env, cdi, is_granted in ((VOID, ("a/b=c",), True), (VOID, (), False), ({"A": "b"}, ("a/b=c",), False)):
+            scenario = RuntimeScenario()
+            scenario.sync()
+            scenario.plugin([gpu("GPU-1")], options=OF_NVML)
+            (call,) = calls(scenario.see(pod("p", gpu=1)))
+            scenario.happens("allocated", call.ticket, AllocateResponse(b"x", ContainerEdits(env, cdi_devices=cdi)))
+            assert isinstance(scenario.injection.decide(sandbox("p"), "main", twice), Grant) is is_granted
+
 
 def parts_of(parent: str, bus_id: str) -> ListedDevices:
     return accept([Device(part_id(parent, 0), parent=parent)], parents={parent: gpu(parent, bus_id)})

@@ -1,6 +1,6 @@
 """Which GPUs the node's CDI specifications name, by UUID: what handOver auto rests on.
 
-Only names are read, with bounds, and in a thread: the files are on a disk. A device that two files of one directory name is none to
+Little is read, with bounds, and in a thread: the files are on a disk. A device that two files of one directory name is none to
 a container runtime, and a file of /var/run/cdi goes before one of /etc/cdi.
 Source: CDI specification, and tags.cncf.io/container-device-interface pkg/cdi/cache.go @ v1.1.
 """
@@ -20,6 +20,7 @@ from nodedevice_common.threads import in_thread
 from nodedevice_common.yaml_decoding import decode_yaml
 
 from nodedevice_agent.lib.filesystem import FileIdentity, names_in
+from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES, VOID
 
 log = logging.getLogger(__name__)
 
@@ -29,25 +30,32 @@ _ENDINGS = (".json", ".yaml")
 MAX_BYTES: Final = 1024 * 1024
 MAX_FILES: Final = 64
 _MAX_DEVICES = 4096
+_VOID = f"{VISIBLE_DEVICES}={VOID}"
 
 # in C, where the library has that: a tenth of the time
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Device(Struct):
+class _Edits(Struct):
+    env: list[str] = field(default_factory=list)
+
+
+class _Device(Struct, rename="camel"):
     name: str
+    container_edits: _Edits = field(default_factory=_Edits)
 
 
-class _Specification(Struct):
+class _Specification(Struct, rename="camel"):
     kind: str
     devices: list[_Device] = field(default_factory=list)
+    container_edits: _Edits = field(default_factory=_Edits)
 
 
 class _File(Struct, frozen=True):
-    """A file as it was read. problem: why it has no names; empty where it was read."""
+    """A file as it was read. names: as in CdiSpecs. problem: why it has none; empty where it was read."""
 
     identity: FileIdentity
-    names: tuple[str, ...] = ()
+    names: Mapping[str, bool] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -55,11 +63,13 @@ _Files = Mapping[Path, _File]
 
 
 class CdiSpecs:
-    """names: of the devices of one kind, as they were read last; empty before that."""
+    """names: of the devices of one kind, as they were read last, empty before that; and whether a container with it has no GPUs of
+    NVIDIA's container runtime besides, as nvidia-ctk writes it: its edits come after those of NRI and replace the pod's variable.
+    """
 
     def __init__(self, host_root: str, kind: str) -> None:
         self.directories = tuple(Path(host_root.rstrip("/") + directory) for directory in DIRECTORIES)
-        self.names: frozenset[str] = frozenset()
+        self.names: Mapping[str, bool] = {}
         self._kind = kind
         self._read: _Files = {}
         self._problems: frozenset[str] = frozenset()
@@ -74,13 +84,14 @@ class CdiSpecs:
         return self.names != before
 
 
-def _all(directories: tuple[Path, ...], kind: str, known: _Files) -> tuple[frozenset[str], _Files, frozenset[str]]:
+def _all(directories: tuple[Path, ...], kind: str, known: _Files) -> tuple[Mapping[str, bool], _Files, frozenset[str]]:
     """The names, what each file has, and what cannot be read."""
-    found: set[str] = set()
+    found: dict[str, bool] = {}
     read: dict[Path, _File] = {}
     problems: set[str] = set()
     for directory in directories:
         count: Counter[str] = Counter()
+        here: dict[str, bool] = {}
         for name in [name for name in names_in(str(directory)) if name.endswith(_ENDINGS)][:MAX_FILES]:
             path = directory / name
             try:
@@ -88,12 +99,12 @@ def _all(directories: tuple[Path, ...], kind: str, known: _Files) -> tuple[froze
             except OSError as error:
                 problems.add(f"{path}: {error.strerror}")
                 continue
-            count.update(file.names)
+            count.update(file.names.keys())
+            here |= file.names
             if file.problem:
                 problems.add(f"{path}: {file.problem}")
-        twice = {name for name, times in count.items() if times > 1}
-        found = (found | count.keys()) - twice
-    return frozenset(found), read, frozenset(problems)
+        found = {name: is_void for name, is_void in (found | here).items() if count[name] < 2}
+    return found, read, frozenset(problems)
 
 
 def _one(path: Path, kind: str, known: _File | None) -> _File:
@@ -118,7 +129,8 @@ def _one(path: Path, kind: str, known: _File | None) -> _File:
     except Undecodable as error:
         return _File(identity, problem=str(error))
     devices = specification.devices[:_MAX_DEVICES] if specification.kind == kind else ()
-    return _File(identity, tuple(dict.fromkeys(device.name for device in devices)))
+    everybodys = specification.container_edits.env
+    return _File(identity, {each.name: _VOID in (*everybodys, *each.container_edits.env) for each in devices})
 
 
 def _decoded(octets: bytes, *, is_yaml: bool) -> _Specification:

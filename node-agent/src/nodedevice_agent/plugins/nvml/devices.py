@@ -25,7 +25,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     PluginDevice,
     natural_key,
 )
-from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES
+from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES, VOID
 from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
 from nodedevice_agent.plugins.nvml.health import Trouble
 from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost, gpu_file
@@ -81,12 +81,14 @@ class HandOver(Struct, frozen=True):
     """How containers of this node get GPUs.
 
     ways: of ENV, DEVICE_NODES and CDI. control_nodes: the CONTROL_NODES that exist. capabilities: see mig.capability_minors().
+    are_void: whether the specifications of CDI see to it that NVIDIA's container runtime gives nothing besides; see CdiSpecs.
     """
 
     ways: Collection[str]
     cdi_kind: str
     control_nodes: Sequence[str] = ()
     capabilities: Mapping[str, int] = field(default_factory=dict)
+    are_void: bool = False
 
 
 def chosen_ways(
@@ -115,9 +117,15 @@ def allocation(
         nodes += _capability_nodes(resource_name, parts, hand_over.capabilities)
     return ContainerAllocation(
         device_nodes=tuple(DeviceNode(path, path, "rw") for path in nodes),
-        env={VISIBLE_DEVICES: ",".join(ids)} if ENV in hand_over.ways else {},
+        env=_env(ids, hand_over),
         cdi_devices=tuple(f"{hand_over.cdi_kind}={device}" for device in ids) if CDI in hand_over.ways else (),
     )
+
+
+def _env(ids: Sequence[str], hand_over: HandOver) -> dict[str, str]:
+    if ENV in hand_over.ways:
+        return {VISIBLE_DEVICES: ",".join(ids)}
+    return {VISIBLE_DEVICES: VOID} if hand_over.are_void and CDI in hand_over.ways else {}
 
 
 def _gpu_nodes(resource_name: str, gpus: Iterable[Gpu]) -> list[str]:

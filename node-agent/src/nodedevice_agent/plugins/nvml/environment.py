@@ -153,7 +153,8 @@ def joined(answers: Sequence[Answer]) -> dict[str, str]:
 
 def _lists(answers: Sequence[Answer]) -> dict[str, str]:
     ids = {item for answer in answers for item in answer.env.get(VISIBLE_DEVICES, "").split(",") if item}
-    return {VISIBLE_DEVICES: ",".join(sorted(ids))} if ids else {}
+    # one that is handed over by CDI alone takes the others no GPU
+    return {VISIBLE_DEVICES: ",".join(sorted(ids - {VOID} or ids))} if ids else {}
 
 
 def _numbered(answers: Sequence[Answer]) -> dict[str, str]:

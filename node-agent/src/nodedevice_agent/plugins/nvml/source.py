@@ -107,7 +107,9 @@ class NvmlSource:
         delivery = replace(self._host.delivery, by_kubelet=container is None)
         files = capabilities(root) if instances else {}
         ways = self._ways(gpus, instances, files, delivery)
-        hand_over = HandOver(ways, settings.cdi_kind, control_nodes(root), files)
+        ids = [*(gpu.uuid for gpu in gpus), *(instance.uuid for _, instance in instances)]
+        are_void = AUTO in settings.hand_over and all(map(self._host.specs.names.get, ids))
+        hand_over = HandOver(ways, settings.cdi_kind, control_nodes(root), files, are_void)
         return allocation(self.resource_name, gpus, hand_over, instances)
 
     def _ways(

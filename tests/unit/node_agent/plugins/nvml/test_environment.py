@@ -206,6 +206,11 @@ class TestSeveralResources:
                 id="lists are joined",
             ),
             pytest.param(
+                [({"NVIDIA_VISIBLE_DEVICES": "void"}, (0,)), ({"NVIDIA_VISIBLE_DEVICES": "GPU-a"}, (1,))],
+                {"NVIDIA_VISIBLE_DEVICES": "GPU-a"},
+                id="one of them by CDI",
+            ),
+            pytest.param(
                 [(limits("1m", "3m"), (0, 2)), (limits("2m"), (1,))],
                 limits("1m", "2m", "3m"),
                 id="numbers are those of the container",

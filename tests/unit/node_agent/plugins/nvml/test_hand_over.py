@@ -26,6 +26,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 KIND = "nvidia.com/gpu"
 ONE, TWO = (Gpu(f"GPU-{n}", "T4", pci_bus_id=f"0000:{n}a:00.0", minor=n) for n in (1, 2))
 DIVIDED = msgspec.structs.replace(ONE, instances=(MigInstance("MIG-1", "1g.10gb", 1, 0, 10000),))
+NONE_BESIDES = ["A=b", "NVIDIA_VISIBLE_DEVICES=void"]
 SOMEBODY = ContainerIdentity("default", "p", "uid", "main")
 
 
@@ -78,7 +79,7 @@ class TestSpecifications:
             write(tmp_path, Path(path).name, content, str(Path(path).parent))
         specs = CdiSpecs(f"{tmp_path}/", KIND)
         assert await specs.refresh() is bool(names)
-        assert specs.names == names
+        assert specs.names.keys() == names
         assert await specs.refresh() is False
 
     @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ class TestSpecifications:
         specs = CdiSpecs(str(tmp_path), KIND)
         for _ in range(3):
             await specs.refresh()
-        assert specs.names == {"GPU-1"}
+        assert specs.names.keys() == {"GPU-1"}
         (record,) = caplog.records
         assert str(path) in record.error  # type: ignore[attr-defined]
         assert len(record.error) < 1000  # type: ignore[attr-defined]
@@ -119,7 +120,7 @@ class TestSpecifications:
         write(tmp_path, "a.yaml", bomb + "kind: nvidia.com/gpu\ndevices: [{name: GPU-1}]\n")
         specs = CdiSpecs(str(tmp_path), KIND)
         await specs.refresh()
-        assert specs.names == {"GPU-1"}
+        assert specs.names.keys() == {"GPU-1"}
 
     async def test_a_bounded_number_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(cdi_specs.MAX_FILES + 5):
@@ -131,15 +132,32 @@ class TestSpecifications:
         monkeypatch.setattr(cdi_specs, "decode", lambda octets, form: pytest.fail("read again"))
         assert await specs.refresh() is False
 
+    @pytest.mark.parametrize(
+        ("everybodys", "own", "is_void"), [([], [], False), (NONE_BESIDES, [], True), ([], NONE_BESIDES, True)]
+    )
+    async def test_whether_one_gives_nothing_besides(
+        self, tmp_path: Path, everybodys: list[str], own: list[str], is_void: bool
+    ) -> None:
+        """Such an answer says so, and the container may have the variable twice."""
+        devices = [{"name": "GPU-1", "containerEdits": {"env": own}}]
+        whole = {"kind": KIND, "devices": devices, "containerEdits": {"env": everybodys}}
+        write(tmp_path, "nvidia.json", json.dumps(whole), "var/run/cdi")
+        made = source(tmp_path, ONE)
+        await made.read_files()
+        given = made.allocate(["GPU-1"], SOMEBODY)
+        assert given.cdi_devices == ("nvidia.com/gpu=GPU-1",)
+        assert given.env == ({"NVIDIA_VISIBLE_DEVICES": "void"} if is_void else {})
+        assert made.allocate(["GPU-1"], None).env == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
+
     async def test_what_changes_is_read_again(self, tmp_path: Path) -> None:
         path, specs = write(tmp_path, "a.json", spec("GPU-1")), CdiSpecs(str(tmp_path), KIND)
         await specs.refresh()
         write(tmp_path, "a.json", spec("GPU-2"))
         assert await specs.refresh() is True
-        assert specs.names == {"GPU-2"}
+        assert specs.names.keys() == {"GPU-2"}
         path.unlink()
         assert await specs.refresh() is True
-        assert specs.names == frozenset()
+        assert specs.names == {}
 
 
 def source(root: Path, *gpus: Gpu, delivery: Delivery | None = None, **more: Any) -> NvmlSource:

@@ -56,7 +56,7 @@ class Extender:
         self._clients = [client]
         timing = Timing(settings.leader_lease_seconds)
         fleet = Fleet()
-        binder = Binder(fleet, PodsApi(client, int(timing.lease_seconds - timing.deadline_seconds) or 1), metrics)
+        binder = Binder(fleet, PodsApi(client, int(timing.lease_seconds - timing.deadline_seconds)), metrics)
         stores = FleetStores(fleet, binder.seen)
         metrics.watch(stores, fleet.promised_units)
         cluster = Cluster(client)

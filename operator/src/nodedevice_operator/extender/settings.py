@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -12,10 +12,13 @@ from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender.server import Tls
-from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
+from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS
 from nodedevice_operator.settings import NAMESPACE
 
 Policy = Literal["binpack", "spread"]
+
+# A bind has the last quarter of the Lease to arrive, and its time limit at the API server is whole seconds.
+SHORTEST_LEASE_SECONDS: Final = 4
 
 
 class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -36,7 +39,8 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     leader_elect: only the extender that holds the Lease nodedevice-extender answers; off only where there is certainly no other.
     namespace: where that Lease is; unset: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
     leader_lease_seconds: how long that Lease lasts. After a crash another extender takes over when it has expired; the holder binds
-        nothing after three quarters of it without a renewal, and a bind has the last quarter to arrive: twice the operator's.
+        nothing after three quarters of it without a renewal, and a bind has the last quarter to arrive, a second at least: twice
+        the operator's.
     follow_lease: NAMESPACE/NAME of the Lease by which kube-schedulers elect their leader. Take part in the election only while the
         kube-scheduler of this pod holds it. Empty: always, for an extender that kube-scheduler reaches by a Service.
     watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never.
@@ -95,9 +99,16 @@ def load(file: Path | None, given: Mapping[str, Any]) -> ExtenderSettings:
     try:
         settings = settings_loader.load(ExtenderSettings, file, given)
     except settings_loader.SettingProblem as exc:
-        raise OperatorSettingsError(exc.source, exc.problem) from exc
+        raise OperatorSettingsError(exc.source, exc.problem + _reason(exc)) from exc
     _check(settings)
     return settings
+
+
+def _reason(problem: settings_loader.SettingProblem) -> str:
+    """Why a value has that bound."""
+    if "leaderLeaseSeconds" in problem.problem or "leader-lease-seconds" in problem.source:
+        return "; a bind has the last quarter of it to arrive, and no less than a second"
+    return ""
 
 
 def _parsed(key: str, address: str) -> tuple[str, int]:

@@ -24,6 +24,7 @@ _TLS = {"tls_certificate": "a", "tls_key": "b", "client_ca": "c"}
         ({"follow_lease": "a/b", "leader_elect": False}, "followLease: means nothing without leaderElect"),
         ({"policy": "first"}, "--policy"),
         ({"leader_lease_seconds": 1}, "--leader-lease-seconds"),
+        ({"leader_lease_seconds": 3}, "Expected `int` >= 4; a bind has the last quarter of it to arrive"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_name(given: dict[str, Any], problem: str) -> None:

@@ -172,6 +172,7 @@ class ContainerInstance(Struct, frozen=True):
     fingerprints: of the devices it was created with, by resource name. reported: what the runtime reports about an instance
     without fingerprints. without_process_since, unlisted_since: when the runtime listed it without a process, or left it out of
     its list (monotonic seconds), else None. devices: the files that an instance with fingerprints has, as the runtime reports them.
+    is_begun: whether it may ever have had a process; not while only its creation is allowed.
     """
 
     id: str
@@ -183,6 +184,7 @@ class ContainerInstance(Struct, frozen=True):
     without_process_since: float | None = None
     unlisted_since: float | None = None
     devices: tuple[RuntimeDevice, ...] = ()
+    is_begun: bool = True
 
     @property
     def is_doubtful(self) -> bool:

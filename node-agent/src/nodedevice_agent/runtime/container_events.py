@@ -52,12 +52,15 @@ class ContainerEvents:
         """Its creation with these devices is allowed: from now on it may have a process."""
         effects: list[Effect] = []
         for earlier in self._containers.instances(sandbox.uid, container.name):
-            # the kubelet has given up one that it had not started, and never returns to it
-            if earlier.without_process_since is not None:
+            # the kubelet has given up one that it had not started, and never returns to it. Not every runtime reports its end:
+            # CRI-O does not where it could not make what was injected
+            if earlier.without_process_since is not None or not earlier.is_begun:
                 self._containers.ended(sandbox.uid, earlier.id)
                 effects += self._published(earlier)
         marks = fingerprints(grant.version.allocations)
-        self._containers.put(ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks))
+        self._containers.put(
+            ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks, is_begun=False)
+        )
         return effects + self._cancel_pre_starts(sandbox.uid, container.name, now)
 
     def started(self, sandbox: Sandbox, container: RunningContainer) -> list[Effect]:
@@ -66,7 +69,9 @@ class ContainerEvents:
             return []
         known = self._containers.find(sandbox.uid, container.id)
         if known is not None:
-            now = replace(known, without_process_since=None, unlisted_since=None, devices=container.devices)
+            now = replace(
+                known, without_process_since=None, unlisted_since=None, devices=container.devices, is_begun=True
+            )
             self._containers.put(now)
             return self._published(known) + _saved(known) if known.is_doubtful else []
         new = _instance(sandbox.uid, container)

@@ -1,4 +1,4 @@
-"""A creation that was allowed and then refused after all: as if it had never been, whether or not the runtime reports its end."""
+"""A creation that was allowed and then failed after all: as if it had never been, whether or not the runtime reports its end."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,3 +60,27 @@ async def test_an_end_that_the_runtime_reports_besides_changes_nothing(tmp_path:
     before = len(scenario.effects)
     backend.container_ended(sandbox("p"), container("p"))
     assert not [effect for effect in scenario.effects[before:] if isinstance(effect, CallPreStart)]
+
+
+def test_a_creation_that_the_runtime_failed_in_silence_is_replaced_by_the_next() -> None:
+    """As CRI-O does where a CDI device is unknown."""
+    scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=True))
+    scenario.sync()
+    scenario.prepare(scenario.run(pod("p", gpu=1)).effects)
+    for number in range(1, 5):
+        made = scenario.create("p", number=number)
+    scenario.start(made, "p")
+    assert [instance.id for instance in scenario.manager.containers] == [made.id]
+    assert len([effect for effect in scenario.end(made, "p") if isinstance(effect, CallPreStart)]) == 1
+    assert scenario.refusal("p").is_temporary
+
+
+def test_one_that_has_run_is_not_replaced_by_a_creation() -> None:
+    """Only the runtime knows its end."""
+    scenario = RuntimeScenario.with_plugin(1)
+    scenario.sync()
+    scenario.run(pod("p", gpu=1))
+    first = scenario.create("p")
+    scenario.start(first, "p")
+    second = scenario.create("p", number=2)
+    assert {instance.id for instance in scenario.manager.containers} == {first.id, second.id}

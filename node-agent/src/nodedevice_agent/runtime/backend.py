@@ -30,7 +30,7 @@ from nodedevice_agent.devicemanager.runtime import (
 )
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.lib.deviceplugin_server.built_in import Delivery
+from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.nri.session import takes_cdi

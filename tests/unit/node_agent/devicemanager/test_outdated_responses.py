@@ -83,6 +83,19 @@ def test_a_device_that_is_back_under_another_name() -> None:
     assert held.held() == {"p/main": ("a",)}
 
 
+def test_an_answer_without_device_files_stays_where_the_list_has_some() -> None:
+    """A GPU that an older agent gave by its UUID alone: it is right whatever the files are."""
+    held = RuntimeScenario()
+    held.sync()
+    held.plugin([dongle("a")], options=OWN)
+    (call,) = calls(held.see(pod("p", gpu=1)))
+    held.happens("allocated", call.ticket, AllocateResponse(b"uuid", ContainerEdits({"VISIBLE": "a"})))
+    assert calls(held.lists([dongle("a", FIRST)])) == []
+    decision = held.ask("p")
+    assert isinstance(decision, Grant)
+    assert decision.edits.envs == {"VISIBLE": "a"}
+
+
 @pytest.mark.parametrize(
     "files",
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
 
@@ -18,16 +19,6 @@ class BuiltIn(Struct, frozen=True):
 
     resource_name: str
     scope: str
-
-
-class Delivery(Struct):
-    """How answers of this process's plugins reach containers, as the device manager beside them knows it.
-
-    by_kubelet: a kubelet passes them on; else the agent does, by NRI. takes_cdi: whether the runtime would inject CDI devices.
-    """
-
-    by_kubelet: bool = False
-    takes_cdi: bool = True
 
 
 class BuiltInSockets:

@@ -88,6 +88,16 @@ class ContainerAllocation(Struct, frozen=True):
     cdi_devices: tuple[str, ...] = ()
 
 
+class Delivery(Struct):
+    """How answers of this process's plugins reach containers, as the device manager beside them knows it.
+
+    by_kubelet: a kubelet passes them on; else the agent does, by NRI. takes_cdi: whether the runtime would inject CDI devices.
+    """
+
+    by_kubelet: bool = False
+    takes_cdi: bool = True
+
+
 class AllocationRefused(Exception):
     """The request cannot be served; the text names the reason."""
 

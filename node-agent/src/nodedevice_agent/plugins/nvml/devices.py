@@ -17,10 +17,10 @@ from math import comb
 
 from msgspec import Struct, field
 
-from nodedevice_agent.lib.deviceplugin_server.built_in import Delivery
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
+    Delivery,
     DeviceNode,
     PluginDevice,
     natural_key,

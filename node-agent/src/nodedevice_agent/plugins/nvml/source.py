@@ -8,9 +8,13 @@ from typing import Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodedevice_agent.lib.deviceplugin_server.built_in import Delivery
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
+from nodedevice_agent.lib.deviceplugin_server.values import (
+    AllocationRefused,
+    ContainerAllocation,
+    ContainerIdentity,
+    Delivery,
+)
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
 from nodedevice_agent.plugins.nvml.devices import AUTO, DEVICE_NODES, HandOver, allocation, chosen_ways, preferred
 from nodedevice_agent.plugins.nvml.fleet import Fleet

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nodedevice_common.pacing import Backoff
 
-from nodedevice_agent.lib.deviceplugin_server.built_in import Delivery
+from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.devices import AUTO

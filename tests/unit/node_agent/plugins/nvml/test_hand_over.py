@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.built_in import Delivery
 from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerIdentity
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerIdentity, Delivery
 from nodedevice_agent.plugins.nvml import cdi_specs
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
 from nodedevice_agent.plugins.nvml.fleet import Fleet

@@ -80,11 +80,7 @@ def test_of_pod_and_image_at_once_is_refused(nri_node: NodeUnderTest, tmp_path: 
         nri_node.wait_allocatable(GPU, 2)
         for name, limits in (("has", {GPU: 1}), ("none", None)):
             nri_node.create(pod(name, [with_env(cuda("main", limits), {VISIBLE: "all"})]))
-            wait_until(
-                lambda name=name: any("out of the pod's spec" in event for event in nri_node.events(name)),
-                "an Event has the remedy",
-                PATIENCE_SECONDS,
-            )
+            _wait_for_event(nri_node, name, "out of the pod's spec")
             assert not nri_node.starts(name)
         nri_node.run(pod("wants-none", [with_env(cuda("main"), {VISIBLE: "none"})]))
         nri_node.delete("has", "none", "wants-none")
@@ -150,6 +146,11 @@ def test_auto_uses_the_nodes_specification(our_node: NodeUnderTest, tmp_path: Pa
         finally:
             file.unlink()
         our_node.delete("before", "after")
+
+
+def _wait_for_event(of: NodeUnderTest, name: str, words: str) -> None:
+    said = f"an Event of {name} says {words}"
+    wait_until(lambda: any(words in event for event in of.events(name)), said, PATIENCE_SECONDS)
 
 
 def _specification(of: Gpus) -> str:

@@ -46,8 +46,10 @@ USES: dict[str, dict[str, Any]] = {
     "limited shares of MPS": {"sharing": [{"shares": {"replicas": 4, "mps": {}, "limits": LIBRARY}}]},
     "units": {"sharing": [{"memory": {"limits": LIBRARY}}]},
 }
-POD_S = ("PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_VERSION")
-POD_S += ("NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA", "NVIDIA_VISIBLE_DEVICES_", "XCUDA_MPS_PIPE_DIRECTORY")
+POD_S = [
+    *("PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_VERSION"),
+    *("NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA", "NVIDIA_VISIBLE_DEVICES_", "XCUDA_MPS_PIPE_DIRECTORY"),
+]
 
 
 def names() -> Iterator[str]:

@@ -18,7 +18,7 @@ CODE := proto common operator node-agent charts tests hack docs
 PROTO_ROOT := proto/src
 PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `make generate` writes into
-GENERATED := $(PROTO_ROOT) $(addprefix charts/nodedevice/,crds dashboards values.schema.json README.md) \
+GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards values.schema.json README.md) \
   operator/src/nodedevice_operator/definitions docs/api.md docs/install.md docs/reasons.md docs/settings.md
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
@@ -63,6 +63,7 @@ $(GENERATE_VENV)/.ready: requirements/pip.txt requirements/generate.txt
 generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the CRDs, the chart's schema and table of values, docs/*.md made from code
 	PATH=$(GENERATE_VENV)/bin:$$PATH $(GENERATE_VENV)/bin/python -m grpc_tools.protoc -I $(PROTO_ROOT) \
 	  --python_out=$(PROTO_ROOT) --mypy_out=$(PROTO_ROOT) --grpc_python_out=$(PROTO_ROOT) --mypy_grpc_out=$(PROTO_ROOT) $(PROTOS)
+	$(BIN)/python -m charts.generate_config_schema
 	$(BIN)/python charts/generate_crds.py
 	$(BIN)/python charts/generate_schema.py
 	$(BIN)/python -m charts.generate_values_table

@@ -94,21 +94,21 @@ def page() -> str:
         parts.append(f"\n## {program}\n\n{_table(kind)}")
         for inner, places in structures_below(kind).items():
             heading = ", ".join(f"`{place}`" for place in places)
-            parts.append(f"\n### {heading}\n\n{_purpose(inner)}\n\n{_table(inner)}")
+            parts.append(f"\n### {heading}\n\n{purpose(inner)}\n\n{_table(inner)}")
     return "".join(parts)
 
 
-def _purpose(kind: type[msgspec.Struct]) -> str:
-    """The docstring, without what is about single fields."""
+def purpose(kind: type[msgspec.Struct]) -> str:
+    """What these settings are for: the docstring, without what is about single fields."""
     return " ".join(re.split(r"\n\n(?=[a-z_]+(?:, [a-z_]+)*: )", inspect.cleandoc(kind.__doc__ or ""))[0].split())
 
 
 def structures_below(kind: type[msgspec.Struct]) -> dict[type[msgspec.Struct], list[str]]:
     """The structures below this one, with all places where each is, in order."""
     found: dict[type[msgspec.Struct], list[str]] = {}
-    for key, value in _fields(kind):
+    for key, value in fields(kind):
         place, inner = key, value.type
-        for each in _alternatives(inner):
+        for each in alternatives(inner):
             if isinstance(each, shapes.ListType):
                 place, each = f"{key}[]", each.item_type
             if isinstance(each, shapes.StructType):
@@ -118,7 +118,8 @@ def structures_below(kind: type[msgspec.Struct]) -> dict[type[msgspec.Struct], l
     return found
 
 
-def _fields(kind: type[msgspec.Struct]) -> Iterator[tuple[str, shapes.Field]]:
+def fields(kind: type[msgspec.Struct]) -> Iterator[tuple[str, shapes.Field]]:
+    """Each with its key."""
     info = shapes.type_info(kind)
     assert isinstance(info, shapes.StructType)
     for field in info.fields:
@@ -126,39 +127,52 @@ def _fields(kind: type[msgspec.Struct]) -> Iterator[tuple[str, shapes.Field]]:
 
 
 def _table(kind: type[msgspec.Struct]) -> str:
-    explained = explanations(kind)
-    keys = {field.name: key for key, field in _fields(kind)}
+    explained = meanings(kind)
     rows, below = [], []
-    for key, field in _fields(kind):
-        text = _WORD.sub(lambda word: f"`{keys[word[0]]}`" if word[0] in keys else word[0], explained[field.name])
-        cell, rest = tables.divided(text)
-        rows.append(f"| `{key}` | {_type(field.type)} | {_default(field)} | {_cell(cell)} |")
+    for key, field in fields(kind):
+        cell, rest = tables.divided(explained[key])
+        default = default_of(field)
+        shown = "required" if field.required else f"`{default}`" if default else ""
+        rows.append(f"| `{key}` | {_type(field.type)} | {shown} | {_cell(cell)} |")
         below += [f"`{key}`: {rest.removesuffix('.')}."] if rest else []
     return tables.table("| key | type | default | meaning |", rows, below)
 
 
-def _cell(text: str) -> str:
+def meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """What the code says of each key, with keys for names of fields. Raises ValueError for a field that nobody explains."""
+    explained = explanations(kind)
+    keys = {field.name: key for key, field in fields(kind)}
+    return {
+        key: _capitalized(_WORD.sub(lambda word: f"`{keys[word[0]]}`" if word[0] in keys else word[0], explained[name]))
+        for name, key in keys.items()
+    }
+
+
+def _capitalized(text: str) -> str:
     # not the names of others, such as idVendor
-    is_word = re.match(r"[a-z]+\b", text)
-    return (text[:1].upper() + text[1:] if is_word else text).removesuffix(".").replace("|", "\\|")
+    return text[:1].upper() + text[1:] if re.match(r"[a-z]+\b", text) else text
 
 
-def _default(field: shapes.Field) -> str:
-    if field.required:
-        return "required"
+def _cell(text: str) -> str:
+    return text.removesuffix(".").replace("|", "\\|")
+
+
+def default_of(field: shapes.Field) -> str:
+    """As JSON; empty where it has none, and for an object."""
     value: Any = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-    if value is None or isinstance(value, msgspec.Struct):
+    if field.required or value is None or isinstance(value, msgspec.Struct):
         return ""
-    return f"`{json.dumps(msgspec.to_builtins(value), ensure_ascii=False)}`"
+    return json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
 
 
-def _alternatives(kind: shapes.Type) -> list[shapes.Type]:
+def alternatives(kind: shapes.Type) -> list[shapes.Type]:
+    """What a value may be, but for null."""
     every = list(kind.types) if isinstance(kind, shapes.UnionType) else [kind]
     return [each for each in every if not isinstance(each, shapes.NoneType)]
 
 
 def _type(kind: shapes.Type) -> str:
-    return " or ".join(_one_type(each) for each in _alternatives(kind))
+    return " or ".join(_one_type(each) for each in alternatives(kind))
 
 
 def _one_type(kind: shapes.Type) -> str:

@@ -36,7 +36,7 @@ def test_renders_these_objects_and_no_others() -> None:
         *(("ServiceAccount", SYSTEM_NAMESPACE, account) for account in accounts),
         *((kind, "", account) for kind in ("ClusterRole", "ClusterRoleBinding") for account in accounts),
         *((kind, AGENTS_NAMESPACE, account) for kind in ("Role", "RoleBinding") for account in accounts),
-        *((kind, "", name) for kind in POLICIES for name in (*accounts, *OPERATORS_ALSO)),
+        *((kind, "", name) for kind in POLICIES for name in (*accounts, *OPERATORS_ALSO, "nodedevice-configs")),
         *((kind, SYSTEM_NAMESPACE, "nodedevice-operator-election") for kind in ("Role", "RoleBinding")),
         *(("ConfigMap", SYSTEM_NAMESPACE, account) for account in accounts),
         ("DaemonSet", SYSTEM_NAMESPACE, "nodedevice-agent"),
@@ -47,7 +47,11 @@ def test_renders_these_objects_and_no_others() -> None:
 
 @pytest.mark.parametrize(
     ("value", "policies"),
-    [("agents", ["nodedevice-agent"]), ("operator", ["nodedevice-operator", *OPERATORS_ALSO])],
+    [
+        ("agents", ["nodedevice-agent"]),
+        ("operator", ["nodedevice-operator", *OPERATORS_ALSO]),
+        ("configs", ["nodedevice-configs"]),
+    ],
 )
 def test_a_policy_can_be_switched_off(value: str, policies: list[str]) -> None:
     missing = set(rendered()) - set(rendered({"admission": {value: False}}))

@@ -321,7 +321,7 @@ def test_another_client_with_the_agents_field_manager_writes_nothing(cluster: Co
         cluster.kubectl(*patch, "--as", user)
 
 
-@pytest.mark.parametrize("name", ["nodedevice-agent", "nodedevice-operator"])
+@pytest.mark.parametrize("name", ["nodedevice-agent", "nodedevice-operator", "nodedevice-configs"])
 def test_the_api_server_finds_nothing_to_warn_of_in_the_policies(cluster: ControlPlane, name: str) -> None:
     """It checks each expression against the types of what is matched, some time after the policy is made."""
 

@@ -21,7 +21,9 @@ SCHEMA_KEYS = {
     *("type", "format", "description", "properties", "additionalProperties", "items", "required", "enum", "pattern"),
     *("minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "maxProperties", "default"),
     *("x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"),
-    # what only the agents know: they refuse a key that they do not, and name the nearest
+    # an object of the agents' settings that may be null
+    "nullable",
+    # an object of the agents' settings: they refuse a key that they do not know, and name the nearest
     "x-kubernetes-preserve-unknown-fields",
 }
 # every object of every kind has these, and Kubernetes explains them

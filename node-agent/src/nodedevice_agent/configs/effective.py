@@ -32,8 +32,11 @@ _HOST_PATHS = frozenset(
 class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """spec.plugins: as in the agent's file, but for what concerns the agent's own process."""
 
+    # Device files of the node, by path or by what the kernel and udevd say of them.
     generic: Annotated[list[GenericSettings], Meta(max_length=256)] = []
+    # Devices that are only numbers, to try things out.
     simulated: Annotated[list[SimulatedSettings], Meta(max_length=256)] = []
+    # NVIDIA's GPUs; `{}` is enough. Unset: GPUs are ignored, as another plugin may serve them.
     nvml: NvmlSettings | None = None
 
 

@@ -88,7 +88,7 @@ class OtherHolders:
         mine, others = [], []
         for holder, identity in self._held():
             is_listed = self._resources[holder.resource_name].reported(holder.device_id) is not None
-            claim = Claim((holder.resource_name, holder.device_id), identity, self._parent(holder), is_listed)
+            claim = Claim((holder.resource_name, holder.device_id), identity, is_listed=is_listed)
             if holder.pod_uid == pod_uid:
                 mine.append(claim)
             elif self._containers.of_pod(holder.pod_uid):
@@ -105,10 +105,6 @@ class OtherHolders:
                 identity = resource.identity_of(device_id)
                 if identity is not None:
                     yield Holder(resource.name, device_id, pod_uid), identity
-
-    def _parent(self, holder: Holder) -> tuple[str, str] | None:
-        resource = self._resources[holder.resource_name]
-        return None if resource.scope is None else (resource.scope, resource.parent_of(holder.device_id))
 
     def _listed_tokens(self) -> set[str]:
         naming = [resource for resource in self._resources.values() if resource.listed.has_identities]

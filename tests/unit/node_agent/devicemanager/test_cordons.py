@@ -216,6 +216,12 @@ def test_cordons_of_no_device(cordons: list[str], unknown: tuple[str, ...]) -> N
     assert scenario.snapshot().unknown_cordons == unknown
 
 
+def test_another_id_of_a_device_is_known() -> None:
+    scenario = Scenario.with_plugin([Device("port", aliases=("serial",))])
+    scenario.cordon(GPU, ["port", "serial", "x"])
+    assert (scenario.snapshot().cordoned, scenario.snapshot().unknown_cordons) == (1, ("x",))
+
+
 def test_who_cordoned_no_device_is_named() -> None:
     scenario = Scenario.with_plugin(2)
     scenario.happens("cordoned", GPU, "u1", {"d7": Cordon(by="alice"), "d8": NOTHING})

@@ -24,7 +24,7 @@ CRD: Final = Path(__file__).parents[1] / "crds" / "nodedeviceconfigs.yaml"
 BEGIN: Final = "# from here to the mark below: made from the agent's settings by `make generate`"
 END: Final = "# made from the agent's settings until here"
 # Keys that the agent refuses here, which is better said than pruned.
-_REFUSED: Final = {
+_REFUSED: Final[dict[tuple[type[msgspec.Struct], str], str]] = {
     (NvmlSettings, "library_dir"): "Not allowed in a NodeDeviceConfig: set it in agents.config of the chart."
 }
 # Bounds where the settings have none, or wider ones than fit into an object of the API.
@@ -38,7 +38,8 @@ _NAME: Final = {"minLength": 3, "maxLength": 308, "pattern": "^[^/]+/[^/]+$"}
 
 def plugins() -> Schema:
     """`spec.plugins` by key."""
-    return object_of(ConfiguredPlugins)["properties"]
+    found: Schema = object_of(ConfiguredPlugins)["properties"]
+    return found
 
 
 def object_of(kind: type[msgspec.Struct]) -> Schema:
@@ -82,17 +83,15 @@ def _type_of(kind: shapes.Type) -> Schema:
             return {"type": "boolean"}
         case shapes.IntType() | shapes.FloatType():
             name = "integer" if isinstance(kind, shapes.IntType) else "number"
-            bounds: Schema = {"minimum": kind.ge, "maximum": kind.le}
-            if kind.gt is not None:
-                bounds |= {"minimum": kind.gt, "exclusiveMinimum": True}
-            if kind.lt is not None:
-                bounds |= {"maximum": kind.lt, "exclusiveMaximum": True}
+            if kind.gt is not None or kind.lt is not None:
+                raise ValueError(f"no schema for bounds of {kind} that are not in the range; use ge and le")
+            bounds = {"minimum": kind.ge, "maximum": kind.le}
             return {"type": name} | {key: value for key, value in bounds.items() if value is not None}
         case shapes.StrType():
             return {"type": "string", "maxLength": _LONGEST if kind.max_length is None else kind.max_length}
         case shapes.DictType(value_type=value, max_length=most):
-            values = {**type_of(value), "maxLength": _LONGEST_VALUE}
-            return {"type": "object", "maxProperties": most or _MOST_VALUES, "additionalProperties": values}
+            each = {**type_of(value), "maxLength": _LONGEST_VALUE}
+            return {"type": "object", "maxProperties": most or _MOST_VALUES, "additionalProperties": each}
         case shapes.ListType():
             return _list_of(kind)
         case shapes.StructType(cls=inner):

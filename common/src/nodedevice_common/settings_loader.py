@@ -16,6 +16,7 @@ from nodedevice_common.decoding import DuplicateKey, Undecodable, convert, decod
 from nodedevice_common.yaml_decoding import decode_yaml
 
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 class SettingProblem(Exception):
@@ -49,17 +50,29 @@ def _from_file(kind: type[S], file: Path) -> S:
     if raw is not None and not isinstance(raw, dict):
         raise SettingProblem(source, "must be a mapping of settings, such as `logLevel: debug`")
     try:
-        return converted(kind, raw or {})
+        return _checked(source, converted(kind, raw or {}))
     except ValueError as exc:
         raise SettingProblem(source, str(exc)) from exc
 
 
 def _from_flag(kind: type[S], name: str, key: str, value: Any) -> Any:
+    source = f"--{name.replace('_', '-')} (NODEDEVICE_{name.upper()})"
     try:
-        return getattr(convert({key: value}, kind), name)
+        return _checked(source, getattr(convert({key: value}, kind), name))
     except Undecodable as exc:
-        source = f"--{name.replace('_', '-')} (NODEDEVICE_{name.upper()})"
         raise SettingProblem(source, explained(exc, {key: value}, kind, shows_place=False)) from exc
+
+
+def _checked(source: str, found: T) -> T:
+    """Raises SettingProblem for text that is no UTF-8: a shell passes any octets, and YAML has an escape for each of them.
+
+    Neither the API server nor a plugin could be given it.
+    """
+    try:
+        msgspec.json.encode(found)
+    except UnicodeEncodeError as exc:
+        raise SettingProblem(source, "has text that is no UTF-8") from exc
+    return found
 
 
 def _parsed(text: str) -> Any:

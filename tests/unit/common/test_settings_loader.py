@@ -1,5 +1,6 @@
 """Flag over file over default, and errors that name the place and the remedy; the programs' tests have many more."""
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,11 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
     poll_seconds: float = 10.0
     mode: Literal["fast", "slow"] | None = None
     policy: dict[str, Literal["report", "evict"]] = {}
+
+
+class _Texts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str = ""
+    names: tuple[str, ...] = ()
 
 
 @pytest.fixture
@@ -49,3 +55,17 @@ def test_a_mistake_in_a_flag_names_the_flag_and_its_variable(file: Path) -> None
     with pytest.raises(SettingProblem) as refused:
         load(Example, file, {"poll_seconds": "often"})
     assert str(refused.value) == "--poll-seconds (NODEDEVICE_POLL_SECONDS): Expected `float`, got `str`"
+
+
+@pytest.mark.parametrize("text", ['name: "\\ud800"', 'names: ["a", "\\udcff"]', '{"name": "\\udc80 "}'])
+def test_text_that_is_no_utf8_is_refused_with_its_file(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingProblem, match=f"config file {file}: "):
+        load(_Texts, file, {})
+
+
+def test_an_argument_that_is_no_utf8_is_refused_with_its_flag() -> None:
+    """As Python has it: an octet that is none is a lone surrogate."""
+    with pytest.raises(SettingProblem, match=r"--name \(NODEDEVICE_NAME\): has text that is no UTF-8"):
+        load(_Texts, None, {"name": os.fsdecode(b"node-\xff")})

@@ -163,7 +163,8 @@ def translated(what: str) -> Iterator[None]:
         raise ApiDisconnected(what, str(exc) or type(exc).__name__) from exc
     except httpx2.TimeoutException as exc:
         raise ApiUnreachable(what, f"timeout: no response in {REQUEST_SECONDS:.0f} s") from exc
-    except (httpx2.HTTPError, OSError, ConfigError) as exc:
+    except (httpx2.HTTPError, OSError, ConfigError, RuntimeError) as exc:
+        # RuntimeError: no thread can be started to resolve a host name
         raise ApiUnreachable(what, str(exc) or type(exc).__name__) from exc
     except (Undecodable, NotReadyError) as exc:
         # NotReadyError: a list without a resource version

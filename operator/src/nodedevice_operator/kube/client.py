@@ -66,6 +66,8 @@ CONCURRENT_REQUESTS: Final = 48
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _POD_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
+# what a request ends with that has no response; RuntimeError: no thread can be started to resolve a host name
+_BROKEN: Final = (aiohttp.ClientError, TimeoutError, OSError, CredentialsError, RuntimeError)
 _TERMINATING: Final = "NamespaceTerminating"
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _BUDGET: Final = "DisruptionBudget"
@@ -168,7 +170,7 @@ class Client:
                 self._health.succeeded("watch", kind)
                 async for line in lines(response.content.iter_any()):
                     yield line
-        except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
+        except _BROKEN as exc:
             if is_open:
                 raise WatchInterrupted("watch", kind, _problem(exc)) from exc
             unreachable = Unreachable("watch", kind, _problem(exc))
@@ -259,7 +261,7 @@ class Client:
                 data = await _read(verb, what, response, most_bytes)
         except NotLeading as closed:
             raise NotLeading(verb, what, closed.problem) from closed
-        except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
+        except _BROKEN as exc:
             raise Unreachable(verb, what, _problem(exc)) from exc
         if 200 <= response.status <= 299:
             return data

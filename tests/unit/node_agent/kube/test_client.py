@@ -259,3 +259,12 @@ async def test_a_lease_that_cannot_be_renewed_for_that_says_why_and_goes_on_repo
         await transport.until_asked(3)
     assert health.ready() == (False, f"api server: {rejected.problem(SERVER)}")
     assert keeper._may_report
+
+
+async def test_a_host_name_for_which_no_thread_can_be_started_is_no_response(
+    cluster: KubeClient, transport: Transport
+) -> None:
+    transport.respond(RuntimeError("can't start new thread"))
+    for ask in ANY.values():
+        with pytest.raises(ApiUnreachable, match="can't start new thread"):
+            await ask(cluster)

@@ -216,6 +216,47 @@ async def test_a_policy_that_refuses_one_is_no_missing_right(server: Server, cli
     assert health.problems() == ()
 
 
+_WEBHOOK = {"message": 'admission webhook "x.example" denied the request: no', "reason": "no", "code": 403}
+_ROLE = {"message": 'nodes "a" is forbidden: User "u" cannot patch', "details": {"name": "a", "kind": "nodes"}}
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "kind"),
+    [
+        pytest.param("PATCH", _WEBHOOK, Denied, id="a webhook"),
+        pytest.param("POST", {**_WEBHOOK, "details": {}}, Denied, id="a webhook, with empty details"),
+        pytest.param("PATCH", {**_ROLE, "details": {"causes": [{"message": "no"}]}}, Denied, id="a policy"),
+        pytest.param("PATCH", _ROLE, Forbidden, id="a role"),
+        # no admission is asked for a read
+        pytest.param("GET", {"message": "cannot get path"}, Forbidden, id="a role for a path"),
+        pytest.param("PATCH", {}, Forbidden, id="a proxy"),
+        pytest.param("PATCH", b"<html>403</html>", Forbidden, id="a proxy's page"),
+    ],
+)
+async def test_whose_refusal_it_is(
+    server: Server, client: Client, health: ApiHealth, verb: str, body: Any, kind: type[ApiError]
+) -> None:
+    server.answers = [(403, body)]
+    with pytest.raises(Forbidden) as refused:
+        await client.request(verb, "nodes", "/x")
+    assert type(refused.value) is kind
+    assert bool(health.problems()) == (kind is Forbidden)
+
+
+async def test_a_host_name_for_which_no_thread_can_be_started_is_no_response(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(aiohttp.TCPConnector, "_resolve_host", fails)
+    with pytest.raises(Unreachable, match="can't start new thread"):
+        await client.request("GET", "nodes", "/x")
+    with pytest.raises(Unreachable, match="can't start new thread"):
+        async for _ in client.watch("nodes", "/x", {}):
+            pass
+
+
 @pytest.mark.parametrize(
     ("status", "outcome"), [(200, "ok"), (409, "Conflict"), (403, "Forbidden"), (503, "Unavailable")]
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api.names import Condition, Reason
-from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotLeading
+from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.nodedevice_schema import Waiting
@@ -81,6 +81,23 @@ async def test_one_that_has_changed_delays_no_other() -> None:
     api = Api()
     api.fails[GPU] = Conflict("DELETE", "nodedevices", "the version differs", 409)
     await task(api, gone(GPU), gone(NIC)).reconcile()
+    assert api.deleted == [NIC]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Denied("DELETE", "nodedevices", 'admission webhook "x" denied the request', 403),
+        Unavailable("DELETE", "nodedevices", 'failed calling webhook "x"', 500),
+        Invalid("DELETE", "nodedevices", "a finalizer", 422),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_one_that_is_refused_by_itself_delays_no_other_and_is_not_forgotten(error: ApiError) -> None:
+    api = Api()
+    api.fails[GPU] = error
+    with pytest.raises(type(error)):
+        await task(api, gone(GPU), gone(NIC)).reconcile()
     assert api.deleted == [NIC]
 
 

@@ -18,7 +18,11 @@ def references(command: Iterable[str]) -> Iterator[str]:
     return (found[1] for word in command for found in _IN_SPEC.finditer(word) if found[1] is not None)
 
 
-def expanded(args: Collection[str], values: Mapping[str, str]) -> list[str]:
-    """The arguments of a process, as the kubelet left them, with these variables replaced; empty: nothing is to be replaced."""
-    found = [_LEFT.sub(lambda reference: values.get(reference[1], reference[0]), word) for word in args]
+def arguments(args: Collection[str], envs: Mapping[str, str], named: Collection[str] | None) -> list[str]:
+    """Those of a process, as the kubelet left them, with these variables; empty where they stay.
+
+    named: the names that its pod refers to, by references(); None: not known, and any may be meant.
+    """
+    values = {name: value for name, value in envs.items() if named is None or name in named}
+    found = [_LEFT.sub(lambda reference: values.get(reference[1], reference[0]), word) for word in args if values]
     return found if found != list(args) else []

@@ -2,8 +2,7 @@
 
 Translates the runtime's calls for a RuntimeHandler, each with a timeout: the runtime waits for a plugin for two seconds, and
 then closes the connection and creates the container without its device, which must never happen.
-Source: containerd/nri pkg/adaptation/plugin.go and plugin_type.go, pkg/stub/stub.go @ v0.12.3; for the features of a release:
-containerd internal/cri/nri @ v2.1.0 and its go.mod @ v2.2.0, CRI-O internal/nri and go.mod @ v1.34.0.
+Source: containerd/nri pkg/adaptation/plugin.go and plugin_type.go, pkg/stub/stub.go @ v0.12.3.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ import inspect
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
-from nodedevice_agent.devicemanager.expansion import expanded
+from nodedevice_agent.devicemanager.expansion import arguments
 from nodedevice_agent.devicemanager.runtime import (
     InjectionRefused,
     RunningContainer,
@@ -29,7 +28,7 @@ from nodedevice_agent.devicemanager.runtime import (
     Sandbox,
     Validator,
 )
-from nodedevice_agent.nri import codec
+from nodedevice_agent.nri import codec, releases
 from nodedevice_agent.nri.adjustment import FileRules, adjustment
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.mux import Mux
@@ -70,15 +69,6 @@ _MAX_SYNCHRONIZE_BYTES = 64 * 1024 * 1024
 # releases before 1.0 share one wire format; a runtime built without its dependencies' versions sends one of _NO_VERSION
 _KNOWN_VERSION = re.compile(r"v?0\.\d+\..+")
 _NO_VERSION = ("", "unknown", "(devel)")
-
-# The first releases with a feature, where the runtime does not report it and a wrong guess would do harm: NRI injects CDI devices;
-# NRI has validators, and changes a command (v0.10.0). CRI-O adopted that NRI late in the development of 1.34.
-_Since = Mapping[str, tuple[int, int]]
-
-_ARGS: _Since = {"containerd": (2, 2), "cri-o": (1, 34)}
-_CDI: _Since = {"containerd": (2, 1), "cri-o": (1, 34)}
-_VALIDATORS: _Since = {"containerd": (2, 2), "cri-o": (1, 34)}
-_VALIDATORS_SURELY: _Since = {"containerd": (2, 2), "cri-o": (1, 35)}
 
 # messages with a pod and a container
 _ContainerEvent = (
@@ -194,7 +184,7 @@ class Session:
             self._answer_seconds = min(ANSWER_SECONDS, request.request_timeout / 1000 / 2)
         self._is_configured = True
         self._runtime, self._nri_version = (request.runtime_name, request.runtime_version), version
-        can = has_validators(*self._runtime)
+        can = releases.has_validators(*self._runtime)
         self._validates = self._validates if can is None else can
         # a runtime closes the connection of a plugin that subscribes to an unknown event
         events = (event for event in EVENTS if self._validates or event != api_pb2.VALIDATE_CONTAINER_ADJUSTMENT)
@@ -266,14 +256,16 @@ class Session:
     async def _adjusted(
         self, sandbox: Sandbox, container: RunningContainer, edits: ContainerEdits, shown: api_pb2.Container
     ) -> api_pb2.CreateContainerResponse:
-        check_cdi(edits, *self._runtime)
+        releases.check_cdi(edits, *self._runtime)
         found = await self._host_devices.stat_devices(device.host_path for device in edits.devices)
         numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
         self._handler.check_files(sandbox, container.name, numbers)
         settings = self._handler.creation_settings(sandbox, container)
-        rules = FileRules(settings.owner, has_mode=not is_cri_o(*self._runtime))
+        rules = FileRules(settings.owner, has_mode=not releases.is_cri_o(*self._runtime))
         adjust = adjustment(edits, found, rules, shown.linux.resources.devices)
-        adjust.args.extend(self._args(container, shown.args, edits.envs, settings.references))
+        adjust.args.extend(arguments(shown.args, edits.envs, settings.references))
+        if adjust.args:
+            releases.check_command(container.name, shown.args, edits.envs, *self._runtime)
         response = api_pb2.CreateContainerResponse(adjust=adjust)
         if (size := response.ByteSize()) > MAX_MESSAGE_BYTES:
             raise InjectionRefused(
@@ -281,22 +273,6 @@ class Session:
                 "fix the device plugins, or request fewer devices in one container"
             )
         return response
-
-    def _args(
-        self, container: RunningContainer, args: Sequence[str], envs: Mapping[str, str], named: frozenset[str] | None
-    ) -> list[str]:
-        """The arguments of its process with the plugins' variables; empty where they stay. Raises InjectionRefused."""
-        values = {name: value for name, value in envs.items() if named is None or name in named}
-        found = expanded(args, values) if values else []
-        if found and _is_older(*self._runtime, _ARGS):
-            name = min(name for name in values if any(f"$({name})" in word for word in args))
-            major, minor = _ARGS[self._runtime[0].lower()]
-            raise InjectionRefused(
-                f"the command of container {container.name} has $({name}), which a device plugin sets, and "
-                f"{' '.join(self._runtime)} lets no command be changed; update it to {major}.{minor} or newer, or read the "
-                "variable in the container"
-            )
-        return found
 
     def _validate(
         self, request: api_pb2.ValidateContainerAdjustmentRequest
@@ -385,45 +361,3 @@ def _dial_problem(socket: Path, error: OSError) -> str:
         case PermissionError():
             return f"permission denied opening {socket}; the agent must run as root: {error.strerror}"
     return f"cannot connect to {socket}: {error.strerror or error}"
-
-
-def has_validators(runtime_name: str, runtime_version: str) -> bool | None:
-    """Whether it has the event VALIDATE_CONTAINER_ADJUSTMENT; None where the release does not determine it.
-
-    A runtime without the event rejects every plugin that subscribes to it.
-    """
-    if _is_older(runtime_name, runtime_version, _VALIDATORS):
-        return False
-    return True if _is_older(runtime_name, runtime_version, _VALIDATORS_SURELY) is False else None
-
-
-def is_cri_o(runtime_name: str, _version: str) -> bool:
-    """Whether its own way leaves a device file to everybody in the container, whatever mode the host's has.
-
-    Source: CRI-O internal/factory/container/device_linux.go @ v1.34: it sets no mode, and without one runc and crun take 0666.
-    """
-    return runtime_name.lower() == "cri-o"
-
-
-def takes_cdi(runtime_name: str, runtime_version: str) -> bool:
-    """Whether this runtime injects CDI devices that an NRI plugin names. An unknown runtime is trusted."""
-    return not _is_older(runtime_name, runtime_version, _CDI)
-
-
-def check_cdi(edits: ContainerEdits, runtime_name: str, runtime_version: str) -> None:
-    """Raises InjectionRefused for CDI devices that this runtime would drop silently."""
-    if edits.cdi_devices and not takes_cdi(runtime_name, runtime_version):
-        major, minor = _CDI[runtime_name.lower()]
-        raise InjectionRefused(
-            f"CDI device {edits.cdi_devices[0]} cannot be injected: {runtime_name} {runtime_version} accepts none from NRI; "
-            f"update it to {major}.{minor} or newer"
-        )
-
-
-def _is_older(runtime_name: str, runtime_version: str, since: _Since) -> bool | None:
-    """None for an unknown runtime, or one without a version."""
-    first = since.get(runtime_name.lower())
-    numbers = re.match(r"v?(\d{1,9})\.(\d{1,9})", runtime_version)
-    if first is None or numbers is None:
-        return None
-    return (int(numbers[1]), int(numbers[2])) < first

@@ -1,7 +1,7 @@
 """Environment variables in a container's command, as the kubelet expands them."""
 
 import pytest
-from nodedevice_agent.devicemanager.expansion import expanded, references
+from nodedevice_agent.devicemanager.expansion import arguments, references
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,9 @@ def test_references(word: str, names: list[str]) -> None:
 
 def test_only_what_is_known_is_replaced() -> None:
     values = {"A": "1", "B": "$(A)"}
-    assert expanded(["x", "$(A)$(B)$(C)", "$A", "$(A"], values) == ["x", "1$(A)$(C)", "$A", "$(A"]
-    assert expanded(["x", "$(C)"], values) == []
-    assert expanded([], values) == []
+    args = ["x", "$(A)$(B)$(C)", "$A", "$(A"]
+    assert arguments(args, values, None) == ["x", "1$(A)$(C)", "$A", "$(A"]
+    assert arguments(args, values, {"A", "C"}) == ["x", "1$(B)$(C)", "$A", "$(A"]
+    assert arguments(args, values, {"C"}) == []
+    assert arguments(["x", "$(C)"], values, None) == []
+    assert arguments([], values, None) == []

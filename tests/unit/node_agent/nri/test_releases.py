@@ -3,7 +3,7 @@
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
-from nodedevice_agent.nri.session import check_cdi, has_validators
+from nodedevice_agent.nri.releases import check_cdi, check_command, has_validators
 
 PLAIN = ContainerEdits({"A": "b"})
 BY_CDI = ContainerEdits(cdi_devices=("vendor.com/gpu=0",))
@@ -30,6 +30,11 @@ BY_CDI = ContainerEdits(cdi_devices=("vendor.com/gpu=0",))
 def test_releases(name: str, version: str, cdi: bool, validators: bool | None) -> None:
     assert has_validators(name, version) is validators
     check_cdi(PLAIN, name, version)
+    if validators is False:
+        with pytest.raises(InjectionRefused, match=r"command of container main has \$\(A\), .* update it"):
+            check_command("main", ["app", "--x=$(A)"], {"B", "A"}, name, version)
+    else:
+        check_command("main", ["app", "--x=$(A)"], {"B", "A"}, name, version)
     if cdi:
         check_cdi(BY_CDI, name, version)
         return

@@ -25,6 +25,7 @@ from nodedevice_agent.nri.host_devices import HostDevice, HostDevices
 _REMEDY = "fix the device plugin"
 _PERMISSIONS = frozenset("rwm")
 _MAX_SHOWN = 200
+_READ_OR_WRITE = 0o6
 # what the runtime permits by itself, by type
 _PERMITTED = {"c": frozenset("rw"), "b": frozenset("rwm")}
 
@@ -68,6 +69,16 @@ def adjustment(
         linux=linux,
         CDI_devices=[api_pb2.CDIDevice(name=name) for name in dict.fromkeys(edits.cdi_devices)],
     )
+
+
+def closed_file(made: api_pb2.ContainerAdjustment, user: api_pb2.User) -> str:
+    """Path of a device file that the container's user can open in no way; empty where there is none."""
+    groups = {user.gid, *user.additional_gids}
+    for file in made.linux.devices if user.uid else ():
+        shift = 6 if file.uid.value == user.uid else 3 if file.gid.value in groups else 0
+        if file.HasField("file_mode") and not file.file_mode.value >> shift & _READ_OR_WRITE:
+            return file.path
+    return ""
 
 
 class _Places:

@@ -29,7 +29,7 @@ from nodedevice_agent.devicemanager.runtime import (
     Validator,
 )
 from nodedevice_agent.nri import codec, releases
-from nodedevice_agent.nri.adjustment import FileRules, adjustment
+from nodedevice_agent.nri.adjustment import FileRules, adjustment, closed_file
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.mux import Mux
 from nodedevice_agent.nri.ttrpc import MAX_MESSAGE_BYTES, CallFailed, Code, Handler, TtrpcClient, TtrpcServer
@@ -64,6 +64,8 @@ EVENTS = (
 DEFAULT_VALIDATOR = "default-validator"
 _RUNTIME = "the container runtime"
 _CLOSED = f"{_RUNTIME} closed the connection"
+# more than there are such containers on most nodes; beyond, a message is logged twice
+_MAX_WARNED = 256
 # of one Synchronize, over all its messages
 _MAX_SYNCHRONIZE_BYTES = 64 * 1024 * 1024
 # releases before 1.0 share one wire format; a runtime built without its dependencies' versions sends one of _NO_VERSION
@@ -111,6 +113,8 @@ class Session:
         self._sandboxes: list[Sandbox] = []
         self._containers: list[RunningContainer] = []
         self._synchronize_bytes = 0
+        # the last containers (pod UID, name) whose user cannot open a device file
+        self._warned: deque[tuple[str, str]] = deque(maxlen=_MAX_WARNED)
         # IDs of the containers that ended last
         self._ended_ids: deque[str] = deque(maxlen=64)
 
@@ -266,6 +270,7 @@ class Session:
         adjust.args.extend(arguments(shown.args, edits.envs, settings.references))
         if adjust.args:
             releases.check_command(container.name, shown.args, edits.envs, *self._runtime)
+        self._warn_of_closed_files(sandbox, container, closed_file(adjust, shown.user))
         response = api_pb2.CreateContainerResponse(adjust=adjust)
         if (size := response.ByteSize()) > MAX_MESSAGE_BYTES:
             raise InjectionRefused(
@@ -273,6 +278,15 @@ class Session:
                 "fix the device plugins, or request fewer devices in one container"
             )
         return response
+
+    def _warn_of_closed_files(self, sandbox: Sandbox, container: RunningContainer, path: str) -> None:
+        """Once for each container of a pod, however often it is created."""
+        key = sandbox.uid, container.name
+        if path and key not in self._warned:
+            self._warned.append(key)
+            remedy = "--device-ownership container, or supplementalGroups with the group of the host's file"
+            extra = {**_fields(sandbox, container), "path": path, "remedy": remedy}
+            log.warning("user of a container cannot open its device file", extra=extra)
 
     def _validate(
         self, request: api_pb2.ValidateContainerAdjustmentRequest

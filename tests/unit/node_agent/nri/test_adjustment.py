@@ -13,7 +13,7 @@ from nodedevice_agent.devicemanager.runtime import (
     Sandbox,
 )
 from nodedevice_agent.nri import codec
-from nodedevice_agent.nri.adjustment import FileRules, adjustment
+from nodedevice_agent.nri.adjustment import FileRules, adjustment, closed_file
 from nodedevice_agent.nri.host_devices import HostDevice
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
@@ -208,6 +208,23 @@ def test_owner_and_mode(rules: FileRules, expected: tuple[int | None, int, int])
     for made in adjustment(edits(devices=devices), FILES, rules).linux.devices:
         mode = made.file_mode.value if made.HasField("file_mode") else None
         assert (mode, made.uid.value, made.gid.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("user", "closed"),
+    [
+        (api_pb2.User(uid=1000, gid=1000), "/dev/f"),
+        (api_pb2.User(uid=1000, gid=44), ""),
+        (api_pb2.User(uid=1000, gid=1000, additional_gids=[20, 44]), ""),
+        (api_pb2.User(gid=1000), ""),
+        (api_pb2.User(), ""),
+    ],
+)
+def test_a_file_that_the_containers_user_cannot_open(user: api_pb2.User, closed: str) -> None:
+    given = edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw"), DeviceFile("/dev/s", "/dev/snd", "rw")])
+    assert closed_file(adjustment(given, HOST_DEVICES), user) == closed
+    assert closed_file(adjustment(given, HOST_DEVICES, FileRules(DeviceOwner(1000))), user) == ""
+    assert closed_file(adjustment(given, HOST_DEVICES, FileRules(has_mode=False)), user) == ""
 
 
 def rule(allow: bool, access: str, kind: str = "a", *numbers: int) -> api_pb2.LinuxDeviceCgroup:

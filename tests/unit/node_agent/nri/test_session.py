@@ -21,7 +21,7 @@ from nodedevice_agent.devicemanager.runtime import (
     Validator,
 )
 from nodedevice_agent.nri import session as session_module
-from nodedevice_agent.nri.host_devices import HostDevices, HostDeviceStat
+from nodedevice_agent.nri.host_devices import HostDevice, HostDevices, HostDeviceStat
 from nodedevice_agent.nri.session import Session, SessionEnded
 from nodedevice_agent.nri.ttrpc import CallFailed, Code
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
@@ -323,6 +323,21 @@ async def test_owner_and_mode_of_a_device_file(
         (device,) = (await plugin.create_container(POD, CONTAINER)).linux.devices
     assert (device.uid.value, device.gid.value) == (1000, 2000)
     assert (device.file_mode.value if device.HasField("file_mode") else None) == mode
+
+
+async def test_a_device_file_that_the_containers_user_cannot_open_is_logged_once(
+    handler: Recorder, plugin: PluginConnection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stat_devices(_: object, host_paths: Iterable[str]) -> HostDevices:
+        return {path: (HostDevice("", "c", 1, 3, 0o660, 0, 20),) for path in host_paths}
+
+    monkeypatch.setattr(HostDeviceStat, "stat_devices", stat_devices)
+    handler.edits = ContainerEdits(devices=(FUSE,))
+    for user in (0, 1000, 1000):
+        await plugin.create_container(POD, api_pb2.Container(id="c", name="main", user=api_pb2.User(uid=user)))
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert record.getMessage() == "user of a container cannot open its device file"
+    assert (record.__dict__["path"], record.__dict__["pod"]) == ("/dev/a", "team-a/trainer")
 
 
 WITH_REFERENCES = api_pb2.Container(

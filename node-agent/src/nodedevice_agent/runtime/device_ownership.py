@@ -57,7 +57,8 @@ class DeviceOwnership:
     def _report(self, found: bool | None, problem: str, file: str) -> None:
         if found is None:
             extra = {"path": file, "error": problem, "remedy": "set --device-ownership, or --runtime-config"}
-            log.warning("device ownership of the runtime is not known; device files keep the host's owner", extra=extra)
+            # no warning, as most runtimes have it off; a container that it would matter to has one of its own
+            log.info("device ownership of the runtime is not known; device files keep the host's owner", extra=extra)
         else:
             owner = "container" if found else "host"
             log.info("device ownership is the runtime's", extra={"path": file, "owner": owner})

@@ -128,10 +128,15 @@ class TestAsTheRuntimeHasIt:
             for _ in range(2):
                 ownership.connected("containerd")
             assert ownership.owner(own, 0) == DeviceOwner(owner, 0)
-        assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "INFO"]
+        assert [record.getMessage()[:36] for record in caplog.records] == [
+            "device ownership of the runtime is n",
+            *["device ownership is the runtime's"] * 2,
+        ]
 
     def test_of_an_unknown_runtime_the_file_is_not_known(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO)
         ownership = DeviceOwnership("auto", "")
         ownership.connected("another")
         assert ownership.owner(ContainerSettings(run_as_user=1000), 0) == DeviceOwner()
-        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        (record,) = caplog.records
+        assert record.__dict__["error"] == "this runtime's configuration file is not known"

@@ -33,7 +33,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.plugin import NriPlugin
-from nodedevice_agent.nri.session import takes_cdi
+from nodedevice_agent.nri.releases import takes_cdi
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers

@@ -13,7 +13,7 @@ from tests.unit.sources import ROOT, parsed, shown
 
 SOURCES: Final = ("proto/src", "common/src", "operator/src", "node-agent/src")
 # the entrance, and what each of its functions is given its form in
-ENTRANCE: Final = {
+ENTRANCE: Final[dict[str, dict[str, int | None]]] = {
     "nodedevice_common.decoding": {"decode": 1, "convert": 1, "decode_unique": None, "shallow": None},
     "nodedevice_common.yaml_decoding": {"decode_yaml": None},
 }
@@ -83,7 +83,9 @@ def entrance_calls() -> list[Call]:
 @cache
 def forms() -> dict[str, Any]:
     """Every form that something is decoded in, by its name; what is a parameter of a function comes from its callers."""
-    places = {f"{module}.{name}": i for module, functions in ENTRANCE.items() for name, i in functions.items()}
+    places: dict[str, int | None] = {
+        f"{module}.{name}": i for module, functions in ENTRANCE.items() for name, i in functions.items()
+    }
     places |= {f"{_OPERATOR}.{name}": i for name, i in OF_OPERATOR.items()}
     found: dict[str, Any] = {}
     for call in calls():

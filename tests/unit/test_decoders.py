@@ -17,6 +17,7 @@ from nodedevice_operator.kube.lists import KINDS, Kind
 from tests.unit import decoders
 from tests.unit.common.test_decoding import hostile
 from tests.unit.decoders import Call
+from tests.unit.sources import parsed, shown
 
 # file::function: why a decoder of a library is called there
 LIBRARIES: Final = {
@@ -39,11 +40,11 @@ _RAISES: Final = "Raises Undecodable"
 
 
 def place(call: Call) -> str:
-    return f"{decoders.shown(call.path)}::{call.function}"
+    return f"{shown(call.path)}::{call.function}"
 
 
 def is_listed(call: Call, exceptions: dict[str, str]) -> bool:
-    return place(call) in exceptions or f"{decoders.shown(call.path)}::*" in exceptions
+    return place(call) in exceptions or f"{shown(call.path)}::*" in exceptions
 
 
 def test_nothing_is_decoded_but_by_the_entrance() -> None:
@@ -78,7 +79,7 @@ def takes_it(call: Call) -> bool:
 
 
 def docstring(call: Call) -> str:
-    for node in ast.walk(decoders.parsed(call.path)):
+    for node in ast.walk(parsed(call.path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == call.function:
             return ast.get_docstring(node) or ""
     return ""
@@ -98,7 +99,8 @@ def all_forms() -> dict[str, Any]:
 
 
 def subclasses(kind: type) -> list[type]:
-    return [each for direct in kind.__subclasses__() for each in (direct, *subclasses(direct))]
+    direct: list[type] = kind.__subclasses__()
+    return [each for found in direct for each in (found, *subclasses(found))]
 
 
 FORMS: Final = all_forms()

@@ -82,7 +82,7 @@ def test_what_is_shallow_is_the_same_text() -> None:
 
 def test_what_stands_beside_the_deep_part_stays() -> None:
     text = f'{{"before": [1], "deep": {nested(500)}, "after": {{"b": "]"}}}}'
-    found = decode(text, Any)
+    found: Any = decode(text, Any)
     assert (found["before"], found["after"]) == ([1], {"b": "]"})
 
 
@@ -99,7 +99,7 @@ def test_everything_up_to_the_limit_is_kept(value: Any, depth: int) -> None:
     for _ in range(depth):
         value = [value, "]"]
     text = json.dumps(value)
-    cut = decode(text, Any)
+    cut: Any = decode(text, Any)
     for level in range(DEEPEST):
         if not isinstance(value, list) or len(value) != 2 or level == DEEPEST - 1:
             break

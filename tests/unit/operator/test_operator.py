@@ -1,6 +1,7 @@
 """What ends the operator: a task that has to go on for ever, and did not."""
 
 import asyncio
+import inspect
 import itertools
 import os
 import signal
@@ -12,9 +13,16 @@ import pytest
 from nodedevice_operator import settings
 from nodedevice_operator.config_watch import kopf_settings
 from nodedevice_operator.errors import StaleWatch, TaskEnded
+from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kopf_storage import InMemoryDiffs
+from nodedevice_operator.kube.write_fence import WriteFence
+from nodedevice_operator.leases.agent_monitor import AgentMonitor
+from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.operator import Operator, _raise_failure
+from nodedevice_operator.workqueue import WorkQueue
 
+from tests.fakes.operator.operator_model import GPU, node_device
 from tests.unit.operator.kube.api_server import kubeconfig
 
 
@@ -88,3 +96,44 @@ async def test_an_error_of_kopf_by_itself_is_a_failure(operator: Operator, monke
     _kopf_that_fails(monkeypatch, after_a_signal=False)
     with pytest.raises(TaskEnded, match=r"kopf has ended \(RuntimeError: Session is closed\)"):
         await operator.run()
+
+
+def _parts(operator: Operator) -> list[object]:
+    """All objects of ours that it is made of."""
+    found: dict[int, object] = {}
+    todo: list[object] = [operator]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict | list | tuple):
+            todo += part.values() if isinstance(part, dict) else part
+        elif type(part).__module__.startswith("nodedevice_") and id(part) not in found:
+            found[id(part)] = part
+            names = [name for kind in type(part).__mro__ for name in getattr(kind, "__slots__", ())]
+            todo += [getattr(part, name) for name in {*names, *getattr(part, "__dict__", ())} if hasattr(part, name)]
+    return [*found.values()]
+
+
+def test_each_part_has_what_it_asks_for(operator: Operator) -> None:
+    for part in _parts(operator):
+        for name, parameter in inspect.signature(type(part)).parameters.items():
+            for attribute in (name, f"_{name}"):
+                if "None" not in str(parameter.annotation):
+                    assert getattr(part, attribute, part) is not None, f"{type(part).__name__}.{attribute}"
+
+
+@pytest.mark.parametrize("kind", [Cache, WriteFence, EventRecorder, WorkQueue, Metrics, AgentMonitor])
+def test_of_what_they_share_there_is_one(operator: Operator, kind: type) -> None:
+    """Two caches, or two fences, would each know half."""
+    assert len([part for part in _parts(operator) if isinstance(part, kind)]) == 1
+
+
+def test_metrics_are_those_of_its_cache_and_its_lead(operator: Operator) -> None:
+    value = operator._metrics.registry.get_sample_value
+    operator._cache.node_devices.put(node_device(total=3))
+    # without an election it leads
+    assert value("nodedevice_operator_leader") == 1
+    assert value("nodedevice_operator_devices", {"resource_name": GPU, "state": "total"}) == 3
+
+
+def test_what_waits_is_tried_when_the_api_is_back(operator: Operator) -> None:
+    assert operator._api_health.on_recovery == operator._queue.retry_now

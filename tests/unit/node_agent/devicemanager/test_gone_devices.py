@@ -108,6 +108,15 @@ def test_a_plugin_of_somebody_else_that_lists_an_id_of_before_lists_its_own_devi
     assert free(scenario) == ["a"]
 
 
+def test_what_its_plugin_does_not_offer_now_is_offered_elsewhere() -> None:
+    scenario = Scenario()
+    offers(scenario, GPU, A)
+    offers(scenario, NIC, B)
+    assert free(scenario) == ["a"]
+    scenario.disconnect()
+    assert free(scenario) == ["b"]
+
+
 class TestLostCheckpoint:
     """What pods hold is read from the API, while plugins have listed already."""
 

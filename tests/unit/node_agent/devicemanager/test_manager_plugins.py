@@ -307,6 +307,16 @@ class TestForget:
         assert scenario.manager.forget(GPU)
         assert (scenario.manager.forget(GPU), scenario.manager.resources) == (True, {})
 
+    def test_what_was_to_be_published_of_it_is_not(self) -> None:
+        """The release of its last device, which was a moment ago."""
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True).run(pod("a", gpu=1))
+        scenario.disconnect()
+        scenario.passes(GRACE_SECONDS)
+        scenario.gone("a")
+        scenario.happens("containers_ended", "a")
+        assert scenario.manager.forget(GPU)
+        assert (scenario.manager.next_deadline(), scenario.passes(60)) == (None, [])
+
     def test_it_begins_again_with_its_next_registration(self) -> None:
         scenario = Scenario.with_plugin(1)
         scenario.disconnect()

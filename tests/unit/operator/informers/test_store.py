@@ -4,9 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 from nodedevice_operator.capacity.decide import contradictions
-from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE
+from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE, without_lists
 from nodedevice_operator.informers.store import Cache, Store
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import (
+    LONGEST_TEXT,
+    AllocationRecord,
+    DeviceRecord,
+    NodeDeviceRecord,
+    StoredCondition,
+)
+from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
 from tests.fakes.operator.operator_model import NIC, node_device
@@ -21,6 +28,27 @@ def store_with(*records: NodeDeviceRecord) -> Store[str, NodeDeviceRecord]:
     for record in records:
         store.put(record)
     return store
+
+
+def test_without_its_lists_a_record_has_its_numbers() -> None:
+    condition = StoredCondition("True", "R", "m" * 900, "then", 1)
+    numbers = node_device(total=9, cordons=3, weight=7, conditions={"Registered": condition, "Ready": condition})
+    full = replace(
+        numbers,
+        devices={"a": DeviceRecord("Unhealthy", "R", False, ())},
+        listed=("a",),
+        devices_omitted=1,
+        allocations=(AllocationRecord("ns", "a", "uid", "main", ("a",), 0, False),),
+        allocations_omitted=2,
+        waiting=(Waiting("uid", "main", "R"),),
+        lost_cordons=frozenset("a"),
+        cordoned_ids=frozenset("abc"),
+        cordoned_by={"a": "alice"},
+    )
+    kept = {"Registered": replace(condition, message="m" * LONGEST_TEXT), "Ready": condition}
+    found = without_lists(full)
+    assert found == replace(numbers, devices_omitted=9, allocations_omitted=3, conditions=kept)
+    assert found.weight == 0
 
 
 def test_only_what_is_newer_and_different_is_a_change() -> None:

@@ -12,8 +12,14 @@ from nodedevice_operator.errors import FieldConflict
 from nodedevice_operator.kube.client import field_conflicts
 from nodedevice_operator.objects.meta import OURS, Cause, Details, Status
 from nodedevice_operator.objects.node import NodeSchema, node_record
-from nodedevice_operator.objects.nodedevice import AllocationRecord, node_device_record
-from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
+from nodedevice_operator.objects.nodedevice import (
+    AllocationRecord,
+    DeviceRecord,
+    NodeDeviceRecord,
+    StoredCondition,
+    node_device_record,
+)
+from nodedevice_operator.objects.nodedevice_schema import HeldParts, NodeDeviceSchema, PartCounts, Waiting
 from nodedevice_operator.objects.poddevice import HeldDevice, PodDeviceSchema, pod_device_record
 from nodedevice_operator.objects.unwatched import LeaseSchema, PodSchema, lease_record, pod_record
 from nodedevice_operator.reconcile.poddevice_reconciler import encode
@@ -137,6 +143,92 @@ def test_node_device() -> None:
     assert record.waiting[0].reason == "NotEnoughDevices"
     assert record.is_condition("Ready", "True")
     assert (set(record.conditions), record.cordons, set(record.cordoned_ids)) == ({"Ready"}, 1, {"*"})
+
+
+def test_all_that_an_agent_reports_is_kept() -> None:
+    held = {"podUID": "uid-a", "container": "main", "namespace": "ns", "name": "pod-a", "notInjected": True}
+    body = node_device_body(
+        total=9,
+        healthy=8,
+        cordoned=7,
+        allocated=6,
+        releasing=5,
+        reserved=4,
+        available=3,
+        endpoint={"state": "Stopped", "since": "then"},
+        agent={"runtime": "nri", "servedBy": names.SERVED_BY_KUBELET},
+        parts={"advertise": "Largest", "largestAvailable": 2},
+        devices=[
+            {"id": "free", "health": "Healthy"},
+            {"id": "gpu", "health": "Healthy", "parts": {"total": 4, "healthy": 3, "allocated": 2, "available": 1}},
+        ],
+        devicesOmitted=2,
+        allocations=[{**held, "deviceIDs": ["x"], "parts": [{"parent": "gpu", "parts": 2, "numbers": "0-1"}]}],
+        allocationsOmitted=1,
+        waiting=[{"podUID": "uid-b", "container": "side", "reason": "R", "message": "m", "final": True}],
+        rememberedCordons=[{"id": "lost"}, {"id": "a"}],
+        conditions=[
+            {
+                "type": "Ready",
+                "status": "False",
+                "reason": "R",
+                "message": "m",
+                "lastTransitionTime": "t",
+                "observedGeneration": 6,
+            }
+        ],
+    )
+    body["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
+    body["metadata"]["managedFields"] = [wrote("nodedevice-agent", "status", "total"), wrote("x", "status", "total")]
+    body["spec"]["cordonedDevices"] = [{"id": "a", "by": "alice"}, {"id": "b"}]
+    found = node_device_record(msgspec.json.decode(msgspec.json.encode(body), type=NodeDeviceSchema))
+    parts = (HeldParts("gpu", 2, "0-1"),)
+    assert found == NodeDeviceRecord(
+        "node-a.example.com.gpu",
+        "nd-1",
+        2,
+        7,
+        "node-a",
+        "example.com/gpu",
+        "uid-1",
+        created="2026-01-02T03:04:05Z",
+        cordons=2,
+        has_status=True,
+        total=9,
+        healthy=8,
+        cordoned=7,
+        allocated=6,
+        releasing=5,
+        reserved=4,
+        available=3,
+        endpoint="Stopped",
+        endpoint_since="then",
+        runtime="nri",
+        devices={"gpu": DeviceRecord("Healthy", "", False, ())},
+        listed=("free", "gpu"),
+        devices_omitted=2,
+        allocations=(AllocationRecord("ns", "pod-a", "uid-a", "main", ("x",), 0, False, True, parts),),
+        allocations_omitted=1,
+        waiting=(Waiting("uid-b", "side", "R", message="m", final=True),),
+        conditions={"Ready": StoredCondition("False", "R", "m", "t", 6)},
+        edited_by=frozenset({"x"}),
+        lost_cordons=frozenset({"lost"}),
+        parts={"gpu": PartCounts(4, 3, 2, 1)},
+        largest_available=2,
+        is_observed=True,
+        cordoned_ids=frozenset({"a", "b"}),
+        cordoned_by={"a": "alice"},
+    )
+    assert (found.resource_version, found.age) == (7, ("2026-01-02T03:04:05Z", "node-a.example.com.gpu"))
+
+
+def test_of_an_object_without_a_status_nothing_is_known() -> None:
+    body = node_device_body()
+    body["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
+    body["spec"]["cordonedDevices"] = []
+    del body["status"]
+    found = node_device_record(msgspec.json.decode(msgspec.json.encode(body), type=NodeDeviceSchema))
+    assert found == NodeDeviceRecord("node-a.example.com.gpu", "nd-1", 2, 7, "node-a", "example.com/gpu", None)
 
 
 def test_who_cordoned_a_device_is_known_where_it_is_noted() -> None:

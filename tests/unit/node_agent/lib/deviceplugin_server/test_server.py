@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.holdings import Holding
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.deviceplugin.codec import device_list
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, list_to_wire, service_of, serving
@@ -16,6 +18,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     PluginDevice,
 )
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
+from nodedevice_api.parts import PartRules
 
 ONE, TWO = PluginDevice("a"), PluginDevice("b")
 
@@ -126,6 +129,17 @@ async def test_a_held_device_is_meant_by_any_of_its_ids(tmp_path: Path) -> None:
         with pytest.raises(PluginFailed, match="no such device: 'older'"):
             await connection.allocate(("old-a", "older"))
         await connection.aclose()
+
+
+def test_parts_have_their_parents_beside_them() -> None:
+    parent = PluginDevice("gpu", reason="Xid", message="broken", attributes=(("model", "x"),), part_size="1Gi")
+    parts = [PluginDevice(f"gpu-{number}", False, parent="gpu") for number in range(2)]
+    found = device_list(list_to_wire(parts, "Half", "one is broken", PartRules(), [parent]).SerializeToString())
+    assert (found.plugin_message, found.part_rules) == ("one is broken", PartRules())
+    assert found.by_parent == {"gpu": ["gpu-0", "gpu-1"]}
+    assert found.parents == {
+        "gpu": Device("gpu", False, reason="Xid", message="broken", attributes=(("model", "x"),), part_size="1Gi")
+    }
 
 
 def test_equal_devices_are_equal_bytes() -> None:

@@ -65,7 +65,7 @@ RETRIED: Final = {
 # One object of many, in a loop.
 APART: Final = {
     "agent": {"kubelet state", "plugin settings"},
-    "operator": {"evictions", "node labels", "reports of agents"},
+    "operator": {"config status", "evictions", "node labels", "reports of agents"},
     "extender": {"binds of unknown outcome"},
 }
 

@@ -15,6 +15,7 @@ import msgspec
 from nodedevice_api import names
 from nodedevice_api.names import ConfigReason
 from nodedevice_common.pacing import Backoff
+from nodedevice_common.tasks import apart
 
 from nodedevice_operator.configs.status import ConfigStatus, Reports, config_status, read_reports, to_json
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading
@@ -131,9 +132,11 @@ class ConfigController:
             await asyncio.sleep(pause)
             self._changed.clear()
             if self.fence.is_open:
-                self._read()
+                with apart("config status"):
+                    self._read()
                 for name in sorted(self._known):
-                    await self._reconcile(name)
+                    with apart("config status", config=name):
+                        await self._reconcile(name)
 
     def _read(self) -> None:
         """Of each node the newer report: that of the poll, or that of the watch."""

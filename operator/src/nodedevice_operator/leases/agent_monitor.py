@@ -128,7 +128,7 @@ class AgentMonitor:
         with apart("reports of agents"):
             self._report_agents(before, nodes)
             self._report_refusals(found, is_first=before.listed_at is None)
-        self.on_poll(found)
+            self.on_poll(found)
         if before.listed_at is None:
             self._begin()
         else:

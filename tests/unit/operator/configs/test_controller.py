@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi, refusing_leases
 from nodedevice_operator.informers.store import Store
 from nodedevice_operator.objects.refusing_lease import RefusingLease
@@ -176,3 +177,20 @@ def test_only_leases_of_agents_that_refuse_are_watched() -> None:
     kind = refusing_leases("agents")
     assert kind.path == "/apis/coordination.k8s.io/v1/namespaces/agents/leases"
     assert kind.query == {"labelSelector": "nodedevice.io/config-refused"}
+
+
+@virtual_time
+async def test_one_that_cannot_be_reconciled_keeps_no_other_from_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, written = Bench(), list[str]()
+
+    async def write_status(name: str, uid: str, status: Mapping[str, Any]) -> None:
+        if name == "a-bad":
+            raise RecursionError
+        written.append(name)
+
+    monkeypatch.setattr(bench.api, "write_status", write_status)
+    for name in ("a-bad", "b-good", "c-good"):
+        bench.controller.seen({"metadata": {"name": name, "uid": name, "generation": 1}})
+    async with running(bench.controller.work()):
+        await asyncio.sleep(60)
+    assert set(written) == {"b-good", "c-good"}

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.generic.files import found_file, kernel_path
 
 _CONTROLLER = "devices/pci0000:40/0000:40:00.0/0000:41:01.0"
@@ -98,3 +99,16 @@ def test_none_where_sysfs_does_not_know_it(root: Path) -> None:
     assert numa_nodes(root) == ()
     (root / "sys/dev/char/1:3").symlink_to("1:3")
     assert numa_nodes(root) == ()
+
+
+def test_what_no_container_runtime_can_be_given_the_name_of_is_no_device(tmp_path: Path) -> None:
+    """Names are octets; a runtime, the API and the plugin's own list take UTF-8."""
+    (tmp_path / "dev").mkdir()
+    odd = os.fsdecode(b"odd\xff")
+    (tmp_path / "dev" / odd).touch()
+    (tmp_path / "dev" / "plain").touch()
+    (tmp_path / "dev" / "link").symlink_to(odd)
+    assert names_in(f"{tmp_path}/dev") == ["link", "plain"]
+    assert found_file(str(tmp_path), f"/dev/{odd}") is None
+    assert found_file(str(tmp_path), "/dev/link") is None
+    assert found_file(str(tmp_path), "/dev/plain") is not None

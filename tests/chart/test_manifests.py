@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nodedevice_agent.plugins.nvml.cdi_specs import DIRECTORIES
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.settings import AgentSettings
 
 from hack import yaml_text
@@ -220,6 +223,13 @@ def test_paths_that_nobody_set_are_the_agents_own_defaults() -> None:
     assert str(Path(defaults.nri_socket).parent) in found
     unset, default = (mounts({"agents": {"config": {"runtime": value}}}) for value in (None, defaults.runtime))
     assert unset == default
+    # of the nvml plugin, what is mounted for its defaults
+    unset, default = (
+        mounts({"agents": {"config": {"plugins": {"nvml": each, "hostRoot": PluginSettings().host_root}}}})
+        for each in ({}, {"handOver": NvmlSettings().hand_over})
+    )
+    assert unset == default
+    assert set(DIRECTORIES) <= unset.keys()
 
 
 def test_images() -> None:

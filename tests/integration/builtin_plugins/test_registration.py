@@ -16,12 +16,12 @@ from nodedevice_agent.lib.deviceplugin_server import server as serving
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
-from nodedevice_agent.plugins import run
 from nodedevice_agent.plugins.run import serve
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated import source as simulated
 from nodedevice_agent.plugins.simulated.control import set_health
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
+from nodedevice_common import tasks
 
 from tests.fakes.device_manager import Manager
 from tests.fakes.hosted_manager import hosted
@@ -200,7 +200,7 @@ async def test_polling_finds_everything_without_inotify(
 
 @pytest.fixture
 def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_FIRST_RESTART_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("quick_restarts")

@@ -7,10 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_operator.errors import InvalidResponse
-from nodedevice_operator.kube.decode import decode, decode_object, decode_page, decode_record
+from nodedevice_operator.kube.decode import decode, decode_list, decode_object, decode_page, decode_record
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Kind
 from nodedevice_operator.objects.node import NodeSchema
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
+from nodedevice_operator.objects.unwatched import PodSchema
+
+from tests.unit.common.test_decoding import nested
 
 
 def node_device(name: str, **more: Any) -> dict[str, Any]:
@@ -83,3 +86,25 @@ def test_an_answer_of_which_no_record_can_be_made_is_the_same_error(problem: Exc
 
     with pytest.raises(InvalidResponse, match="GET nodes: the response has an invalid value"):
         decode_record("GET", "nodes", b'{"metadata":{}}', NodeSchema, make)
+
+
+def test_what_is_skipped_is_logged_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    """Each list finds it again."""
+    odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": []}
+    for _ in range(3):
+        found = decode_list("pods", a_list({"metadata": {"name": "a"}}, odd, {"metadata": {"name": "b"}}), PodSchema)
+        assert [pod.metadata.name for pod in found.items] == ["a", "b"]
+    [line] = [record.__dict__ for record in caplog.records]
+    assert (line["kind"], line["namespace"], line["object"]) == ("pods", "default", "odd")
+    assert "kubectl edit pods odd -n default" in line["remedy"]
+    assert "kubectl delete pods odd -n default" in line["remedy"]
+
+
+@pytest.mark.parametrize("kind", [NODES, NODE_DEVICES, POD_DEVICES], ids=lambda kind: kind.name)
+def test_a_deep_object_costs_no_other(kind: Kind[Any], caplog: pytest.LogCaptureFixture) -> None:
+    """Nor itself, where the deep part is nothing that is needed."""
+    deep = json.dumps(node_device("deep", unknown="@")).replace('"@"', nested(10_000))
+    content = a_list(node_device("a"), "@", node_device("b")).replace(b'"@"', deep.encode())
+    page, undecoded = page_of(kind, content.replace(b'"total": 1', b'"capacity": {}'))
+    assert ([one.metadata.name for one in page.items], undecoded) == (["a", "deep", "b"], frozenset())
+    assert caplog.records == []

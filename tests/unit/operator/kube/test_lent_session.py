@@ -1,6 +1,8 @@
 """A library's requests: a watch to which it has no right is reported as if we had opened it, and a strange answer is retried."""
 
 import contextlib
+import copy
+import json
 
 import aiohttp
 import pytest
@@ -8,6 +10,7 @@ from nodedevice_common import rejected
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
 
+from tests.unit.common.test_decoding import nested
 from tests.unit.operator.kube.api_server import Server
 
 
@@ -84,3 +87,31 @@ async def test_an_answer_that_is_not_an_api_servers_is_a_broken_connection(
             assert await response.json()
     said = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert said == ([] if is_taken else ["API server's answer cannot be used; retrying"])
+
+
+@pytest.mark.parametrize("depth", [400, 1_100, 10_000])
+async def test_a_library_gets_nothing_that_is_too_deep_for_it(server: Server, client: Client, depth: int) -> None:
+    """It decodes with json.loads, and copies and compares what it has: Python's own ways, which recurse."""
+    deep = f'{{"kind":"Things","metadata":{{"name":"x"}},"spec":{nested(depth)}}}'
+    server.answers = [(200, deep.encode()), (200, f"{deep}\n{deep}\n".encode())]
+    async with client.lend_session() as lent:
+        async with lent.get(f"{server.url}/apis/g/v1/things") as response:
+            found = [await response.json()]
+        async with lent.get(f"{server.url}/apis/g/v1/things?watch=true") as response:
+            lines = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
+    found += [json.loads(line) for line in lines.splitlines()]
+    assert len(found) == 3
+    for each in found:
+        assert each["metadata"] == {"name": "x"}
+        assert copy.deepcopy(each) == each
+        assert json.loads(json.dumps(each)) == each
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"\xff", b"[" * 20_000])
+async def test_an_error_that_is_no_json_is_the_error_that_a_library_knows(
+    server: Server, client: Client, body: bytes
+) -> None:
+    server.answers = [(503, body)]
+    async with client.lend_session() as lent, lent.get(f"{server.url}/apis") as response:
+        with pytest.raises((json.JSONDecodeError, UnicodeDecodeError)):
+            await response.json()

@@ -1,0 +1,138 @@
+"""Whatever the API server has stored, however deep or odd: each request of the agent gets an object, no list fails for one."""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import httpx2
+import pytest
+from lightkube import AsyncClient, KubeConfig
+from lightkube.config.models import Cluster as ClusterConfig
+from lightkube.config.models import User
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.coordination_v1 import Lease
+from nodedevice_agent.errors import ApiUnreachable
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
+from nodedevice_agent.kube.pods import PodObject, from_api
+from nodedevice_common.decoding import DEEPEST
+
+from tests.unit.common.test_decoding import nested
+
+
+class Answer(httpx2.AsyncBaseTransport):
+    """The same to each request; a watch gets it as its lines."""
+
+    body = b""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, content=self.body, headers={"Content-Type": "application/json"}, request=request)
+
+
+@pytest.fixture
+def answer() -> Answer:
+    return Answer()
+
+
+@pytest.fixture
+async def cluster(answer: Answer) -> AsyncIterator[KubeClient]:
+    config = KubeConfig.from_one(cluster=ClusterConfig("https://10.1.2.3:6443"), user=User())
+    client: AsyncClient = AsyncClient(config=config, transport=answer, trust_env=False, field_manager="test")
+    made = KubeClient(client, "")
+    yield made
+    await made.close()
+
+
+def an_object(name: str, depth: int = 1, spec: str = "{}") -> str:
+    fields = f'[{{"manager":"m","fieldsV1":{nested(depth, "{}")}}}]'
+    metadata = f'{{"name":"{name}","namespace":"ns","uid":"uid-{name}","resourceVersion":"7","managedFields":{fields}}}'
+    return f'{{"metadata":{metadata},"spec":{spec}}}'
+
+
+def a_list(*objects: str) -> bytes:
+    return f'{{"metadata":{{"resourceVersion":"9"}},"items":[{",".join(objects)}]}}'.encode()
+
+
+Request = Callable[[KubeClient], Awaitable[Any]]
+ONE: Final[dict[str, Request]] = {
+    "node_uid": lambda c: c.node_uid("n"),
+    "node_capacity": lambda c: c.node_capacity("n"),
+    "create_node_device": lambda c: c.create_node_device(("n", "u"), "example.com/gpu"),
+    "apply_status": lambda c: c.apply_status("n", {}),
+    "get_lease": lambda c: c.get_lease("ns", "n"),
+    "create_lease": lambda c: c.create_lease(Lease(metadata=ObjectMeta(name="n"))),
+    "replace_lease": lambda c: c.replace_lease(Lease(metadata=ObjectMeta(name="n"))),
+    "review": lambda c: c.review("authentication.k8s.io", "TokenReview", {}),
+}
+KINDS: Final = (PodObject, NodeMetadataObject, NodeDeviceObject, NodeDeviceConfigObject)
+
+
+@pytest.mark.parametrize("depth", [1_100, 10_000])
+@pytest.mark.parametrize("request_one", ONE.values(), ids=ONE.keys())
+async def test_one_object(cluster: KubeClient, answer: Answer, request_one: Request, depth: int) -> None:
+    answer.body = an_object("x", depth).encode()
+    await request_one(cluster)
+
+
+@pytest.mark.parametrize("depth", [1_100, 10_000])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_lists_and_watches(cluster: KubeClient, answer: Answer, kind: Any, depth: int) -> None:
+    objects = [an_object("a"), an_object("deep", depth, f'{{"plugins":{nested(depth)}}}'), an_object("z")]
+    answer.body = a_list(*objects)
+    found, version = await cluster.list(kind, {})
+    assert ([one.metadata.name for one in found], version) == (["a", "deep", "z"], "9")
+    answer.body = b"".join(f'{{"type":"ADDED","object":{each}}}\n'.encode() for each in objects)
+    async with cluster.watch(kind, {}, "1", 60) as events:
+        assert [one.metadata.name async for _, one in events] == ["a", "deep", "z"]
+
+
+async def test_what_is_kept_of_a_configuration_is_not_deep(cluster: KubeClient, answer: Answer) -> None:
+    answer.body = a_list(an_object("deep", 1, f'{{"plugins":{nested(10_000)}}}'))
+    [found], _ = await cluster.list(NodeDeviceConfigObject, {})
+    levels, value = 0, found.spec["plugins"]
+    while isinstance(value, dict):
+        levels, value = levels + 1, value["a"]
+    assert 0 < levels < DEEPEST
+    assert json.loads(json.dumps(found.spec)) == found.spec
+
+
+ODD: Final = an_object(
+    "odd", 1, '{"containers":[{"name":"main","env":7,"resources":{"limits":{"example.com/gpu":"2"}}}]}'
+)
+
+
+async def test_a_pod_of_another_form_is_known_by_its_name(
+    cluster: KubeClient, answer: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Were it left out, its devices would be free."""
+    answer.body = a_list(an_object("a"), ODD)
+    for _ in range(3):
+        found, _ = await cluster.list(PodObject, {})
+    answer.body = f'{{"type":"MODIFIED","object":{ODD}}}\n'.encode()
+    async with cluster.watch(PodObject, {}, "1", 60) as events:
+        found += [one async for _, one in events]
+    pods = [from_api(pod) for pod in found]
+    assert [(pod.name, pod.uid, len(pod.containers)) for pod in pods[1:]] == [("odd", "uid-odd", 0)] * 2
+    [line] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert (line.message, line.__dict__["object"], line.__dict__["namespace"]) == (
+        "cannot decode object; skipping it",
+        "odd",
+        "ns",
+    )
+    assert "kubectl delete pods odd -n ns" in line.__dict__["remedy"]
+
+
+async def test_of_another_kind_nothing_is_concluded(cluster: KubeClient, answer: Answer) -> None:
+    """A NodeDevice without its spec would have no cordons."""
+    answer.body = a_list(an_object("odd", 1, "7"))
+    with pytest.raises(ApiUnreachable, match="cannot decode the response"):
+        await cluster.list(NodeDeviceObject, {})
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b'{"items": 7}', b"[" * 20_000])
+async def test_what_is_no_answer_of_an_api_server(cluster: KubeClient, answer: Answer, body: bytes) -> None:
+    answer.body = body
+    for kind in KINDS:
+        with pytest.raises(ApiUnreachable):
+            await cluster.list(kind, {})

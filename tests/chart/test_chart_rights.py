@@ -89,7 +89,7 @@ OPERATOR = {
         for verb in verbs
     ),
 }
-OPERATOR_LEASES = each_verb("coordination.k8s.io", "leases", "list")
+OPERATOR_LEASES = each_verb("coordination.k8s.io", "leases", "list", "watch")
 OPERATOR_OWN_LEASE = each_verb("coordination.k8s.io", f"leases ['{OPERATOR_LEASE}']", "get", "create", "update")
 
 
@@ -197,7 +197,8 @@ def test_agent_can_do_its_work(installed: ControlPlane, agent: Client) -> None:
         apply_status(agent, NAME, {**free("gpu-0"), "conditions": [condition(Condition.REGISTERED)]})
         [found] = agent.list(NodeDevice, fields={"spec.nodeName": NODE})
         assert found["status"]["total"] == 1
-        agent.replace(agent.create(lease(AGENTS_NAMESPACE)))
+        made = agent.create(lease(AGENTS_NAMESPACE), field_manager=AGENT_FIELD_MANAGER)
+        agent.replace(made, field_manager=AGENT_FIELD_MANAGER)
     finally:
         installed.client.delete(NodeDevice, NAME)
         installed.client.delete(Lease, NODE, namespace=AGENTS_NAMESPACE)
@@ -245,7 +246,8 @@ def pod(namespace: str, name: str = "pod-a") -> Pod:
 
 
 def patch_pod(client: Client, namespace: str, patch: dict[str, Any]) -> Pod:
-    return client.patch(Pod, "pod-a", patch, namespace=namespace, patch_type=PatchType.STRATEGIC)
+    by: dict[str, Any] = {"patch_type": PatchType.STRATEGIC, "field_manager": OPERATOR_FIELD_MANAGER}
+    return client.patch(Pod, "pod-a", patch, namespace=namespace, **by)
 
 
 @pytest.fixture

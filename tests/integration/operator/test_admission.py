@@ -217,13 +217,15 @@ def test_a_remembered_cordon_is_added_and_kept(remembered: Any) -> None:
         pytest.param({"metadata": {"labels": {"a": "b"}}}, "changes no labels", id="a label"),
         pytest.param({"metadata": {"annotations": {"a": "b"}}}, "changes no labels, annotations", id="an annotation"),
         pytest.param({"metadata": {"finalizers": ["example.com/x"]}}, "finalizers", id="a finalizer"),
-        pytest.param({"metadata": {"managedFields": [{}]}}, "does not reset managedFields", id="whose cordons are"),
+        pytest.param(
+            {"metadata": {"managedFields": [{}]}}, "no entry of others in managedFields", id="whose cordons are"
+        ),
     ],
 )
 @pytest.mark.usefixtures("remembered")
 def test_and_nothing_else_of_a_node_device(operator: Client, patch: dict[str, Any], sentence: str) -> None:
     def write() -> Any:
-        return operator.patch(NodeDevice, NAME, patch, patch_type=PatchType.MERGE, field_manager="x")
+        return operator.patch(NodeDevice, NAME, patch, patch_type=PatchType.MERGE, field_manager=CORDONS_FIELD_MANAGER)
 
     assert sentence in refused(write, "nodedevice-operator-cordons")
 

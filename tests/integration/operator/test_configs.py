@@ -137,6 +137,9 @@ def test_refusals_are_shown_with_one_node_that_says_so(fleet: Fleet) -> None:
     fleet.report("n3", a={"generation": 1})
     message = fleet.until("a", ACCEPTED, "False", ConfigReason.REFUSED)
     assert message == f"{fleet.name('n1')}, {fleet.name('n2')}: path: /x is not below /dev"
+    shown = fleet.control_plane.kubectl("get", "nodedeviceconfigs", fleet.name("a"))
+    assert "RESULT" in shown
+    assert message in shown
     [refusal] = fleet.status("a")["refusals"]
     assert (refusal["nodes"], refusal["example"]) == (2, fleet.name("n1"))
     wait_until(lambda: ConfigReason.REFUSED in fleet.events("a"), "there is an Event")

@@ -5,6 +5,7 @@ a container runtime, and a file of /var/run/cdi goes before one of /etc/cdi.
 Source: CDI specification, and tags.cncf.io/container-device-interface pkg/cdi/cache.go @ v1.1.
 """
 
+import asyncio
 import logging
 import os
 import stat
@@ -73,15 +74,23 @@ class CdiSpecs:
         self._kind = kind
         self._read: _Files = {}
         self._problems: frozenset[str] = frozenset()
+        # one at a time: a disk that hangs costs one thread
+        self._reading: asyncio.Task[None] | None = None
 
     async def refresh(self) -> bool:
         """Read what has changed. Returns whether names are others than before."""
-        before, known = self.names, self._read
+        before = self.names
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._refresh())
+        await asyncio.shield(self._reading)
+        return self.names != before
+
+    async def _refresh(self) -> None:
+        known = self._read
         self.names, self._read, problems = await in_thread(lambda: _all(self.directories, self._kind, known))
         for problem in sorted(problems - self._problems):
             log.warning("CDI specification cannot be read", extra={"error": problem})
         self._problems = problems
-        return self.names != before
 
 
 def _all(directories: tuple[Path, ...], kind: str, known: _Files) -> tuple[Mapping[str, bool], _Files, frozenset[str]]:

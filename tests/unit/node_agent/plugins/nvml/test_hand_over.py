@@ -1,7 +1,9 @@
 """handOver auto: what the node's CDI specifications name, and by which way a container gets its GPUs."""
 
+import asyncio
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,25 @@ class TestSpecifications:
         assert given.cdi_devices == ("nvidia.com/gpu=GPU-1",)
         assert given.env == ({"NVIDIA_VISIBLE_DEVICES": "void"} if is_void else {})
         assert made.allocate(["GPU-1"], None).env == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
+
+    async def test_a_disk_that_hangs_costs_one_thread(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        answers, calls = threading.Event(), []
+
+        def hanging(*args: object) -> object:
+            calls.append(args)
+            answers.wait()
+            return {"GPU-1": False}, {}, frozenset()
+
+        monkeypatch.setattr(cdi_specs, "_all", hanging)
+        specs = CdiSpecs(str(tmp_path), KIND)
+        reads = [asyncio.create_task(specs.refresh()) for _ in range(3)]
+        await asyncio.sleep(0)
+        reads[0].cancel()
+        reads.append(asyncio.create_task(specs.refresh()))
+        await asyncio.sleep(0)
+        answers.set()
+        assert await asyncio.gather(*reads[1:]) == [True, True, True]
+        assert len(calls) == 1
 
     async def test_what_changes_is_read_again(self, tmp_path: Path) -> None:
         path, specs = write(tmp_path, "a.json", spec("GPU-1")), CdiSpecs(str(tmp_path), KIND)

@@ -12,6 +12,7 @@ afterwards (comparing, copying, encoding, logging) needs no care.
 import json
 import re
 from functools import cache
+from itertools import accumulate
 from typing import Any, Final, TypeVar, overload
 
 import msgspec
@@ -27,11 +28,16 @@ MOST_SHOWN: Final = 500
 # What decoders raise: for what is no JSON, of another form, no UTF-8, a number too big, nested too deep.
 FAILURES: Final = (ValueError, ArithmeticError, RecursionError)
 
-# Every place where the depth changes; and strings whole, as brackets within count for nothing. A string without an end reaches to
-# the end of the text. The possessive repeats try nothing twice, so that the time is in proportion to the text, whatever it is.
-_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
+# Brackets within a string count for nothing. One without an end reaches to the end of the text. The possessive repeats try nothing
+# twice, so that the time is in proportion to the text, whatever it is.
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
+_STRINGS: Final = re.compile(_STRING, re.DOTALL)
+# every place where the depth changes; and strings whole
+_TOKEN: Final = re.compile(_STRING + rb"|[\[{]|[\]}]", re.DOTALL)
 _QUOTE: Final = ord('"')
 _OPENING: Final = frozenset(b"[{")
+_CHANGES: Final = [(octet in b"[{") - (octet in b"]}") for octet in range(256)]
+_ALL_ELSE: Final = bytes(octet for octet, change in enumerate(_CHANGES) if not change)
 _NULL: Final = b"null"
 
 
@@ -97,7 +103,7 @@ def shallow(data: bytes) -> bytes:
 
     For libraries that decode by themselves.
     """
-    if data.count(b"[") + data.count(b"{") <= DEEPEST:
+    if _depth(data) <= DEEPEST:
         return data
     kept: list[bytes] = []
     depth = begin = 0
@@ -115,6 +121,14 @@ def shallow(data: bytes) -> bytes:
                 begin = token.end()
             depth -= 1
     return b"".join((*kept, data[begin:])) if kept else data
+
+
+def _depth(data: bytes) -> int:
+    """A third of the time that it takes to find the places."""
+    if (most := data.count(b"[") + data.count(b"{")) <= DEEPEST:
+        return most
+    brackets = _STRINGS.sub(b"", data).translate(None, _ALL_ELSE)
+    return max(accumulate(map(_CHANGES.__getitem__, brackets)), default=0)
 
 
 def _octets(data: bytes | str | msgspec.Raw) -> bytes:

@@ -163,8 +163,13 @@ class Endless(msgspec.Struct, array_like=True):
 
 
 def test_a_list_that_holds_itself() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
     with pytest.raises(Undecodable, match="nested deeper"):
-        convert(decode_yaml("&a [*a]"), Endless)
+        convert(endless, Endless)
+    for loader in LOADERS:
+        with pytest.raises(Undecodable, match="holds itself"):
+            decode_yaml("a: &a [1, [*a]]", loader)
 
 
 def test_a_key_that_is_named_twice() -> None:
@@ -246,6 +251,18 @@ def test_deep_yaml_is_an_error(text: str, loader: type[Any]) -> None:
     """The library in C overflows its stack, which ends the process: in one of its own where it would."""
     with pytest.raises(Undecodable, match=f"nested deeper than {DEEPEST} levels"):
         decode_yaml(text, loader)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_aliases_count_as_what_they_stand_for(loader: type[Any]) -> None:
+    deep = [f"a{i}: &a{i} {'[' * 30}{f'*a{i - 1}' if i else 1}{']' * 30}" for i in range(4)]
+    assert decode_yaml("\n".join(deep[:2]), loader)
+    with pytest.raises(Undecodable, match="nested deeper than 64 levels, with its aliases"):
+        decode_yaml("\n".join(deep), loader)
+    laughs = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'ha'] * 10)}]" for i in range(10)]
+    assert decode_yaml("\n".join(laughs[:5]), loader)
+    with pytest.raises(Undecodable, match="more than 1000000 values"):
+        decode_yaml("\n".join(laughs), loader)
 
 
 @pytest.mark.parametrize("loader", LOADERS)

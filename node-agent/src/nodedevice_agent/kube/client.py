@@ -88,7 +88,7 @@ class KubeClient:
                 transport=transport,
                 field_manager=names.AGENT_FIELD_MANAGER,
             )
-        except (ConfigError, OSError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        except (ConfigError, OSError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as exc:
             # the library reports invalid certificates and keys by any of these
             raise kubeconfigs.unusable(config.fname, str(exc)) from exc
         if config.user.token_file:

@@ -23,7 +23,10 @@ from nodedevice_operator.errors import CredentialsError
 _TOKEN_LIFE_SECONDS: Final = 60.0
 _POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 # What the package lets out for a file that is no kubeconfig.
-_UNUSABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError, KubeconfigProblem)
+_UNUSABLE: Final = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),
+    *(yaml.YAMLError, KubeconfigProblem),
+)
 
 
 class Credentials:
@@ -39,6 +42,7 @@ class Credentials:
         self._token_file = TokenFile(token_file) if token_file is not None else None
         self._token = ""
         self._read_at = float("-inf")
+        self._context: ssl.SSLContext | None = None
 
     def authorization(self) -> str | None:
         """Value of the Authorization header for a request made now; None with a client certificate.
@@ -49,7 +53,7 @@ class Credentials:
             return self._from_file(self._token_file)
         try:
             value = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        except (OSError, ValueError, config.ConfigException) as exc:
+        except (OSError, ValueError, RecursionError, config.ConfigException) as exc:
             raise CredentialsError(f"the token cannot be read ({exc})") from exc
         return str(value) if value else None
 
@@ -69,10 +73,15 @@ class Credentials:
         return options
 
     def ssl_context(self) -> ssl.SSLContext:
-        """TLS as the kubeconfig asks for it.
+        """TLS as the kubeconfig asks for it; its files are read once, for all clients of the process.
 
         Raises CredentialsError where a certificate or a key is none.
         """
+        if self._context is None:
+            self._context = self._new_context()
+        return self._context
+
+    def _new_context(self) -> ssl.SSLContext:
         made = self.configuration
         try:
             context = ssl.create_default_context(cafile=made.ssl_ca_cert)

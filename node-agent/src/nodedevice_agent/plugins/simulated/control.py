@@ -74,14 +74,9 @@ def parse_state(path: Path, content: bytes) -> SimulatedState:
     try:
         return convert(raw if raw is not None else {}, SimulatedState)
     except Undecodable as error:
-        match error.__cause__:
-            case RecursionError():
-                problem = "a list that holds itself; keys are unhealthy, missing and count"
-            case UnicodeError():
-                problem = "half a character (a lone surrogate) in a text; write it whole"
-            case _:
-                problem = f"{error}; keys are unhealthy, missing and count"
-        raise StateFileError(path, problem) from None
+        is_half = isinstance(error.__cause__, UnicodeError)
+        half = "half a character (a lone surrogate) in a text; write it whole"
+        raise StateFileError(path, half if is_half else f"{error}; keys are unhealthy, missing and count") from None
 
 
 def read_state(path: Path) -> SimulatedState:

@@ -7,7 +7,16 @@ from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOp
 from nodedevice_agent.devicemanager.snapshot import MAX_FULL_LIST, snapshot
 from nodedevice_api.names import Reason
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, device_ids, init, pod
+from tests.unit.node_agent.devicemanager.scenario import (
+    GPU,
+    NIC,
+    Scenario,
+    container,
+    device_ids,
+    init,
+    pod,
+    status,
+)
 
 
 def test_an_unknown_resource_is_an_error() -> None:
@@ -82,7 +91,8 @@ def test_of_a_stopped_plugin_only_held_and_cordoned_devices_are_shown(count: int
     seen = scenario.snapshot()
     assert (seen.total, seen.healthy, seen.cordoned, seen.allocated, seen.available) == (count, 0, 1, 1, 0)
     held, cordoned = seen.devices
-    assert (held.id, held.healthy, held.present, held.reason, held.numa_nodes) == ("d000", False, True, "", (1,))
+    assert (held.id, held.healthy, held.present, held.numa_nodes) == ("d000", False, True, (1,))
+    assert (held.reason, held.message) == ("", "")
     assert (cordoned.id, cordoned.cordoned) == ("d002", True)
     # of a resource that is cordoned whole, none is shown for that
     scenario.cordon(GPU, ["*"])
@@ -90,6 +100,7 @@ def test_of_a_stopped_plugin_only_held_and_cordoned_devices_are_shown(count: int
     scenario.passes(300)
     (missing,) = scenario.snapshot().devices
     assert (missing.id, missing.present, missing.reason) == ("d000", False, "NotListed")
+    assert [(d["health"], d["presence"]) for d in status(scenario, {}, "now")["devices"]] == [("Unhealthy", "Missing")]
     scenario.plugin(listed, endpoint=2)
     assert (scenario.snapshot().healthy, scenario.snapshot().available) == (count - 1, 0)
 

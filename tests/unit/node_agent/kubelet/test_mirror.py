@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.effects import (
     CallAllocate,
     CallPreferred,
@@ -19,6 +20,7 @@ from nodedevice_agent.devicemanager.effects import (
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
@@ -53,6 +55,13 @@ def held(found: Mirror, name: str = GPU) -> dict[str, tuple[str, ...]]:
 
 def test_what_the_kubelet_has_is_not_known_at_the_start() -> None:
     assert mirror().is_outdated is True
+
+
+def test_topology_and_damping_are_as_they_are_set() -> None:
+    topology, flapping = Topology(numa_nodes=(0, 1)), FlapDampingLimits(changes=7)
+    found = mirror(topology=topology, flapping=flapping)
+    assert (found.topology, found.resources[GPU].flap_damping.limits) == (topology, flapping)
+    assert mirror().topology == Topology()
 
 
 def test_a_pod_that_comes_gets_nothing_from_here() -> None:

@@ -54,25 +54,21 @@ def objects(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 def mistyped(path: str) -> str:
     """A manifest with a wrong key in the first object of that path."""
-    plugins = whole()
-    found = next(each for place, each in objects(plugins) if place == path)
+    spec = {"nodeSelector": {"pool": "a"}, "plugins": whole()}
+    found = next(each for place, each in objects(spec) if place == path)
     found[WRONG] = 3
     kind = {"apiVersion": "nodedevice.io/v1alpha1", "kind": "NodeDeviceConfig", "metadata": {"name": NAME}}
-    return yaml_text.dump({**kind, "spec": {"plugins": plugins}})
+    return yaml_text.dump({**kind, "spec": spec})
 
 
-PATHS = sorted(
-    path
-    for path, schema in SCHEMAS.items()
-    # a name of the user's own is no mistake
-    if path and schema["type"] == "object" and "properties" in schema
-)
+# a name of the user's own, as in a map, is no mistake
+PATHS = sorted(["", *(f".plugins{path}" for path, schema in SCHEMAS.items() if "properties" in schema)])
 
 
 @pytest.fixture(scope="module")
 def held(installed: ControlPlane) -> ControlPlane:
     """With the policy in force: the API server takes a moment to notice a new one."""
-    wait_until(lambda: WRONG in refused(installed, mistyped(".nvml")), "the policy is in force")
+    wait_until(lambda: WRONG in refused(installed, mistyped(".plugins.nvml")), "the policy is in force")
     return installed
 
 
@@ -86,7 +82,7 @@ def refused(cluster: ControlPlane, manifest: str, *options: str) -> str:
 
 
 def test_every_object_is_tried() -> None:
-    assert {path for path, _ in objects(whole()) if path} == set(PATHS)
+    assert {path for path, _ in objects({"plugins": whole()})} == set(PATHS)
 
 
 WAYS = [pytest.param([], id="apply"), pytest.param(["--server-side"], id="server-side")]
@@ -94,29 +90,29 @@ WAYS = [pytest.param([], id="apply"), pytest.param(["--server-side"], id="server
 
 @pytest.mark.parametrize("options", WAYS)
 def test_without_a_mistake_it_is_taken_and_no_agent_refuses_it(held: ControlPlane, options: list[str]) -> None:
-    manifest = mistyped(".nvml").replace(f"{WRONG}: 3", "pollSeconds: 3")
+    manifest = mistyped(".plugins.nvml").replace(f"{WRONG}: 3", "pollSeconds: 3")
     assert refused(held, manifest, *options) == ""
-    assert refusal_of(yaml_text.load(manifest)["spec"]["plugins"]) == ""
+    assert refusal_of(yaml_text.load(manifest)["spec"]) == ""
 
 
 @pytest.mark.parametrize("options", WAYS)
 @pytest.mark.parametrize("path", PATHS)
 def test_a_client_that_validates_strictly_is_refused_it(held: ControlPlane, path: str, options: list[str]) -> None:
     said = refused(held, mistyped(path), *options)
-    assert f"unknown field spec.plugins{path}.{WRONG}: kubectl explain" in said
+    assert f"unknown field spec{path}.{WRONG}: kubectl explain" in said
 
 
 @pytest.mark.parametrize("options", WAYS)
 @pytest.mark.parametrize("path", PATHS)
 def test_to_one_that_does_not_an_agent_refuses_it(held: ControlPlane, path: str, options: list[str]) -> None:
     arguments = ("apply", "--dry-run=server", "--validate=false", "-o", "json", "-f", "-", *options)
-    stored = yaml_text.load(held.kubectl(*arguments, stdin=mistyped(path)))["spec"]["plugins"]
+    stored = yaml_text.load(held.kubectl(*arguments, stdin=mistyped(path)))["spec"]
     assert f"unknown field `{WRONG}`" in refusal_of(stored)
 
 
-def refusal_of(plugins: Any) -> str:
-    found = effective(PluginSettings(), [Config(NAME, 1, plugins=plugins)], {}, ["/"])
-    return found.outcomes[NAME].refusal
+def refusal_of(spec: Any) -> str:
+    config = Config(NAME, 1, plugins=spec["plugins"], keys=tuple(spec))
+    return effective(PluginSettings(), [config], {}, ["/"]).outcomes[NAME].refusal
 
 
 def test_every_field_is_explained(held: ControlPlane) -> None:

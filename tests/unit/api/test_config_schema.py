@@ -6,7 +6,7 @@ The walk here is another one than the generator's: it goes along the settings, a
 import msgspec
 import pytest
 from msgspec import inspect as shapes
-from nodedevice_agent.configs.effective import ConfiguredPlugins
+from nodedevice_agent.configs.effective import ConfigSpec, ConfiguredPlugins
 
 from charts import generate_config_schema
 from docs.generate_settings import explanations
@@ -25,10 +25,10 @@ NAMES_OF_TYPES = {
 }
 
 
-def plugins() -> Schema:
+def spec() -> Schema:
     crd = yaml_text.load(generate_config_schema.CRD.read_text(encoding="utf-8"))
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    found: Schema = schema["properties"]["spec"]["properties"]["plugins"]
+    found: Schema = schema["properties"]["spec"]
     return found
 
 
@@ -50,7 +50,7 @@ def in_settings(kind: type[msgspec.Struct], path: str = "") -> dict[str, tuple[s
 
 
 SETTINGS = in_settings(ConfiguredPlugins)
-SCHEMAS = dict(schemas(plugins()))
+SCHEMAS = dict(schemas(spec()["properties"]["plugins"]))
 
 
 def test_it_is_made_of_todays_settings() -> None:
@@ -82,7 +82,14 @@ def test_each_key_has_the_type_and_the_words_of_the_code(path: str) -> None:
 def test_unknown_keys_are_kept_in_each_object_of_the_settings_and_nowhere_else() -> None:
     """Pruned they would be lost without a word in a server-side apply, even a strict one."""
     kept = {path for path, schema in SCHEMAS.items() if schema.get("x-kubernetes-preserve-unknown-fields")}
-    assert kept == {path for path, schema in SCHEMAS.items() if path and "properties" in schema}
+    assert kept == {path for path, schema in SCHEMAS.items() if "properties" in schema}
+
+
+def test_so_are_those_of_spec_which_are_what_the_agent_knows() -> None:
+    """A mistyped selector would select every node."""
+    found = spec()
+    assert found["x-kubernetes-preserve-unknown-fields"]
+    assert set(found["properties"]) == {field.encode_name for field in msgspec.structs.fields(ConfigSpec)}
 
 
 def test_what_is_required_is_so_in_both() -> None:

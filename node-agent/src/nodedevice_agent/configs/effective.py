@@ -40,14 +40,23 @@ class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename=
     nvml: NvmlSettings | None = None
 
 
+class ConfigSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """spec: its keys. A mistyped selector would select every node."""
+
+    node_selector: Any = None
+    priority: Any = None
+    plugins: Any = None
+
+
 class Config(Struct, frozen=True):
-    """A NodeDeviceConfig. plugins: as it is stored."""
+    """A NodeDeviceConfig. plugins: as it is stored. keys: those of its spec."""
 
     name: str
     generation: int
     priority: int = 0
     node_selector: Mapping[str, str] = field(default_factory=dict)
     plugins: Any = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels is one of its nodes."""
@@ -176,6 +185,7 @@ def _readable_names(plugins: Any) -> Iterator[str]:
 
 def _plugins(config: Config, allowed_host_paths: Collection[str]) -> ConfiguredPlugins:
     """Raises ValueError."""
+    converted(ConfigSpec, dict.fromkeys(config.keys))
     found = converted(ConfiguredPlugins, config.plugins)
     # what names itself twice is refused as in a file
     PluginSettings(found.generic, found.simulated, found.nvml)

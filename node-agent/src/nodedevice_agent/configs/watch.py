@@ -179,11 +179,11 @@ class _ConfigHandler:
         self._found: dict[str, Config] = {}
 
     def synced(self, objects: list[NodeDeviceConfigObject], version: int) -> None:
-        self._found = {one.metadata.name: _config(one) for one in objects}
+        self._found = {one.metadata.name: config_of(one) for one in objects}
         self._configs_are(self._found)
 
     def updated(self, found: NodeDeviceConfigObject) -> None:
-        self._found = {**self._found, found.metadata.name: _config(found)}
+        self._found = {**self._found, found.metadata.name: config_of(found)}
         self._configs_are(self._found)
 
     def deleted(self, found: NodeDeviceConfigObject) -> None:
@@ -191,7 +191,7 @@ class _ConfigHandler:
         self._configs_are(self._found)
 
 
-def _config(found: NodeDeviceConfigObject) -> Config:
+def config_of(found: NodeDeviceConfigObject) -> Config:
     """Of an object of any shape: where the schema was another, the plugins are refused, and everything else counts as absent."""
     spec: Mapping[str, Any] = found.spec if isinstance(found.spec, dict) else {}
     selector, priority = spec.get("nodeSelector", {}), spec.get("priority")
@@ -202,4 +202,5 @@ def _config(found: NodeDeviceConfigObject) -> Config:
         priority if isinstance(priority, int) and priority in _PRIORITIES else 0,
         selector if is_plain else _NO_NODE,
         spec.get("plugins"),
+        tuple(sorted(spec)),
     )

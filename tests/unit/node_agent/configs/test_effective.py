@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from nodedevice_agent.configs.effective import MAX_REPORT, Config, Effective, Outcome, effective, report
+from nodedevice_agent.configs.watch import config_of
+from nodedevice_agent.kube.objects import GenerationMetadata, NodeDeviceConfigObject
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
 
@@ -179,6 +181,23 @@ def test_what_is_not_valid_is_refused_whole_with_the_remedy(plugins: Any, words:
     assert bool(found.outcomes["bad"].refusal) == bool(words)
     assert {"example.com/good", "example.com/x"} <= set(found.plugins.resource_names())
     assert "\n" not in found.outcomes["bad"].refusal
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("nodeSelectr", "unknown field `nodeSelectr`; did you mean nodeSelector?"),
+        ("x", "known are nodeSelector, plugins, priority"),
+        ("plugins", ""),
+    ],
+)
+def test_a_mistyped_key_of_spec_is_refused_as_one_below_it(key: str, words: str) -> None:
+    """A mistyped selector is none, which selects every node."""
+    metadata = GenerationMetadata(name="a", generation=1)
+    stored = NodeDeviceConfigObject(metadata=metadata, spec={"plugins": serial(), key: serial()})
+    found = decided(config_of(stored))
+    assert words in found.outcomes["a"].refusal
+    assert bool(found.outcomes["a"].refusal) == bool(words)
 
 
 def test_a_path_is_allowed_below_what_the_pod_has() -> None:

@@ -48,6 +48,24 @@ async def test_rejections_that_cannot_be_reported_renew_the_lease_once_each() ->
     assert cluster.renewals == 3
 
 
+class ForbidsLabel(ForbidsAnnotation):
+    async def replace_lease(self, renewed: Lease) -> Lease:
+        if (renewed.metadata or ObjectMeta()).labels:
+            raise ApiForbidden("renewing the lease", "no labels", 403)
+        return await super().replace_lease(renewed)
+
+
+@virtual_time
+async def test_a_label_that_an_older_policy_forbids_stops_no_renewal() -> None:
+    clock = asyncio.get_running_loop().time
+    cluster = ForbidsLabel()
+    keeper = LeaseKeeper(cluster, "agents", "node-a", "h", Rejections(clock), AgentHealth("api server"), clock)
+    async with background(keeper.run()):
+        keeper.report_configs('{"a":{"generation":1,"refusal":"no"}}', is_refused=True)
+        await asyncio.sleep(lease.RENEW_SECONDS * 2)
+    assert cluster.renewals == 2
+
+
 class Written(KubeClient):
     """An API server that takes everything. leases: as they were written, with the time of the loop."""
 

@@ -137,7 +137,7 @@ flaky: setup ## As root: the gate on a machine that stalls: frozen 12 s every tw
 
 .PHONY: e2e
 e2e: setup ## From nothing, as root: pods on a real node (containerd, kubelet), `helm install` with our images, a release (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
-	@$(BIN)/python -m hack.ci part real-node-answers real-node-devices real-node-faults real-node-restarts install upgrade release
+	@$(BIN)/python -m hack.ci part real-node-answers real-node-devices real-node-faults real-node-gpus real-node-restarts install upgrade release
 
 # Below unshare: machines, and the control plane with them, have a network of their own. One after the other: beside a second emulator on two
 # cores a test takes more than twice as long.

@@ -151,3 +151,12 @@ async def test_what_cannot_be_protected_is_an_error(
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         protection(authentication, chain, key, _created)
+
+
+def test_a_port_whose_thread_cannot_be_started_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(OSError, match="free process IDs"):
+        serve(("127.0.0.1", 0), {}, CollectorRegistry())

@@ -62,3 +62,23 @@ def test_a_traceback_is_logged_once(capsys: pytest.CaptureFixture[str], log_form
     except ValueError:
         OURS.exception("event")
     assert capsys.readouterr().err.count("ValueError: broken") == 1
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_text_that_is_no_utf8_is_a_line_like_any_other(
+    capfd: pytest.CaptureFixture[str], log_format: LogFormat
+) -> None:
+    """On the real stream, which takes UTF-8 alone."""
+    with open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False) as stderr:
+        with pytest.MonkeyPatch.context() as real:
+            real.setattr("sys.stderr", stderr)
+            set_up_logs("info", log_format, {})
+            try:
+                raise ValueError("name \udcff")
+            except ValueError:
+                OURS.exception("event", extra={"socket": "/r/\udcff.sock"})
+        stderr.flush()
+    written = capfd.readouterr().err
+    assert "Logging error" not in written
+    assert "\\udcff.sock" in written
+    assert "name \\udcff" in written

@@ -10,6 +10,7 @@ from typing import Any, Final
 from nodedevice_api import names
 from nodedevice_common.http_server import Protection, protection
 from nodedevice_common.tasks import retried
+from nodedevice_common.text import clean
 
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender.activity import Activity
@@ -151,7 +152,7 @@ class Extender:
             return {"election": vital("election", election.work)}
         schedulers = LeaderLeases(self._short_client(timing), *followed)
         follower = LeaseFollower(
-            schedulers, election, socket.gethostname(), lambda: self._client.settle(_SETTLE_SECONDS)
+            schedulers, election, clean(socket.gethostname()), lambda: self._client.settle(_SETTLE_SECONDS)
         )
         return {
             "election": vital("election", election.work),

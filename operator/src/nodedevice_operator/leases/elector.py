@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nodedevice_api import names
+from nodedevice_common.text import clean
 
 from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
 from nodedevice_operator.kube.client import Client, now_text, path_segment
@@ -34,7 +35,8 @@ _LOST_RACE_SECONDS: Final = 0.05
 
 def identity() -> str:
     """A name for this process: a pod that restarts is another candidate."""
-    return f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+    # a Lease takes no octets that are no UTF-8, which a machine's name may have
+    return f"{clean(socket.gethostname())}_{os.getpid()}_{secrets.token_hex(4)}"
 
 
 class LeaderLeases:

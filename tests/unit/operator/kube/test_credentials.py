@@ -4,6 +4,7 @@ import base64
 from pathlib import Path
 
 import pytest
+import trustme
 from click.testing import CliRunner
 from kubernetes import config
 from nodedevice_common import logs
@@ -75,3 +76,21 @@ def test_of_several_those_that_are_missing_count_for_nothing(tmp_path: Path) -> 
     (tmp_path / "token").write_text("secret")
     login = credentials.load(f"{tmp_path / 'none'}:{file}")
     assert (login.server, login.namespace, login.authorization()) == ("https://127.0.0.1:1", "there", "Bearer secret")
+
+
+def test_files_that_are_being_replaced_later_break_no_client(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.crt"
+    trustme.CA().cert_pem.write_to_path(str(authority))
+    file = tmp_path / "kubeconfig"
+    file.write_text(kubeconfig({"certificate-authority": str(authority)}, {"tokenFile": "token"}))
+    (tmp_path / "token").write_text("secret")
+    login = credentials.load(str(file))
+    context = login.ssl_context()
+    authority.write_bytes(b"")
+    assert login.ssl_context() is context
+    for octets in (b"", b"\xff", b"two words"):
+        assert login.authorization() == "Bearer secret"
+        (tmp_path / "token").write_bytes(octets)
+        login.refused()
+    (tmp_path / "token").write_text("next")
+    assert login.authorization() == "Bearer next"

@@ -1,8 +1,11 @@
 """The rounds of an election against a Lease in memory: when the fence opens and closes, and what is written."""
 
 import asyncio
+import os
+import socket
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 from nodedevice_operator.errors import ApiError, Conflict, NotLeading, Unreachable
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -269,3 +272,8 @@ async def test_a_claim_that_was_sent_before_standing_aside_opens_nothing(run: Ru
     assert not run.fence.is_open
     await run.election.stand_aside(quiet)
     assert run.leases.lease.holder == ""
+
+
+def test_a_machine_whose_name_is_no_text_can_be_written_into_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: os.fsdecode(b"node-\xff"))
+    assert msgspec.json.decode(msgspec.json.encode(identity())).startswith("node-?_")

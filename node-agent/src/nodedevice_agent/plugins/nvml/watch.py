@@ -14,6 +14,7 @@ from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.devices import AUTO
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
@@ -303,14 +304,15 @@ class GpuWatch:
 
 def has_gpu(host_root: str) -> bool:
     """Whether the PCI bus has an NVIDIA GPU, whatever the driver reports. False when sysfs cannot be read."""
+    devices = Path(host_root, "sys/bus/pci/devices")
     return any(
         _text(device / "vendor") == _NVIDIA_VENDOR and _text(device / "class").startswith(_DISPLAY_CLASS)
-        for device in Path(host_root).glob("sys/bus/pci/devices/*")
+        for device in (devices / name for name in names_in(str(devices)))
     )
 
 
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii").strip()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return ""

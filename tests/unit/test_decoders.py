@@ -8,6 +8,8 @@ import ast
 from typing import Any, Final
 
 import pytest
+from google.protobuf import struct_pb2
+from google.protobuf.message import DecodeError
 from nodedevice_agent.kube.responses import KubeObject
 from nodedevice_common.decoding import DEEPEST, Undecodable, decode
 from nodedevice_operator.extender import wire
@@ -17,7 +19,7 @@ from nodedevice_operator.kube.lists import KINDS, Kind
 from tests.unit import decoders
 from tests.unit.common.test_decoding import hostile
 from tests.unit.decoders import Call
-from tests.unit.sources import parsed, shown
+from tests.unit.sources import ROOT, parsed, shown
 
 # file::function: why a decoder of a library is called there
 LIBRARIES: Final = {
@@ -35,6 +37,20 @@ NOBODY_TAKES: Final = {
     "common/src/nodedevice_common/access.py::_reviewed": "it takes whatever the coroutine raises",
     "node-agent/src/nodedevice_agent/kube/responses.py::handle_response": "lightkube calls it within KubeClient._request",
     "node-agent/src/nodedevice_agent/plugins/nvml/reader/__main__.py::main": "takes everything, and ends: what its parent gave it",
+}
+# What libraries decode by themselves of what others have written: which test shows that nothing deep gets there, or ends there.
+SHIELDED: Final = {
+    "kopf: json.loads of answers and lines, copy.deepcopy and diffs of objects": (
+        "tests/unit/operator/kube/test_lent_session.py::test_a_library_gets_nothing_that_is_too_deep_for_it"
+    ),
+    "kubernetes: yaml.safe_load of kubeconfigs": (
+        "tests/unit/operator/kube/test_credentials.py::test_a_kubeconfig_that_is_none_ends_the_program_with_one_line"
+    ),
+    "lightkube: objects and lists": "tests/unit/node_agent/kube/test_odd_objects.py::test_lists_and_watches",
+    "lightkube: answers to writes": "tests/unit/node_agent/kube/test_odd_objects.py::test_one_object",
+    "lightkube: Response.json of errors": "tests/unit/node_agent/kube/test_odd_objects.py::test_an_error_of_any_depth",
+    "lightkube: kubeconfigs": "tests/unit/node_agent/kube/test_kubeconfig.py::test_a_wrong_one",
+    "protobuf: nests at most 100 messages by itself": "tests/unit/test_decoders.py::test_protobuf_has_a_limit_of_its_own",
 }
 _RAISES: Final = "Raises Undecodable"
 
@@ -56,6 +72,28 @@ def test_nothing_is_decoded_but_by_the_entrance() -> None:
 def test_an_exception_is_of_something(listed: str) -> None:
     places = {place(call) for call in decoders.library_decoders()}
     assert listed in places or listed.endswith("*"), "nothing is decoded there any more: remove it"
+
+
+@pytest.mark.parametrize("name", SHIELDED.values(), ids=SHIELDED.keys())
+def test_the_shield_is_there(name: str) -> None:
+    path, _, function = name.partition("::")
+    assert any(getattr(node, "name", "") == function for node in parsed(ROOT / path).body)
+
+
+def test_protobuf_has_a_limit_of_its_own() -> None:
+    message = struct_pb2.Value()
+    message.ParseFromString(b"")
+    text = b""
+    for _ in range(200):
+        # field 6 of Value is a list, field 1 of a list is a Value
+        inner = b"\x0a" + varint(len(text)) + text
+        text = b"\x32" + varint(len(inner)) + inner
+    with pytest.raises(DecodeError):
+        message.ParseFromString(text)
+
+
+def varint(number: int) -> bytes:
+    return bytes([number & 127 | 128]) + varint(number >> 7) if number > 127 else bytes([number])
 
 
 def test_each_caller_takes_the_one_error_or_says_that_it_raises_it() -> None:

@@ -163,9 +163,6 @@ def translated(what: str) -> Iterator[None]:
         raise ApiDisconnected(what, str(exc) or type(exc).__name__) from exc
     except httpx2.TimeoutException as exc:
         raise ApiUnreachable(what, f"timeout: no response in {REQUEST_SECONDS:.0f} s") from exc
-    except (httpx2.HTTPError, OSError, ConfigError, RuntimeError) as exc:
-        # RuntimeError: no thread can be started to resolve a host name
-        raise ApiUnreachable(what, str(exc) or type(exc).__name__) from exc
     except (Undecodable, NotReadyError) as exc:
         # NotReadyError: a list without a resource version
         raise ApiUnreachable(what, f"cannot decode the response: {exc}") from exc
@@ -175,6 +172,9 @@ def translated(what: str) -> Iterator[None]:
             response = exc.__context__.response
             raise _by_status(what, response.reason_phrase, response.status_code) from exc
         raise ApiUnreachable(what, f"cannot decode the response: {exc!r:.200}") from exc
+    except (httpx2.HTTPError, OSError, ConfigError, RuntimeError) as exc:
+        # RuntimeError: no thread can be started to resolve a host name
+        raise ApiUnreachable(what, str(exc) or type(exc).__name__) from exc
 
 
 # the response to an apply with a field unknown to the CRD, or with too big an object, is 500

@@ -12,7 +12,7 @@ from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
-from nodedevice_agent.errors import ApiUnreachable
+from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
 from nodedevice_agent.kube.pods import PodObject, from_api
@@ -25,9 +25,12 @@ class Answer(httpx2.AsyncBaseTransport):
     """The same to each request; a watch gets it as its lines."""
 
     body = b""
+    status = 200
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, content=self.body, headers={"Content-Type": "application/json"}, request=request)
+        return httpx2.Response(
+            self.status, content=self.body, headers={"Content-Type": "application/json"}, request=request
+        )
 
 
 @pytest.fixture
@@ -128,6 +131,13 @@ async def test_of_another_kind_nothing_is_concluded(cluster: KubeClient, answer:
     answer.body = a_list(an_object("odd", 1, "7"))
     with pytest.raises(ApiUnreachable, match="cannot decode the response"):
         await cluster.list(NodeDeviceObject, {})
+
+
+async def test_an_error_of_any_depth(cluster: KubeClient, answer: Answer) -> None:
+    """The one thing that the library decodes."""
+    answer.status, answer.body = 403, f'{{"message":"no","details":{nested(10_000)}}}'.encode()
+    with pytest.raises(ApiForbidden):
+        await cluster.node_uid("n")
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b'{"items": 7}', b"[" * 20_000])

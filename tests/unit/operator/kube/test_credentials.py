@@ -22,6 +22,7 @@ NO_CERTIFICATE = base64.b64encode(b"no certificate").decode()
     [
         pytest.param("just words", "got `str`", id="plain text"),
         pytest.param("a: [", "it is not YAML", id="no YAML"),
+        pytest.param(f"{kubeconfig({}, {})}\npreferences: {'[' * 50_000}", "it is not YAML", id="too deep"),
         pytest.param("", "is empty", id="empty"),
         pytest.param("{}", "current-context", id="nothing in it"),
         pytest.param(kubeconfig({}, {}, clusters=5), "$.clusters", id="a number of clusters"),

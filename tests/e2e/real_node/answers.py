@@ -34,6 +34,7 @@ KIND = "answers.example.com/device"
 CHAR, OTHER, BLOCK = "/dev/nodedevice-char", "/dev/nodedevice-other", "/dev/nodedevice-block"
 LINK, FOLDER = "/dev/nodedevice-link", "/dev/nodedevice-folder"
 GIVEN = "/dev/given/x"
+OVER = "a plugin's"
 MOUNTED = f"{OURS}/answers"
 
 
@@ -120,6 +121,14 @@ CASES = {
         [annotated(a=_one("four"))], refused="unresolvable CDI devices", kubelets="unresolvable CDI devices"
     ),
     "other-annotation": Case([ContainerAllocateResponse(annotations={"e2e.example.com/x": "1"}), env(X="1")]),
+    "kubelets-annotation": Case(
+        [
+            ContainerAllocateResponse(
+                annotations={"io.kubernetes.container.hash": OVER, "io.kubernetes.cri.sandbox-id": OVER},
+                envs={"X": "1"},
+            )
+        ]
+    ),
     "permissions-joined": Case([device(permissions="r"), device(permissions="w")], joined=True, has=is_open("rw")),
     "permissions-rw-and-rwm": Case([device(permissions="rw"), device(permissions="mwr")], has=is_open("rw")),
     "beside-the-kubelets": Case(
@@ -177,12 +186,16 @@ OWNED = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a case came to: what its container found, or why the runtime did not create it."""
+    """What a case came to: what its container found, or why the runtime did not create it.
+
+    overridden: annotations of the runtime's specification with the plugin's value OVER.
+    """
 
     seen: Seen | None
     mounts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     owners: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     message: str = ""
+    overridden: Sequence[str] = ()
 
 
 @contextmanager
@@ -303,6 +316,7 @@ def _outcome(of: NodeUnderTest, name: str, case: str) -> Outcome:
             for each in made["linux"].get("devices", [])
             if normalized(each["path"]).startswith(("/dev/given", CHAR))
         },
+        overridden=sorted(key for key, value in made["annotations"].items() if value == OVER),
     )
 
 

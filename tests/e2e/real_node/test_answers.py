@@ -75,7 +75,7 @@ def _compare(name: str, came_to: Mapping[str, Mapping[str, Outcome]]) -> None:
     assert nri.seen.opened == bare.seen.opened
     assert nri.seen.mounts == bare.seen.mounts
     assert _environment(nri) == _environment(bare)
-    assert (nri.mounts, nri.owners) == (bare.mounts, bare.owners)
+    assert (nri.mounts, nri.owners, nri.overridden) == (bare.mounts, bare.owners, bare.overridden)
 
 
 def _environment(outcome: Outcome) -> dict[str, str]:

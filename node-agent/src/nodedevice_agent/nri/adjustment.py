@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from nodedevice_agent.devicemanager.allocation.container_edits import (
@@ -44,23 +45,30 @@ class FileRules(Struct, frozen=True):
 
 
 AS_ON_HOST = FileRules()
+NOT_SHOWN = api_pb2.Container()
 
 
 def adjustment(
     edits: ContainerEdits,
     host_devices: HostDevices,
     rules: FileRules = AS_ON_HOST,
-    permitted: Sequence[api_pb2.LinuxDeviceCgroup] = (),
+    shown: api_pb2.Container = NOT_SHOWN,
 ) -> api_pb2.ContainerAdjustment:
-    """host_devices: the device files at each device's host path. permitted: the container's rules of the device cgroup so far. They
-    stay: a privileged one has every device, and the kubelet may have given it one of these.
+    """host_devices: the device files at each device's host path. shown: the container as it is so far. What it may do with devices
+    stays: a privileged one has all of them, and the kubelet may have given it one of these. So do annotations of the kubelet and
+    the runtime, but for the mark by which the agent knows the container.
 
     Raises InjectionRefused that names the invalid edit.
     """
     places = _Places(host_devices)
-    linux = _linux(edits.devices, host_devices, places, rules, permitted)
+    linux = _linux(edits.devices, host_devices, places, rules, shown.linux.resources.devices)
+    annotations = dict(map(_annotation, edits.annotations.items()))
     return api_pb2.ContainerAdjustment(
-        annotations=dict(map(_annotation, edits.annotations.items())),
+        annotations={
+            key: value
+            for key, value in annotations.items()
+            if key not in shown.annotations or key == CONTAINER_DEVICES_ANNOTATION
+        },
         mounts=[_mount(mount) for mount in edits.mounts if places.take_mount(mount)],
         env=[
             api_pb2.KeyValue(key=key, value=value)

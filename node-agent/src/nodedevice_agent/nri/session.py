@@ -266,7 +266,7 @@ class Session:
         self._handler.check_files(sandbox, container.name, numbers)
         settings = self._handler.creation_settings(sandbox, container)
         rules = FileRules(settings.owner, has_mode=not releases.is_cri_o(*self._runtime))
-        adjust = adjustment(edits, found, rules, shown.linux.resources.devices)
+        adjust = adjustment(edits, found, rules, shown)
         adjust.args.extend(arguments(shown.args, edits.envs, settings.references))
         if adjust.args:
             releases.check_command(container.name, shown.args, edits.envs, *self._runtime)

@@ -15,6 +15,7 @@ from nodedevice_agent.devicemanager.runtime import (
 from nodedevice_agent.nri import codec
 from nodedevice_agent.nri.adjustment import FileRules, adjustment, closed_file
 from nodedevice_agent.nri.host_devices import HostDevice
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 FUSE = HostDevice("", "c", 10, 229, 0o660, 0, 44)
@@ -257,9 +258,18 @@ def test_what_a_container_may_do_already_is_not_taken_from_it(
     before: list[api_pb2.LinuxDeviceCgroup], denied: str
 ) -> None:
     """The kubelet's own devices, and a privileged container, come before what a plugin asks for."""
-    made = adjustment(edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "r")]), HOST_DEVICES, permitted=before)
+    shown = api_pb2.Container(linux=api_pb2.LinuxContainer(resources=api_pb2.LinuxResources(devices=before)))
+    made = adjustment(edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "r")]), HOST_DEVICES, shown=shown)
     found = [r.access for r in made.linux.resources.devices if not r.allow]
     assert "".join(found) == denied
+
+
+def test_annotations_of_kubelet_and_runtime_stay() -> None:
+    """The kubelet's come over a plugin's, too, and the runtime knows the container's sandbox by one."""
+    own = {"io.kubernetes.container.hash": "1", "io.kubernetes.cri.sandbox-id": "s", CONTAINER_DEVICES_ANNOTATION: "x"}
+    plugins = dict.fromkeys([*own, "vendor.com/a"], "plugin")
+    made = adjustment(edits(annotations=plugins), {}, shown=api_pb2.Container(annotations=own))
+    assert dict(made.annotations) == {"vendor.com/a": "plugin", CONTAINER_DEVICES_ANNOTATION: "plugin"}
 
 
 def test_duplicate_edits_are_made_once() -> None:

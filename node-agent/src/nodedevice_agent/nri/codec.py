@@ -2,6 +2,7 @@
 
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
+from nodedevice_agent.devicemanager.allocation.container_edits import normalized
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, RuntimeDevice, Sandbox
 
 # The kubelet's label on every container; no pod can set labels there. Source: kubelet pkg/kubelet/types/labels.go @ 1.37
@@ -34,7 +35,7 @@ def container(message: api_pb2.Container) -> RunningContainer:
         state=_STATES.get(message.state, ContainerState.UNKNOWN),
         pid=message.pid,
         env=tuple(message.env),
-        devices=tuple(RuntimeDevice(d.path, d.type, d.major, d.minor) for d in message.linux.devices),
+        devices=tuple(RuntimeDevice(normalized(d.path), d.type, d.major, d.minor) for d in message.linux.devices),
         annotations=dict(message.annotations),
         pod_uid=message.labels.get(_POD_UID, ""),
         user=message.user.uid,

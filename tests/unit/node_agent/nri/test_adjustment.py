@@ -69,6 +69,13 @@ def test_a_process() -> None:
     assert codec.container(api_pb2.Container(labels={"io.kubernetes.pod.uid": "uid-1"})).pod_uid == "uid-1"
 
 
+def test_paths_of_devices_are_in_normal_form() -> None:
+    """As those of responses: a kubelet's container has them as its plugin wrote them."""
+    paths = ["//dev/x", "/dev/./x/", "dev/x"]
+    linux = api_pb2.LinuxContainer(devices=[api_pb2.LinuxDevice(path=path, type="c") for path in paths])
+    assert [d.path for d in codec.container(api_pb2.Container(linux=linux)).devices] == ["/dev/x"] * 3
+
+
 def test_nothing() -> None:
     made = adjustment(edits(), {})
     assert made.ByteSize() == 0

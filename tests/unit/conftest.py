@@ -1,10 +1,10 @@
-"""The event loops of unit tests; and what a process remembers of its log lines, forgotten before each."""
+"""The event loops of unit tests; and what a process remembers of its log lines and failures, forgotten before each."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
-from nodedevice_common import skipped
+from nodedevice_common import skipped, tasks
 
 from tests.fakes import virtual_time
 
@@ -20,3 +20,4 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 @pytest.fixture(autouse=True)
 def _nothing_was_skipped_yet() -> None:
     skipped.forget()
+    tasks._failing.clear()

@@ -96,6 +96,7 @@ AWAITED: Final = {
     },
     "agent/nri/session.py": {"self._register()": "the task nri"},
     "agent/nri/ttrpc.py": {"self._finish(number, request.method, response, seconds)": "itself: it is an answer"},
+    "agent/plugins/nvml/cdi_specs.py": {"self._refresh()": "the task plugin"},
     "agent/plugins/nvml/reader/process.py": {
         "self._listen()": "the task gpus",
         "self._succeed()": "the task gpus",

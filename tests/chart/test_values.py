@@ -79,6 +79,10 @@ def monitors(interval: str) -> dict[str, Any]:
         (operator({"leaderElect": False}), "at '/operator/config': additional properties 'leaderElect'"),
         (operator({"leaderLeaseSeconds": 1}), "at '/operator/config/leaderLeaseSeconds': minimum"),
         (
+            {"scheduler": {"extender": {"config": {"leaderLeaseSeconds": 3}}}},
+            "at '/scheduler/extender/config/leaderLeaseSeconds': minimum",
+        ),
+        (
             operator({"heldDevicePolicy": {"*": "delete"}}),
             "at '/operator/config/heldDevicePolicy/*': value must be one of",
         ),

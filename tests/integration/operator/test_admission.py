@@ -62,7 +62,8 @@ def refused(call: Callable[[], Any], policy: str = "nodedevice-operator") -> str
 
 
 def merge(client: Client, kind: Any, content: dict[str, Any]) -> Any:
-    return client.patch(kind, NODE, content, patch_type=PatchType.MERGE, field_manager="x")
+    by: dict[str, Any] = {"patch_type": PatchType.MERGE, "field_manager": OPERATOR_FIELD_MANAGER}
+    return client.patch(kind, NODE, content, **by)
 
 
 def apply_capacity(client: Client, numbers: dict[str, str]) -> Any:
@@ -134,6 +135,39 @@ def writes_nodes(operator: Client, installed: ControlPlane) -> Iterator[Client]:
     install_chart(installed)
     installed.kubectl("get", "validatingadmissionpolicy", "nodedevice-operator")
     wait_until(lambda: not may(), "the operator may write no Nodes any more")
+
+
+def entry(manager: str, **more: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for _ in range(300):
+        fields = {"f:a": fields}
+    kind = {"apiVersion": "v1", "operation": "Update", "time": "2026-01-01T12:00:00Z", "fieldsType": "FieldsV1"}
+    return {**kind, "manager": manager, "fieldsV1": {"f:spec": fields}, **more}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda fields: [*fields, entry("somebody")], id="somebody"),
+        pytest.param(lambda fields: [*fields, entry(OPERATOR_FIELD_MANAGER)], id="own, nested"),
+        pytest.param(lambda fields: [*fields, entry("kubelet", subresource="status")], id="for status"),
+        pytest.param(
+            lambda fields: [{**each, "fieldsV1": {**each["fieldsV1"], **entry("")["fieldsV1"]}} for each in fields],
+            id="added to those of others",
+        ),
+    ],
+)
+def test_no_managed_fields_of_a_node(writes_nodes: Client, installed: ControlPlane, change: Any) -> None:
+    fields = change(installed.client.get(Node, NODE).to_dict()["metadata"]["managedFields"])
+    assert "managedFields" in refused(lambda: merge(writes_nodes, Node, {"metadata": {"managedFields": fields}}))
+
+
+def test_a_label_of_ours_is_taken_over_from_whoever_set_it(writes_nodes: Client, installed: ControlPlane) -> None:
+    both = {"metadata": {"labels": {"nodedevice.io/x": "theirs", "example.com/other": "a"}}}
+    installed.client.patch(Node, NODE, both, patch_type=PatchType.MERGE, field_manager="somebody")
+    written = merge(writes_nodes, Node, {"metadata": {"labels": {"nodedevice.io/x": "ours"}}})
+    [theirs] = [each for each in written.to_dict()["metadata"]["managedFields"] if each["manager"] == "somebody"]
+    assert "nodedevice.io/x" not in str(theirs)
 
 
 def test_its_own_taint_and_labels_where_the_chart_allows_them(writes_nodes: Client) -> None:

@@ -4,6 +4,7 @@ Knows which stick is which; uses nothing of what the product says of its devices
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.resources.resource import Resource
@@ -11,6 +12,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import device_id
 
 from tests.robustness.host.agent import BuiltInPlugin
 from tests.robustness.host.hardware import FUSE, Node, is_same
+from tests.robustness.host.knowledge import certainly, is_as_it_was, is_known_by_more_than_number, may_be, possibly
 from tests.robustness.host.records import Breach, Given, Held, Offer, clash, goes_with_device
 from tests.robustness.host.world import FOREIGN, Started, World
 
@@ -145,7 +147,7 @@ class Referee:
     def _follow_answer(self, held: Held, allocation: Allocation) -> None:
         """After an edit a device may have fewer files, and the plugin was asked for it again."""
         named = {device.host_path for device in allocation.edits.devices} if allocation.edits is not None else set()
-        left = tuple(given for given in held.files if given.path in named or not self._is_as_it_was(given))
+        left = tuple(given for given in held.files if given.path in named or not is_as_it_was(self._world.host, given))
         if left and any(given.path in named for given in left):
             held.files = left
 
@@ -165,10 +167,18 @@ class Referee:
         listed = [i for i in held.allocation.device_ids if plugin is not None and i in resource.devices]
         nodes = [node for i in listed for node in self._nodes(plugin, resource, i)] if plugin is not None else []
         held.numbers |= {node.number for node in nodes}
+        held.files = tuple(self._followed(given, nodes) for given in held.files)
         if nodes and all(resource.reported(i) is not None for i in held.allocation.device_ids):
             held.last_units = {node.unit for node in nodes}
         sticks = [node.stick for node in nodes] + [given.stick for given in held.files]
         held.ports |= {stick.port for stick in sticks if stick is not None and stick.port}
+
+    def _followed(self, given: Given, listed: list[Node]) -> Given:
+        """What a path led to is not known any more once its plugin has listed another device by it."""
+        is_passed = given.by_path and any(
+            node.path == given.node.path and node.unit != given.node.unit for node in listed
+        )
+        return replace(given, is_certain=False) if is_passed and not goes_with_device(given) else given
 
     def _certainly(self, held: Held) -> Iterator[Node]:
         """Device files that are, beyond doubt, what this allocation has."""
@@ -176,42 +186,10 @@ class Referee:
         resource = self._world.agent.manager.resources[held.allocation.resource_name]
         is_listed = all(resource.reported(i) is not None for i in held.allocation.device_ids)
         for given in held.files:
-            if given.is_certain and (is_listed or self._is_known_by_more_than_number(given)):
-                found = self._certainly_of(given)
+            if given.is_certain and (is_listed or is_known_by_more_than_number(self._world.host, given)):
+                found = certainly(self._world.host, given)
                 # a name may have passed to another device, and that is what the pod has then
                 yield from (node for node in found if is_listed or not held.last_units or node.unit in held.last_units)
-
-    def _is_known_by_more_than_number(self, given: Given) -> bool:
-        """Numbers and names of the kernel say nothing after a boot; then its plugin has to list it again."""
-        host, stick = self._world.host, given.stick
-        if stick is None:
-            return given.boot == host.boots or not given.node.unit[0].startswith("hub")
-        return given.boot == host.boots or (
-            not given.by_port and bool(given.identity[2]) and given.identity not in host.repeated
-        )
-
-    def _certainly_of(self, given: Given) -> Iterator[Node]:
-        host, stick = self._world.host, given.stick
-        if stick is None:
-            if given.by_path:
-                node = host.node(given.path)
-                yield from [node] if node is not None and node.unit == given.node.unit else []
-            else:
-                yield from (node for card in host.cards for node in card.nodes if node.unit == given.node.unit)
-            return
-        if not stick.port or stick.identity != given.identity:
-            return
-        if given.by_port and not given.by_path:
-            yield from (node for node in stick.nodes if stick.port == given.port and node.unit == given.node.unit)
-            return
-        node = host.node(given.path)
-        has_own_serial = bool(stick.identity[2]) and stick.identity not in host.repeated
-        # a stick without a serial of its own that went to another port is known when its plugin lists the name again
-        may_be_known = has_own_serial or stick.port == given.port
-        if given.by_path and may_be_known and node is not None and node.unit == given.node.unit and node.stick is stick:
-            yield node
-        elif (stick.port == given.port and not given.by_path) or (has_own_serial and goes_with_device(given)):
-            yield from (node for node in stick.nodes if node.unit == given.node.unit and node.subsystem != "usb")
 
     # -- containers -----------------------------------------------------------------------------------------------------------
 
@@ -229,37 +207,13 @@ class Referee:
 
     def _check_right_device(self, started: Started, held: list[Held], path: str, node: Node) -> None:
         given = [given for each in held for given in each.files]
-        if not any(self._may_be(one, path, node) for one in given):
+        if not any(may_be(self._world.host, one, path, node) for one in given):
             had = ", ".join(f"{one.path} of {one.node.unit[0]} {one.identity} at {one.port}" for one in given)
             stick = node.stick
             now = f"{stick.identity} at {stick.port}" if stick is not None else ""
             self._report(
                 "wrong device", f"{started.pod_uid} starts with {path} of {node.unit[0]} {now}, and was allocated {had}"
             )
-
-    def _may_be(self, given: Given, path: str, node: Node) -> bool:
-        """Whether nobody could know that this is not what was allocated."""
-        is_in_its_port = given.by_port and node.stick is not None and node.stick.port == given.port
-        # of a device that is selected all files are its own, also those that the configuration selects by now
-        is_of_it = not given.by_path and node.stick is not None and node.stick is given.stick
-        if node.unit == given.node.unit or is_in_its_port or is_of_it:
-            return True
-        if given.by_path:
-            # Or a file of it that the configuration has added since; after a boot a name may be any device's.
-            is_added = node.stick is not None and node.stick is given.stick
-            return path == given.path or is_added or given.boot != self._world.host.boots
-        stick = node.stick
-        if stick is None or given.stick is None:
-            # a card that has another driver by now
-            return stick is given.stick and bool(node.device) and node.device == given.node.device
-        identity = stick.identity
-        goes_by_port = not given.identity[2] or given.identity in self._world.host.repeated
-        if stick.port == given.port and (given.by_port or (goes_by_port and identity[:2] == given.identity[:2])):
-            return True
-        if identity != given.identity or node.subsystem != given.node.subsystem:
-            return False
-        # two of one maker with one serial cannot be known from each other
-        return stick.port == given.port or bool(identity[2])
 
     def _check_numbers(self, started: Started, held: list[Held]) -> None:
         """No other pod has a number of what this container opens."""
@@ -276,7 +230,7 @@ class Referee:
                     if FOREIGN in (ours.resource_name, theirs.resource_name) and ours.node.number != node.number:
                         # what somebody else's plugin gives is known by its number alone
                         continue
-                    if shared.get(ours.resource_name) and self._shared_in(instance.pod_uid, theirs.resource_name):
+                    if shared.get(ours.resource_name) and self._shares(instance.pod_uid, theirs.resource_name, node):
                         continue
                     identity = node.stick.identity if node.stick is not None else ("", "", "")
                     is_passed = (node.unit, identity) != (theirs.node.unit, theirs.identity)
@@ -290,9 +244,12 @@ class Referee:
                         f"now {node.unit})",
                     )
 
-    def _shared_in(self, pod_uid: str, resource_name: str) -> bool:
-        held = [h for k, h in self._held.items() if k[0] == pod_uid and k[2] == resource_name]
-        return all(each.was_shared for each in held)
+    def _shares(self, pod_uid: str, resource_name: str, node: Node) -> bool:
+        """Whether that pod has it as one of several: by this resource, or by another that leads to it by now."""
+        held = [each for each in self._held.values() if each.allocation.pod_uid == pod_uid]
+        if all(each.was_shared for each in held if each.allocation.resource_name == resource_name):
+            return True
+        return any(is_same(node, one) for each in held if each.was_shared for one in self._certainly(each))
 
     def _check_refusal(self, started: Started, held: list[Held]) -> None:
         """Where everything is as it was when it was allocated, a container starts."""
@@ -315,17 +272,14 @@ class Referee:
             resource = agent.manager.resources[name]
             is_served = name in agent.plugins or name in agent.foreign
             is_listed = all(resource.reported(i) is not None for i in each.allocation.device_ids)
-            if not is_served or not is_listed or not each.files or not all(map(self._is_as_it_was, each.files)):
+            if (
+                not is_served
+                or not is_listed
+                or not each.files
+                or not all(is_as_it_was(self._world.host, file) for file in each.files)
+            ):
                 return
         self._report("refused", f"{started.pod_uid} has all its devices, and does not start: {started.refusal}")
-
-    def _is_as_it_was(self, given: Given) -> bool:
-        node = self._world.host.node(given.path)
-        return node is not None and (node.number, node.unit, node.sysfs) == (
-            given.node.number,
-            given.node.unit,
-            given.node.sysfs,
-        )
 
     # -- offers ---------------------------------------------------------------------------------------------------------------
 
@@ -401,7 +355,7 @@ class Referee:
         if any(clash(offer, other) for other in offers if other is not offer and not other.is_held_back):
             return
         for held in self._held.values():
-            if any(self._possibly(given, node) for given in held.files for node in offer.nodes):
+            if any(possibly(self._world.host, given, node) for given in held.files for node in offer.nodes):
                 return
             if any(node.number in held.numbers for node in offer.nodes):
                 return
@@ -417,20 +371,8 @@ class Referee:
     def _may_have(self, held: Held, node: Node) -> bool:
         by_number = self._world.host.by_number
         seen = [by_number[number] for number in held.numbers if number in by_number]
-        return any(self._possibly(given, node) for given in held.files) or any(is_same(one, node) for one in seen)
-
-    def _possibly(self, given: Given, node: Node) -> bool:
-        """Whether it may be what was allocated, for all that can be known."""
-        if is_same(given.node, node) or given.node.number == node.number:
-            return True
-        now = self._world.host.node(given.path)
-        if now is not None and is_same(now, node):
-            return True
-        stick = node.stick
-        return (
-            stick is not None
-            and given.stick is not None
-            and (stick.port == given.port or stick.identity == given.identity)
+        return any(possibly(self._world.host, given, node) for given in held.files) or any(
+            is_same(one, node) for one in seen
         )
 
     def check_idle(self) -> None:

@@ -243,6 +243,16 @@ class TestPods:
         configure(scenario)
         assert scenario.reasons() == {"q": "NotConfigured"}
 
+    def test_a_pod_whose_call_failed_has_it_when_that_would_be_repeated(self) -> None:
+        scenario = with_built_in()
+        (call,) = calls(scenario.see(pod("q", gpu=1)))
+        scenario.happens("allocate_failed", call.ticket, "out of order")
+        scenario.disconnect()
+        configure(scenario)
+        assert scenario.reasons() == {"q": "AllocateFailed"}
+        scenario.passes(GRACE_SECONDS)
+        assert scenario.reasons() == {"q": "NotConfigured"}
+
     def test_it_gets_a_device_when_the_resource_comes_back(self) -> None:
         scenario = with_built_in(2).run(pod("p", gpu=1))
         ends(scenario)

@@ -18,11 +18,22 @@ texts = st.one_of(whole_texts, whole_texts, st.text(max_size=3).map(lambda text:
 numbers = st.one_of(
     st.integers(-3, 10), st.integers(), st.sampled_from([2**31, 2**63, 2**64, -(2**63) - 1, 10**400]), st.floats()
 )
-values = st.recursive(
+_flat = st.recursive(
     st.one_of(st.none(), st.booleans(), numbers, texts),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(texts, inner, max_size=4)),
     max_leaves=12,
 )
+
+
+def _nested(levels: int) -> Any:
+    """As deep as this program's own encoder writes it, at most; what is deeper has tests of its own."""
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+values = st.one_of(_flat, _flat, _flat, st.integers(50, 400).map(_nested))
 
 
 def nearly(seeds: Sequence[bytes]) -> SearchStrategy[bytes]:

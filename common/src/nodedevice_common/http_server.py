@@ -21,6 +21,7 @@ from prometheus_client.exposition import choose_encoder
 
 from nodedevice_common import threads
 from nodedevice_common.access import Create, MetricsAccess
+from nodedevice_common.text import clean
 from nodedevice_common.tls import ServerCertificate
 
 log = logging.getLogger(__name__)
@@ -226,7 +227,8 @@ def _handler(
             status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
         else:
             status, text = HTTPStatus.NOT_FOUND, f"not found; known are {', '.join((*checks, '/metrics'))}"
-        return status, "text/plain; charset=utf-8", f"{text}\n".encode()
+        # an answer that cannot be sent would be a probe that fails
+        return status, "text/plain; charset=utf-8", f"{clean(text)}\n".encode()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -153,6 +153,16 @@ async def test_what_cannot_be_protected_is_an_error(
         protection(authentication, chain, key, _created)
 
 
+def test_a_probe_is_answered_whatever_there_is_to_say() -> None:
+    server = serve(("127.0.0.1", 0), {"/healthz": lambda: (True, "ok\nsocket \udcff")}, CollectorRegistry())
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/healthz") as answer:
+            assert answer.read() == b"ok\nsocket ?\n"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def test_a_port_whose_thread_cannot_be_started_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

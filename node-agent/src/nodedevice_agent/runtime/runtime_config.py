@@ -73,9 +73,9 @@ def _drop_ins(file: Path) -> list[Path]:
 
 
 def _imports(parent: Path, patterns: object) -> Iterator[Path]:
-    for pattern in patterns if isinstance(patterns, list) else ():
-        path = parent.parent / str(pattern)
-        if "*" in str(pattern):
+    for pattern in [each for each in patterns if isinstance(each, str)] if isinstance(patterns, list) else ():
+        path = parent.parent / pattern
+        if "*" in pattern:
             yield from _matches(str(path))
         elif os.path.isfile(path):
             yield path

@@ -105,7 +105,11 @@ class TestAsTheRuntimeHasIt:
             is_set(tmp_path / "config.toml", OPTION)
 
     @pytest.mark.parametrize(
-        "content", ["plugins = 1", "imports = 1", "imports = [1]", f"[plugins.cri]\n{OPTION} = 'x'", "[crio]"]
+        "content",
+        [
+            *("plugins = 1", "imports = 1", "imports = [1]", f"[plugins.cri]\n{OPTION} = 'x'", "[crio]"),
+            pytest.param(f"imports = [{{{'.'.join('a' * 50_000)} = 1}}]", id="deep"),
+        ],
     )
     def test_another_type_than_containerds_is_not_set(self, content: str, tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text(content)

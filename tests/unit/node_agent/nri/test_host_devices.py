@@ -230,7 +230,7 @@ async def test_a_read_without_a_thread_is_not_taken_for_one_that_hangs(monkeypat
     host = HostDeviceStat()
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", no_thread)
-        with pytest.raises(InjectionRefused, match="/dev/null .* no thread can be started: free process IDs"):
+        with pytest.raises(InjectionRefused, match=r"/dev/null .* no thread can be started: free process IDs"):
             await host.stat_devices(["/dev/null"])
     assert await host.stat_devices(["/dev/null"]) == {"/dev/null": stat_device("/dev/null")}
 

@@ -223,7 +223,8 @@ for depth in (1_100, 5_000, 10_000):
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
 def test_on_every_python_that_is_there(version: str) -> None:
     """Those from 3.12 on have a limit for functions in C that nobody can raise."""
-    python = shutil.which(f"python{version}")
+    is_this = version == f"{sys.version_info.major}.{sys.version_info.minor}"
+    python = sys.executable if is_this else shutil.which(f"python{version}")
     has_library = (
         python and not subprocess.run([python, "-c", "import msgspec"], capture_output=True, check=False).returncode
     )

@@ -117,8 +117,15 @@ def test_each_part_has_what_it_asks_for(operator: Operator) -> None:
     for part in _parts(operator):
         for name, parameter in inspect.signature(type(part)).parameters.items():
             for attribute in (name, f"_{name}"):
-                if "None" not in str(parameter.annotation):
+                if "| None" not in str(parameter.annotation):
                     assert getattr(part, attribute, part) is not None, f"{type(part).__name__}.{attribute}"
+
+
+def test_settings_reach_those_who_work_by_them(tmp_path: Path) -> None:
+    seconds = {"agent_grace_seconds": 77.0, "agent_poll_seconds": 7.0, "leader_elect": False}
+    file = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    agents = Operator(settings.load(None, {"kubeconfig": file, **seconds}))._agents
+    assert (agents.grace_seconds, agents.interval_seconds) == (77.0, 7.0)
 
 
 @pytest.mark.parametrize("kind", [Cache, WriteFence, EventRecorder, WorkQueue, Metrics, AgentMonitor])

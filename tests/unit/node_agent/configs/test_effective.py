@@ -179,6 +179,7 @@ def test_what_is_not_valid_is_refused_whole_with_the_remedy(plugins: Any, words:
     found = decided(bad, config("good", serial(name="example.com/good")), base=base)
     assert words in found.outcomes["bad"].refusal
     assert bool(found.outcomes["bad"].refusal) == bool(words)
+    assert found.outcomes["bad"].generation == 3
     assert {"example.com/good", "example.com/x"} <= set(found.plugins.resource_names())
     assert "\n" not in found.outcomes["bad"].refusal
 

@@ -61,7 +61,8 @@ def test_units_of_a_gpu_that_a_pod_holds_whole_are_there_when_it_ends() -> None:
         (held, False, Reason.IN_OTHER_USE),
         (other, True, ""),
     }
-    assert GPU in next(d.message for d in seen.devices if d.id == held)
+    message = next(d.message for d in seen.devices if d.id == held)
+    assert (GPU in message, f"{GPU} in parts" in message) == (True, False)
     scenario.run(pod("q", nic=3))
     assert scenario.see(pod("r", nic=3)) == [Publish(UNITS)]
     effects = scenario.gone("p")

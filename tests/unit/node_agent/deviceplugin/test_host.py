@@ -194,7 +194,7 @@ async def test_a_registration_during_the_end_is_rejected(tmp_path: Path) -> None
             await plugin.wait_for_calls("GetDevicePluginOptions")
         assert not registering.done()
         gate.set()
-        with pytest.raises(PluginFailed, match="^Register of .* is stopping; register with the next one"):
+        with pytest.raises(PluginFailed, match=r"^Register of .* is stopping; register with the next one"):
             await registering
         assert GOOD not in manager.manager.resources
     finally:

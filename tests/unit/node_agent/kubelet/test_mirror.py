@@ -245,6 +245,7 @@ class TestRestart:
         message(before, held_by("one", "d0"), held_by("two", "d1"))
         found = Mirror(0.0, before.checkpoint())
         assert held(found) == {"one": ("d0",), "two": ("d1",)}
+        assert [view.pod for view in snapshot(found, GPU).held] == [None, None]
         found.pods_synced([pod("one", gpu=1)], 0.0)
         assert held(found) == {"one": ("d0",)}
         message(found, held_by("one", "d3"))

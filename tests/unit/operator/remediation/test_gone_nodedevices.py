@@ -207,3 +207,32 @@ async def test_one_that_is_refused_is_tried_in_the_next_round() -> None:
         assert api.deleted == []
         await asyncio.sleep(30)
     assert set(api.deleted) == {GPU}
+
+
+@pytest.mark.parametrize("lacks", ["the lead", "a list"])
+@virtual_time
+async def test_nothing_is_deleted_by_half_of_what_it_takes(lacks: str) -> None:
+    api = Api()
+    work = task(api, gone())
+    if lacks == "the lead":
+        work.fence.close()
+    else:
+        work.cache.node_devices.is_complete = False
+    async with running(work.work()):
+        await asyncio.sleep(600)
+    assert api.deleted == []
+
+
+@virtual_time
+async def test_the_end_of_a_lead_is_no_success(caplog: pytest.LogCaptureFixture) -> None:
+    """What is refused before and after is logged once."""
+    api = Api()
+    api.fails[GPU] = Forbidden("DELETE", "nodedevices", "no such role", 403)
+    work = task(api, gone())
+    async with running(work.work()):
+        await asyncio.sleep(100)
+        work.fence.close()
+        await asyncio.sleep(100)
+        work.fence.open_for_good()
+        await asyncio.sleep(100)
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1

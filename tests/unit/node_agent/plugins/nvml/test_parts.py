@@ -87,6 +87,11 @@ def test_the_parts_of_a_broken_gpu_are_unhealthy_and_their_gpu_has_the_reason() 
     assert [parent.reason for parent in found.parents] == ["GpuLost", ""]
 
 
+def test_a_gpu_says_what_is_wrong_with_it_alone() -> None:
+    (found,) = listed(nvml(), a=LOST).values()
+    assert [(gpu.reason, gpu.message) for gpu in found.devices] == [(LOST.reason, LOST.message), ("", "")]
+
+
 def test_rules_select_by_model_and_index_and_one_is_for_all_others() -> None:
     settings = nvml(
         {"models": ["*T4*"], "shares": {"replicas": 2, "resourceName": "a.b/t4"}},

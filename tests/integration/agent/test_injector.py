@@ -430,9 +430,11 @@ async def test_an_injection_is_computed_once(
 ) -> None:
     decisions = []
 
-    def decide(self: Injection, sandbox: Sandbox, container: str, decide: Any = Injection.decide) -> Decision:
+    usual: Any = Injection.decide
+
+    def decide(self: Injection, sandbox: Sandbox, container: str, *more: Any) -> Decision:
         decisions.append(container)
-        return cast("Decision", decide(self, sandbox, container))
+        return cast("Decision", usual(self, sandbox, container, *more))
 
     monkeypatch.setattr(Injection, "decide", decide)
     async with hosted(tmp_path, waits_for_runtime=True) as manager:

@@ -88,7 +88,9 @@ class Vanishing:
         if not self._seconds:
             self.is_last.set()
             await asyncio.Event().wait()
-        await asyncio.sleep(self._seconds.pop(0))
+        over = asyncio.Event()
+        asyncio.get_running_loop().call_later(self._seconds.pop(0), over.set)
+        await over.wait()
 
     async def pauses(self, folder: Path) -> list[float]:
         """From each one that is made to the next one."""

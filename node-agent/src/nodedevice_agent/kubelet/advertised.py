@@ -62,7 +62,9 @@ def select_preferred(
 # -- the condition Injectable -------------------------------------------------------------------------------------------
 
 _MAX_DETAIL = 512
-_OWN_ENVIRONMENT = "a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --runtime nri prevents"
+_OWN_ENVIRONMENT = (
+    "a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --runtime nri prevents"
+)
 
 
 class KubeletRegistrationState(Enum):

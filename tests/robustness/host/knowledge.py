@@ -52,7 +52,9 @@ def may_be(host: Host, given: Given, path: str, node: Node) -> bool:
     if given.by_path:
         # Or a file of it that the configuration has added since; after a boot a name may be any device's.
         is_added = node.stick is not None and node.stick is given.stick
-        return path == given.path or is_added or given.boot != host.boots
+        # of two with one serial the link of that serial leads to either
+        is_twin = node.stick is not None and node.stick.identity == given.identity and given.identity in host.repeated
+        return path == given.path or is_added or is_twin or given.boot != host.boots
     stick = node.stick
     if stick is None or given.stick is None:
         # a card that has another driver by now

@@ -167,18 +167,19 @@ class Referee:
         listed = [i for i in held.allocation.device_ids if plugin is not None and i in resource.devices]
         nodes = [node for i in listed for node in self._nodes(plugin, resource, i)] if plugin is not None else []
         held.numbers |= {node.number for node in nodes}
-        held.files = tuple(self._followed(given, nodes) for given in held.files)
+        held.files = tuple(self._followed(held, given, nodes) for given in held.files)
         if nodes and all(resource.reported(i) is not None for i in held.allocation.device_ids):
             held.last_units = {node.unit for node in nodes}
         sticks = [node.stick for node in nodes] + [given.stick for given in held.files]
         held.ports |= {stick.port for stick in sticks if stick is not None and stick.port}
 
-    def _followed(self, given: Given, listed: list[Node]) -> Given:
-        """What a path led to is not known any more once its plugin has listed another device by it."""
-        is_passed = given.by_path and any(
-            node.path == given.node.path and node.unit != given.node.unit for node in listed
-        )
-        return replace(given, is_certain=False) if is_passed and not goes_with_device(given) else given
+    def _followed(self, held: Held, given: Given, listed: list[Node]) -> Given:
+        """What was given is not known any more once its plugin has listed another device by its path, or all by their ports."""
+        is_passed = given.by_path and any(n.path == given.node.path and n.unit != given.node.unit for n in listed)
+        config = self._world.config.find(held.allocation.resource_name)
+        is_port_now = config is not None and config.is_by_port and not given.by_port
+        is_lost = (is_passed and not goes_with_device(given)) or (is_port_now and bool(listed))
+        return replace(given, is_certain=False) if is_lost else given
 
     def _certainly(self, held: Held) -> Iterator[Node]:
         """Device files that are, beyond doubt, what this allocation has."""

@@ -48,9 +48,7 @@ class Inventory:
 
         A test's file, which is /dev/null under another name, has the number that sysfs has for its path, or its path.
         """
-        node = self._by_number.get(number)
-        is_itself = is_shared_file(kernel_path) or (node is not None and node.path == kernel_path)
-        if is_itself or not is_memory(number):
+        if is_shared_file(kernel_path) or not is_memory(number):
             return number
         named = self._by_path.get(kernel_path)
         return named.number if named is not None else path_token(kernel_path)

@@ -17,6 +17,8 @@ from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_M
 from nodedevice_agent.deviceplugin.connection import PluginConnection as Connection
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltIn, BuiltInSockets
+from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
+from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure, StreamEnd
@@ -405,6 +407,15 @@ async def test_the_agents_own_plugin_is_the_file_that_was_dialled(
 ) -> None:
     async with aclosing(await Connection.open(RESOURCE, plugin.socket_path, built_in=built_in)) as connection:
         assert connection.options.scope == scope
+
+
+@pytest.mark.parametrize(("built_in", "identity"), [(Found(OWN, OWN), ("c1:3",)), (None, ())])
+async def test_what_a_device_is_the_agents_own_plugin_knows(
+    plugin: FakePlugin, built_in: BuiltInSockets | None, identity: tuple[str, ...]
+) -> None:
+    plugin.knobs.raw_list = list_to_wire([PluginDevice("d0", identity=("c1:3",))]).devices
+    async with aclosing(await Connection.open(RESOURCE, plugin.socket_path, built_in=built_in)) as connection:
+        assert (await first_list(connection)).devices["d0"].identity == identity
 
 
 async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:

@@ -85,6 +85,14 @@ def test_an_allocation_needs_the_kubelet_and_the_api_in_any_order(first: str) ->
     assert (seen.total, seen.allocated, seen.available) == (4, 1, 3)
 
 
+def test_a_container_may_have_devices_of_several_resources() -> None:
+    found = mirror()
+    plugin(found, 1, NIC)
+    found.pods_synced([pod("one", gpu=1, nic=1)], 0.0)
+    message(found, held_by("one", "d1"), replace(held_by("one", "d0"), resource_name=NIC))
+    assert (held(found), held(found, NIC)) == ({"one": ("d1",)}, {"one": ("d0",)})
+
+
 def test_the_same_checkpoint_in_another_order_has_no_effects() -> None:
     found = mirror()
     found.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)

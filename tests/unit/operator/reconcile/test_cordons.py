@@ -97,6 +97,7 @@ class Api(CordonsApi):
     async def apply_cordons(self, record: NodeDeviceRecord, found: CordonsSchema, applied: Sequence[Cordon]) -> None:
         if self.failure is not None:
             raise self.failure
+        assert found == await self.read_cordons(record), "its version is what was read"
         self.applied.append([cordon["id"] for cordon in applied])
 
 

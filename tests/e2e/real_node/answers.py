@@ -4,11 +4,12 @@ Every case has resources of its own, so that one pod has all that run. Each that
 writes few Events of a pod.
 """
 
+import asyncio
 import json
 import os
 import stat
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,10 +25,11 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2 import (
 
 from hack.cluster.node.containerd import CDI_DIR
 from hack.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
-from tests.e2e.real_node.device_plugins import Kind, Plugins, device_files
+from tests.e2e.real_node.device_plugins import device_files
 from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
 from tests.e2e.real_node.pods import Json, Seen, container, pod
-from tests.e2e.real_node.pods_on_node import OURS
+from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS
+from tests.fakes.plugin import FakeDevice, FakePlugin
 
 KIND = "answers.example.com/device"
 # device files of the host, with numbers that no container has by itself: root's alone
@@ -263,21 +265,39 @@ def _resource(case: str, number: int) -> str:
 def _serving(
     of: NodeUnderTest, loop: AbstractEventLoop, answers: Mapping[str, ContainerAllocateResponse], plugin_dir: str
 ) -> Iterator[None]:
-    kinds = [Kind(resource.replace("/", "-"), {"d": file}) for resource in answers for file in device_files()[:1]]
-    plugins = Plugins(loop, of.node.outside(plugin_dir), kinds, of.node.outside(MOUNTED), Path(MOUNTED))
-    for resource, plugin in zip(answers, plugins.by_resource.values(), strict=True):
-        plugin.resource_name = resource
-        answer = answers[resource]
+    plugins = []
+    for resource, answer in answers.items():
         # a path that is another on each node, so that the other's folder cannot be taken for it
         for each in answer.mounts:
             each.host_path = each.host_path.replace("%s", of.runtime)
+        plugin = FakePlugin(resource, {"d": FakeDevice()})
         plugin.knobs.allocate_answer = lambda _, answer=answer: answer
-    with plugins:
+        plugins.append(plugin)
+    _await(loop, _started(plugins, of.node.outside(plugin_dir)))
+    try:
         for resource in answers:
             of.wait_allocatable(resource, 1)
         yield
+    finally:
+        _await(loop, _stopped(plugins))
     for resource in answers if of.runtime == NRI else ():
         of.wait_allocatable(resource, 0)
+
+
+async def _started(plugins: Sequence[FakePlugin], plugin_dir: Path) -> None:
+    """Without watching the directory: so many watches would be more than a user may have."""
+    for plugin in plugins:
+        await plugin.start(plugin_dir)
+        await plugin.register()
+
+
+async def _stopped(plugins: Sequence[FakePlugin]) -> None:
+    for plugin in plugins:
+        await plugin.stop()
+
+
+def _await(loop: AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run_coroutine_threadsafe(coroutine, loop).result(PATIENCE_SECONDS)
 
 
 def _container(name: str, case: Case) -> Json:
@@ -321,11 +341,13 @@ def _outcome(of: NodeUnderTest, name: str, case: str) -> Outcome:
 
 
 def _failures(of: NodeUnderTest, name: str, case: str) -> list[str]:
-    """Why its container was not created, or did not start: what Events say."""
+    """Why its container was not created, or did not start: the runtime's words in Events. One that just restarts has others."""
     listed = json.loads(of.control_plane.kubectl("get", "events", "-n", of.namespace, "-o", "json"))["items"]
     about = {"name": name, "fieldPath": f"spec.containers{{{case}}}"}
     return [
         event["message"]
         for event in listed
-        if event["reason"] == "Failed" and about.items() <= event["involvedObject"].items()
+        if event["reason"] == "Failed"
+        and about.items() <= event["involvedObject"].items()
+        and "failed to " in event["message"]
     ]

@@ -66,7 +66,6 @@ def choose(groups: Sequence[GroupSettings], found: Found, selected: Selected) ->
         elif len(same) == 1 and _is_alias(offer, listed[same[0]]):
             winner = listed[same[0]]
             aliases = dict.fromkeys((*winner.aliases, offer.id, *offer.aliases))
-            aliases.pop(winner.id, None)
             listed[same[0]] = replace(winner, aliases=tuple(aliases))
         else:
             # or other files of a device that has one ID

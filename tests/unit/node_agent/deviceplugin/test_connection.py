@@ -413,7 +413,7 @@ async def test_the_agents_own_plugin_is_the_file_that_was_dialled(
 async def test_what_a_device_is_the_agents_own_plugin_knows(
     plugin: FakePlugin, built_in: BuiltInSockets | None, identity: tuple[str, ...]
 ) -> None:
-    plugin.knobs.raw_list = list_to_wire([PluginDevice("d0", identity=("c1:3",))]).devices
+    plugin.knobs.raw_list = [*list_to_wire([PluginDevice("d0", identity=("c1:3",))]).devices]
     async with aclosing(await Connection.open(RESOURCE, plugin.socket_path, built_in=built_in)) as connection:
         assert (await first_list(connection)).devices["d0"].identity == identity
 

@@ -82,7 +82,7 @@ class Vanishing:
     @asynccontextmanager
     async def _serving(self, *_: object) -> AsyncIterator[FileIdentity]:
         self.made.append(asyncio.get_running_loop().time())
-        yield (0, 0, 0)
+        yield FileIdentity(0, 0, 0)
 
     async def _stays(self, *_: object) -> None:
         if not self._seconds:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nodedevice_common.tls import ServerCertificate
 from nodedevice_operator.extender import settings as extender_settings
-from nodedevice_operator.extender.server import Tls, certificate_names
+from nodedevice_operator.extender.server import certificate_names
 from nodedevice_operator.extender.settings import ExtenderSettings
 
 from hack import yaml_text
@@ -243,8 +244,8 @@ def made(tmp_path: Path) -> dict[str, Path]:
 def test_certificates_that_are_made_trust_each_other(shown: str, is_let_in: bool, made: dict[str, Path]) -> None:
     """A handshake in memory with the extender's own TLS; its own certificate is no client's."""
     served = made["nodedevice-extender"]
-    tls = Tls(str(served / "tls.crt"), str(served / "tls.key"), str(served / "ca.crt"))
-    server_side = tls.context()
+    certificate = ServerCertificate(str(served / "tls.crt"), str(served / "tls.key"), str(served / "ca.crt"))
+    server_side = certificate.context()
     client_side = ssl.create_default_context(cafile=str(made[shown] / "ca.crt"))
     client_side.load_cert_chain(made[shown] / "tls.crt", made[shown] / "tls.key")
     one_way, other_way = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -12,7 +12,7 @@ import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml import watch
 from nodedevice_agent.plugins.nvml.reader import process
-from nodedevice_agent.plugins.nvml.reader.messages import DECODER, Found, ReaderOptions
+from nodedevice_agent.plugins.nvml.reader.messages import Found, ReaderOptions, decode_message
 from nodedevice_agent.plugins.nvml.reader.process import Succession
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.watch import GpuWatch
@@ -216,6 +216,6 @@ async def test_the_reader_exits_with_its_parent(tmp_path: Path) -> None:
     )
     assert reader.stdin is not None
     assert reader.stdout is not None
-    assert isinstance(DECODER.decode(await reader.stdout.readline()), Found)
+    assert isinstance(decode_message(await reader.stdout.readline()), Found)
     reader.stdin.close()
     assert await asyncio.wait_for(reader.wait(), 60) == 0

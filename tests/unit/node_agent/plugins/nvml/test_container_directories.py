@@ -172,22 +172,37 @@ def deep(top: Path, levels: int) -> None:
     os.close(here)
 
 
-LEFT: Final[dict[str, Callable[[Path], object]]] = {
-    "1,200 levels": lambda made: deep(made, 1200),
-    "more entries than are read at once": lambda made: [(made / str(number)).touch() for number in range(2100)],
-    "names that removal itself would choose": lambda made: [
-        (made / f"{number}.ended" / "0.ended" / "x").mkdir(parents=True) for number in range(3)
-    ],
-    "a file of such a name": lambda made: ((made / "0.ended").touch(), (made / "a" / "b" / "c").mkdir(parents=True)),
-    "names that are no UTF-8": lambda made: [(made / os.fsdecode(b"\xff\xfe") / "x").mkdir(parents=True)],
-    "a pipe and a socket": lambda made: (os.mkfifo(made / "pipe"), socket.socket(socket.AF_UNIX).bind(str(made / "s"))),
+def many(top: Path) -> None:
+    for number in range(2100):
+        (top / str(number)).touch()
+
+
+def made_in(top: Path, *folders: str, file: str = "") -> None:
+    for name in folders:
+        (top / name).mkdir(parents=True)
+    if file:
+        (top / file).touch()
+
+
+def pipe_and_socket(top: Path) -> None:
+    os.mkfifo(top / "pipe")
+    socket.socket(socket.AF_UNIX).bind(str(top / "s"))
+
+
+LEFT: Final[dict[str, Callable[[Path], None]]] = {
+    "1,200 levels": lambda top: deep(top, 1200),
+    "more entries than are read at once": many,
+    "names that removal itself would choose": lambda top: made_in(top, *(f"{n}.ended/0.ended/x" for n in range(3))),
+    "a file of such a name": lambda top: made_in(top, "a/b/c", file="0.ended"),
+    "names that are no UTF-8": lambda top: made_in(top, os.fsdecode(b"\xff\xfe") + "/x"),
+    "a pipe and a socket": pipe_and_socket,
 }
 
 
 @pytest.mark.parametrize("leave", LEFT.values(), ids=LEFT.keys())
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_whatever_a_container_leaves_is_removed(
-    directories: ContainerDirectories, host: Path, leave: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+    directories: ContainerDirectories, host: Path, leave: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directories.make(DIRECTORY, UID, "main")
     monkeypatch.chdir(host / NAME)

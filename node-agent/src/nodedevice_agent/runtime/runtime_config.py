@@ -8,7 +8,6 @@ merged over it, and false replaces no true; each version of the format has anoth
 
 import glob
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -100,6 +99,9 @@ def _content(path: Path, limit: int) -> bytes:
 
 
 def _parsed(path: Path, content: bytes) -> Mapping[str, Any]:
+    # most agents are shown no such file, and need no memory for it
+    import tomllib
+
     try:
         return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as exc:

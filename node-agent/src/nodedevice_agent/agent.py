@@ -1,10 +1,14 @@
-"""Composes the agent of one node: the device manager, its plugin host, the publisher, and the backend of the runtime."""
+"""Composes the agent of one node: the device manager, its plugin host, the publisher, and the backend of the runtime.
+
+What only some agents have is imported where it is made: each backend is half a MiB.
+"""
 
 import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 from nodedevice_common.tasks import retried
@@ -21,17 +25,14 @@ from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLim
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
-from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper, identity
 from nodedevice_agent.kube.nodedevice import Publisher, RecordOnly
 from nodedevice_agent.kube.pods import PodWatch
-from nodedevice_agent.kubelet.backend import KubeletBackend
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.served import ServedByKubelet
-from nodedevice_agent.kubelet.state_reader import KubeletDirectory
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import boot_id
 from nodedevice_agent.lib.vital import vital
@@ -39,8 +40,13 @@ from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.podresources.server import PodResourcesServer
-from nodedevice_agent.runtime.backend import NoopHandler, NriBackend
+from nodedevice_agent.runtime.noop_handler import NoopHandler
 from nodedevice_agent.settings import AgentSettings, read_topology
+
+if TYPE_CHECKING:
+    from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
+    from nodedevice_agent.kubelet.backend import KubeletBackend
+    from nodedevice_agent.runtime.backend import NriBackend
 
 _BEAT_SECONDS = 5.0
 
@@ -98,9 +104,7 @@ class Agent:
         self._pod_resources = self._pod_resources_server()
         self._watcher = self._plugin_watcher(directory)
         self._kubelet = self._kubelet_backend(directory)
-        self._nri: NriBackend | None = None
-        if settings.runtime == RUNTIME_NRI:
-            self._nri = NriBackend(settings, self._host, self._publisher.refresh_all, built_in.delivery)
+        self._nri = self._nri_backend(built_in)
         built_in.delivery.by_kubelet = settings.runtime == RUNTIME_KUBELET
         metrics.INFO.labels(__version__, settings.runtime).set(1)
 
@@ -160,7 +164,7 @@ class Agent:
             path, self._manager, are_pods_known=lambda: self._publisher.are_pods_known, clock=self._host.now
         )
 
-    def _plugin_watcher(self, directory: PluginDirectory) -> PluginWatcher | None:
+    def _plugin_watcher(self, directory: PluginDirectory) -> "PluginWatcher | None":
         registry_dir = self._settings.plugins_registry_dir
         if not registry_dir:
             return None
@@ -169,12 +173,24 @@ class Agent:
                 f"--plugins-registry-dir {registry_dir} contains --plugin-dir {directory.path}, which has no registration sockets; "
                 "use separate directories"
             )
+        from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
+
         return PluginWatcher(Path(registry_dir), self._host)
 
-    def _kubelet_backend(self, directory: PluginDirectory) -> KubeletBackend | None:
+    def _nri_backend(self, built_in: BuiltInSockets) -> "NriBackend | None":
+        if self._settings.runtime != RUNTIME_NRI:
+            return None
+        from nodedevice_agent.runtime.backend import NriBackend
+
+        return NriBackend(self._settings, self._host, self._publisher.refresh_all, built_in.delivery)
+
+    def _kubelet_backend(self, directory: PluginDirectory) -> "KubeletBackend | None":
         """Raises AgentSettingsError."""
         if not isinstance(self._manager, Mirror):
             return None
+        from nodedevice_agent.kubelet.backend import KubeletBackend
+        from nodedevice_agent.kubelet.state_reader import KubeletDirectory
+
         kubelet = KubeletDirectory(Path(self._settings.kubelet_dir), directory.path)
         grace_seconds = self._settings.runtime_grace_seconds
         return KubeletBackend(self._manager, self._host, kubelet, self._publisher.refresh, grace_seconds)

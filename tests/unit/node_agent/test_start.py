@@ -37,6 +37,10 @@ def _started() -> tuple[bool, bool, frozenset[str]]:
         pytest.param("nodedevice_agent.plugins.nvml.watch", id="nvml"),
         pytest.param("nodedevice_agent.plugins.nvml.fleet", id="what nvml knows of GPUs"),
         pytest.param("pynvml", id="NVIDIA's library"),
+        pytest.param("nodedevice_agent.runtime.backend", id="delivery by NRI"),
+        pytest.param("nodedevice_agent.kubelet.backend", id="delivery by the kubelet"),
+        pytest.param("nodedevice_agent.deviceplugin.plugin_watcher", id="plugins registry"),
+        pytest.param("tomllib", id="the runtime's configuration"),
     ],
 )
 def test_an_agent_imports_no_more_than_it_needs(module: str) -> None:

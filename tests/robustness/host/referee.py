@@ -59,6 +59,8 @@ class Referee:
         assert self._world.agent is not None
         book = {allocation.key: allocation for allocation in self._world.agent.manager.book}
         running = {instance.pod_uid for instance in self._world.instances.values()}
+        # a list of this step may have come after what was allocated in it
+        were_shared = {key for key, held in self._held.items() if held.is_shared}
         for key, held in list(self._held.items()):
             if key not in book:
                 if key[0] in self._world.pods:
@@ -78,7 +80,7 @@ class Referee:
                 is_new = key not in self._held
                 self._held[key] = self._new(allocation)
                 if is_new:
-                    self._check_not_held(self._held[key])
+                    self._check_not_held(self._held[key], were_shared)
         self.checks["held"] += len(book)
 
     def _runs(self, key: AllocationKey) -> bool:
@@ -104,8 +106,10 @@ class Referee:
         is_late = allocation.key in self._held
         bases = {device_id.rpartition("-")[0] for device_id in allocation.device_ids} | {*allocation.device_ids}
         by_path = allocation.resource_name == FOREIGN or self._is_named_after_file(allocation, path, bases)
-        is_certain = not by_path or "/by-id/" in path or not (is_late or self._has_passed(node))
         stick = node.stick
+        # a link by serial goes with its device, unless two have that serial
+        is_by_serial = "/by-id/" in path and (stick is None or stick.identity not in self._world.host.repeated)
+        is_certain = not by_path or is_by_serial or not (is_late or "/by-id/" in path or self._has_passed(node))
         if stick is None:
             return Given(path, node, by_path, self._world.host.boots, is_certain=is_certain)
         config = self._world.config.find(allocation.resource_name)
@@ -123,7 +127,7 @@ class Referee:
         assert edits is not None
         return any(device_id(file.host_path) in bases for file in edits.devices)
 
-    def _check_not_held(self, new: Held) -> None:
+    def _check_not_held(self, new: Held, were_shared: set[AllocationKey]) -> None:
         """Just now it was given what another pod has."""
         if new.allocation.resource_name == FOREIGN:
             return
@@ -132,8 +136,9 @@ class Referee:
                 if other.allocation.resource_name == FOREIGN:
                     # known when its container runs
                     continue
+                is_other_shared = other.is_shared or other.allocation.key in were_shared
                 for node in self._certainly(other):
-                    if is_same(node, given.node) and not (new.is_shared and other.is_shared):
+                    if is_same(node, given.node) and not (new.is_shared and is_other_shared):
                         self._report(
                             "allocated twice",
                             f"{new.allocation.pod_uid} gets {given.path} ({given.node.number}) of {new.allocation.resource_name} "

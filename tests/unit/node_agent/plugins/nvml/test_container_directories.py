@@ -200,6 +200,7 @@ LEFT: Final[dict[str, Callable[[Path], None]]] = {
 
 
 @pytest.mark.parametrize("leave", LEFT.values(), ids=LEFT.keys())
+# of the socket that is left
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_whatever_a_container_leaves_is_removed(
     directories: ContainerDirectories, host: Path, leave: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch

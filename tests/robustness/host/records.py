@@ -76,5 +76,5 @@ def clash(one: Offer, other: Offer) -> bool:
 
 
 def goes_with_device(given: Given) -> bool:
-    """Not by a port, and not by a name that goes from one device to another."""
-    return not given.by_path or "/by-id/" in given.path
+    """Not by a port, and not by a name that goes from one device to another, as a link without a serial does."""
+    return not given.by_path or ("/by-id/" in given.path and bool(given.identity[2]))

@@ -107,8 +107,9 @@ class Referee:
         bases = {device_id.rpartition("-")[0] for device_id in allocation.device_ids} | {*allocation.device_ids}
         by_path = allocation.resource_name == FOREIGN or self._is_named_after_file(allocation, path, bases)
         stick = node.stick
-        # a link by serial goes with its device, unless two have that serial
-        is_by_serial = "/by-id/" in path and (stick is None or stick.identity not in self._world.host.repeated)
+        # a link by serial goes with its device, unless two have that serial, or none
+        is_own = stick is not None and bool(stick.identity[2]) and stick.identity not in self._world.host.repeated
+        is_by_serial = "/by-id/" in path and is_own
         is_certain = not by_path or is_by_serial or not (is_late or "/by-id/" in path or self._has_passed(node))
         if stick is None:
             return Given(path, node, by_path, self._world.host.boots, is_certain=is_certain)

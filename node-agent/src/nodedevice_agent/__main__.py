@@ -2,6 +2,16 @@
 
 import gc
 import sys
+from types import ModuleType
+
+
+class _Unused(ModuleType):
+    """In place of a module of classes that are only named, and never made."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
 
 
 def main() -> None:
@@ -11,6 +21,9 @@ def main() -> None:
     gc.disable()
     # the API's client speaks HTTP/1.1, and its library imports HTTP/2 wherever that is installed: 1.3 MiB, a twentieth of the start
     sys.modules.setdefault("h2", None)  # type: ignore[arg-type]  # None: not to be imported
+    # nor does the agent use the library's classes of core/v1, which take 1.5 MiB; it has its own of what it reads
+    name = "lightkube.models.core_v1"
+    sys.modules.setdefault(name, _Unused(name))
     from nodedevice_agent.cli.run import main as commands
 
     gc.freeze()

@@ -33,18 +33,11 @@ from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_common import tasks
 
+from tests.fakes.failing_task import FAILURES, Failing
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.unit.test_tasks import RETRIED, VITAL
 
 GPU: Final = "example.com/gpu"
-# of the system, of a thread, of foreign text, of a foreign object, a bug
-FAILURES: Final = (
-    OSError("No such device"),
-    RuntimeError("can't start new thread"),
-    UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"),
-    RecursionError("maximum recursion depth exceeded"),
-    ValueError("two\nlines"),
-)
 # the task, what it runs, and with which runtime
 NRI: Final[dict[str, tuple[Any, str]]] = {
     "beat": (Agent, "_beat"),
@@ -70,26 +63,6 @@ KUBELET: Final[dict[str, tuple[Any, str]]] = {
 }
 # a part of the one before, or tried below
 ELSEWHERE: Final = {"agent", "gpus", "holdings", "plugin", "registry socket"}
-
-
-class Failing:
-    """In place of a task's work: fails by each of these in turn, and then goes on for ever."""
-
-    def __init__(self, *failures: Exception) -> None:
-        self.failures = iter(failures)
-        self.times = 0
-        self.is_well = asyncio.Event()
-
-    async def work(self, *given: Any, **_: object) -> None:
-        self.times += 1
-        for each in given:
-            if isinstance(each, asyncio.Event):
-                # what waits for the beginning of it
-                each.set()
-        for failure in self.failures:
-            raise failure
-        self.is_well.set()
-        await asyncio.Event().wait()
 
 
 def settings(folder: Path, runtime: Literal["nri", "kubelet"]) -> AgentSettings:

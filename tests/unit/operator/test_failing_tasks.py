@@ -34,17 +34,10 @@ from nodedevice_operator.remediation.node_label_controller import NodeLabelContr
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.workqueue import WorkQueue
 
+from tests.fakes.failing_task import FAILURES, Failing
 from tests.unit.operator.kube.api_server import kubeconfig
 from tests.unit.test_tasks import RETRIED, VITAL
 
-# of the system, of a thread, of foreign text, of a foreign object, a bug
-FAILURES: Final = (
-    OSError("No such device"),
-    RuntimeError("can't start new thread"),
-    UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"),
-    RecursionError("maximum recursion depth exceeded"),
-    ValueError("two\nlines"),
-)
 # a program's task, and what it runs
 OPERATOR: Final[dict[str, tuple[type, str]]] = {
     "beat": (Operator, "_beat"),
@@ -75,22 +68,6 @@ EXTENDER: Final[dict[str, tuple[type, str]]] = {
 # kinds that are watched are vital; a kind that is only shown has the same informer
 _VITAL_HERE: Final = {"operator": VITAL["operator"].keys(), "extender": VITAL["extender"].keys()}
 PROGRAMS: Final = {"operator": OPERATOR, "extender": EXTENDER}
-
-
-class Failing:
-    """In place of a task's work: fails by each of these in turn, and then goes on for ever."""
-
-    def __init__(self, *failures: Exception) -> None:
-        self.failures = iter(failures)
-        self.times = 0
-        self.is_well = asyncio.Event()
-
-    async def work(self, *_: object, **__: object) -> None:
-        self.times += 1
-        for failure in self.failures:
-            raise failure
-        self.is_well.set()
-        await asyncio.Event().wait()
 
 
 async def _kopf(registry: kopf.OperatorRegistry, stop_flag: asyncio.Event, **_: Any) -> None:

@@ -1,0 +1,255 @@
+"""A container is created: what the runtime is answered within its timeout, and what refuses the container."""
+
+import asyncio
+import re
+from collections.abc import Iterable
+from typing import NoReturn
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
+from nodedevice_agent.devicemanager.runtime import (
+    CreationSettings,
+    DeviceOwner,
+    InjectionRefused,
+    Validator,
+)
+from nodedevice_agent.nri import session as session_module
+from nodedevice_agent.nri.host_devices import HostDevice, HostDevices, HostDeviceStat
+from nodedevice_agent.nri.ttrpc import CallFailed, Code
+from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+
+from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
+from tests.fakes.runtime_handler import Recorder
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.nri import runtime_side
+from tests.unit.node_agent.nri.runtime_side import CONTAINER, POD, RUNNING, SANDBOX, joined
+
+
+async def test_without_devices_nothing_is_changed(handler: Recorder, plugin: PluginConnection) -> None:
+    assert await plugin.create_container(POD, CONTAINER) == api_pb2.ContainerAdjustment()
+    assert await handler.next() == ("create", SANDBOX, RUNNING)
+
+
+async def test_edits_reach_the_runtime(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.edits = ContainerEdits(
+        {"VISIBLE": "0"},
+        (ContainerMount("/in", "/out", True),),
+        (DeviceFile("/dev/a", "/dev/null", "rw"),),
+        {"k": "v"},
+        ("a/b=c",),
+    )
+    adjust = await plugin.create_container(POD, CONTAINER)
+    assert [(e.key, e.value) for e in adjust.env] == [("VISIBLE", "0")]
+    assert [(m.source, m.destination) for m in adjust.mounts] == [("/out", "/in")]
+    assert [(d.path, d.type, d.major, d.minor) for d in adjust.linux.devices] == [("/dev/a", "c", 1, 3)]
+    assert dict(adjust.annotations) == {"k": "v"}
+    assert [d.name for d in adjust.CDI_devices] == ["a/b=c"]
+
+
+async def test_a_response_longer_than_the_runtimes_buffer(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.edits = ContainerEdits({f"NAME_{n}": "x" * 100 for n in range(2000)})
+    adjust = await plugin.create_container(POD, CONTAINER)
+    assert {e.key: e.value for e in adjust.env} == handler.edits.envs
+
+
+async def test_a_response_that_is_too_long_is_an_error(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.edits = ContainerEdits({"A": "x" * 5_000_000})
+    with pytest.raises(CallFailed, match="exceeds the limit") as caught:
+        await plugin.create_container(POD, CONTAINER)
+    handler.edits = None
+    await plugin.create_container(POD, CONTAINER)
+    assert caught.value.code == Code.FAILED_PRECONDITION
+
+
+async def test_a_refusal_fails_the_container_with_its_message(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.refusal = "no example.com/gpu for container main; wait"
+    with pytest.raises(CallFailed, match=re.escape(handler.refusal)) as caught:
+        await plugin.create_container(POD, CONTAINER)
+    assert caught.value.code == Code.FAILED_PRECONDITION
+    assert await plugin.validate(POD, CONTAINER) == handler.refusal
+    handler.refusal = ""
+    assert await plugin.validate(POD, CONTAINER) == ""
+
+
+async def test_a_missing_device_file_is_named(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.edits = ContainerEdits(devices=(DeviceFile("/dev/a", "/dev/nodedevice-none", "rw"),))
+    with pytest.raises(CallFailed, match="/dev/nodedevice-none"):
+        await plugin.create_container(POD, CONTAINER)
+
+
+class Hangs(HostDeviceStat):
+    """The file system of /dev does not respond."""
+
+    async def stat_devices(self, host_paths: Iterable[str]) -> HostDevices:
+        await asyncio.Event().wait()
+        return {}
+
+
+FUSE = DeviceFile("/dev/a", "/dev/null", "rw")
+LATE = {
+    "no such file": ContainerEdits(devices=(DeviceFile("/dev/a", "/dev/nodedevice-none", "rw"),)),
+    "given to another": ContainerEdits(devices=(FUSE,)),
+    "an invalid edit": ContainerEdits({"-PATH": "x"}),
+    "not to be encoded": ContainerEdits({"A": "\udc80"}),
+    "too long": ContainerEdits({"A": "x" * 5_000_000}),
+    "no CDI": ContainerEdits(cdi_devices=("vendor.com/gpu=0",)),
+    "a timeout": ContainerEdits(devices=(FUSE,)),
+    "the end of the connection": ContainerEdits(devices=(FUSE,)),
+}
+
+
+@virtual_time
+@pytest.mark.parametrize("case", LATE)
+async def test_whatever_fails_after_the_handler_gave_its_edits_is_known_to_it(
+    handler: Recorder, runtime: FakeRuntime, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CRI-O reports no end of a container whose creation a plugin refused."""
+    handler.edits = LATE[case]
+    if case == "given to another":
+        monkeypatch.setattr(handler, "check_files", refuse)
+    if case == "no CDI":
+        runtime.version = "1.7.27"
+    if case in ("a timeout", "the end of the connection"):
+        monkeypatch.setattr(runtime_side, "HostDeviceStat", Hangs)
+    async with joined(handler, runtime) as plugin:
+        creation = asyncio.create_task(plugin.create_container(POD, CONTAINER))
+        assert (await handler.next())[0] == "create"
+        if case != "the end of the connection":
+            await asyncio.wait([creation])
+    with pytest.raises(CallFailed):
+        await creation
+    while (found := await handler.next())[0] == "files":
+        pass
+    assert found == ("refused", SANDBOX, RUNNING)
+    assert handler.calls.empty()
+
+
+def refuse(*_: object) -> NoReturn:
+    raise InjectionRefused("another pod holds it")
+
+
+async def test_what_the_handler_itself_refuses_was_never_begun(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.refusal = "wait"
+    with pytest.raises(CallFailed):
+        await plugin.create_container(POD, CONTAINER)
+    assert (await handler.next())[0] == "create"
+    assert handler.calls.empty()
+
+
+@pytest.mark.parametrize(("name", "mode"), [("containerd", 0o666), ("cri-o", None)])
+async def test_owner_and_mode_of_a_device_file(
+    handler: Recorder, runtime: FakeRuntime, name: str, mode: int | None
+) -> None:
+    """CRI-O leaves a file of the kubelet's to everybody, whatever mode the host's has."""
+    runtime.name, runtime.version = name, "2.4.2"
+    handler.edits = ContainerEdits(devices=(FUSE,))
+    handler.settings = CreationSettings(DeviceOwner(1000, 2000))
+    async with joined(handler, runtime) as plugin:
+        (device,) = (await plugin.create_container(POD, CONTAINER)).linux.devices
+    assert (device.uid.value, device.gid.value) == (1000, 2000)
+    assert (device.file_mode.value if device.HasField("file_mode") else None) == mode
+
+
+async def test_a_device_file_that_the_containers_user_cannot_open_is_logged_once(
+    handler: Recorder, plugin: PluginConnection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stat_devices(_: object, host_paths: Iterable[str]) -> HostDevices:
+        return {path: (HostDevice("", "c", 1, 3, 0o660, 0, 20),) for path in host_paths}
+
+    monkeypatch.setattr(HostDeviceStat, "stat_devices", stat_devices)
+    handler.edits = ContainerEdits(devices=(FUSE,))
+    for user in (0, 1000, 1000):
+        await plugin.create_container(POD, api_pb2.Container(id="c", name="main", user=api_pb2.User(uid=user)))
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert record.getMessage() == "user of a container cannot open its device file"
+    assert (record.__dict__["path"], record.__dict__["pod"]) == ("/dev/a", "team-a/trainer")
+
+
+WITH_REFERENCES = api_pb2.Container(
+    id="c", name="main", args=["/bin/app", "--device=$(DEVICE)", "$(OTHER)", "$(SECOND)"]
+)
+
+
+@pytest.mark.parametrize(
+    ("references", "args"),
+    [
+        (frozenset[str](), []),
+        (frozenset({"DEVICE", "OTHER"}), ["/bin/app", "--device=/dev/x", "$(OTHER)", "$(SECOND)"]),
+        (None, ["/bin/app", "--device=/dev/x", "$(OTHER)", "2"]),
+    ],
+    ids=["none", "some", "not known"],
+)
+@pytest.mark.parametrize("version", ["v2.4.2", "v2.1.4"])
+async def test_variables_of_the_plugin_in_the_command(
+    handler: Recorder, runtime: FakeRuntime, version: str, references: frozenset[str] | None, args: list[str]
+) -> None:
+    """The kubelet expands them; an older NRI cannot."""
+    runtime.version = version
+    handler.edits = ContainerEdits({"SECOND": "2", "DEVICE": "/dev/x"})
+    handler.settings = CreationSettings(references=references)
+    async with joined(handler, runtime) as plugin:
+        if args and version == "v2.1.4":
+            words = r"command of container main has \$\(DEVICE\), .*containerd v2\.1\.4.*update it to 2\.2"
+            with pytest.raises(CallFailed, match=words):
+                await plugin.create_container(POD, WITH_REFERENCES)
+        else:
+            assert list((await plugin.create_container(POD, WITH_REFERENCES)).args) == args
+
+
+async def test_cdi_that_the_runtime_would_drop_is_refused(handler: Recorder, runtime: FakeRuntime) -> None:
+    handler.edits = ContainerEdits({}, (), (), {}, ("vendor.com/gpu=0",))
+    runtime.version = "1.7.27"
+    async with joined(handler, runtime) as plugin:
+        with pytest.raises(CallFailed, match=r"vendor.com/gpu=0 .*containerd 1.7.27"):
+            await plugin.create_container(POD, CONTAINER)
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("ours_seconds", "runtimes_ms"),
+    [pytest.param(0.01, 2000, id="ours"), pytest.param(1.0, 20, id="that of a runtime with a shorter one")],
+)
+async def test_a_timeout_is_an_error(
+    handler: Recorder, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch, ours_seconds: float, runtimes_ms: int
+) -> None:
+    monkeypatch.setattr(session_module, "ANSWER_SECONDS", ours_seconds)
+    runtime.request_timeout_ms = runtimes_ms
+    handler.gate = asyncio.Event()
+    async with joined(handler, runtime) as plugin:
+        with pytest.raises(CallFailed, match=r"container main are not ready.* after 0\.01 s") as caught:
+            await plugin.create_container(POD, CONTAINER)
+        # it must not be an error that the runtime takes for a lost plugin
+        assert caught.value.code == Code.UNAVAILABLE
+        handler.gate.set()
+        await plugin.create_container(POD, CONTAINER)
+
+
+async def test_a_pending_call_delays_no_other(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.gate = asyncio.Event()
+    creation = asyncio.create_task(plugin.create_container(POD, CONTAINER))
+    assert (await handler.next())[0] == "create"
+    await plugin.container_event("StopContainer", POD, CONTAINER)
+    assert not creation.done()
+    handler.gate.set()
+    await creation
+
+
+async def test_pending_calls_end_with_the_connection(handler: Recorder, runtime: FakeRuntime) -> None:
+    handler.gate = asyncio.Event()
+    before = asyncio.all_tasks()
+    async with joined(handler, runtime) as plugin:
+        creation = asyncio.create_task(plugin.create_container(POD, CONTAINER))
+        assert (await handler.next())[0] == "create"
+    with pytest.raises(CallFailed):
+        await creation
+    # one turn of the loop for the cancelled to end in
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
+async def test_each_validation_shows_whether_the_default_validator_is_on(
+    handler: Recorder, runtime: FakeRuntime, plugin: PluginConnection
+) -> None:
+    for runtime.validator in True, False, True:
+        await plugin.validate(POD, CONTAINER)
+    assert handler.validators == [Validator.ON, Validator.OFF, Validator.ON]

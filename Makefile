@@ -25,10 +25,6 @@ PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 # one job after the other under `make -j`, too: `generate` rewrites what types and tests read
 .NOTPARALLEL:
 
-.PHONY: help
-help: ## List every target
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
-
 # Virtual environment $(1) with requirements/$(2).txt. A pip of today comes first, as the one of Python 3.11 takes twice as long; modules are
 # compiled when they are imported, most never.
 define make_venv
@@ -41,6 +37,57 @@ define install_both_programs
 $(1)/$(PIP_INSTALL) --no-deps --no-build-isolation -e proto -e common -e operator -e node-agent
 endef
 
+##@ Try it
+
+.PHONY: help
+help: ## List every target, by what it is for
+	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-18s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them)
+	@$(BIN)/python -m $(if $(filter command line,$(origin GPU)),hack.demo.gpu_demo $(GPU),hack.demo.demo)
+
+.PHONY: up
+up: setup ## Start a local cluster with agents and operator; prints its KUBECONFIG (CLUSTER=current: use yours; MACHINE=1: an emulated node)
+	@$(BIN)/python -m hack.cluster.local.local up
+
+.PHONY: down
+down: setup ## Stop the local cluster
+	@$(BIN)/python -m hack.cluster.local.local down
+
+.PHONY: machine-shell
+machine-shell: setup ## A shell in the machine of `make up MACHINE=1`
+	@$(BIN)/python -m hack.cluster.local.local shell
+
+.PHONY: machine-plug
+machine-plug: setup ## Plug the USB serial port of `make up MACHINE=1` in
+	@$(BIN)/python -m hack.cluster.local.local stick in
+
+.PHONY: machine-unplug
+machine-unplug: setup ## Pull the USB serial port of `make up MACHINE=1` out
+	@$(BIN)/python -m hack.cluster.local.local stick out
+
+##@ Install and release
+
+.PHONY: images
+images: ## Build the images of agent and operator with docker, podman or buildah (BUILDER, BASE, TAG)
+	@for builder in $(or $(BUILDER),docker podman buildah); do $$builder info >/dev/null 2>&1 && break || builder=; done; \
+	test -n "$$builder" || { echo "no image builder answers here: start docker, or install podman or buildah (BUILDER= names another)"; exit 1; }; \
+	for program in operator node-agent; do \
+	  name=nodedevice-$${program#node-}:$(or $(TAG),latest); echo "$$builder: $$name"; \
+	  $$builder build --quiet $(if $(BASE),--build-arg BASE=$(BASE)) -f $$program/Dockerfile -t $$name . ; done
+
+.PHONY: release
+release: setup ## All that is published, from the commit into dist/: wheels, images, chart, SBOMs, sums, notes (VERSION=0.1.0, REGISTRY=registry.example.com/team, SOURCE=https://…)
+	@$(BIN)/python -m hack.release "$(VERSION)" --registry "$(REGISTRY)" --source "$(SOURCE)"
+
+.PHONY: publish
+publish: setup ## What `make release` has made: images and chart into a registry, wheels into an index, signed (REGISTRY, INDEX, INDEX_CHECK, KEY or UNSIGNED=1)
+	@$(BIN)/python -m hack.publish "$(REGISTRY)" --index "$(INDEX)" --index-check "$(INDEX_CHECK)" \
+	  $(if $(KEY),--key "$(KEY)") $(if $(UNSIGNED),--unsigned)
+
+##@ Develop
+
 .PHONY: setup
 setup: $(BIN)/.ready ## Create .venv with both programs and all tools, hash-locked
 $(BIN)/.ready: requirements/pip.txt requirements/dev.txt proto/pyproject.toml common/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml
@@ -48,6 +95,29 @@ $(BIN)/.ready: requirements/pip.txt requirements/dev.txt proto/pyproject.toml co
 	$(call make_venv,$(VENV),dev)
 	$(call install_both_programs,$(VENV))
 	@touch $@
+
+.PHONY: binaries
+binaries: setup ## Download or build the control plane that tests run against, once (BINARIES=build, download; or KUBEBUILDER_ASSETS)
+	$(BIN)/python -m hack.cluster build
+
+.PHONY: lint
+lint: setup ## Ruff: style, bugs, import order, format
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+
+.PHONY: format
+format: setup ## Format the code and fix what ruff can fix
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+.PHONY: types
+types: setup ## mypy, strict
+	$(BIN)/mypy proto/src common/src operator/src node-agent/src
+	$(BIN)/mypy charts tests hack docs
+
+.PHONY: imports
+imports: setup ## Import contracts: layers, independence, pure files
+	$(BIN)/lint-imports
 
 .PHONY: lock
 lock: setup ## Update the hash-locked requirements/*.txt from *.in
@@ -87,36 +157,28 @@ $(DOCS_VENV)/.ready: requirements/pip.txt requirements/docs.txt
 docs: $(DOCS_VENV)/.ready ## The pages as a site in build/site, by MkDocs Material: links and anchors are checked, warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build
 
-.PHONY: binaries
-binaries: setup ## Download or build the control plane that tests run against, once (BINARIES=build, download; or KUBEBUILDER_ASSETS)
-	$(BIN)/python -m hack.cluster build
+.PHONY: transcripts
+transcripts: setup ## Regenerate the transcripts in docs/operations.md on a real control plane; two minutes
+	@$(BIN)/python -m docs.generate_transcripts
 
-.PHONY: lint
-lint: setup ## Ruff: style, bugs, import order, format
-	$(BIN)/ruff check $(CODE)
-	$(BIN)/ruff format --check $(CODE)
+.PHONY: workflows
+workflows: setup ## Check .github/workflows with actionlint, built once
+	@$(BIN)/python -m hack.release.workflows
 
-.PHONY: format
-format: setup ## Format the code and fix what ruff can fix
-	$(BIN)/ruff check --fix $(CODE)
-	$(BIN)/ruff format $(CODE)
+.PHONY: fake-nvml
+fake-nvml: setup ## Build the NVML library that tests and the demo use instead of a driver, once; prints where it is
+	@$(BIN)/python -m hack.fake_nvml.library
 
-.PHONY: types
-types: setup ## mypy, strict
-	$(BIN)/mypy proto/src common/src operator/src node-agent/src
-	$(BIN)/mypy charts tests hack docs
+.PHONY: clean
+clean: ## Remove build outputs and .venv (binaries stay in the cache folder)
+	rm -rf $(VENV) $(GENERATE_VENV) $(MUTANTS_VENV) $(DOCS_VENV) build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: imports
-imports: setup ## Import contracts: layers, independence, pure files
-	$(BIN)/lint-imports
+##@ Test
 
 .PHONY: unit
 unit: setup ## Fast tests, without a control plane: two minutes
 	$(BIN)/pytest -q -m "not cluster" tests/unit tests/conformance
-
-.PHONY: conformance
-conformance: setup ## The kubelet's own device manager beside ours: random sequences, named cases, rows of its behaviour that tests show
-	ORACLE_SEQUENCES=$${ORACLE_SEQUENCES:-2400} $(BIN)/pytest -q --kubelet-rows tests/conformance tests/unit tests/integration
 
 # The tests of a lane are in hack/ci/parts.toml; lanes run side by side, as most of a test is waiting.
 .PHONY: test
@@ -135,6 +197,18 @@ everything: lint imports verify-generate ## All tests: the gate, each part, and 
 flaky: setup ## As root: the gate on a machine that stalls: frozen 12 s every two minutes, twice with half the CPU and once with a quarter; half an hour. Continues with the run at which it was cut off
 	@$(BIN)/python -m hack.ci.flaky
 
+.PHONY: conformance
+conformance: setup ## The kubelet's own device manager beside ours: random sequences, named cases, rows of its behaviour that tests show
+	ORACLE_SEQUENCES=$${ORACLE_SEQUENCES:-2400} $(BIN)/pytest -q --kubelet-rows tests/conformance tests/unit tests/integration
+
+.PHONY: chart
+chart: setup ## The chart: lint, invalid values, every manifest on a real API server, hooks
+	$(BIN)/pytest --durations=25 tests/chart
+
+.PHONY: dashboards
+dashboards: setup ## Dashboards and alerts: every query and rule in a real Prometheus that scrapes the real programs
+	$(BIN)/pytest -q tests/monitoring
+
 .PHONY: e2e
 e2e: setup ## From nothing, as root: pods on a real node (containerd, kubelet), `helm install` with our images, a release (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
 	@$(BIN)/python -m hack.ci part real-node-answers real-node-devices real-node-faults real-node-gpus real-node-restarts install upgrade release
@@ -146,54 +220,38 @@ e2e-machine: setup ## As root: nodes as people have them, emulated: systemd, cgr
 	$(BIN)/python -m hack.machine $(if $(MACHINE_TESTS),,trixie)
 	unshare --net env E2E_REQUIRED=$(MACHINE_REQUIRED) $(BIN)/pytest -q --durations=25 tests/e2e/machine $(if $(MACHINE_TESTS),-k '$(MACHINE_TESTS)')
 
-.PHONY: dashboards
-dashboards: setup ## Dashboards and alerts: every query and rule in a real Prometheus that scrapes the real programs
-	$(BIN)/pytest -q tests/monitoring
+.PHONY: crash
+crash: setup ## kill -9 agent and plugins at random points under load; check for leaks; plug and reboot a made-up host (CRASH_POINTS, PART_STEPS, LEAK_CYCLES, HOST_STEPS)
+	CRASH_POINTS=$${CRASH_POINTS:-200} PART_STEPS=$${PART_STEPS:-10000} LEAK_CYCLES=$${LEAK_CYCLES:-10000} HOST_STEPS=$${HOST_STEPS:-100000} \
+	  $(BIN)/pytest -q tests/robustness/crash tests/robustness/host
 
-.PHONY: chart
-chart: setup ## The chart: lint, invalid values, every manifest on a real API server, hooks
-	$(BIN)/pytest --durations=25 tests/chart
+.PHONY: fuzz
+fuzz: setup ## Feed the agent malformed input wherever it reads, for a minute (FUZZ_SECONDS, FUZZ_SEED)
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/pytest -q tests/robustness/fuzz
 
-.PHONY: demo
-demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them)
-	@$(BIN)/python -m $(if $(filter command line,$(origin GPU)),hack.demo.gpu_demo $(GPU),hack.demo.demo)
+.PHONY: chaos
+chaos: setup ## Kill, pause, disconnect and contradict everything; check that capacity is right (CHAOS_SECONDS, CHAOS_SEED, MAD_BIG, MAD_SMALL)
+	CHAOS_SECONDS=$${CHAOS_SECONDS:-120} MAD_BIG=$${MAD_BIG:-400} MAD_SMALL=$${MAD_SMALL:-5000} $(BIN)/pytest -q -s tests/robustness/chaos
 
-.PHONY: transcripts
-transcripts: setup ## Regenerate the transcripts in docs/operations.md on a real control plane; two minutes
-	@$(BIN)/python -m docs.generate_transcripts
+$(MUTANTS_VENV)/.ready: requirements/pip.txt requirements/mutants.txt requirements/dev.txt
+	$(call make_venv,$(MUTANTS_VENV),dev mutants)
+	$(call install_both_programs,$(MUTANTS_VENV))
+	@touch $@
 
-.PHONY: up
-up: setup ## Start a local cluster with agents and operator; prints its KUBECONFIG (CLUSTER=current: use yours; MACHINE=1: an emulated node)
-	@$(BIN)/python -m hack.cluster.local.local up
+.PHONY: mutants
+mutants: $(MUTANTS_VENV)/.ready ## Change the code in one place at a time: does a unit test fail? Resumable, an hour or more (SINCE=<commit>: all functions changed since; MUTANTS, MUTANTS_SEED: how many, and which)
+	nice -n 19 $(MUTANTS_VENV)/bin/python -m hack.mutants $(if $(SINCE),--since "$(SINCE)" $(if $(MUTANTS),--count $(MUTANTS)),--count $(or $(MUTANTS),500)) \
+	  --seed $(or $(MUTANTS_SEED),1)
 
-.PHONY: down
-down: setup ## Stop the local cluster
-	@$(BIN)/python -m hack.cluster.local.local down
+.PHONY: scheduling
+scheduling: setup ## 10,000 pods with parts on 20 nodes, with and without the extender: nothing twice, none waits, how full; build/scheduling.json (SCHEDULING_PODS)
+	@$(BIN)/python -m hack.scheduling
 
-.PHONY: machine-shell
-machine-shell: setup ## A shell in the machine of `make up MACHINE=1`
-	@$(BIN)/python -m hack.cluster.local.local shell
+.PHONY: gpu-check
+gpu-check: setup ## Compare this machine's NVML with the fake one: table, build/gpu-check.json
+	@$(BIN)/python -m hack.gpu_check
 
-.PHONY: images
-images: ## Build the images of agent and operator with docker, podman or buildah (BUILDER, BASE, TAG)
-	@for builder in $(or $(BUILDER),docker podman buildah); do $$builder info >/dev/null 2>&1 && break || builder=; done; \
-	test -n "$$builder" || { echo "no image builder answers here: start docker, or install podman or buildah (BUILDER= names another)"; exit 1; }; \
-	for program in operator node-agent; do \
-	  name=nodedevice-$${program#node-}:$(or $(TAG),latest); echo "$$builder: $$name"; \
-	  $$builder build --quiet $(if $(BASE),--build-arg BASE=$(BASE)) -f $$program/Dockerfile -t $$name . ; done
-
-.PHONY: release
-release: setup ## All that is published, from the commit into dist/: wheels, images, chart, SBOMs, sums, notes (VERSION=0.1.0, REGISTRY=registry.example.com/team, SOURCE=https://…)
-	@$(BIN)/python -m hack.release "$(VERSION)" --registry "$(REGISTRY)" --source "$(SOURCE)"
-
-.PHONY: publish
-publish: setup ## What `make release` has made: images and chart into a registry, wheels into an index, signed (REGISTRY, INDEX, INDEX_CHECK, KEY or UNSIGNED=1)
-	@$(BIN)/python -m hack.publish "$(REGISTRY)" --index "$(INDEX)" --index-check "$(INDEX_CHECK)" \
-	  $(if $(KEY),--key "$(KEY)") $(if $(UNSIGNED),--unsigned)
-
-.PHONY: workflows
-workflows: setup ## Check .github/workflows with actionlint, built once
-	@$(BIN)/python -m hack.release.workflows
+##@ Measure
 
 .PHONY: bench
 bench: setup ## Measure the budgets, those of the extender too; prints tables, writes build/bench.json (AGAINST=<commit> ROUNDS=3: instead both trees in turn, judged by medians)
@@ -203,10 +261,6 @@ bench: setup ## Measure the budgets, those of the extender too; prints tables, w
 .PHONY: bench-operator
 bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-operator.json, plots (BENCH_NODES, BENCH_SECONDS)
 	$(BIN)/python -m hack.bench.operator.bench
-
-.PHONY: scheduling
-scheduling: setup ## 10,000 pods with parts on 20 nodes, with and without the extender: nothing twice, none waits, how full; build/scheduling.json (SCHEDULING_PODS)
-	@$(BIN)/python -m hack.scheduling
 
 .PHONY: bench-extender
 bench-extender: setup ## The extender at 500 and 5,000 nodes of 20 pods: table, build/bench-extender.json (BENCH_NODES, BENCH_PODS)
@@ -231,39 +285,3 @@ walks: setup ## Trace three walks through the programs: files entered, climbs, p
 .PHONY: measure
 measure: setup ## Size and shape of folders, files, functions and constructors; build/measure.json (ROOT: another tree)
 	@$(BIN)/python -m hack.measure.tree $(if $(ROOT),--root $(ROOT))
-
-.PHONY: fake-nvml
-fake-nvml: setup ## Build the NVML library that tests and the demo use instead of a driver, once; prints where it is
-	@$(BIN)/python -m hack.fake_nvml.library
-
-.PHONY: gpu-check
-gpu-check: setup ## Compare this machine's NVML with the fake one: table, build/gpu-check.json
-	@$(BIN)/python -m hack.gpu_check
-
-$(MUTANTS_VENV)/.ready: requirements/pip.txt requirements/mutants.txt requirements/dev.txt
-	$(call make_venv,$(MUTANTS_VENV),dev mutants)
-	$(call install_both_programs,$(MUTANTS_VENV))
-	@touch $@
-
-.PHONY: mutants
-mutants: $(MUTANTS_VENV)/.ready ## Change the code in one place at a time: does a unit test fail? Resumable, an hour or more (SINCE=<commit>: all functions changed since; MUTANTS, MUTANTS_SEED: how many, and which)
-	nice -n 19 $(MUTANTS_VENV)/bin/python -m hack.mutants $(if $(SINCE),--since "$(SINCE)" $(if $(MUTANTS),--count $(MUTANTS)),--count $(or $(MUTANTS),500)) \
-	  --seed $(or $(MUTANTS_SEED),1)
-
-.PHONY: clean
-clean: ## Remove build outputs and .venv (binaries stay in the cache folder)
-	rm -rf $(VENV) $(GENERATE_VENV) $(MUTANTS_VENV) $(DOCS_VENV) build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-
-.PHONY: crash
-crash: setup ## kill -9 agent and plugins at random points under load; check for leaks; plug and reboot a made-up host (CRASH_POINTS, PART_STEPS, LEAK_CYCLES, HOST_STEPS)
-	CRASH_POINTS=$${CRASH_POINTS:-200} PART_STEPS=$${PART_STEPS:-10000} LEAK_CYCLES=$${LEAK_CYCLES:-10000} HOST_STEPS=$${HOST_STEPS:-100000} \
-	  $(BIN)/pytest -q tests/robustness/crash tests/robustness/host
-
-.PHONY: fuzz
-fuzz: setup ## Feed the agent malformed input wherever it reads, for a minute (FUZZ_SECONDS, FUZZ_SEED)
-	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/pytest -q tests/robustness/fuzz
-
-.PHONY: chaos
-chaos: setup ## Kill, pause, disconnect and contradict everything; check that capacity is right (CHAOS_SECONDS, CHAOS_SEED, MAD_BIG, MAD_SMALL)
-	CHAOS_SECONDS=$${CHAOS_SECONDS:-120} MAD_BIG=$${MAD_BIG:-400} MAD_SMALL=$${MAD_SMALL:-5000} $(BIN)/pytest -q -s tests/robustness/chaos

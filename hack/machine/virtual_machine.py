@@ -28,6 +28,7 @@ from hack.machine.kernel import FIRST_WORDS
 from hack.machine.packages import run
 from hack.machine.write_log import SECTOR
 
+SECOND_MONITOR = "qmp-2"
 MEMORY_MIB, CORES = 1536, 2
 USB_PORTS = 8
 # what it says of each attempt to connect
@@ -75,6 +76,8 @@ class VirtualMachine:
         self._numa, self._iommu = numa, iommu
         self.writes = folder / "writes.log" if write_log else None
         self.monitor = folder / "qmp"
+        # a monitor has one client at a time, and the first one's is this process
+        self.second_monitor = folder / SECOND_MONITOR
         self._image, self._identity = image, identity
         folder.mkdir(parents=True, exist_ok=True)
         run(["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image.disk), "-F", "qcow2", str(self._disk)])
@@ -158,15 +161,7 @@ class VirtualMachine:
     def add_serial(self, serial: str, port: str, bus: str = "xhci.0") -> None:
         """Plug a USB serial port in. What is written to it, `heard` says."""
         self.command("chardev-add", id=f"c{serial}", backend={"type": "ringbuf", "data": {"size": 65536}})
-        self.command(
-            "device_add",
-            driver="usb-serial",
-            id=f"s{serial}",
-            chardev=f"c{serial}",
-            serial=serial,
-            bus=bus,
-            port=port,
-        )
+        self.command("device_add", **serial_properties(serial, port, bus))
 
     def remove_serial(self, serial: str) -> None:
         self.remove(f"s{serial}")
@@ -239,7 +234,12 @@ class VirtualMachine:
             # more ports than there are by default: behind a hub devices have other names
             *("-device", f"qemu-xhci,id=xhci,p2={USB_PORTS},p3={USB_PORTS}", "-device", "pcie-root-port,id=rp1,slot=1"),
             *("-device", "pcie-root-port,id=rp2,slot=2", "-device", "virtio-serial-pci,id=vser"),
-            *("-serial", f"file:{self.console}", "-qmp", f"unix:{self.monitor},server=on,wait=off"),
+            *("-serial", f"file:{self.console}"),
+            *(
+                word
+                for each in (self.monitor, self.second_monitor)
+                for word in ("-qmp", f"unix:{each},server=on,wait=off")
+            ),
             # last: devices without a bus of their own are put onto the first that they find
             *self._nodes(),
             *self._spare_cards(),
@@ -278,6 +278,18 @@ class VirtualMachine:
         )
         drives = (word for node in nodes for word in ("-blockdev", node))
         return *drives, "-device", "virtio-blk-pci,drive=d0"
+
+
+def serial_properties(serial: str, port: str, bus: str = "xhci.0") -> dict[str, str]:
+    """Of the monitor's device_add, for a USB serial port; device_del knows it by its `id`."""
+    return {
+        "driver": "usb-serial",
+        "id": f"s{serial}",
+        "chardev": f"c{serial}",
+        "serial": serial,
+        "bus": bus,
+        "port": port,
+    }
 
 
 def run_inside(address: str, script: str, timeout_seconds: float = _DOOR_SECONDS) -> str:

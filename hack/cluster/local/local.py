@@ -7,9 +7,7 @@ Ctrl-C while it comes up ends it, keeper and all.
 
 import contextlib
 import hashlib
-import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -22,12 +20,12 @@ from pathlib import Path
 import click
 
 from hack.cluster.build.binaries import find
-from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.local.current import open_cluster
-from hack.cluster.local.stack import GPU, NODE_A, Stack
-from hack.cluster.nodes import toleration
-from hack.machine.local import how_to_use, machine_cluster
+from hack.cluster.local.how_to_use import lines
+from hack.cluster.local.stack import Stack
+from hack.cluster.nodes import LENT_TAINT
+from hack.machine.local import how_to_use, is_machine, machine_cluster, plug
 from hack.machine.packages import why_not_here
 
 _ROOT = Path(__file__).parents[3]
@@ -70,11 +68,17 @@ def down() -> None:
 @click.argument("script", nargs=-1, type=click.UNPROCESSED)
 def shell(script: tuple[str, ...]) -> None:
     """A shell in the machine of `make up MACHINE=1`; with arguments, what that command prints."""
-    keeper = _keeper(_folder())
-    if keeper is None:
-        raise click.ClickException("no machine is up: make up MACHINE=1")
+    keeper = _machines_keeper()
     door = [sys.executable, "-m", "hack.machine.door", *script]
     os.execvp("nsenter", ["nsenter", "--net", "--target", str(keeper), *door])
+
+
+@main.command()
+@click.argument("way", type=click.Choice(["in", "out"]))
+def stick(way: str) -> None:
+    """Plug the USB serial port of the machine of `make up MACHINE=1` in, or pull it out."""
+    _machines_keeper()
+    plug(_folder() / "run", is_in=way == "in")
 
 
 @main.command(hidden=True)
@@ -99,45 +103,22 @@ def keep() -> None:
 
 def _write_ready(folder: Path, stack: Stack) -> None:
     kubectl = find(["kubectl"])["kubectl"]
-    shown = stack.agents[NODE_A].folder
-    lines = [
-        f"export KUBECONFIG={shlex.quote(str(stack.control_plane.admin_kubeconfig))}",
-        f"export PATH={shlex.quote(str(kubectl.parent))}:$PATH   # kubectl of this cluster",
-        "# try: kubectl get nodedevices -o wide; kubectl get poddevices -A; kubectl get events -A",
-        *_tainted(stack.control_plane),
-        "# break a device, and let it recover:",
-        f"#   .venv/bin/nodedevice-agent simulate break --state-dir {shown} {GPU} gpu-0",
-        f"#   .venv/bin/nodedevice-agent simulate recover --state-dir {shown} {GPU} gpu-0",
-        "# the folder of each agent, in whose plugins/ device plugins of your own register:",
-        *(f"#   {name}: {agent.folder}" for name, agent in stack.agents.items()),
-        f"# logs: {folder / 'run'}/*/log    end it: make down",
-    ]
-    _publish(folder, lines)
+    agents = {name: agent.folder for name, agent in stack.agents.items()}
+    notes = [f"pods without the toleration {LENT_TAINT.key} are kept off these nodes: nothing really runs there"]
+    notes = notes if stack.control_plane.taints else []
+    _publish(folder, lines(folder, stack.control_plane.admin_kubeconfig, kubectl, agents, notes))
 
 
-def _publish(folder: Path, lines: list[str]) -> None:
+def _publish(folder: Path, printed: list[str]) -> None:
     """What `up` prints; with it, all is ready."""
     temporary = folder / ".ready"
-    temporary.write_text("\n".join(lines) + "\n")
+    temporary.write_text("\n".join(printed) + "\n")
     temporary.rename(folder / "ready")
 
 
 def _is_machine() -> bool:
     """Whether the node shall be an emulated machine: MACHINE=1."""
     return os.environ.get("MACHINE", "") not in ("", "0")
-
-
-def _tainted(cluster: Cluster) -> list[str]:
-    """How a pod gets onto Nodes that keep pods off, in a cluster where they do."""
-    if not cluster.taints:
-        return []
-    image = "registry.example/app"
-    container = {"name": "try", "image": image, "resources": {"limits": {GPU: 1}}}
-    overrides = json.dumps({"spec": {"tolerations": [toleration()], "containers": [container]}})
-    return [
-        f"# nothing really runs on these Nodes, so pods are kept off, but for those with the toleration {toleration()['key']}:",
-        f"#   kubectl run try --image={image} --overrides={shlex.quote(overrides)}",
-    ]
 
 
 def _start(folder: Path) -> None:
@@ -226,6 +207,14 @@ def _keeper(folder: Path) -> int | None:
     except (FileNotFoundError, ValueError):
         return None
     return pid if _is_alive(pid) else None
+
+
+def _machines_keeper() -> int:
+    """Process ID of the keeper of `make up MACHINE=1`. Raises ClickException where another cluster is up, or none."""
+    keeper = _keeper(_folder())
+    if keeper is None or not is_machine(_folder() / "run"):
+        raise click.ClickException("no machine is up: make up MACHINE=1")
+    return keeper
 
 
 def _is_alive(pid: int) -> bool:

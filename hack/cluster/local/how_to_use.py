@@ -1,0 +1,71 @@
+"""What `make up` prints: lines for a shell. Those with a # are for people; indented behind it, they are commands to type.
+
+`tests/e2e/test_up.py` types them.
+"""
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from hack.cluster.local.stack import GPU, NODE_A
+
+ROOT: Final = Path(__file__).parents[3]
+TYPED: Final = "#   "
+_GPU_A: Final = f"{NODE_A}.{GPU.replace('/', '.')}"
+# the first block of that section: the functions `cordon` and `uncordon`
+_CORDON: Final = re.compile(r"^## Take a device out of service$.*?^```sh$\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def lines(folder: Path, kubeconfig: Path, kubectl: Path, agents: Mapping[str, Path], notes: Sequence[str]) -> list[str]:
+    """folder: of what is up; its `cordon.sh` is written. agents: the folder of each by its node; one of them is NODE_A.
+
+    notes: what else there is to know of its Nodes.
+    """
+    cordon = folder / "cordon.sh"
+    cordon.write_text(cordon_functions())
+    simulate = f"{_quoted(Path(sys.executable).with_name('nodedevice-agent'))} simulate"
+    plugins = ", ".join(f"{node / 'plugins/kubelet.sock'} ({name})" for name, node in agents.items())
+    return [
+        f"export KUBECONFIG={_quoted(kubeconfig)}",
+        f"export PATH={_quoted(kubectl.parent)}:$PATH   # kubectl of this cluster",
+        f"export NODE_A={_quoted(agents[NODE_A])}   # where the agent of {NODE_A} keeps its files",
+        "# two lines make a pod with a device, and one shows who has which:",
+        *a_pod(ROOT / "hack/cluster/local/pod.yaml"),
+        "# take a device out of service, wait for the Event about it, and give it back:",
+        f"{TYPED}. {_quoted(cordon)}",
+        f'{TYPED}cordon {_GPU_A} gpu-3 "fan"',
+        f"{TYPED}until kubectl get events | grep DevicesCordoned; do sleep 1; done",
+        f"{TYPED}kubectl get nodedevices",
+        f"{TYPED}uncordon {_GPU_A} gpu-3",
+        "# break a device, and let it recover:",
+        f"{TYPED}{simulate} break --state-dir $NODE_A {GPU} gpu-2",
+        f"{TYPED}{simulate} recover --state-dir $NODE_A {GPU} gpu-2",
+        "# what has happened:",
+        f"{TYPED}kubectl get events -A",
+        *(f"# {note}" for note in notes),
+        f"# device plugins of your own register at {plugins}",
+        f"# logs: {folder / 'run'}/*/log    end it: make down",
+    ]
+
+
+def a_pod(manifest: Path) -> Sequence[str]:
+    """Two lines, and one that shows what has become of it. manifest: of the pod `try`."""
+    return (
+        f"{TYPED}kubectl apply -f {_quoted(manifest)}",
+        f"{TYPED}kubectl wait --for=create poddevice/try --timeout=60s",
+        f"{TYPED}kubectl get poddevices",
+    )
+
+
+def cordon_functions() -> str:
+    """The page's: `make up` brings no other ones."""
+    found = _CORDON.search((ROOT / "docs/operations.md").read_text("utf-8"))
+    assert found is not None, "docs/operations.md has its functions no more"
+    return found[1]
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))

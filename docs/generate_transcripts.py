@@ -164,7 +164,7 @@ class _Stories:
         steps = [{"op": "remove", "path": f"/status/{field}/{path}"} for field in ("capacity", "allocatable")]
         left = self._type(f"kubectl patch node {NODE_B} --subresource=status --type=json -p '{json.dumps(steps)}'")
         self._until_reported("CapacityConflictEnded", _NIC_B)
-        self._until_reason(_NIC_B, "Ready", "RuntimeNone", _SOON_SECONDS)
+        self._until_reason(_NIC_B, "Ready", "Ready", _SOON_SECONDS)
         gone = self._part(
             "The other one is stopped for good, and its number taken off the Node by hand:",
             left,

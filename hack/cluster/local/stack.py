@@ -35,7 +35,7 @@ _STOP_SECONDS = 5.0
 _DEV_FILES = [
     {"paths": [{"path": "/dev/null"}], "count": 2},
     {"paths": [{"path": "/dev/zero"}]},
-    {"paths": [{"path": "/dev/full"}]},
+    {"paths": [{"path": "/dev/random"}]},
 ]
 PLUGINS: dict[str, dict[str, Any]] = {
     NODE_A: {

@@ -30,7 +30,7 @@ async def test_all_where_it_was_asked_for(agent_node: AgentNode, operator: Opera
     await agent_node.plugin(2)
     await until(lambda: capacity(agent_node) == "2", lambda: f"capacity is {capacity(agent_node)}")
     seen = await agent_node.until(lambda seen: condition(seen, "Ready").get("status") == "True")
-    assert condition(seen, "Ready")["reason"] == condition(seen, "Injectable")["reason"] == "RuntimeNone"
+    assert (condition(seen, "Ready")["reason"], condition(seen, "Injectable")["reason"]) == ("Ready", "RuntimeNone")
     assert "containers get nothing" in condition(seen, "Ready")["message"]
 
 

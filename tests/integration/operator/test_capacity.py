@@ -36,7 +36,7 @@ def test_each_change_of_the_numbers_reaches_the_node(advertised: PlayedNode) -> 
     for broken in (1, 3, 4, 2, 0):
         advertised.advertise(4 - broken, broken=broken)
     assert advertised.owners() == {names.OPERATOR_FIELD_MANAGER}
-    ready = advertised.wait_condition("Ready", "True", "RuntimeNone")
+    ready = advertised.wait_condition("Ready", "True", names.Reason.READY)
     assert ready["observedGeneration"] == 1
 
 

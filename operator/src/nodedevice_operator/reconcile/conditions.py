@@ -247,10 +247,12 @@ def _ready(
         if cause is not None:
             return _like(cause, "False")
     # pods get devices, and not all is as it should be
-    attention = unhealthy or (registered if registered.reason in NEEDS_ATTENTION else None) or _uninjected(record)
+    attention = unhealthy or (registered if registered.reason in NEEDS_ATTENTION else None)
     if attention is not None:
         return _like(attention, "True")
-    return DesiredCondition("True", Reason.READY, "pods can use this resource on this node")
+    uninjected = _uninjected(record)
+    message = uninjected.message if uninjected is not None else "pods can use this resource on this node"
+    return DesiredCondition("True", Reason.READY, message)
 
 
 def _all_cordoned(record: NodeDeviceRecord) -> DesiredCondition:

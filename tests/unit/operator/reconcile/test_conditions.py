@@ -54,7 +54,7 @@ BLIND = ("False", "WatchStale")
             Healthy=("False", "SomeDevicesUnhealthy"),
         ),
         row("none", "False", "NoDevices", Healthy=("False", "NoDevices")),
-        row("nobody injects, as asked for", "True", "RuntimeNone", Injectable=("Unknown", "RuntimeNone")),
+        row("nobody injects, as asked for", "True", "Ready", Injectable=("Unknown", "RuntimeNone")),
         row("nobody injects", "False", "RuntimeNone", Injectable=("False", "RuntimeNone")),
         row("cannot inject", "False", "NriDisabled", Injectable=("False", "NriDisabled")),
         row("blind", *BLIND, WatchesCurrent=BLIND),
@@ -78,6 +78,14 @@ BLIND = ("False", "WatchStale")
 def test_ready(record: NodeDeviceRecord, verdict: ResourceStatus, agent: AgentState, ready: tuple[str, str]) -> None:
     answer = conditions.desired(record, verdict, agent)["Ready"]
     assert (answer.status, answer.reason) == ready
+
+
+def test_ready_says_that_containers_get_nothing_where_that_was_asked_for() -> None:
+    record = reports()
+    nothing = StoredCondition("Unknown", Reason.RUNTIME_NONE, "containers get nothing", "then", 1)
+    asked_for = replace(record, conditions={**record.conditions, "Injectable": nothing})
+    assert conditions.desired(asked_for, GOOD, ALIVE)["Ready"].message == "containers get nothing"
+    assert "containers get nothing" not in conditions.desired(record, GOOD, ALIVE)["Ready"].message
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,10 @@ machine-unplug: setup ## Pull the USB serial port of `make up MACHINE=1` out
 ##@ Install and release
 
 .PHONY: images
-images: ## Build the images of agent and operator with docker, podman or buildah (BUILDER, BASE, TAG)
+images: ## Build the images of agent and operator with docker, podman or buildah, for this architecture (BUILDER, BASE, TAG); `make release` needs no builder
 	@for builder in $(or $(BUILDER),docker podman buildah); do $$builder info >/dev/null 2>&1 && break || builder=; done; \
-	test -n "$$builder" || { echo "no image builder answers here: start docker, or install podman or buildah (BUILDER= names another)"; exit 1; }; \
+	test -n "$$builder" || { echo "no image builder answers here: start docker, or install podman or buildah (BUILDER= names another);"; \
+	  echo "make release VERSION=0.1.0 needs none: it makes both images, for amd64 and arm64, as archives in dist/ (docs/releasing.md)"; exit 1; } >&2; \
 	for program in operator node-agent; do \
 	  name=nodedevice-$${program#node-}:$(or $(TAG),latest); echo "$$builder: $$name"; \
 	  $$builder build --quiet $(if $(BASE),--build-arg BASE=$(BASE)) -f $$program/Dockerfile -t $$name . ; done

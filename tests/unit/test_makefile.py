@@ -21,3 +21,10 @@ def test_help_lists_every_target_in_a_group() -> None:
 
 def test_generate_never_runs_beside_what_reads_its_files() -> None:
     assert re.search(r"^\.NOTPARALLEL:$", _TEXT, re.MULTILINE), "`make -j check` would read half-written stubs"
+
+
+def test_without_a_builder_images_name_the_way_that_needs_none() -> None:
+    done = subprocess.run(["make", "-C", _ROOT, "images", "BUILDER=false"], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "make release VERSION=0.1.0 needs none" in done.stderr
+    assert done.stdout.count("\n") <= 2, "make's own words about its folder"

@@ -18,7 +18,7 @@ CODE := proto common operator node-agent charts tests hack docs
 PROTO_ROOT := proto/src
 PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `make generate` writes into
-GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards values.schema.json README.md) \
+GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json README.md) \
   operator/src/nodedevice_operator/definitions docs/api.md docs/install.md docs/reasons.md docs/settings.md
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
@@ -78,14 +78,17 @@ images: ## Build the images of agent and operator with docker, podman or buildah
 	  name=nodedevice-$${program#node-}:$(or $(TAG),latest); echo "$$builder: $$name"; \
 	  $$builder build --quiet $(if $(BASE),--build-arg BASE=$(BASE)) -f $$program/Dockerfile -t $$name . ; done
 
+PUBLISH = $(BIN)/python -m hack.publish "$(REGISTRY)" --index "$(INDEX)" --index-check "$(INDEX_CHECK)" \
+  $(if $(KEY),--key "$(KEY)") $(if $(UNSIGNED),--unsigned)
+
 .PHONY: release
 release: setup ## All that is published, from the commit into dist/: wheels, images, chart, SBOMs, sums, notes (VERSION=0.1.0, REGISTRY=registry.example.com/team, SOURCE=https://…)
+	@$(if $(filter publish,$(MAKECMDGOALS)),$(PUBLISH) --check)
 	@$(BIN)/python -m hack.release "$(VERSION)" --registry "$(REGISTRY)" --source "$(SOURCE)"
 
 .PHONY: publish
 publish: setup ## What `make release` has made: images and chart into a registry, wheels into an index, signed (REGISTRY, INDEX, INDEX_CHECK, KEY or UNSIGNED=1)
-	@$(BIN)/python -m hack.publish "$(REGISTRY)" --index "$(INDEX)" --index-check "$(INDEX_CHECK)" \
-	  $(if $(KEY),--key "$(KEY)") $(if $(UNSIGNED),--unsigned)
+	@$(PUBLISH)
 
 ##@ Develop
 
@@ -137,6 +140,7 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the 
 	$(BIN)/python -m charts.generate_config_schema
 	$(BIN)/python charts/generate_crds.py
 	$(BIN)/python charts/generate_schema.py
+	$(BIN)/python -m charts.generate_defaults
 	$(BIN)/python -m charts.generate_values_table
 	$(BIN)/python -m docs.generate_api
 	$(BIN)/python -m docs.generate_reasons

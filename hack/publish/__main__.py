@@ -1,6 +1,6 @@
 """`make publish`: what `make release` has made, verified, into a registry and a Python package index, signed.
 
-python -m hack.publish REGISTRY [--index ADDRESS] [--index-check ADDRESS] [--key FILE | --unsigned] [--source dist]
+python -m hack.publish REGISTRY [--index ADDRESS] [--index-check ADDRESS] [--key FILE | --unsigned] [--source dist | --check]
 
 First what nobody sees (images without a tag), then wheels, then what an install begins with (the chart, tags). Where it ends early,
 the registry has no version that could be installed, and the same command goes on.
@@ -58,12 +58,16 @@ def publish(release: Dist, registry: Registry, index: PackageIndex | None, signe
         _say(name)
 
 
-def _from(arguments: argparse.Namespace, environ: Mapping[str, str], scratch: Path) -> None:
-    """Carry out what was asked for; everything that needs no network is checked first."""
+def _checked(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Path | None:
+    """The key. Raises ReleaseError for what is wrong whatever there is to publish: `make release publish` asks before it builds."""
     if not arguments.registry:
         raise ReleaseError("no REGISTRY is given", "write it as REGISTRY=registry.example.com/team")
     chart.check_registry(arguments.registry)
-    key = _key(arguments, environ)
+    return _key(arguments, environ)
+
+
+def _from(arguments: argparse.Namespace, key: Path | None, environ: Mapping[str, str], scratch: Path) -> None:
+    """Carry out what was asked for; everything that needs no network is checked first."""
     release = dist.read(arguments.source)
     if release.registry != arguments.registry:
         raise ReleaseError(
@@ -113,10 +117,14 @@ def main() -> None:
     parser.add_argument("--key", type=Path)
     parser.add_argument("--unsigned", action="store_true")
     parser.add_argument("--source", type=Path, default=ROOT / "dist")
+    parser.add_argument("--check", action="store_true", help="check these arguments, and publish nothing")
     arguments = parser.parse_args()
     try:
+        key = _checked(arguments, os.environ)
+        if arguments.check:
+            return
         with tempfile.TemporaryDirectory(prefix="nodedevice-") as scratch:
-            _from(arguments, os.environ, Path(scratch))
+            _from(arguments, key, os.environ, Path(scratch))
     except (ReleaseError, ClusterError) as exc:
         sys.exit(f"publish: {exc}")
 

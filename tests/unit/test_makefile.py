@@ -27,4 +27,10 @@ def test_without_a_builder_images_name_the_way_that_needs_none() -> None:
     done = subprocess.run(["make", "-C", _ROOT, "images", "BUILDER=false"], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "make release VERSION=0.1.0 needs none" in done.stderr
-    assert done.stdout.count("\n") <= 2, "make's own words about its folder"
+
+
+def test_one_command_releases_and_publishes_and_first_checks_what_publishing_needs() -> None:
+    command = ["make", "-n", "-C", _ROOT, "release", "publish", "VERSION=0.1.0", "REGISTRY=a/b", "UNSIGNED=1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    called = re.findall(r"-m hack\.(release|publish) .*?(--check)?$", done.stdout, re.MULTILINE)
+    assert called == [("publish", "--check"), ("release", ""), ("publish", "")]

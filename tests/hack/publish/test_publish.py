@@ -252,20 +252,29 @@ def test_an_index_that_is_away(dist: Path, to: Service) -> None:
     assert _is_empty(to)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["", "--unsigned"], "no REGISTRY is given: write it as REGISTRY=registry.example.com/team"),
-        (["https://registry.example.com", "--unsigned"], "is no prefix of an image: write it as"),
-        (
-            ["registry.example.com/other", "--unsigned"],
-            "run `make release VERSION=0.1.0 REGISTRY=registry.example.com/other`",
-        ),
-        (["registry.example.com/team"], "nothing is given to sign with: name a private key of cosign's in KEY"),
-        (["registry.example.com/team", "--key", "no.key"], "KEY=no.key is no file: make one with"),
-        (["registry.example.com/team", "--key", "no.key", "--unsigned"], "KEY and UNSIGNED are both given"),
-    ],
-    ids=["no registry", "an address", "another registry", "no key", "no such key", "both"],
-)
-def test_arguments_that_do_not_fit(dist: Path, arguments: list[str], said: str) -> None:
-    assert said in _refused(_publish(dist, *arguments))
+# wrong whatever there is to publish, and what is said of it
+_WRONG = {
+    "no registry": (["", "--unsigned"], "no REGISTRY is given: write it as REGISTRY=registry.example.com/team"),
+    "an address": (["https://registry.example.com", "--unsigned"], "is no prefix of an image: write it as"),
+    "no key": (["registry.example.com/team"], "nothing is given to sign with: name a private key of cosign's in KEY"),
+    "no such key": (["registry.example.com/team", "--key", "no.key"], "KEY=no.key is no file: make one with"),
+    "both": (["registry.example.com/team", "--key", "no.key", "--unsigned"], "KEY and UNSIGNED are both given"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "refusal"), _WRONG.values(), ids=_WRONG)
+def test_arguments_that_do_not_fit_are_refused_before_there_is_a_release(
+    tmp_path: Path, arguments: list[str], refusal: str
+) -> None:
+    assert refusal in _refused(_publish(tmp_path / "dist", *arguments))
+    assert refusal in _refused(_publish(tmp_path / "dist", *arguments, "--check"))
+
+
+def test_arguments_that_fit_are_found_so_without_a_release(tmp_path: Path) -> None:
+    done = _publish(tmp_path / "dist", "registry.example.com/team", "--unsigned", "--check")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_another_registry_than_the_charts(dist: Path) -> None:
+    refused = _refused(_publish(dist, "registry.example.com/other", "--unsigned"))
+    assert "run `make release VERSION=0.1.0 REGISTRY=registry.example.com/other`" in refused

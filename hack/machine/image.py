@@ -50,10 +50,12 @@ def machine_image(archives: Sequence[Path], progress: Progress, kernel_suite: st
     apt = packages.Apt(kernel_suite, folder / f"apt-{kernel_suite}")
     package = apt.kernel_package()
     sources = {name: (_HERE / f"{name}.py").read_text() for name in ("guest", "kernel", "image")}
+    # of the images that are made here, which have no archive of their own
+    sources["images"] = Path(images.__file__).read_text()
     base_key = _digest([sources["kernel"], *guest.PACKAGES, package, apt.version_of(package)])
     # archives of images are named after their sources, folders of programs after their pins
     parts = (path.name for path in (*(binary.parent for binary in binaries.values()), *archives))
-    key = _digest([base_key, sources["guest"], sources["image"], *sorted(parts)])
+    key = _digest([base_key, *(sources[name] for name in ("guest", "image", "images")), *sorted(parts)])
     with lock(cache_folder(), progress):
         base = folder / f"base-{base_key}"
         if not base.exists():

@@ -45,7 +45,7 @@ def how_to_use(cluster: MachineCluster) -> list[str]:
 
 def what_to_type() -> list[str]:
     return [
-        "# two lines make a pod with the USB serial port that is plugged in, and one shows who has which:",
+        "# two lines make a pod with the USB serial port that is plugged in, and one shows which pod has which:",
         *a_pod(ROOT / "hack/machine/pod.yaml"),
         "# what the pod sees:",
         f"{TYPED}kubectl wait --for=condition=Ready pod/try --timeout=2m",

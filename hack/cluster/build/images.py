@@ -20,7 +20,7 @@ SANDBOX_IMAGE = "nodedevice.test/pause:1"
 
 _APPLETS = (
     *("cat", "cp", "date", "echo", "env", "find", "grep", "id", "kill", "ls", "mkdir", "mknod", "mount", "rm"),
-    *("sh", "sleep", "stat", "sync", "test", "touch", "tr", "true"),
+    *("sh", "sleep", "stat", "stty", "sync", "test", "touch", "tr", "true"),
 )
 _FOLDERS = ("bin", "dev", "etc", "proc", "sys", "tmp", "root")
 _FOR_EVER = ("/bin/busybox", "sleep", "2147483647")

@@ -79,14 +79,23 @@ def adjustment(
     )
 
 
-def closed_file(made: api_pb2.ContainerAdjustment, user: api_pb2.User) -> str:
-    """Path of a device file that the container's user can open in no way; empty where there is none."""
+def closed_file(made: api_pb2.ContainerAdjustment, user: api_pb2.User) -> api_pb2.LinuxDevice | None:
+    """The first device file that the container's user can open in no way."""
     groups = {user.gid, *user.additional_gids}
     for file in made.linux.devices if user.uid else ():
         shift = 6 if file.uid.value == user.uid else 3 if file.gid.value in groups else 0
         if file.HasField("file_mode") and not file.file_mode.value >> shift & _READ_OR_WRITE:
-            return file.path
-    return ""
+            return file
+    return None
+
+
+def how_to_open(file: api_pb2.LinuxDevice) -> str:
+    """What an administrator can do about a closed one: the pod does not know the host's names of groups, but numbers."""
+    ownership = "--device-ownership container"
+    group = file.gid.value
+    if not file.file_mode.value >> 3 & _READ_OR_WRITE:
+        return ownership
+    return f"supplementalGroups: [{group}] in the pod, the group of the host's file; or {ownership}"
 
 
 class _Places:

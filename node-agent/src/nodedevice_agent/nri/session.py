@@ -29,7 +29,7 @@ from nodedevice_agent.devicemanager.runtime import (
     Validator,
 )
 from nodedevice_agent.nri import codec, releases
-from nodedevice_agent.nri.adjustment import FileRules, adjustment, closed_file
+from nodedevice_agent.nri.adjustment import FileRules, adjustment, closed_file, how_to_open
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.mux import Mux
 from nodedevice_agent.nri.ttrpc import MAX_MESSAGE_BYTES, CallFailed, Code, Handler, TtrpcClient, TtrpcServer
@@ -279,13 +279,14 @@ class Session:
             )
         return response
 
-    def _warn_of_closed_files(self, sandbox: Sandbox, container: RunningContainer, path: str) -> None:
+    def _warn_of_closed_files(
+        self, sandbox: Sandbox, container: RunningContainer, file: api_pb2.LinuxDevice | None
+    ) -> None:
         """Once for each container of a pod, however often it is created."""
         key = sandbox.uid, container.name
-        if path and key not in self._warned:
+        if file is not None and key not in self._warned:
             self._warned.append(key)
-            remedy = "--device-ownership container, or supplementalGroups with the group of the host's file"
-            extra = {**_fields(sandbox, container), "path": path, "remedy": remedy}
+            extra = {**_fields(sandbox, container), "path": file.path, "remedy": how_to_open(file)}
             log.warning("user of a container cannot open its device file", extra=extra)
 
     def _validate(

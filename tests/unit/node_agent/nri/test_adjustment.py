@@ -13,7 +13,7 @@ from nodedevice_agent.devicemanager.runtime import (
     Sandbox,
 )
 from nodedevice_agent.nri import codec
-from nodedevice_agent.nri.adjustment import FileRules, adjustment, closed_file
+from nodedevice_agent.nri.adjustment import FileRules, adjustment, closed_file, how_to_open
 from nodedevice_agent.nri.host_devices import HostDevice
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
@@ -222,17 +222,31 @@ def test_owner_and_mode(rules: FileRules, expected: tuple[int | None, int, int])
     ("user", "closed"),
     [
         (api_pb2.User(uid=1000, gid=1000), "/dev/f"),
-        (api_pb2.User(uid=1000, gid=44), ""),
-        (api_pb2.User(uid=1000, gid=1000, additional_gids=[20, 44]), ""),
-        (api_pb2.User(gid=1000), ""),
-        (api_pb2.User(), ""),
+        (api_pb2.User(uid=1000, gid=44), None),
+        (api_pb2.User(uid=1000, gid=1000, additional_gids=[20, 44]), None),
+        (api_pb2.User(gid=1000), None),
+        (api_pb2.User(), None),
     ],
 )
-def test_a_file_that_the_containers_user_cannot_open(user: api_pb2.User, closed: str) -> None:
+def test_a_file_that_the_containers_user_cannot_open(user: api_pb2.User, closed: str | None) -> None:
     given = edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw"), DeviceFile("/dev/s", "/dev/snd", "rw")])
-    assert closed_file(adjustment(given, HOST_DEVICES), user) == closed
-    assert closed_file(adjustment(given, HOST_DEVICES, FileRules(DeviceOwner(1000))), user) == ""
-    assert closed_file(adjustment(given, HOST_DEVICES, FileRules(has_mode=False)), user) == ""
+    found = closed_file(adjustment(given, HOST_DEVICES), user)
+    assert (found and found.path) == closed
+    assert closed_file(adjustment(given, HOST_DEVICES, FileRules(DeviceOwner(1000))), user) is None
+    assert closed_file(adjustment(given, HOST_DEVICES, FileRules(has_mode=False)), user) is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "remedy"),
+    [
+        (0o660, "supplementalGroups: [20] in the pod, the group of the host's file; or --device-ownership container"),
+        (0o620, "supplementalGroups: [20] in the pod, the group of the host's file; or --device-ownership container"),
+        (0o600, "--device-ownership container"),
+    ],
+)
+def test_what_opens_a_closed_file(mode: int, remedy: str) -> None:
+    file = api_pb2.LinuxDevice(gid=api_pb2.OptionalUInt32(value=20), file_mode=api_pb2.OptionalFileMode(value=mode))
+    assert how_to_open(file) == remedy
 
 
 def rule(allow: bool, access: str, kind: str = "a", *numbers: int) -> api_pb2.LinuxDeviceCgroup:

@@ -163,6 +163,7 @@ async def test_a_device_file_that_the_containers_user_cannot_open_is_logged_once
     (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert record.getMessage() == "user of a container cannot open its device file"
     assert (record.__dict__["path"], record.__dict__["pod"]) == ("/dev/a", "team-a/trainer")
+    assert "supplementalGroups: [20]" in record.__dict__["remedy"]
 
 
 WITH_REFERENCES = api_pb2.Container(

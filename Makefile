@@ -49,23 +49,23 @@ demo: setup ## Devices from plugins to pods and back on a real control plane, in
 
 .PHONY: up
 up: setup ## Start a local cluster with agents and operator; prints its KUBECONFIG (CLUSTER=current: use yours; MACHINE=1: an emulated node)
-	@$(BIN)/python -m hack.cluster.local.local up
+	@$(BIN)/python -m hack.cluster.local up
 
 .PHONY: down
 down: setup ## Stop the local cluster
-	@$(BIN)/python -m hack.cluster.local.local down
+	@$(BIN)/python -m hack.cluster.local down
 
 .PHONY: machine-shell
 machine-shell: setup ## A shell in the machine of `make up MACHINE=1`
-	@$(BIN)/python -m hack.cluster.local.local shell
+	@$(BIN)/python -m hack.cluster.local shell
 
 .PHONY: machine-plug
 machine-plug: setup ## Plug the USB serial port of `make up MACHINE=1` in
-	@$(BIN)/python -m hack.cluster.local.local stick in
+	@$(BIN)/python -m hack.cluster.local stick in
 
 .PHONY: machine-unplug
 machine-unplug: setup ## Pull the USB serial port of `make up MACHINE=1` out
-	@$(BIN)/python -m hack.cluster.local.local stick out
+	@$(BIN)/python -m hack.cluster.local stick out
 
 ##@ Install and release
 

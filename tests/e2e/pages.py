@@ -1,14 +1,16 @@
-"""The commands that a page has its reader type: the lines of its blocks, and whole commands in its sentences; typed here."""
+"""What a page has its reader type: the lines of its blocks, whole commands in its sentences, and objects of ours; typed here."""
 
 import re
 import shlex
 import subprocess
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 _PROGRAM: Final = r"(?:[A-Z_]+=\S+ )*(?:kubectl|helm|make|kind|containerd|nodedevice-(?:agent|operator)|\.venv/bin/\S+)"
+_YAML: Final = re.compile(r"^(?P<indent> *)```yaml\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _BLOCK: Final = re.compile(r"^(?P<indent> *)```sh\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _IN_A_SENTENCE: Final = re.compile(rf"`({_PROGRAM}\s[^`]+)`")
 _HERE_DOCUMENT: Final = re.compile(r"<<'(\w+)'$", re.MULTILINE)
@@ -20,6 +22,14 @@ def commands_of(page: str, *, in_sentences: bool = True) -> list[str]:
     if in_sentences:
         found += [" ".join(inline[1].split()) for inline in _IN_A_SENTENCE.finditer(_BLOCK.sub("", page))]
     return list(dict.fromkeys(found))
+
+
+def applied_by(page: str) -> list[str]:
+    """Commands by which a reader applies the page's objects: those that stand there, and one for each YAML block of our kinds."""
+    found = [each for each in commands_of(page, in_sentences=False) if each.startswith("kubectl apply -f - <<")]
+    blocks = [textwrap.dedent(block["text"]) for block in _YAML.finditer(page)]
+    ours = [block for block in blocks if block.startswith("apiVersion: nodedevice.io/")]
+    return found + [f"kubectl apply -f - <<'EOF'\n{block}EOF" for block in ours]
 
 
 def typed(

@@ -111,7 +111,7 @@ def test_pods_of_others_stay_off_its_nodes(own_temp: Path, theirs: ControlPlane)
         up = _local("up", environment)
         assert up.returncode == 0, up.stdout + up.stderr
         wait_until(lambda: len(_kept_off(theirs, "ordinary")) == 2, "the scheduler has tried both")
-        [typed] = [line for line in up.stdout.splitlines() if "kubectl run" in line]
+        [typed] = [line for line in up.stdout.splitlines() if "kubectl apply" in line]
         theirs.kubectl(*shlex.split(typed)[2:])
         theirs.kubectl("wait", "--for=condition=Ready", "pod/try", "--timeout=60s")
         wait_until(lambda: len(_on_our_nodes(theirs)) == 3, "what tolerates the taint is on the Nodes")

@@ -1,4 +1,7 @@
-"""The commands of README, docs/install.md and CONTRIBUTING are typed here, on the whole product, or have tests of their own."""
+"""The commands of README, CONTRIBUTING and pages for beginners are typed here, on the whole product, or have tests of their own.
+
+What any page has its reader apply, the API server accepts.
+"""
 
 import os
 import re
@@ -12,11 +15,17 @@ import pytest
 from hack.cluster.build.binaries import find
 from hack.cluster.local.stack import GPU, NODE_A, Stack
 from hack.cluster.processes.processes import Process, reserved_ports
-from tests.e2e.pages import ROOT, commands_of, typed
+from tests.e2e.pages import ROOT, applied_by, commands_of, typed
 
 pytestmark = pytest.mark.cluster
 
-_PAGES: Final = ("README.md", "docs/install.md", "CONTRIBUTING.md")
+_PAGES: Final = ("README.md", "docs/install.md", "docs/k3s-usb-stick.md", "docs/troubleshooting.md", "CONTRIBUTING.md")
+_ALL_PAGES: Final = (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "charts/nodedevice/README.md")
+_APPLIED: Final = [
+    pytest.param(command, id=f"{page.name} {number}")
+    for page in sorted(_ALL_PAGES)
+    for number, command in enumerate(applied_by(page.read_text("utf-8")))
+]
 COMMANDS: Final = list(dict.fromkeys(c for page in _PAGES for c in commands_of((ROOT / page).read_text("utf-8"))))
 # How those begin that are not typed here, and why.
 _NOT_HERE: Final = (
@@ -25,6 +34,10 @@ _NOT_HERE: Final = (
     "HYPOTHESIS_PROFILE=",
     # tests/e2e/chart installs the chart, and follows the README from nothing to a pod with a device
     *("helm ", "kubectl apply ", "kubectl wait ", "kubectl exec "),
+    # tests/e2e/machine types the page on one USB stick, but for k3s itself
+    *("curl ", "export KUBECONFIG=", "stat ", "kubectl get pod reader ", "kubectl logs "),
+    # the chart's workloads are not here; tests/e2e/chart restarts them
+    *("kubectl rollout ", "nodedevice-operator cleanup"),
     # kind and containerd belong to other machines than this one
     *("kind ", "containerd "),
     # tests/chart runs it on a cluster with the chart
@@ -34,7 +47,7 @@ _NOT_HERE: Final = (
     # named without the words that they need
     *("kubectl describe pod", "kubectl explain "),
 )
-_NAMED: Final = ("kubectl explain", "kubectl drain", "kubectl describe")
+_NAMED: Final = ("kubectl explain", "kubectl drain", "kubectl describe", "kubectl describe nodedevice")
 
 
 def _is_typed(command: str) -> bool:
@@ -50,11 +63,23 @@ def test_make_has_the_targets_of_the_pages() -> None:
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if _is_typed(command)])
 def test_it_works_as_it_stands(command: str, stack: Stack) -> None:
-    meant = {"FOLDER": str(stack.agents[NODE_A].folder), "NODE": NODE_A, "NAME": f"{NODE_A}.{GPU.replace('/', '.')}"}
+    meant = {"NODE": NODE_A, "NAME": f"{NODE_A}.{GPU.replace('/', '.')}"}
     for placeholder, value in meant.items():
         command = re.sub(rf"\b{placeholder}\b", value, command)
     done = typed(command, _environment(stack))
     assert done.returncode == 0, done.stderr or done.stdout
+
+
+@pytest.mark.parametrize("command", _APPLIED)
+def test_what_a_page_applies_is_accepted(command: str, stack: Stack) -> None:
+    """As a server's dry run: with the schema, its rules and the policies."""
+    done = typed(command.replace("kubectl apply", "kubectl apply --dry-run=server", 1), _environment(stack))
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+
+
+def test_pages_apply_something() -> None:
+    assert len(_APPLIED) > 5
 
 
 def test_images_get_the_names_that_the_chart_asks_for(stack: Stack, tmp_path: Path) -> None:
@@ -104,5 +129,7 @@ def _environment(stack: Stack, first: Sequence[Path] = ()) -> dict[str, str]:
         **os.environ,
         "PATH": os.pathsep.join([*folders, os.environ["PATH"]]),
         "KUBECONFIG": str(stack.control_plane.admin_kubeconfig),
+        # as `make up` prints it
+        "NODE_A": str(stack.agents[NODE_A].folder),
         "HOME": str(stack.control_plane.folder),
     }

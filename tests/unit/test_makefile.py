@@ -11,7 +11,9 @@ _TEXT: Final = (_ROOT / "Makefile").read_text()
 
 def test_help_lists_every_target_in_a_group() -> None:
     targets = re.findall(r"^\.PHONY: (\S+)$", _TEXT, re.MULTILINE)
-    done = subprocess.run(["make", "-C", _ROOT, "help"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "-C", _ROOT, "help"], capture_output=True, text=True, check=True
+    )
     groups = [group.splitlines() for group in done.stdout.removeprefix("\n").split("\n\n")]
     assert [title for title, *_ in groups] == re.findall(r"^##@ (.+)$", _TEXT, re.MULTILINE)
     listed = [line.split()[0] for _, *lines in groups for line in lines if line.startswith("  ")]
@@ -30,7 +32,17 @@ def test_without_a_builder_images_name_the_way_that_needs_none() -> None:
 
 
 def test_one_command_releases_and_publishes_and_first_checks_what_publishing_needs() -> None:
-    command = ["make", "-n", "-C", _ROOT, "release", "publish", "VERSION=0.1.0", "REGISTRY=a/b", "UNSIGNED=1"]
+    command: list[str | Path] = [
+        "make",
+        "-n",
+        "-C",
+        _ROOT,
+        "release",
+        "publish",
+        "VERSION=0.1.0",
+        "REGISTRY=a/b",
+        "UNSIGNED=1",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     called = re.findall(r"-m hack\.(release|publish) .*?(--check)?$", done.stdout, re.MULTILINE)
     assert called == [("publish", "--check"), ("release", ""), ("publish", "")]

@@ -15,8 +15,9 @@ from hack.cluster.local.stack import GPU, NODE_A
 ROOT: Final = Path(__file__).parents[3]
 TYPED: Final = "#   "
 _GPU_A: Final = f"{NODE_A}.{GPU.replace('/', '.')}"
+_CORDONED: Final = "--field-selector reason=DevicesCordoned"
 # the first block of that section: the functions `cordon` and `uncordon`
-_CORDON: Final = re.compile(r"^## Take a device out of service$.*?^```sh$\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FUNCTIONS: Final = re.compile(r"^## Take a device out of service$.*?^```sh$\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def lines(folder: Path, kubeconfig: Path, kubectl: Path, agents: Mapping[str, Path], notes: Sequence[str]) -> list[str]:
@@ -39,7 +40,8 @@ def lines(folder: Path, kubeconfig: Path, kubectl: Path, agents: Mapping[str, Pa
         "# take a device out of service, wait for the Event about it, and give it back:",
         f"{TYPED}. {_quoted(cordon)}",
         f'{TYPED}cordon {_GPU_A} gpu-3 "fan"',
-        f"{TYPED}until kubectl get events | grep DevicesCordoned; do sleep 1; done",
+        f"{TYPED}kubectl wait --for=create event {_CORDONED} --timeout=60s",
+        f"{TYPED}kubectl get events {_CORDONED}",
         f"{TYPED}kubectl get nodedevices",
         f"{TYPED}uncordon {_GPU_A} gpu-3",
         "# break a device, and let it recover:",
@@ -64,7 +66,7 @@ def a_pod(manifest: Path) -> Sequence[str]:
 
 def cordon_functions() -> str:
     """The page's: `make up` brings no other ones."""
-    found = _CORDON.search((ROOT / "docs/operations.md").read_text("utf-8"))
+    found = _FUNCTIONS.search((ROOT / "docs/operations.md").read_text("utf-8"))
     assert found is not None, "docs/operations.md has its functions no more"
     return found[1]
 

@@ -1,0 +1,15 @@
+"""`python -m hack.cluster.local up`, as `make up` calls it: Ctrl-C ends it quietly from the first moment on."""
+
+import signal
+
+
+def run() -> None:
+    # what is imported takes a second, in which a KeyboardInterrupt would print where it came
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from hack.cluster.local.local import main
+
+    main()
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,55 @@
+"""What `make up MACHINE=1` prints, typed: a pod that gets the machine's serial port, which is pulled out and plugged in again."""
+
+import os
+
+import click
+import pytest
+
+from hack.cluster.build.binaries import find
+from hack.cluster.local.how_to_use import TYPED
+from hack.machine.local import is_machine, plug, what_to_type
+from tests.e2e.chart.cluster import NODE
+from tests.e2e.machine.cluster import SERIAL, MachineCluster
+from tests.e2e.pages import typed
+
+
+@pytest.fixture
+def plugged(cluster: MachineCluster) -> MachineCluster:
+    """As `make up MACHINE=1` leaves it."""
+    cluster.plug("AAA", "1")
+    cluster.wait_capacity(SERIAL, 1)
+    return cluster
+
+
+def test_each_line_works(plugged: MachineCluster) -> None:
+    outputs: dict[str, str] = {}
+    folder = plugged.nodes[NODE].machine.folder.parents[1]
+    assert is_machine(folder)
+    for line in what_to_type():
+        match line.removeprefix(TYPED).split():
+            case ["make", "machine-unplug"]:
+                plug(folder, is_in=False)
+                plugged.wait(lambda: bool(plugged.unhealthy(SERIAL)), "the API says that the pod's port is missing")
+            case ["make", "machine-plug"]:
+                plug(folder, is_in=True)
+                plugged.wait(lambda: not plugged.unhealthy(SERIAL), "it is back")
+            case ["kubectl", *_]:
+                outputs[line] = _typed(plugged, line.removeprefix(TYPED))
+    [shown] = [output for line, output in outputs.items() if line.endswith("get poddevices")]
+    assert "_AAA-if00" in shown
+    [listed] = [output for line, output in outputs.items() if "kubectl exec" in line]
+    assert "AAA" in listed
+    with pytest.raises(click.ClickException, match="Duplicate"):
+        plug(folder, is_in=True)
+
+
+def _typed(cluster: MachineCluster, command: str) -> str:
+    environment = {
+        **os.environ,
+        "PATH": f"{find(['kubectl'])['kubectl'].parent}{os.pathsep}{os.environ['PATH']}",
+        "KUBECONFIG": str(cluster.control_plane.admin_kubeconfig),
+        "HOME": str(cluster.control_plane.folder),
+    }
+    done = typed(command, environment, timeout_seconds=300)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout

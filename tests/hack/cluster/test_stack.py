@@ -1,5 +1,6 @@
 """In which order the product comes up; marks in somebody's cluster, and what they show of the process that left them."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -67,3 +68,27 @@ def test_another_process_of_that_id_is_not_its_maker() -> None:
 def test_another_machine_or_boot_proves_nothing() -> None:
     own = Mark.own()
     assert Mark("0123456789ab", own.pid, own.started).holder() is Holder.IS_ELSEWHERE
+
+
+# stops where the commands are imported, for as long as a test needs
+_SLOW_IMPORT = """
+import runpy, sys, time
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "hack.cluster.local.local":
+            print("importing", flush=True)
+            time.sleep(600)
+
+sys.meta_path.insert(0, Slow())
+runpy.run_module("hack.cluster.local", run_name="__main__")
+"""
+
+
+def test_ctrl_c_while_it_is_imported_prints_nothing() -> None:
+    with subprocess.Popen([sys.executable, "-c", _SLOW_IMPORT], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as up:
+        assert up.stdout is not None
+        assert up.stdout.readline() == b"importing\n"
+        up.send_signal(signal.SIGINT)
+        assert up.communicate()[1] == b""
+    assert up.returncode == -signal.SIGINT

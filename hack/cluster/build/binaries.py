@@ -6,7 +6,7 @@ hack/cluster/build/go, or taken from Debian's packages, and kept in the user's c
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from hack.cluster.build import debian
@@ -24,17 +24,30 @@ def find(names: Iterable[str], progress: Callable[[str], None] = lambda _: None)
     progress: called with each step, a line at a time. A build takes minutes the first time, nothing later.
     Raises BinaryError, which says what to do.
     """
-    paths = {name: _asset(name) or _kept_path(_known(name)) for name in names}
-    missing = [name for name, path in paths.items() if not path.exists()]
-    to_fetch = [name for name in missing if name in debian.PACKAGES]
+    paths = _paths(names)
+    lacking = _lacking(paths)
+    to_fetch = [name for name in lacking if name in debian.PACKAGES]
     if to_fetch:
         with lock(cache_folder(), progress):
             debian.fetch(to_fetch, _kept_path, progress)
-    to_build = [name for name in missing if name not in debian.PACKAGES]
+    to_build = [name for name in lacking if name not in debian.PACKAGES]
     if to_build:
         download(to_build, cache_folder(), progress)
         build(to_build, cache_folder(), progress)
     return paths
+
+
+def missing(names: Iterable[str]) -> list[str]:
+    """Those that `find` would download or build. Raises BinaryError, as find does before it does either."""
+    return _lacking(_paths(names))
+
+
+def _paths(names: Iterable[str]) -> dict[str, Path]:
+    return {name: _asset(name) or _kept_path(_known(name)) for name in names}
+
+
+def _lacking(paths: Mapping[str, Path]) -> list[str]:
+    return [name for name, path in paths.items() if not path.exists()]
 
 
 def cache_folder() -> Path:

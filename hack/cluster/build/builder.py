@@ -11,10 +11,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from hack.cluster.build.go_toolchain import environment, find_go
 from hack.cluster.build.pins import Family, family_of
+from hack.cluster.build.time_left import Forecast, clock, duration
 from hack.cluster.errors import BinaryError
 from hack.cluster.processes.processes import tied_to_us
 
@@ -68,18 +70,14 @@ def build(binaries: Sequence[str], cache: Path, progress: Callable[[str], None])
         if not missing:
             return
         go = find_go(max(family_of(binary).go_version for binary in missing), cache, progress)
-        progress(_forecast(missing, cache))
+        cores = len(os.sched_getaffinity(0))
+        # when Go has compiled none of it before
+        forecast = Forecast({name: _CORE_SECONDS.get(name, _CORE_SECONDS_OF_OTHERS) / cores for name in missing})
+        about = f"about {duration(forecast.seconds)} on {cores} cores, at most"
+        progress(f"building {', '.join(missing)} into {cache}, once: {about}")
         for number, binary in enumerate(missing, start=1):
             module = _module_folder(go, family_of(binary), cache, progress)
-            _build_one(go, binary, module, built_path(binary, cache), f"[{number}/{len(missing)}]", progress)
-
-
-def _forecast(missing: Sequence[str], cache: Path) -> str:
-    """What is about to be built, and about how long that takes here, when Go has compiled none of it before."""
-    cores = len(os.sched_getaffinity(0))
-    seconds = sum(_CORE_SECONDS.get(binary, _CORE_SECONDS_OF_OTHERS) for binary in missing) / cores
-    names = ", ".join(missing)
-    return f"building {names} into {cache}, once: about {max(1, round(seconds / 60))} min on {cores} cores, at most"
+            _build_one(go, binary, module, built_path(binary, cache), f"[{number}/{len(missing)}]", forecast, progress)
 
 
 def _module_folder(go: str, family: Family, cache: Path, progress: Callable[[str], None]) -> Path:
@@ -98,7 +96,9 @@ def _module_folder(go: str, family: Family, cache: Path, progress: Callable[[str
     return folder
 
 
-def _build_one(go: str, binary: str, module: Path, target: Path, count: str, progress: Callable[[str], None]) -> None:
+def _build_one(
+    go: str, binary: str, module: Path, target: Path, count: str, forecast: Forecast, progress: Callable[[str], None]
+) -> None:
     family = family_of(binary)
     target.parent.mkdir(parents=True, exist_ok=True)
     # under the lock, so a leftover of that name is a former build's that was killed
@@ -107,18 +107,33 @@ def _build_one(go: str, binary: str, module: Path, target: Path, count: str, pro
     progress(label)
     began = time.monotonic()
     command = [go, "build", *family.flags, "-o", str(unfinished), family.packages[binary]]
-    status, output = run_compiler(command, module, environment("readonly"), label, progress)
+    described = partial(forecast.describe, binary)
+    try:
+        status, output = run_compiler(command, module, environment("readonly"), label, progress, described)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
     if status != 0:
         unfinished.unlink(missing_ok=True)
         raise _failure(binary, output)
     unfinished.replace(target)
-    progress(f"{label}: built in {time.monotonic() - began:.0f} s")
+    took = time.monotonic() - began
+    forecast.built(binary, took)
+    progress(f"{label}: built in {took:.0f} s")
 
 
 def run_compiler(
-    command: list[str], folder: Path, environ: Mapping[str, str], label: str, progress: Callable[[str], None]
+    command: list[str],
+    folder: Path,
+    environ: Mapping[str, str],
+    label: str,
+    progress: Callable[[str], None],
+    described: Callable[[float], str] = clock,
 ) -> tuple[int, str]:
-    """Run a compiler in a folder, speaking up every few seconds. Returns its exit status and what it printed."""
+    """Run a compiler in a folder, speaking up every few seconds. Returns its exit status and what it printed.
+
+    described: says how far it is after so many seconds.
+    """
     began = time.monotonic()
     with subprocess.Popen(
         # not to be left running when its builder, and with it the lock, is gone
@@ -135,7 +150,7 @@ def run_compiler(
                 try:
                     output, _ = compiler.communicate(timeout=_REPORT_EVERY_SECONDS)
                 except subprocess.TimeoutExpired:
-                    progress(f"{label}: {time.monotonic() - began:.0f} s")
+                    progress(f"{label}: {described(time.monotonic() - began)}")
                 else:
                     return compiler.returncode, output
         except BaseException:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hack.cluster.build import builder
 from hack.cluster.build.binaries import cache_folder, find
 from hack.cluster.build.debian import PACKAGES
 from hack.cluster.build.pins import ALL_BINARIES, FAMILIES, family_of
@@ -101,6 +102,24 @@ def test_a_failed_build_shows_gos_words_and_a_remedy(
     assert output in str(refused.value)
     assert remedy in str(refused.value).split("remedy: ")[1]
     assert not list(cache.glob("bin/*/*")), "a half-made program was left"
+
+
+def test_an_interrupted_build_leaves_nothing(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither half a program nor a compiler, which stands in here for one that is writing."""
+    compiler = tmp_path / "compiler"
+    write = 'while [ "$1" != -o ]; do shift; done; touch "$2"'
+    _put_go(tmp_path / "bin", monkeypatch, body=f"echo $$ > {compiler}; {write}; exec sleep 600")
+    monkeypatch.setattr(builder, "_REPORT_EVERY_SECONDS", 0.05)
+
+    def progress(line: str) -> None:
+        if " left" in line and list(cache.glob("bin/*/.*")):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        find(["kwok"], progress)
+    assert not list(cache.glob("bin/*/.*"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(compiler.read_text()), 0)
 
 
 def test_an_old_go_is_passed_over(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ PROTO_ROOT := proto/src
 PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json README.md) \
-  operator/src/nodedevice_operator/definitions docs/api.md docs/install.md docs/reasons.md docs/settings.md
+  operator/src/nodedevice_operator/definitions docs/api.md docs/install.md docs/reasons.md docs/settings.md hack/demo/manifests
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
 # one job after the other under `make -j`, too: `generate` rewrites what types and tests read
@@ -44,7 +44,7 @@ help: ## List every target, by what it is for
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-18s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them)
+demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute once its programs are built (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them)
 	@$(BIN)/python -m $(if $(filter command line,$(origin GPU)),hack.demo.gpu_demo $(GPU),hack.demo.demo)
 
 .PHONY: up
@@ -147,6 +147,7 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the 
 	$(BIN)/python -m docs.generate_settings
 	$(BIN)/python -m docs.generate_tried_nodes
 	$(BIN)/python -m charts.dashboards
+	$(BIN)/python -m hack.demo.rendered_chart
 
 .PHONY: verify-generate
 verify-generate: generate ## Fail when generated files are not up to date

@@ -32,8 +32,13 @@ def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = Non
 
     values: as in a values file of Helm. Raises CommandError with the message of helm or kubectl.
     """
+    install(control_plane, installed_manifests(values))
+
+
+def install(control_plane: Cluster, manifests: Sequence[Mapping[str, Any]]) -> None:
+    """The same with what was rendered before. Raises CommandError with the message of kubectl."""
     namespaces = [_namespace(name) for name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
-    control_plane.apply(yaml_text.dump_all([*namespaces, *installed_manifests(values)]))
+    control_plane.apply(yaml_text.dump_all([*namespaces, *manifests]))
     definitions = _definitions()
     for name in definitions:
         wait_established(control_plane, name)

@@ -1,6 +1,8 @@
 """`make demo`: the whole main job, in a few lines, on a real control plane with real plugins. Ends with a verdict."""
 
 import json
+import os
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -11,12 +13,14 @@ import yaml
 from nodedevice_agent.plugins.simulated import control
 from nodedevice_api import names
 
+from hack.cluster.build.binaries import find
 from hack.cluster.cluster import a_pod
-from hack.cluster.local.current import open_cluster
+from hack.cluster.local.how_to_use import cordon_functions
 from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer, capacity
 from hack.cluster.processes.loopback import fetch
-from hack.demo.narration import Broken, narrate, play, show, show_progress
+from hack.demo.demo_stack import start_stack
+from hack.demo.narration import Broken, narrate, play, say, show
 
 _NAMESPACE = "nodedevice-demo"
 _GPU_NODE_A = f"{NODE_A}.example.com.gpu"
@@ -24,7 +28,7 @@ _GPU_NODE_A = f"{NODE_A}.example.com.gpu"
 
 def _demo(folder: Path) -> str:
     narrate("A Kubernetes control plane, two nodes, an agent on each, the operator")
-    with Stack.start(folder, show_progress, open_cluster=open_cluster) as stack:
+    with start_stack(folder) as stack:
         kubeconfig = stack.control_plane.admin_kubeconfig
         with Observer.nodes(kubeconfig) as nodes, Observer.node_devices(kubeconfig) as devices:
             _Demo(stack, nodes, devices).run()
@@ -43,6 +47,7 @@ class _Demo:
         self._pods()
         self._one_too_many()
         self._break_and_repair()
+        self._cordon()
         self._break_a_held_one()
         self._crash()
         self._events()
@@ -83,13 +88,25 @@ class _Demo:
         self._show("get", "pod", "one-too-many", "-n", _NAMESPACE, "-o", f"jsonpath={path}")
 
     def _break_and_repair(self) -> None:
-        device = next(i for i in reversed(self._listed()) if i not in self._held(NODE_A))
+        device = self._free_one()
         narrate(f"A free device breaks: {device} on {NODE_A}")
         took = self._timed(device, healthy=False, becomes=3)
         print(f"  capacity of {NODE_A} went from 4 to 3 in {took * 1000:.0f} ms")
-        self._show("get", "nodedevice", _GPU_NODE_A, "-o", "wide")
+        self._show("get", "nodedevices", "-o", "wide")
         took = self._timed(device, healthy=True, becomes=4)
         print(f"  it recovers: back to 4 in {took * 1000:.0f} ms")
+
+    def _cordon(self) -> None:
+        device = self._free_one()
+        narrate(f"An administrator takes {device} of {NODE_A} out of service, and gives it back")
+        self._type(f'cordon {_GPU_NODE_A} {device} "fan"')
+        self._wait("the capacity is one less", lambda: self._capacity(NODE_A) == 3)
+        self._show("get", "nodedevice", _GPU_NODE_A)
+        event = ("get", "events", "-A", "--field-selector", "reason=DevicesCordoned")
+        self._wait("an Event reports it", lambda: device in self._kubectl(*event))
+        self._show(*event)
+        self._type(f"uncordon {_GPU_NODE_A} {device}")
+        self._wait("the capacity is back", lambda: self._capacity(NODE_A) == 4)
 
     def _break_a_held_one(self) -> None:
         holders = self._held(NODE_A)
@@ -137,7 +154,7 @@ class _Demo:
     def _end(self) -> None:
         narrate("The pods are deleted: their devices are free")
         began = time.monotonic()
-        self._kubectl("delete", "pods", "--all", "-n", _NAMESPACE, "--wait=false", "--grace-period=0")
+        self._kubectl("delete", "pods", "--all", "-n", _NAMESPACE, "--wait=false")
         freed = self._devices.wait(lambda seen: self._all_free(), since=began)
         print(f"  all free {(freed.at - began) * 1000:.0f} ms after kubectl delete began")
         self._wait("no PodDevice is left", lambda: not self._json("get", "poddevices", "-A"))
@@ -149,6 +166,22 @@ class _Demo:
         began = time.monotonic()
         control.set_health(self._state_dir, GPU, device, healthy)
         return self._nodes.wait(lambda seen: capacity(seen, NODE_A, GPU) == becomes, since=began).at - began
+
+    def _type(self, command: str) -> None:
+        """One of the functions for the shell in docs/operations.md, and what it prints. Raises Broken when it fails."""
+        path = f"{find(['kubectl'])['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"
+        cluster = {"KUBECONFIG": str(self._stack.control_plane.admin_kubeconfig), "PATH": path}
+        done = subprocess.run(
+            ["sh", "-euc", f"{cordon_functions()}\n{command}"],
+            check=False,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **cluster, "HOME": str(self._stack.control_plane.folder)},
+        )
+        say(f"  $ {command}", *(f"    {line}" for line in (done.stdout + done.stderr).splitlines()))
+        if done.returncode != 0:
+            raise Broken(f"{command} ended with {done.returncode}")
 
     def _pod_health(self) -> list[str]:
         return [found["status"]["health"] for found in self._json("get", "poddevices", "-A")]
@@ -162,8 +195,10 @@ class _Demo:
     def _capacity(self, node_name: str) -> int:
         return int(self._json("get", "node", node_name)[0]["status"]["capacity"].get(GPU, -1))
 
-    def _listed(self) -> list[str]:
-        return [d["id"] for d in self._json("get", "nodedevice", _GPU_NODE_A)[0]["status"]["devices"]]
+    def _free_one(self) -> str:
+        """The last device of node-a that no pod holds."""
+        listed: set[str] = {d["id"] for d in self._json("get", "nodedevice", _GPU_NODE_A)[0]["status"]["devices"]}
+        return max(listed - self._held(NODE_A))
 
     def _held(self, node_name: str) -> set[str]:
         return {device for (name, device), _ in self._allocations() if name == f"{node_name}.example.com.gpu"}

@@ -15,11 +15,11 @@ from typing import Any
 import yaml
 
 from hack.cluster.cluster import a_pod
-from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer, capacity
 from hack.demo import gpu_mig, gpu_shares
-from hack.demo.narration import Broken, narrate, play, show, show_progress
+from hack.demo.demo_stack import start_stack
+from hack.demo.narration import Broken, narrate, play, show
 from hack.fake_nvml.library import FakeNvml, machines, put_on_the_bus
 from hack.fake_nvml.machines import described
 
@@ -49,7 +49,7 @@ def _demo(machine: str, folder: Path) -> str:
     narrate(f"A Kubernetes control plane, a node that is the machine {machine}, its agent, the operator")
     plugins = {_NODE: _plugins(machine, folder / "host")}
     with (
-        Stack.start(folder, show_progress, plugins, open_cluster) as stack,
+        start_stack(folder, plugins=plugins) as stack,
         Observer.nodes(stack.control_plane.admin_kubeconfig) as nodes,
     ):
         return _Demo(stack, nodes, gpus, machine).run()

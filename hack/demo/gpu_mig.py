@@ -4,11 +4,11 @@ import os
 import time
 from pathlib import Path
 
-from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer
+from hack.demo.demo_stack import start_stack
 from hack.demo.gpu_node import NODE, GpuNode
-from hack.demo.narration import narrate, show_progress
+from hack.demo.narration import narrate
 from hack.fake_nvml.library import FakeNvml
 
 _WHOLE = "nvidia.com/gpu"
@@ -25,7 +25,7 @@ def demo(folder: Path) -> str:
         "A Kubernetes control plane, a node with three A100 of which two are cut into MIG instances, its agent, the operator"
     )
     with (
-        Stack.start(folder, show_progress, _PLUGINS, open_cluster, resources=len(_EXPECTED)) as stack,
+        start_stack(folder, plugins=_PLUGINS, resources=len(_EXPECTED)) as stack,
         Observer.nodes(stack.control_plane.admin_kubeconfig) as nodes,
     ):
         return _Story(stack, GpuNode(stack, nodes), gpus).run()

@@ -32,7 +32,7 @@ class GpuNode:
         self._cluster.apply(yaml.safe_dump(a_pod(name, _NAMESPACE, limits, scheduler=scheduler)))
 
     def end_pod(self, name: str) -> None:
-        self._cluster.kubectl("delete", "pod", name, "-n", _NAMESPACE, "--wait=false", "--grace-period=0")
+        self._cluster.kubectl("delete", "pod", name, "-n", _NAMESPACE, "--wait=false")
 
     def status(self, resource_name: str) -> dict[str, Any]:
         """Status of the resource's NodeDevice."""

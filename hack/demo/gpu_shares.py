@@ -7,14 +7,15 @@ import os
 import time
 from pathlib import Path
 
-from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import SCHEDULER, Stack
 from hack.cluster.observe import Observer
+from hack.demo import rendered_chart
+from hack.demo.demo_stack import start_stack
 from hack.demo.gpu_node import NODE, GpuNode
 from hack.demo.narration import Broken, narrate, show_progress
 from hack.fake_nvml.library import FakeNvml
 
-_MEMORY = "aliyun.com/gpu-mem"
+_MEMORY = rendered_chart.SHARED
 # of each GPU: 81559 MiB
 _UNITS = 79
 _PLUGINS = {NODE: {"nvml": {"sharing": [{"memory": {"unit": "1Gi"}}]}}}
@@ -32,7 +33,7 @@ def demo(folder: Path) -> str:
         " the scheduler extender, and a second kube-scheduler that asks it"
     )
     with (
-        Stack.start(folder, show_progress, _PLUGINS, open_cluster, scheduled=[_MEMORY]) as stack,
+        start_stack(folder, plugins=_PLUGINS, scheduled=[_MEMORY]) as stack,
         Observer.nodes(stack.control_plane.admin_kubeconfig) as nodes,
     ):
         return _Story(stack, GpuNode(stack, nodes)).run()

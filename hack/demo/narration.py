@@ -7,7 +7,6 @@ interpreter. So it is remembered, and checked before the next step.
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -18,6 +17,7 @@ from lightkube import ApiError
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
+from hack.cluster.processes.processes import removed_at_the_end
 
 _stopped = threading.Event()
 
@@ -27,7 +27,10 @@ class Broken(Exception):
 
 
 def play(demo: Callable[[Path], str]) -> int:
-    """Run a demo in a folder of its own, which is removed; returns the exit status. demo: returns its verdict."""
+    """Run a demo in a folder of its own, which is removed, also after kill -9. Returns the exit status.
+
+    demo: returns its verdict.
+    """
     listen_for_stop()
     began = time.monotonic()
     # sockets need a short path, wherever this project lies
@@ -35,7 +38,8 @@ def play(demo: Callable[[Path], str]) -> int:
     # what a client library puts aside (a CA file, say) is in there too: Ctrl-C can come between making and remembering it
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
     try:
-        verdict = demo(folder)
+        with removed_at_the_end(folder):
+            verdict = demo(folder)
     except (Broken, ClusterError, TimeoutError, ApiError) as exc:
         print(f"\nFAILED: {exc}", flush=True)
         return 1
@@ -48,17 +52,20 @@ def play(demo: Callable[[Path], str]) -> int:
     return 0
 
 
+def say(*lines: str) -> None:
+    """In one piece, whichever thread prints beside this one."""
+    print("".join(f"{line}\n" for line in lines), end="", flush=True)
+
+
 def show_progress(line: str) -> None:
-    print(f"  {line}", flush=True)
+    say(f"  {line}")
 
 
 def show(cluster: Cluster, *arguments: str) -> None:
     """A kubectl command as a person would type it, and what it prints."""
     typed = " ".join(a if "{" not in a and "\\" not in a else f"'{a}'" for a in arguments)
-    print(f"  $ kubectl {typed}")
-    for line in cluster.kubectl(*arguments).splitlines() or ["No resources found"]:
-        print(f"    {line}")
-    sys.stdout.flush()
+    say(f"  $ kubectl {typed}")
+    say(*(f"    {line}" for line in cluster.kubectl(*arguments).splitlines() or ["No resources found"]))
 
 
 def listen_for_stop() -> None:
@@ -73,7 +80,7 @@ def narrate(line: str) -> None:
     """Begin a step. Raises KeyboardInterrupt when it is not to begin any more."""
     if _stopped.is_set():
         raise KeyboardInterrupt
-    print(f"\n== {line}", flush=True)
+    say("", f"== {line}")
 
 
 def _stop(number: int, frame: object) -> None:

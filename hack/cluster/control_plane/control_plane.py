@@ -29,7 +29,7 @@ from hack.cluster.cluster import Cluster, has_default_service_account
 from hack.cluster.control_plane import audit_log
 from hack.cluster.control_plane.components import SERVICE_NETWORK, Ports
 from hack.cluster.control_plane.health import answers, get
-from hack.cluster.control_plane.layout import BINARIES, HERE, Layout, claim, lay_out
+from hack.cluster.control_plane.layout import BINARIES, CONTROL_PLANE, HERE, Layout, claim, lay_out
 from hack.cluster.processes.processes import Process, removed_at_the_end, reserved_ports
 
 
@@ -46,15 +46,21 @@ class ControlPlane(Cluster):
 
     @classmethod
     def start(
-        cls, folder: Path, progress: Callable[[str], None] = lambda _: None, service_network: str = SERVICE_NETWORK
+        cls,
+        folder: Path,
+        progress: Callable[[str], None] = lambda _: None,
+        service_network: str = SERVICE_NETWORK,
+        *,
+        with_kwok: bool = True,
     ) -> Self:
         """Start one in `folder`, which is made, and removed again at the end. Ready when this returns.
 
         progress: called with each step, a line at a time; the first time, programs are built, which takes minutes.
         service_network: of the addresses of Services, none of which leads anywhere; in_cluster_api makes the API server's do so.
+        with_kwok: without it somebody else plays the Nodes.
         Raises BinaryError, FolderError, or ComponentError with the tail of a log; then nothing is left behind.
         """
-        binaries = find(BINARIES, progress)
+        binaries = find(BINARIES if with_kwok else CONTROL_PLANE, progress)
         folder = folder.absolute()
         claim(folder)
         with ExitStack() as undo:
@@ -151,8 +157,9 @@ def bring_up(layout: Layout, client: Client, progress: Callable[[str], None]) ->
     start_etcd(layout)
     start_apiserver(layout)
     progress(f"kube-apiserver ready at {layout.ports.url} after {time.monotonic() - began:.1f} s")
-    for manifest in load_all_yaml((HERE / "kwok-role.yaml").read_text()):
-        client.create(manifest)
+    if layout.kwok is not None:
+        for manifest in load_all_yaml((HERE / "kwok-role.yaml").read_text()):
+            client.create(manifest)
     for process in layout.controllers:
         process.start()
     for process in layout.controllers:

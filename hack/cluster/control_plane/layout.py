@@ -17,7 +17,8 @@ from hack.cluster.errors import FolderError
 from hack.cluster.nodes import node_selector
 from hack.cluster.processes.processes import Process
 
-BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+BINARIES = (*CONTROL_PLANE, "kwok")
 
 KWOK_USER = "nodedevice-test:kwok"
 _USERS = {
@@ -31,7 +32,7 @@ HERE = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Layout:
-    """A control plane, ready to be started."""
+    """A control plane, ready to be started. kwok: None where somebody else plays the Nodes."""
 
     folder: Path
     ports: Ports
@@ -45,7 +46,7 @@ class Layout:
     apiserver: Process
     scheduler: Process
     controller_manager: Process
-    kwok: Process
+    kwok: Process | None
 
     @property
     def processes(self) -> tuple[Process, ...]:
@@ -55,7 +56,7 @@ class Layout:
     @property
     def controllers(self) -> tuple[Process, ...]:
         """Those that watch the API server."""
-        return self.scheduler, self.controller_manager, self.kwok
+        return tuple(each for each in (self.scheduler, self.controller_manager, self.kwok) if each is not None)
 
 
 def claim(folder: Path) -> None:
@@ -72,7 +73,11 @@ def claim(folder: Path) -> None:
 def lay_out(
     folder: Path, binaries: Mapping[str, Path], ports: Ports, service_network: str = components.SERVICE_NETWORK
 ) -> Layout:
-    """Fill a claimed folder. binaries: a path for each name in BINARIES. service_network: of the addresses of Services."""
+    """Fill a claimed folder.
+
+    binaries: a path for each name in BINARIES; in CONTROL_PLANE alone where somebody else plays the Nodes. service_network: of the
+    addresses of Services.
+    """
     logs, data = folder / "logs", folder / "etcd"
     logs.mkdir()
     data.mkdir(mode=0o700)
@@ -91,8 +96,10 @@ def lay_out(
             binaries["kube-scheduler"], kubeconfig["kube-scheduler"], ports, certificates
         ),
         manager: components.controller_manager(binaries[manager], kubeconfig[manager], ports, certificates),
-        "kwok": components.kwok(binaries["kwok"], kubeconfig["kwok"], HERE / "kwok.yaml", ports.kwok, node_selector()),
     }
+    if "kwok" in binaries:
+        configuration, selector = HERE / "kwok.yaml", node_selector()
+        commands["kwok"] = components.kwok(binaries["kwok"], kubeconfig["kwok"], configuration, ports.kwok, selector)
     process = {name: Process(name, command, logs / f"{name}.log") for name, command in commands.items()}
     return Layout(
         folder=folder,
@@ -107,7 +114,7 @@ def lay_out(
         apiserver=process["kube-apiserver"],
         scheduler=process["kube-scheduler"],
         controller_manager=process[manager],
-        kwok=process["kwok"],
+        kwok=process.get("kwok"),
     )
 
 

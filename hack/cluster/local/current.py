@@ -1,8 +1,8 @@
 """The cluster that you have, of the current kubeconfig (kind, minikube, a test cluster), lent for as long as somebody needs it.
 
-Only with CLUSTER=current. Into it come Nodes of our own, played by a KWOK that runs here, and the project's chart; agents and
-operator run here too. All of it bears a mark, and is taken away again at the end, or, after kill -9, by the next who uses that
-cluster. One that has any of it from somebody else is not changed.
+Only with CLUSTER=current. Into it come Nodes of our own, played by a KWOK that runs here or by the demo, and the project's
+chart; agents and operator run here too. All of it bears a mark, and is taken away again at the end, or, after kill -9, by the next
+who uses that cluster. One that has any of it from somebody else is not changed.
 """
 
 import os
@@ -41,16 +41,24 @@ class CurrentClusterError(ClusterError):
     """The cluster of the current kubeconfig cannot be used."""
 
 
-def open_cluster(folder: Path, progress: Callable[[str], None]) -> Cluster:
-    """The cluster that CLUSTER names: a control plane of our own when it is empty, or `current`. Raises ClusterError."""
+def open_cluster(folder: Path, progress: Callable[[str], None], *, with_kwok: bool = True) -> Cluster:
+    """The cluster that CLUSTER names: a control plane of our own when it is empty, or `current`. Raises ClusterError.
+
+    with_kwok: without it somebody else plays the Nodes.
+    """
+    if is_current_wanted():
+        return CurrentCluster.start(folder, progress, with_kwok=with_kwok)
+    return ControlPlane.start(folder, progress, with_kwok=with_kwok)
+
+
+def is_current_wanted() -> bool:
+    """Whether CLUSTER asks for the cluster of the current kubeconfig. Raises CurrentClusterError for what it cannot mean."""
     wanted = os.environ.get("CLUSTER", "")
-    if wanted == "current":
-        return CurrentCluster.start(folder, progress)
-    if wanted:
+    if wanted not in ("", "current"):
         raise CurrentClusterError(
             f"CLUSTER is {wanted!r}: leave it empty for a cluster made for this, or say `current`"
         )
-    return ControlPlane.start(folder, progress)
+    return wanted == "current"
 
 
 class CurrentCluster(Cluster):
@@ -62,7 +70,7 @@ class CurrentCluster(Cluster):
     taints = (nodes.LENT_TAINT,)
 
     def __init__(
-        self, folder: Path, kubeconfig: Path, client: Client, kubectl: Path, version: str, kwok: Process
+        self, folder: Path, kubeconfig: Path, client: Client, kubectl: Path, version: str, kwok: Process | None
     ) -> None:
         super().__init__(folder, kubeconfig, client, kubectl, version)
         self._kwok = kwok
@@ -70,39 +78,42 @@ class CurrentCluster(Cluster):
         self.labels = {LABEL: str(self._mark)}
 
     @classmethod
-    def start(cls, folder: Path, progress: Callable[[str], None] = lambda _: None) -> Self:
-        """Check the cluster, and begin to play Nodes in it. folder: made for it, and removed at the end.
+    def start(cls, folder: Path, progress: Callable[[str], None] = lambda _: None, *, with_kwok: bool = True) -> Self:
+        """Check the cluster, and begin to play Nodes in it, with_kwok. folder: made for it, and removed at the end.
 
         Raises CurrentClusterError, with a remedy, when there is none, or it is not to be used; BinaryError; ComponentError.
         """
-        binaries = find(["kubectl", "kwok"], progress)
+        binaries = find(["kubectl", "kwok"] if with_kwok else ["kubectl"], progress)
         folder = folder.absolute()
         claim(folder)
         with ExitStack() as undo:
             undo.enter_context(removed_at_the_end(folder))
             kubeconfig, context = _take_kubeconfig(binaries["kubectl"], folder)
             [port] = undo.enter_context(reserved_ports(1))
-            command = components.kwok(
-                binaries["kwok"], kubeconfig, HERE / "kwok.yaml", port, nodes.node_selector(cls.played_by)
-            )
-            kwok = Process("kwok", command, folder / "kwok.log")
+            kwok = None
+            if with_kwok:
+                selector = nodes.node_selector(cls.played_by)
+                command = components.kwok(binaries["kwok"], kubeconfig, HERE / "kwok.yaml", port, selector)
+                kwok = Process("kwok", command, folder / "kwok.log")
             client = undo.enter_context(open_client(_config(kubeconfig)))
             cluster = cls(folder, kubeconfig, client, binaries["kubectl"], "", kwok)
             cluster.version = cluster._usable_version(context)
             cluster._take_leftovers(context, progress)
             progress(f"using the cluster of the context {context}, Kubernetes {cluster.version}")
-            undo.callback(kwok.kill)
-            kwok.start()
-            kwok.wait_ready(lambda: answers(port, "/readyz", tls=None), _READY_SECONDS)
+            if kwok is not None:
+                undo.callback(kwok.kill)
+                kwok.start()
+                kwok.wait_ready(lambda: answers(port, "/readyz", tls=None), _READY_SECONDS)
             undo.callback(cluster._clean_up, progress)
             cluster._undo = undo.pop_all()
             return cluster
 
     def verify_alive(self) -> None:
-        self._kwok.verify_alive()
+        if self._kwok is not None:
+            self._kwok.verify_alive()
 
     def wait(self) -> None:
-        pid = self._kwok.pid
+        pid = self._kwok.pid if self._kwok is not None else None
         if pid is not None:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         self.verify_alive()

@@ -1,12 +1,12 @@
 """The whole product on one machine: control plane, chart, two nodes, an agent on each, the operator; all as processes.
 
-Agent and operator run with the chart's accounts' own tokens, never as admin. The nodes are played by KWOK; their devices
-are real gRPC plugins: simulated GPUs on both, and on the first one device files of this machine.
+Agent and operator run with the chart's accounts' own tokens, never as admin. The nodes have no kubelet: KWOK plays them, or the
+demo; their devices are real gRPC plugins: simulated GPUs on both, and on the first one device files of this machine.
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +14,7 @@ from typing import Any, Self
 import yaml
 
 from hack.cluster.build.binaries import find
-from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from hack.cluster.chart import SYSTEM_NAMESPACE, install, installed_manifests
 from hack.cluster.cluster import Cluster
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import ComponentError
@@ -30,6 +30,8 @@ NODE_A, NODE_B = "node-a", "node-b"
 SCHEDULER = "nodedevice-scheduler"
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 5.0
+
+Progress = Callable[[str], None]
 
 # Device files that every Linux has; a real node would name its serial ports, cameras or accelerators here.
 _DEV_FILES = [
@@ -81,27 +83,30 @@ class Stack:
     def start(
         cls,
         folder: Path,
-        progress: Callable[[str], None] = lambda _: None,
+        progress: Progress = lambda _: None,
         plugins: dict[str, dict[str, Any]] | None = None,
-        open_cluster: Callable[[Path, Callable[[str], None]], Cluster] = ControlPlane.start,
+        open_cluster: Callable[[Path, Progress], AbstractContextManager[Cluster]] = ControlPlane.start,
         resources: int | None = None,
         scheduled: Sequence[str] = (),
+        chart: Callable[[Mapping[str, Any], Progress], Sequence[Mapping[str, Any]]] | None = None,
     ) -> Self:
         """Bring all of it up. folder: made for it, its path short (it holds sockets). plugins: by node name. resources: how
         many NodeDevices there will be; default, one for each setting of a plugin. scheduled: resources that a second scheduler is
-        for, which asks the extender about them; none: without it.
+        for, which asks the extender about them; none: without it. chart: the chart's manifests for its values; default, by helm.
 
         Raises ClusterError when a part does not come up, with the end of its log.
         """
         reach_loopback_directly()
         plugins = PLUGINS if plugins is None else plugins
         with ExitStack() as undo:
-            # the chart needs it when everything is up: a build then would keep all of it waiting, and say nothing
-            find(["helm", "kube-scheduler"] if scheduled else ["helm"], progress)
+            # helm and the scheduler are built before anything waits for them
+            manifests = (chart or _by_helm)(chart_values(scheduled), progress)
             control_plane = undo.enter_context(open_cluster(folder / "cluster", progress))
+            if scheduled:
+                find(["kube-scheduler"], progress)
             # first the Nodes: somebody's cluster may have one of these names, and then nothing comes into it
             control_plane.add_nodes(list(plugins))
-            install_chart(control_plane, _chart_values(scheduled))
+            install(control_plane, manifests)
             progress("chart and nodes are in")
             first, *others = undo.enter_context(reserved_ports(1 + len(plugins)))
             operator = operator_program(control_plane, folder, first)
@@ -175,6 +180,11 @@ def agent_program(control_plane: Cluster, home: Path, node_name: str, port: int,
     kubeconfig = control_plane.service_account_kubeconfig(
         SYSTEM_NAMESPACE, "nodedevice-agent", home / "kubeconfig", node_name=node_name
     )
+    return agent_by(kubeconfig, home, node_name, port, **settings)
+
+
+def agent_by(kubeconfig: Path, home: Path, node_name: str, port: int, **settings: Any) -> Program:
+    """The same with that kubeconfig."""
     address = f"127.0.0.1:{port}"
     content = {
         "nodeName": node_name,
@@ -204,8 +214,14 @@ def extender_program(control_plane: Cluster, folder: Path, port: int, verbs_port
     return Program(Process("nodedevice-operator extender", command, home / "log"), address, home)
 
 
-def _chart_values(scheduled: Sequence[str]) -> dict[str, Any]:
+def chart_values(scheduled: Sequence[str]) -> dict[str, Any]:
+    """Of the chart. scheduled: resources that a second scheduler is for, if any."""
     return {"scheduler": {"enabled": True, "managedResources": list(scheduled)}} if scheduled else {}
+
+
+def _by_helm(values: Mapping[str, Any], progress: Progress) -> list[dict[str, Any]]:
+    find(["helm"], progress)
+    return installed_manifests(values)
 
 
 def _start_scheduler(

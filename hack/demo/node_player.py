@@ -1,0 +1,142 @@
+"""Plays the kubelets of the demo's nodes: they are Ready, bound pods run, and deleted ones end and are removed.
+
+In the place of KWOK, which would first have to be built. What a kubelet writes is in kubelet_writes; nothing else is written, and
+about no other node: neither capacity nor anything of the product's.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, Final, Self, cast
+
+import httpx2
+from lightkube import ApiError, AsyncClient, KubeConfig
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import Node, NodeStatus, Pod, PodStatus
+from lightkube.types import PatchType
+
+from hack.cluster.clients import open_async_client
+from hack.cluster.cluster import Cluster
+from hack.cluster.nodes import PLAYED_LABEL
+from hack.demo.kubelet_writes import next_write, node_lease, ready_node
+
+_FIELD_MANAGER: Final = "kubelet"
+_LEASES: Final = "kube-node-lease"
+_RENEW_SECONDS: Final = 10.0
+_RETRY_SECONDS: Final = 0.5
+# somebody else was quicker, and what they made of the object is an event of its own
+_OUTRUN: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+
+
+class NodePlayer:
+    """Plays the Nodes with a cluster's label, in a thread of its own, while it is entered."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._config = KubeConfig.from_file(cluster.admin_kubeconfig)
+        self._labels: dict[str, Any] = {PLAYED_LABEL: cluster.played_by}
+        self._loop = asyncio.new_event_loop()
+        self._playing: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="node-player", daemon=True)
+        # why something could not be read or written, the last time; empty: it could
+        self.trouble = ""
+
+    def __enter__(self) -> Self:
+        self._playing = self._loop.create_task(self._play())
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._playing is not None
+        self._loop.call_soon_threadsafe(self._playing.cancel)
+        self._thread.join()
+
+    def _run(self) -> None:
+        assert self._playing is not None
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._playing)
+        self._loop.close()
+
+    async def _play(self) -> None:
+        client = open_async_client(self._config)
+        kubelets: dict[str, asyncio.Task[None]] = {}
+        try:
+            async with asyncio.TaskGroup() as tasks:
+
+                async def see(kind: str, node: Node) -> None:
+                    name = _name(node)
+                    if kind == "DELETED":
+                        kubelets.pop(name).cancel()
+                        return
+                    if name not in kubelets:
+                        kubelets[name] = tasks.create_task(self._play_kubelet(client, node))
+                    if patch := ready_node(node, datetime.now(UTC)):
+                        await self._write(client.patch(NodeStatus, name, patch, field_manager=_FIELD_MANAGER))
+
+                await self._follow(lambda: client.watch(Node, labels=self._labels), see)
+        finally:
+            await client.close()
+
+    async def _play_kubelet(self, client: AsyncClient, node: Node) -> None:
+        """What is written again and again for one node, and about its pods."""
+
+        async def see(kind: str, pod: Pod) -> None:
+            step = next_write(pod, datetime.now(UTC)) if kind != "DELETED" else None
+            if step is None:
+                return
+            assert pod.metadata is not None
+            name, namespace = _name(pod), pod.metadata.namespace
+            if step.patch is None:
+                await self._write(client.delete(Pod, name, namespace=namespace, grace_period=0))
+                return
+            change = client.patch(PodStatus, name, step.patch, namespace=namespace, field_manager=_FIELD_MANAGER)
+            await self._write(change)
+
+        fields: dict[str, Any] = {"spec.nodeName": _name(node)}
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._renew_lease(client, node))
+            await self._follow(lambda: client.watch(Pod, namespace="*", fields=fields), see)
+
+    async def _renew_lease(self, client: AsyncClient, node: Node) -> None:
+        while True:
+            change = client.patch(
+                Lease,
+                _name(node),
+                node_lease(node, datetime.now(UTC)),
+                namespace=_LEASES,
+                patch_type=PatchType.APPLY,
+                field_manager=_FIELD_MANAGER,
+                force=True,
+            )
+            await self._write(change)
+            await asyncio.sleep(_RENEW_SECONDS)
+
+    async def _follow(self, watch: Callable[[], Any], see: Callable[[str, Any], Awaitable[None]]) -> None:
+        """Each event of a watch, which begins with every object that exists; opened again whenever it ends."""
+        while True:
+            try:
+                async with aclosing(cast("AsyncGenerator[Any]", watch())) as events:
+                    async for kind, found in events:
+                        await see(kind, found)
+            except (httpx2.HTTPError, httpx2.StreamError, OSError) as exc:
+                self.trouble = f"a played node cannot be watched, or its pods: {exc}"
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _write(self, request: Awaitable[Any]) -> None:
+        try:
+            await request
+        except ApiError as exc:
+            if exc.status.code not in _OUTRUN:
+                self.trouble = f"a played node or its pods cannot be written: {exc}"
+        except (httpx2.HTTPError, OSError) as exc:
+            self.trouble = f"a played node or its pods cannot be written: {exc}"
+        else:
+            self.trouble = ""
+
+
+def _name(found: Node | Pod) -> str:
+    assert found.metadata is not None
+    assert found.metadata.name is not None
+    return found.metadata.name

@@ -29,12 +29,12 @@ def changed_since(commit: str, root: Path, folders: Sequence[str]) -> dict[str, 
 
 def changed_functions(old: str, new: str) -> list[range]:
     """The lines, from 1, of each function of `new` that `old` does not have with the same name and text. Raises SyntaxError."""
-    known = {(name, text) for name, _, text in _functions(old)}
-    return [lines for name, lines, text in _functions(new) if (name, text) not in known]
+    known = {(name, text) for name, _, text in functions(old)}
+    return [lines for name, lines, text in functions(new) if (name, text) not in known]
 
 
-def _functions(source: str) -> Iterator[tuple[str, range, str]]:
-    """Dotted name with classes, lines and text."""
+def functions(source: str) -> Iterator[tuple[str, range, str]]:
+    """Of each that is in no other: its dotted name with classes, its lines and its text. Raises SyntaxError."""
     by_line = source.splitlines()
 
     def walk(node: ast.AST, names: tuple[str, ...]) -> Iterator[tuple[str, range, str]]:

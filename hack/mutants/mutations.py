@@ -2,7 +2,7 @@
 
 The operators are mutmut's; three more are here, for what it does not do. Only bodies of functions are changed: what runs
 when a module is imported fails everywhere or nowhere. Not changed: annotations, log calls, and texts for people (those
-with a space in them).
+with a space in them). Left out: what proves nothing (same.py).
 """
 
 import hashlib
@@ -15,6 +15,9 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider, WhitespaceInclusivePositionProvider
 from mutmut.mutation.mutators import mutation_operators
+
+from hack.mutants.changes import functions
+from hack.mutants.same import proves_nothing
 
 # on libcst's nodes, of which mypy knows nothing where this is not installed
 Node = Any
@@ -48,14 +51,24 @@ def mutants_of(root: Path, file: Path) -> list[Mutant]:
     """All of one file, in the order of the source."""
     source = file.read_text(encoding="utf-8")
     name, seen = file.relative_to(root).as_posix(), Counter[tuple[str, str, str]]()
+    whole = {line: each for _, each, _ in functions(source) for line in each}
     found = []
     for function, lines, text in _changes(source):
         before, after = _difference(source, text)
-        if before == after:
+        if before == after or _proves_nothing(source, text, whole[lines.start]):
             continue
         seen[function, before, after] += 1
         found.append(Mutant(name, function, before, after, lines, text, seen[function, before, after]))
     return found
+
+
+def _proves_nothing(source: str, text: str, function: range) -> bool:
+    """function: its lines in the source."""
+    old, new = source.split("\n"), text.split("\n")
+    last = function.stop - 1 + len(new) - len(old)
+    return proves_nothing(
+        "\n".join(old[function.start - 1 : function.stop - 1]), "\n".join(new[function.start - 1 : last])
+    )
 
 
 def _changes(source: str) -> Iterator[tuple[str, range, str]]:

@@ -9,6 +9,7 @@ import pytest
 
 from hack.mutants import session
 from hack.mutants.changes import changed_functions, changed_since
+from hack.mutants.same import proves_nothing
 from hack.mutants.session import Place, Result, Results
 
 ENTRY = """
@@ -115,6 +116,70 @@ def test_97_of_100_are_required() -> None:
     assert found[0] == session.REQUIRED_SHARE
     assert found[1] is not None
     assert found[1] < session.REQUIRED_SHARE
+
+
+def change(line: str, old: str, new: str) -> tuple[str, str]:
+    """A method with this line, before and after the change."""
+    assert line.count(old) == 1
+    text = f"    @property\n    def f(self):\n        {line}\n        return x\n"
+    return text, text.replace(line, line.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new"),
+    [
+        *((f"if d.get(k, {no}): x = 1", f"k, {no}", "k, ") for no in ('""', "b''", "0", "0.0", "()", "[]", "{}")),
+        ("while d.get(k, 0): x = 1", "k, 0", "k, None"),
+        ("x = a if d.get(k, 0) else b", "k, 0", "k, "),
+        ("x = [a for a in b if d.get(a, 0)]", "a, 0", "a, "),
+        ("x = not d.get(k, 0)", "k, 0", "k, None"),
+        ("x = bool(d.get(k, 0))", "k, 0", "k, "),
+        ("x = d.get(k, 0) or b", "k, 0", "k, "),
+        ("x = (a and d.get(k, 0)) or b", "k, 0", "k, "),
+        ("assert a and (b or d.get(k, 0))", "k, 0", "k, "),
+        ("x = zip(a, b, strict=True)", "True", "None"),
+        ("x = zip(a, b, strict=True)", "True", "False"),
+        ("x = zip(a, b, strict=True)", "strict=True", ""),
+        ("x = zip(a, b, strict=False)", "strict=False", ""),
+        ("x = zip(a, b, strict=False)", "False", "None"),
+        ("x = cast(a, b)", "(a, ", "(None, "),
+        ("x = False", "False", "None"),
+        ("x = f(True)", "True", "None"),
+        ("x = f(a=True, b=True)", "a=True", "a=None"),
+    ],
+)
+def test_what_proves_nothing_is_no_mutant(line: str, old: str, new: str) -> None:
+    assert proves_nothing(*change(line, old, new))
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new"),
+    [
+        ('x = d.get(k, "")', 'k, ""', "k, "),
+        ('x = a or d.get(k, "")', 'k, ""', "k, "),
+        ('x = d.get(k, "") and a', 'k, ""', "k, "),
+        ('x = a if d else d.get(k, "")', 'k, ""', "k, "),
+        ('if d.get(k, "") == a: x = 1', 'k, ""', "k, "),
+        ('if len(d.get(k, "")): x = 1', 'k, ""', "k, "),
+        ('if d.get(k, ""): x = 1', 'k, ""', "None, None"),
+        ('if d.get(k, ""): x = 1', '""', '"XXXX"'),
+        ("if d.get(k, 0): x = 1", "0", "1"),
+        ("if d.pop(k, 0): x = 1", "k, 0", "k, "),
+        ("x = zip(a, b, strict=False)", "False", "True"),
+        ("x = zip(a, b, strict=True)", "a, b", "a"),
+        ("x = f(a, b, strict=True)", "strict=True", ""),
+        ("x = cast(a, b)", "b", "None"),
+        ("x = False", "False", "True"),
+        ("x = f(True)", "True", "False"),
+        ("x = f(a=True)", "a=True", ""),
+        ("x = f(a=True, b=0)", "b=0", "b=None"),
+        ("x = 1", "1", "None"),
+        ("x = None", "None", '""'),
+        ("return a", "a", "None"),
+    ],
+)
+def test_what_may_be_noticed_is_one(line: str, old: str, new: str) -> None:
+    assert not proves_nothing(*change(line, old, new))
 
 
 OLD = """

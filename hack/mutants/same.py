@@ -1,0 +1,94 @@
+"""Which changes prove nothing, by the syntax alone: no test can notice them, or another change of the same place proves more.
+
+Pure, and without libcst. Narrow on purpose: what somebody could notice, be it in a file or in a message, is tried, and named in
+equivalent.toml where it has to be.
+"""
+
+import ast
+from functools import lru_cache
+from typing import Final
+
+_NONE: Final = "Constant(value=None)"
+_BOOLS: Final = ("Constant(value=True)", "Constant(value=False)")
+_STRICT_ZIP: Final = "strict of zip"
+_STRICT: Final = f"keyword(arg='{_STRICT_ZIP}', value=Constant(value=True))"
+
+
+def proves_nothing(before: str, after: str) -> bool:
+    """Whether a function changed from `before` to `after` is not worth a try. Raises SyntaxError.
+
+    Besides what does the same, these are not:
+
+    - None in place of True or False. Who asks whether it is true finds it as false as False, and who uses the value notices
+      the opposite, too, which is another mutant of this place. The type check of the gate refuses it besides.
+    - zip without strict=True: an assertion on lists that are made of one another, which no input breaks.
+    """
+    old, new = canonical(before), canonical(after)
+    return old == new or _loses(old, new, _BOOLS, _NONE) or _loses(old, new, (_STRICT,), "")
+
+
+def _loses(old: str, new: str, texts: tuple[str, ...], instead: str) -> bool:
+    """Whether all that differs is that one of these texts is not in `new`."""
+    is_less = sum(map(new.count, texts)) < sum(map(old.count, texts))
+    for text in texts:
+        old, new = old.replace(text, instead), new.replace(text, instead)
+    return is_less and old == new
+
+
+@lru_cache(maxsize=8)  # one function stands before many changes
+def canonical(function: str) -> str:
+    """One dump for all texts that do the same. Raises SyntaxError.
+
+    - `.get(key, "")`, and with any literal that is false, is `.get(key)` where only the truth of the result counts: in a test,
+      and before `or`.
+    - `zip(…, strict=False)` is zip without it, as that is the default.
+    - `cast(kind, value)` is the value.
+    """
+    return ast.dump(_Canonical().visit(ast.parse(f"if 1:\n{function}" if function[:1].isspace() else function)))
+
+
+class _Canonical(ast.NodeTransformer):
+    """What is in a node comes before the node itself."""
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.If() | ast.While() | ast.IfExp() | ast.Assert():
+                node.test = _asked(node.test)
+            case ast.comprehension():
+                node.ifs = [*map(_asked, node.ifs)]
+            case ast.UnaryOp(op=ast.Not()):
+                node.operand = _asked(node.operand)
+            case ast.BoolOp(op=ast.Or()):
+                node.values = [*map(_asked, node.values[:-1]), node.values[-1]]
+            case ast.Call(func=ast.Name(id="bool"), args=[value], keywords=[]):
+                node.args = [_asked(value)]
+            case ast.Call(func=ast.Name(id="zip")):
+                node.keywords = [_of_zip(each) for each in node.keywords if not _is_false(each.value)]
+            case ast.Call(func=ast.Name(id="cast"), args=[_, value], keywords=[]):
+                return value
+        return node
+
+
+def _of_zip(argument: ast.keyword) -> ast.keyword:
+    """zip has one alone. Under a name that no call has, so that another function's is not taken for it."""
+    return ast.keyword(_STRICT_ZIP, argument.value)
+
+
+def _asked(test: ast.expr) -> ast.expr:
+    """An expression of whose value only the truth counts."""
+    match test:
+        case ast.BoolOp():
+            test.values = [*map(_asked, test.values)]
+        case ast.Call(func=ast.Attribute(attr="get"), args=[key, default], keywords=[]) if _is_false(default):
+            test.args = [key]
+    return test
+
+
+def _is_false(value: ast.expr) -> bool:
+    match value:
+        case ast.Constant():
+            return not value.value
+        case ast.Tuple(elts=[]) | ast.List(elts=[]) | ast.Dict(keys=[]):
+            return True
+    return False

@@ -1,6 +1,9 @@
 """What an uninstall takes back, on a real API server, with the rights of that hook alone; the operators are real too."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,7 +34,7 @@ from tests.integration.operator_process import GPU, NIC, OperatorProcess, Played
 pytestmark = pytest.mark.cluster
 
 # as the chart calls it
-UNINSTALL = ("cleanup", "--delete-leases-namespace")
+UNINSTALL = ("cleanup", "--yes", "--delete-leases-namespace")
 KEPT = {"crds": {"keep": True}}
 ALL = {"crds": {"keep": False}}
 # Helm lets it stay, for its log
@@ -124,6 +127,49 @@ def test_nothing_is_left(installed: ControlPlane, used: PlayedNode, as_hook: Com
     assert used.node.metadata.resourceVersion == version
 
 
+def test_a_dry_run_names_all_of_it_and_changes_nothing(installed: ControlPlane, used: PlayedNode) -> None:
+    kinds = (
+        "nodes,namespaces,leases,nodedevices,poddevices,mutatingadmissionpolicies,mutatingadmissionpolicybindings,crds"
+    )
+    installed.apply(json.dumps(a_pod_device(used.name)))
+    stored = ("get", kinds, "--all-namespaces", "-o", "jsonpath={.items[*].metadata['name','resourceVersion']}")
+    before, asked = installed.kubectl(*stored), len(list(installed.audit_events()))
+    done = CliRunner().invoke(operator_main, [*as_admin(installed), "--dry-run", "--delete-leases-namespace"])
+    assert done.exit_code == 0, done.output
+    first, *lines, last = done.stdout.splitlines()
+    assert first.startswith(f"cleanup of {installed.url} (context ")
+    assert lines == [
+        f"  no workload of ours is in namespace {SYSTEM_NAMESPACE} (--namespace names another)",
+        f"  remove capacity, taint and labels of ours from 1 of 1 Nodes: {used.name}",
+        f"  delete {BINDINGS} {NAME}, {POLICIES} {NAME}",
+        "  delete 1 PodDevices; pods keep running, with the devices they have",
+        "  delete 2 NodeDevices",
+        f"  delete namespace {names.AGENTS_NAMESPACE}",
+        "  keep the CRDs and every NodeDeviceConfig (--delete-crds deletes them)",
+    ]
+    assert last == "nothing was changed, as this is a dry run"
+    requests = list(installed.audit_events())[asked:]
+    verbs = {event["verb"] for event in requests if event.get("userAgent") == "nodedevice-operator"}
+    assert verbs == {"get", "list"}
+    assert installed.kubectl(*stored) == before
+
+
+def test_on_a_terminal_it_asks(installed: ControlPlane, node: PlayedNode) -> None:
+    """By a pseudo-terminal, and the answer is no."""
+    ours, theirs = os.openpty()
+    os.write(ours, b"n\n")
+    try:
+        command = [sys.executable, "-m", "nodedevice_operator", *as_admin(installed)]
+        done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=False)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 1, done.stderr
+    assert "Do all of this? [y/N]" in done.stdout
+    assert "deleting" not in done.stdout
+    assert len(listed(installed, names.NODE_DEVICES)) == 2
+
+
 def test_cordons_stay_without_what_programs_wrote(installed: ControlPlane, used: PlayedNode, as_hook: Command) -> None:
     cordon = {
         "apiVersion": names.API_VERSION,
@@ -188,7 +234,9 @@ def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook:
             installed.apply(json.dumps(a_lease(lease)))
         status, printed = as_hook(*UNINSTALL)
         assert status == 0, printed
-        assert printed.splitlines()[:4] == [
+        lines = printed.splitlines()
+        begun = lines.index(f"deleting the workloads in namespace {SYSTEM_NAMESPACE}")
+        assert lines[begun + 1 : begun + 5] == [
             "deleted deployments nodedevice-operator",
             "deleted deployments nodedevice-scheduler",
             "deleted daemonsets nodedevice-agent",
@@ -201,8 +249,7 @@ def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook:
 
 def test_without_the_chart_only_the_leases_go(installed: ControlPlane, node: PlayedNode) -> None:
     assert listed(installed, "leases", "-n", names.AGENTS_NAMESPACE)
-    arguments = ["cleanup", "--kubeconfig", str(installed.admin_kubeconfig), "--namespace", SYSTEM_NAMESPACE]
-    done = CliRunner().invoke(operator_main, arguments)
+    done = CliRunner().invoke(operator_main, [*as_admin(installed), "--yes"])
     assert done.exit_code == 0, done.output
     assert f"deleted the Leases in {names.AGENTS_NAMESPACE}" in done.output
     assert listed(installed, "leases", "-n", names.AGENTS_NAMESPACE) == set()
@@ -268,6 +315,11 @@ def test_of_nodes_it_may_write_no_more_than_an_operator(
         account.patch(kind, node.name, content, patch_type=PatchType.MERGE)
     assert refused.value.status.code == 403
     assert sentence in str(refused.value.status.message)
+
+
+def as_admin(cluster: ControlPlane) -> list[str]:
+    """Words of the command, for whoever types it."""
+    return ["cleanup", "--kubeconfig", str(cluster.admin_kubeconfig), "--namespace", SYSTEM_NAMESPACE]
 
 
 def is_scheduler_account(manifest: dict[str, Any]) -> bool:

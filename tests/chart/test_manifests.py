@@ -442,6 +442,16 @@ def test_hooks_can_be_left_out() -> None:
     assert names == {"nodedevice-image-pull", "nodedevice-check"}
 
 
+def test_the_job_whose_name_blames_images_does_nothing_else_that_takes_long() -> None:
+    """Started with our programs, it failed on a slow machine that had both images."""
+    job = named("Job", "nodedevice-image-pull")
+    pod = pod_of(job)
+    assert [container["name"] for container in pod["containers"]] == ["nodedevice-operator", "nodedevice-agent"]
+    assert {tuple(container["command"]) for container in pod["containers"]} == {("python3", "-ISc", "pass")}
+    assert not [container for container in pod["containers"] if "args" in container]
+    assert job["spec"]["activeDeadlineSeconds"] == 60
+
+
 @pytest.mark.parametrize(
     ("values", "more"), [({}, []), ({"crds": {"keep": False, "allowDowngrade": True}}, ["--delete-crds"])]
 )
@@ -449,6 +459,7 @@ def test_arguments_of_the_hooks(values: dict[str, Any], more: list[str]) -> None
     [container] = pod_of(named("Job", "nodedevice-cleanup", values))["containers"]
     assert container["args"] == [
         "cleanup",
+        "--yes",
         "--leases-namespace=nodedevice-agents",
         "--delete-leases-namespace",
         "--timeout-seconds=180",

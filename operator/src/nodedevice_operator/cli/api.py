@@ -48,6 +48,11 @@ class Leftover(Schema):
     metadata: ObjectMetadata
     spec: _LeftoverSpec = msgspec.field(default_factory=_LeftoverSpec)
 
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether an administrator has cordoned devices in it."""
+        return bool(self.spec.cordoned_devices)
+
 
 class WorkloadsApi(Requests):
     """Requests about the chart's workloads, in one namespace. They are found by the names and labels that the chart gives them."""
@@ -58,9 +63,15 @@ class WorkloadsApi(Requests):
 
     async def delete(self, kind: str, name: str) -> bool:
         """Delete it; its pods follow. kind: one of those above. Return whether it existed."""
-        path = f"{_WORKLOADS[kind]}/{self._namespace}/{kind}/{path_segment(name)}"
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        return await existed(self._client.request("DELETE", kind, path, body=body))
+        return await existed(self._client.request("DELETE", kind, self._path(kind, name), body=body))
+
+    async def exists(self, kind: str, name: str) -> bool:
+        """Whether it does. kind: one of those above."""
+        return await existed(self._client.request("GET", kind, self._path(kind, name)))
+
+    def _path(self, kind: str, name: str) -> str:
+        return f"{_WORKLOADS[kind]}/{self._namespace}/{kind}/{path_segment(name)}"
 
     async def pods(self) -> dict[str, str]:
         """The node of each remaining pod of theirs, by its name."""

@@ -2,12 +2,13 @@
 
 Of a Node it removes what belongs to the operator alone; nothing else of a Node is ever changed.
 
-The chart's workloads are deleted first. Then this command holds the Lease by which operators elect their leader, so that an
-operator elsewhere waits; every write passes the same fence as an operator's. Each step reads the current state: run again, it
-goes on where it stopped.
+What it will do, and on which cluster, is printed first; on a terminal it asks. The chart's workloads are deleted, then this command
+holds the Lease by which operators elect their leader, so that an operator elsewhere waits; every write passes the same fence as an
+operator's. Each step reads the current state: run again, it goes on where it stopped.
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -18,15 +19,25 @@ from nodedevice_api import names
 
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.cli import progress as command
-from nodedevice_operator.cli.api import CHECK_POD, DAEMON_SET, DEPLOYMENT, POD, SCHEDULERS, LeftoversApi, WorkloadsApi
+from nodedevice_operator.cli.api import SCHEDULERS, LeftoversApi, WorkloadsApi
+from nodedevice_operator.cli.cleanup_plan import (
+    CleanupScope,
+    Survey,
+    Withdrawal,
+    plan,
+    staying,
+    withdrawal,
+    withdrawals,
+)
+from nodedevice_operator.cli.cleanup_survey import is_kept, survey, workloads_of
 from nodedevice_operator.cli.crds import NAMES, CrdApi
-from nodedevice_operator.errors import Conflict, NotFound, StillLed
+from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, Overdue, StillLed
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
-from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, Timing
+from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, LeaderLease, Timing
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDevicesApi
 from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
@@ -47,54 +58,22 @@ _NAMESPACE_SECONDS: Final = 20.0
 _ATTEMPTS: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class CleanupScope:
-    """What to clean up. namespace: of the release, with the operator's Lease.
+class _Leases(LeaderLeases):
+    """Remembers why the Lease was not written, which an election tries again in silence."""
 
-    delete_leases_namespace: delete that namespace as a whole; else only the Leases in it.
-    """
+    failure: ApiError | None = None
 
-    namespace: str
-    leases_namespace: str
-    deployment: str
-    daemon_sets: tuple[str, ...]
-    delete_crds: bool
-    delete_leases_namespace: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawal:
-    """What to remove from one Node. capacity: resource names that an apply without any name removes."""
-
-    node: str
-    capacity: tuple[str, ...]
-    is_tainted: bool
-    labels: tuple[str, ...]
-
-    @property
-    def is_nothing(self) -> bool:
-        return not (self.capacity or self.is_tainted or self.labels)
-
-
-def withdrawal(node: NodeRecord) -> Withdrawal:
-    """What the Node has of ours."""
-    ours = (name for name, seen in node.resources.items() if seen.is_ours)
-    owned = node.taint_and_labels
-    return Withdrawal(node.name, tuple(sorted(ours)), owned.is_tainted, tuple(sorted(owned.labels)))
-
-
-def staying(before: Withdrawal, after: NodeRecord) -> dict[str, str]:
-    """The given-up resources that the Node still shows, with their owners now: by resource name."""
-    # a copy in allocatable alone goes with the kubelet's next sync
-    found = {
-        name: seen for name in before.capacity if (seen := after.resources.get(name)) and seen.capacity is not None
-    }
-    return {name: ", ".join(sorted(seen.capacity_strangers)) for name, seen in found.items()}
+    async def write(self, *lease: Any, **more: Any) -> LeaderLease:
+        try:
+            return await super().write(*lease, **more)
+        except ApiError as error:
+            self.failure = error
+            raise
 
 
 @dataclass(eq=False)
 class Cleanup:
-    """One run, which prints each thing that was done, in a line.
+    """One run, which prints each step when it begins, and each thing that was done, in a line.
 
     free: for the requests that open the fence and that delete the workloads. fenced: for all others.
     """
@@ -110,7 +89,7 @@ class Cleanup:
         self._capacity = CapacityApi(self.fenced)
         self._node_labels = NodeLabelsApi(self.fenced)
         self._leftovers = LeftoversApi(self.fenced)
-        self._leases = LeaderLeases(self.free, self.scope.namespace)
+        self._leases = _Leases(self.free, self.scope.namespace)
 
     async def run(self) -> None:
         """Raises OperatorError; what was done by then is done."""
@@ -135,38 +114,44 @@ class Cleanup:
             await self.progress.retrying(partial(delete, self.scope.namespace, lease))
 
     async def _delete_workloads(self) -> None:
-        scope = self.scope
-        workloads = WorkloadsApi(self.free, scope.namespace)
-        deployments = [(DEPLOYMENT, name) for name in (scope.deployment, *SCHEDULERS)]
-        daemon_sets = [(DAEMON_SET, name) for name in scope.daemon_sets]
-        for kind, name in (*deployments, *daemon_sets, (POD, CHECK_POD)):
+        workloads = WorkloadsApi(self.free, self.scope.namespace)
+        self.progress.begin(f"deleting the workloads in namespace {self.scope.namespace}")
+        for kind, name in workloads_of(self.scope):
             self.progress.step = f"deleting {kind} {name}"
             if await self.progress.retrying(partial(workloads.delete, kind, name)):
                 click.echo(f"deleted {kind} {name}")
-        self.progress.step = "waiting until the pods of agents, operators and schedulers have ended"
+        self.progress.begin("waiting until the pods of agents, operators and schedulers have ended", _PODS_SECONDS)
         try:
             async with asyncio.timeout(_PODS_SECONDS):
                 await self.progress.until(partial(_pods_left, workloads))
         except TimeoutError:
-            click.echo(f"going on although pods are {self.progress.trouble}: the Lease keeps operators from writing")
+            self._goes_on(f"pods are {self.progress.missing}: the Lease keeps operators from writing")
+
+    def _goes_on(self, although: str) -> None:
+        """Report what was not waited for any longer; an API server that does not answer is another matter."""
+        click.echo(f"going on although {although if self.progress.missing else self.progress.trouble}")
 
     async def _lead(self) -> None:
-        self.progress.step = "waiting until no operator leads"
+        self.progress.begin("waiting until no operator leads", _LEAD_SECONDS)
         try:
             async with asyncio.timeout(_LEAD_SECONDS):
                 await self.progress.until(self._led_by_another)
         except TimeoutError as exc:
-            raise StillLed(self.progress.trouble or "that led last", _LEAD_SECONDS) from exc
+            if self.progress.missing:
+                raise StillLed(self.progress.missing, _LEAD_SECONDS) from exc
+            raise Overdue(_LEAD_SECONDS, self.progress.step, self.progress.trouble) from exc
 
     async def _led_by_another(self) -> str:
         if self.fence.is_open:
             return ""
-        return (await self._leases.read()).holder or "(no holder yet)"
+        if isinstance(self._leases.failure, Forbidden):
+            raise self._leases.failure
+        return (await self._leases.read()).holder or "that led last"
 
     async def _nodes(self) -> None:
-        self.progress.step = "removing capacity, taint and labels from Nodes"
+        self.progress.begin("removing capacity, taint and labels from Nodes")
         nodes = (await self.progress.retrying(partial(self._cluster.list_all, NODES))).records
-        wanted = [(node, found) for node in nodes if not (found := withdrawal(node)).is_nothing]
+        wanted = withdrawals(nodes)
         await self._all(partial(self._node, node, found) for node, found in wanted)
         click.echo(f"Nodes: {len(wanted)} of {len(nodes)} had capacity, taint or labels of ours")
 
@@ -197,7 +182,7 @@ class Cleanup:
         click.echo(f"Node {wanted.node}: removed {', '.join(gone)}")
 
     async def _policy(self) -> None:
-        self.progress.step = f"deleting the policy {NAME}"
+        self.progress.begin(f"deleting the policy {NAME}")
         policies = RequiredPluginsApi(self.fenced)
         for kind in (BINDINGS, POLICIES):
             try:
@@ -207,7 +192,7 @@ class Cleanup:
             click.echo(f"deleted {kind} {NAME}")
 
     async def _pod_devices(self) -> None:
-        self.progress.step = "deleting PodDevices"
+        self.progress.begin("deleting PodDevices")
         try:
             found = (await self.progress.retrying(partial(self._cluster.list_all, POD_DEVICES))).records
         except NotFound:
@@ -217,13 +202,13 @@ class Cleanup:
         click.echo(f"deleted {len(found)} PodDevices; pods keep running")
 
     async def _node_devices(self) -> None:
-        self.progress.step = "deleting NodeDevices"
+        self.progress.begin("deleting NodeDevices")
         try:
             found = await self.progress.retrying(self._leftovers.node_devices)
         except NotFound:
             return
-        kept = [left for left in found if left.spec.cordoned_devices and not self.scope.delete_crds]
-        gone = [left for left in found if self.scope.delete_crds or not left.spec.cordoned_devices]
+        kept = [left for left in found if is_kept(left, self.scope)]
+        gone = [left for left in found if not is_kept(left, self.scope)]
         await self._all(partial(self._leftovers.delete_node_device, left) for left in gone)
         await self._all(partial(_unless_gone, partial(self._leftovers.clear_status, left)) for left in kept)
         click.echo(f"deleted {len(gone)} NodeDevices")
@@ -236,11 +221,11 @@ class Cleanup:
         """With their namespace, if requested. It is gone when this returns: nothing can be created in one that is being deleted."""
         name = self.scope.leases_namespace
         if not self.scope.delete_leases_namespace:
-            self.progress.step = "deleting the agents' Leases"
+            self.progress.begin(f"deleting the agents' Leases in namespace {name}")
             await self.progress.retrying(partial(self._leftovers.delete_agent_leases, name))
             click.echo(f"deleted the Leases in {name}")
             return
-        self.progress.step = f"deleting namespace {name}"
+        self.progress.begin(f"deleting namespace {name}", _NAMESPACE_SECONDS)
         if not await self.progress.retrying(partial(self._leftovers.delete_namespace, name)):
             return
         try:
@@ -248,12 +233,12 @@ class Cleanup:
                 await self.progress.until(partial(_namespace_left, self._leftovers, name))
             click.echo(f"deleted namespace {name}, with the agents' Leases")
         except TimeoutError:
-            click.echo(f"going on although namespace {name} is still being deleted: its conditions name the cause")
+            self._goes_on(f"namespace {name} is still being deleted: its conditions name the cause")
 
     async def _crds(self) -> None:
         crds = CrdApi(self.fenced)
         for name in NAMES:
-            self.progress.step = f"deleting {name}"
+            self.progress.begin(f"deleting {name}")
             if await self.progress.retrying(partial(crds.delete, name)):
                 await self.progress.until(partial(_remaining, crds, name))
                 click.echo(f"deleted {name}")
@@ -309,11 +294,16 @@ async def _remaining(crds: CrdApi, name: str) -> str:
     help="Delete the namespace of the agents' Leases too, with all its content, and wait until it is gone.",
 )
 @click.option("--timeout-seconds", type=click.FloatRange(1, 3600), default=_SECONDS, help="Time limit for all of it.")
-def cleanup(kubeconfig: str | None, namespace: str | None, timeout_seconds: float, **options: Any) -> None:
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask. Required where nobody can be asked: stdin is no terminal.")
+def cleanup(
+    kubeconfig: str | None, namespace: str | None, timeout_seconds: float, dry_run: bool, yes: bool, **options: Any
+) -> None:
     """Remove everything that agents and operators have written, and print it.
 
-    Deletes the workloads and holds the operators' Lease meanwhile, so that nothing is written again. Stop an agent that runs as a
-    process of its host yourself. Pods keep running, with the devices they have.
+    Prints first which cluster it is about and what it will do, and asks. Deletes the workloads and holds the operators' Lease
+    meanwhile, so that nothing is written again. Stop an agent that runs as a process of its host yourself. Pods keep running,
+    with the devices they have.
     """
     login = credentials.load(kubeconfig)
     scope = CleanupScope(namespace=namespace or login.namespace or names.SYSTEM_NAMESPACE, **options)
@@ -321,19 +311,52 @@ def cleanup(kubeconfig: str | None, namespace: str | None, timeout_seconds: floa
         raise click.UsageError(
             f"--delete-leases-namespace: {scope.namespace} is the operator's own; helm uninstall keeps it"
         )
+    click.echo(f"cleanup of {login.cluster}:")
+    found, spent = asyncio.run(_survey(login, scope, timeout_seconds))
+    for line in plan(scope, found):
+        click.echo(f"  {line}")
+    if dry_run:
+        click.echo("nothing was changed, as this is a dry run")
+        return
+    if not yes:
+        _ask()
     try:
-        asyncio.run(_run(login, scope, timeout_seconds))
+        asyncio.run(_run(login, scope, timeout_seconds, spent))
     except ExceptionGroup as group:
         # several objects concurrently: the first failure is reported, the others are alike
         raise click.ClickException(str(group.exceptions[0])) from group
 
 
-async def _run(login: credentials.Credentials, scope: CleanupScope, seconds: float) -> None:
+def _ask() -> None:
+    """Whoever types it confirms it. Raises click.Abort where that is declined, click.UsageError where nobody can be asked."""
+    # outside of the event loop, in which Ctrl-C would not end it
+    if not _is_terminal():
+        raise click.UsageError(
+            "stdin is no terminal, so nobody can be asked: give --yes, or --dry-run for the plan alone"
+        )
+    click.confirm("Do all of this?", abort=True)
+
+
+def _is_terminal() -> bool:
+    # closed, it is None
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+async def _survey(login: credentials.Credentials, scope: CleanupScope, seconds: float) -> tuple[Survey, float]:
+    """What there is to remove, and how many seconds it took."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with command.connected(login) as client, command.within(seconds, command.report_wait) as progress:
+        found = await survey(client, scope, progress)
+    return found, loop.time() - began
+
+
+async def _run(login: credentials.Credentials, scope: CleanupScope, seconds: float, spent: float) -> None:
     fence = WriteFence()
     async with (
         command.connected(login) as free,
         command.connected(login, fence) as fenced,
-        command.within(seconds) as progress,
+        command.within(seconds, command.report_wait, spent) as progress,
     ):
         await Cleanup(free, fenced, fence, scope, progress).run()
     click.echo("nothing of nodedevice is left, except what is reported above")

@@ -123,7 +123,9 @@ def apply(kubeconfig: str | None, allow_downgrade: bool, timeout_seconds: float)
 async def _apply_all(kubeconfig: str | None, allow_downgrade: bool, seconds: float) -> None:
     bodies = {body["metadata"]["name"]: body for body in shipped()}
     before: dict[str, Crd | None] = {}
-    async with command.connected(credentials.load(kubeconfig)) as client, command.within(seconds) as progress:
+    login = credentials.load(kubeconfig)
+    click.echo(f"applying the CRDs of release {__version__} to {login.cluster}")
+    async with command.connected(login) as client, command.within(seconds, command.report_wait) as progress:
         api = CrdApi(client)
         for name in bodies:
             progress.step = f"reading {name}"
@@ -137,7 +139,7 @@ async def _apply_all(kubeconfig: str | None, allow_downgrade: bool, seconds: flo
         for name in bodies:
             progress.step = f"waiting until {name} is served"
             await progress.until(partial(_missing, api, name))
-    click.echo("the API server serves both")
+    click.echo(f"the API server serves all {len(bodies)}")
 
 
 def _change(before: Crd | None, after: Crd) -> str:

@@ -64,16 +64,28 @@ async def connected(login: Credentials, fence: WriteFence | None = None) -> Asyn
         await client.close()
 
 
+def report_wait(trouble: str) -> None:
+    """Print why a command does not go on, for people only: programs read its output."""
+    click.echo(f"waiting for the API server: {trouble}", err=True)
+
+
 class Progress:
     """The current step of a command, for the error when its time is over.
 
-    report: called with what is waited for, when the API server does not answer at first.
+    report: called with what is waited for, when the API server does not answer at first. missing: what `until` waits for, where the
+    API server answers; trouble: that, or why it does not answer.
     """
 
     def __init__(self, report: Callable[[str], None] = lambda _: None) -> None:
         self.step = "beginning"
-        self.trouble = ""
+        self.trouble = self.missing = ""
         self._report = report
+
+    def begin(self, step: str, seconds: float | None = None) -> None:
+        """The next step, printed now. seconds: how long it may take."""
+        self.step = step
+        self.trouble = self.missing = ""
+        click.echo(step if seconds is None else f"{step}, at most {seconds:.0f} s")
 
     async def retrying(self, action: Callable[[], Awaitable[T]]) -> T:
         """Call it, and retry while the API server is unreachable or busy. Raises any other ApiError at once."""
@@ -84,30 +96,33 @@ class Progress:
         ):
             with attempt:
                 done = await action()
-        self.trouble = ""
+        self.trouble = self.missing = ""
         return done
 
     async def until(self, missing: Callable[[], Awaitable[str]]) -> None:
         """Poll until `missing` returns ""; its last answer is reported if the time is over before."""
         while True:
-            self.trouble = await self.retrying(missing)
-            if not self.trouble:
+            self.trouble = self.missing = await self.retrying(missing)
+            if not self.missing:
                 return
             await asyncio.sleep(_POLL_SECONDS)
 
     def _remember(self, state: RetryCallState) -> None:
         failure = state.outcome.exception() if state.outcome else None
-        if not self.trouble:
+        if self.trouble == self.missing:
             self._report(str(failure))
         self.trouble = str(failure) if failure else ""
+        self.missing = ""
 
 
 @asynccontextmanager
-async def within(seconds: float, report: Callable[[str], None] = lambda _: None) -> AsyncIterator[Progress]:
-    """A time limit for the block. Raises Overdue, with the step it was at. report: as in Progress."""
+async def within(
+    seconds: float, report: Callable[[str], None] = lambda _: None, spent: float = 0.0
+) -> AsyncIterator[Progress]:
+    """A time limit for the block. Raises Overdue, with the step it was at. report: as in Progress. spent: how much is over."""
     progress = Progress(report)
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds - spent):
             yield progress
     except TimeoutError as exc:
         raise Overdue(seconds, progress.step, progress.trouble) from exc

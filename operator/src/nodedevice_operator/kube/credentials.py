@@ -22,6 +22,7 @@ from nodedevice_operator.errors import CredentialsError
 # As often as client libraries of Kubernetes read it again.
 _TOKEN_LIFE_SECONDS: Final = 60.0
 _POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_POD: Final = "the pod's service account"
 # What the package lets out for a file that is no kubeconfig.
 _UNUSABLE: Final = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),
@@ -32,13 +33,17 @@ _UNUSABLE: Final = (
 class Credentials:
     """One API server and one identity, for every client in the process. `configuration` is the kubernetes package's.
 
-    namespace: the one that the pod, or the kubeconfig's context, is in; None where neither is known.
+    namespace: the one that the pod, or the kubeconfig's context, is in; None where neither is known. origin: where both are from.
+    cluster: the API server and that, for people.
     """
 
-    def __init__(self, configuration: Any, token_file: Path | None, namespace: str | None = None) -> None:
+    def __init__(
+        self, configuration: Any, token_file: Path | None, namespace: str | None = None, origin: str = ""
+    ) -> None:
         self.configuration = configuration
         self.server = str(configuration.host)
         self.namespace = namespace
+        self.cluster = f"{self.server} ({origin})" if origin else self.server
         self._token_file = TokenFile(token_file) if token_file is not None else None
         self._token = ""
         self._read_at = float("-inf")
@@ -121,7 +126,7 @@ def load(kubeconfig: str | None) -> Credentials:
         # its files are read now, so that what is wrong with them is reported at once
         found.ssl_context()
     except (*_UNUSABLE, config.ConfigException, CredentialsError) as exc:
-        where = "the pod's service account" if is_in_pod else f"kubeconfig {file}"
+        where = _POD if is_in_pod else f"kubeconfig {file}"
         problem = " ".join(str(exc).split())
         raise CredentialsError(f"{where}: cannot be used ({problem}); give one with --kubeconfig") from exc
     return found
@@ -131,7 +136,7 @@ def _of_pod(configuration: Configuration) -> Credentials:
     loaders: Any = config  # without types of its own
     loaders.load_incluster_config(client_configuration=configuration)
     token = Path(config.incluster_config.SERVICE_TOKEN_FILENAME)
-    return Credentials(configuration, token, _POD_NAMESPACE.read_text().strip())
+    return Credentials(configuration, token, _POD_NAMESPACE.read_text().strip(), _POD)
 
 
 def _of_kubeconfig(configuration: Configuration, files: str) -> Credentials:
@@ -147,4 +152,7 @@ def _of_kubeconfig(configuration: Configuration, files: str) -> Credentials:
     loaders.load_kube_config(config_file=files, client_configuration=configuration)
     # of several kubeconfigs, the first one counts
     context, user = contents[0].current()
-    return Credentials(configuration, paths[0].parent / user.token_file if user.token_file else None, context.namespace)
+    token_file = paths[0].parent / user.token_file if user.token_file else None
+    chosen = [each.current_context for each in contents if each.current_context]
+    origin = f"context {''.join(chosen[:1])} of kubeconfig {files}"
+    return Credentials(configuration, token_file, context.namespace, origin)

@@ -79,6 +79,14 @@ class RequiredPluginsApi(Requests):
         )
         return decode("PATCH", kind, data, _PolicyObject).spec
 
+    async def exists(self, kind: str) -> bool:
+        """Whether there is one of our name, in an API server that has such objects at all."""
+        try:
+            await self._client.request("GET", kind, f"{_ROOT}/{kind}/{NAME}")
+        except NotFound:
+            return False
+        return True
+
     async def delete(self, kind: str) -> None:
         """Raises NotFound."""
         await self._client.request("DELETE", kind, f"{_ROOT}/{kind}/{NAME}")

@@ -66,8 +66,12 @@ def nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
 def test_an_api_server_that_is_not_there(command: tuple[str, ...], nobody_there: str) -> None:
     done = CliRunner().invoke(main, [*command, "--kubeconfig", nobody_there, "--timeout-seconds", "60"])
     assert done.exit_code == 1
-    assert done.output.startswith("Error: not done after 60 s, while ")
-    assert "Connection refused" in done.output
+    assert f"http://127.0.0.1:1 (context here of kubeconfig {nobody_there})" in done.stdout
+    waits, error = done.stderr.splitlines()
+    assert waits.startswith("waiting for the API server: GET ")
+    assert "Connection refused" in waits
+    assert error.startswith("Error: not done after 60 s, while ")
+    assert "Connection refused" in error
 
 
 def test_a_check_reports_at_once_what_it_waits_for(nobody_there: str) -> None:

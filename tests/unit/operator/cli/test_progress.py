@@ -1,5 +1,7 @@
 """What the short commands share: patience with an API server that is away, one deadline, and the word on what it was about."""
 
+import asyncio
+
 import pytest
 from nodedevice_operator.cli.progress import within
 from nodedevice_operator.errors import ApiError, Forbidden, Overdue, Unavailable, Unreachable
@@ -43,6 +45,44 @@ async def test_what_is_waited_for_is_reported_once_for_each_outage() -> None:
         assert reported == ["GET nodes: connection refused"]
         await progress.retrying(Server(busy).ask)
     assert reported == ["GET nodes: connection refused", "GET nodes: busy"]
+
+
+async def test_what_is_missing_is_not_mistaken_for_an_outage() -> None:
+    """Whoever stops waiting blames the one or the other."""
+    reported: list[str] = []
+    server = Server()
+
+    async def missing() -> str:
+        await server.ask()
+        return "a pod is still there"
+
+    async with within(60, reported.append) as progress:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await progress.until(missing)
+        assert (progress.missing, progress.trouble) == ("a pod is still there", "a pod is still there")
+        server.failures = [away()] * 1000
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await progress.until(missing)
+        assert (progress.missing, progress.trouble) == ("", "GET nodes: connection refused")
+    assert reported == ["GET nodes: connection refused"]
+
+
+async def test_a_step_is_printed_when_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    async with within(60) as progress:
+        progress.begin("deleting NodeDevices")
+        progress.begin("waiting until no operator leads", 65.0)
+    assert capsys.readouterr().out == "deleting NodeDevices\nwaiting until no operator leads, at most 65 s\n"
+    assert progress.step == "waiting until no operator leads"
+
+
+async def test_the_time_that_is_over_is_a_part_of_the_limit() -> None:
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(Overdue, match="not done after 60 s"):
+        async with within(60, spent=20.0):
+            await asyncio.sleep(1000)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(40)
 
 
 async def test_a_refusal_is_final() -> None:

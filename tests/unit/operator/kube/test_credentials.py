@@ -71,6 +71,15 @@ def test_one_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
             credentials.load(given)
 
 
+def test_says_which_cluster_it_is_and_where_that_is_written(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text(kubeconfig({}, {}, contexts=[], **{"current-context": ""}))
+    second.write_text(kubeconfig({}, {}))
+    assert credentials.load(str(second)).cluster == f"https://127.0.0.1:1 (context here of kubeconfig {second})"
+    both = f"{first}:{second}"
+    assert credentials.load(both).cluster == f"https://127.0.0.1:1 (context here of kubeconfig {both})"
+
+
 def test_of_several_those_that_are_missing_count_for_nothing(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(kubeconfig({}, {"tokenFile": "token"}))

@@ -1,0 +1,87 @@
+"""What a cleanup would change, read before it changes anything. Never writes."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from nodedevice_operator.cli.api import (
+    CHECK_POD,
+    DAEMON_SET,
+    DEPLOYMENT,
+    POD,
+    SCHEDULERS,
+    Leftover,
+    LeftoversApi,
+    WorkloadsApi,
+)
+from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey, withdrawals
+from nodedevice_operator.cli.crds import NAMES, CrdApi
+from nodedevice_operator.cli.progress import Progress
+from nodedevice_operator.errors import Forbidden, NotFound
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
+from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
+from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
+
+T = TypeVar("T")
+
+
+def workloads_of(scope: CleanupScope) -> list[tuple[str, str]]:
+    """Kind and name of everything that would write again what is removed, or that Helm has not deleted."""
+    deployments = [(DEPLOYMENT, name) for name in (scope.deployment, *SCHEDULERS)]
+    daemon_sets = [(DAEMON_SET, name) for name in scope.daemon_sets]
+    return [*deployments, *daemon_sets, (POD, CHECK_POD)]
+
+
+def is_kept(left: Leftover, scope: CleanupScope) -> bool:
+    """Whether the NodeDevice stays, for what an administrator wrote."""
+    return left.is_cordoned and not scope.delete_crds
+
+
+async def survey(client: Client, scope: CleanupScope, progress: Progress) -> Survey:
+    """Read everything that the cleanup would remove. Raises ApiError."""
+    progress.step = "reading what there is to remove"
+    cluster, leftovers = Cluster(client), LeftoversApi(client)
+    workloads, policies, crds = WorkloadsApi(client, scope.namespace), RequiredPluginsApi(client), CrdApi(client)
+    found = [each for each in workloads_of(scope) if await _exists(progress, partial(workloads.exists, *each))]
+    nodes = (await progress.retrying(partial(cluster.list_all, NODES))).records
+    node_devices = await _listed(progress, leftovers.node_devices)
+    kept = [left.metadata.name for left in node_devices if is_kept(left, scope)]
+    kinds = [kind for kind in (BINDINGS, POLICIES) if await _exists(progress, partial(policies.exists, kind))]
+    wanted = NAMES if scope.delete_crds else ()
+    return Survey(
+        workloads=tuple(found),
+        pods=len(await progress.retrying(workloads.pods)),
+        nodes=len(nodes),
+        marked=tuple(wanted.node for _, wanted in withdrawals(nodes)),
+        policies=tuple(f"{kind} {NAME}" for kind in kinds),
+        pod_devices=len(await _listed(progress, partial(_pod_devices, cluster))),
+        node_devices=len(node_devices) - len(kept),
+        kept=tuple(kept),
+        has_leases_namespace=await _exists(progress, partial(leftovers.has_namespace, scope.leases_namespace)),
+        crds=tuple([name for name in wanted if await _exists(progress, partial(_has_crd, crds, name))]),
+    )
+
+
+async def _pod_devices(cluster: Cluster) -> Sequence[object]:
+    return (await cluster.list_all(POD_DEVICES)).records
+
+
+async def _has_crd(crds: CrdApi, name: str) -> bool:
+    return await crds.read(name) is not None
+
+
+async def _listed(progress: Progress, read: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
+    """All objects of a kind; none where the API server has no such kind."""
+    try:
+        return await progress.retrying(read)
+    except NotFound:
+        return ()
+
+
+async def _exists(progress: Progress, read: Callable[[], Awaitable[bool]]) -> bool:
+    try:
+        return await progress.retrying(read)
+    except Forbidden:
+        # who may delete it by its name need not be allowed to read it, as the account of the chart's Job
+        return True

@@ -73,7 +73,6 @@ def monitors(interval: str) -> dict[str, Any]:
             {"agents": {"leaseNamespace": SYSTEM_NAMESPACE}},
             "agents may write every Lease in it; choose another, such as nodedevice-agents",
         ),
-        ({"agents": {"leaseNamespace": None}}, "at '/agents': missing property 'leaseNamespace'"),
         ({"operator": {"replicas": 0}}, "at '/operator/replicas': minimum"),
         ({"operator": {"replicas": "two"}}, "at '/operator/replicas': got string, want integer"),
         (operator({"leaderElect": False}), "at '/operator/config': additional properties 'leaderElect'"),

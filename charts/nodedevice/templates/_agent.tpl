@@ -1,4 +1,11 @@
 {{/*
+The agents' settings, as JSON; what the pods are replaced by when it changes is a sum of this same text.
+*/}}
+{{- define "nodedevice.agent.settings" -}}
+{{- toPrettyJson (merge (dict "observe" .Values.agents.observe "allowedHostPaths" .Values.agents.allowedHostPaths) .Values.agents.config) -}}
+{{- end }}
+
+{{/*
 What of the host an agent gets, as a JSON list; as little as its settings allow. All paths are the same inside: those that the agent
 gives to others (plugins, runtime, kubelet) are the host's. setting: which one leads there; none for what is always so.
 Defaults stand here a second time; a test holds them to the agent's own.

@@ -37,7 +37,7 @@ spec:
         {{- end }}
       annotations:
         kubectl.kubernetes.io/default-container: agent
-        checksum/config: {{ toYaml $agents.config | sha256sum | quote }}
+        checksum/config: {{ include "nodedevice.agent.settings" .root | sha256sum | quote }}
         {{- with $agents.podAnnotations }}
         {{- toYaml . | nindent 8 }}
         {{- end }}

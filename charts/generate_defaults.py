@@ -1,0 +1,74 @@
+"""Makes charts/nodedevice/templates/_defaults.tpl from values.yaml: what it means that a value is null, or not there.
+
+Helm takes a value away that is set to null, and `helm upgrade --reuse-values` brings those of the chart before; templates would
+read nothing in its place. Part of `make generate`.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from charts.generate_schema import SOURCE
+
+_CHART: Final = Path(__file__).parent / "nodedevice"
+TEMPLATE: Final = _CHART / "templates" / "_defaults.tpl"
+# In these null takes one entry away, as everywhere in Helm: such as a limit of memory. The whole has a default.
+_WHOLE: Final = ("resources", "clientConnection", "tlsConfig")
+
+_HEAD: Final = """{{- /* Made from values.yaml by charts/generate_defaults.py. */ -}}
+{{- /*
+Puts the default in place of each value that is null or not there. The first line of every template that reads values: in which
+order Helm renders them is its own affair.
+*/ -}}
+{{- define "nodedevice.withDefaults" -}}
+{{- range $path, $default := include "nodedevice.defaults" . | fromJson -}}
+{{- $steps := splitList "." $path -}}
+{{- $at := $.Values -}}
+{{- range initial $steps -}}
+{{- if not (kindIs "map" (index $at .)) -}}
+{{- $_ := set $at . dict -}}
+{{- end -}}
+{{- $at = get $at . -}}
+{{- end -}}
+{{- if kindIs "invalid" (index $at (last $steps)) -}}
+{{- $_ := set $at (last $steps) $default -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+"""
+
+
+def _leaves(values: dict[str, Any], schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each value that has a default of its own, by its path with dots.
+
+    A mapping is divided where its keys are the chart's own, by its schema; one whose keys are anybody's is one value.
+    """
+    for key, value in values.items():
+        below = schema["properties"][key]
+        below = definitions[below["$ref"].rpartition("/")[2]] if "$ref" in below else below
+        if value and isinstance(value, dict) and "properties" in below and key not in _WHOLE:
+            for path, default in _leaves(value, below, definitions):
+                yield f"{key}.{path}", default
+        else:
+            yield key, value
+
+
+def defaults() -> dict[str, Any]:
+    """All of them, by path."""
+    values = yaml.safe_load((_CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = yaml.safe_load(SOURCE.read_text(encoding="utf-8"))
+    return dict(_leaves(values, schema, schema["$defs"]))
+
+
+def text() -> str:
+    """The file as it is checked in."""
+    body = json.dumps(defaults(), indent=1, ensure_ascii=False)
+    return f'{_HEAD}{{{{- define "nodedevice.defaults" -}}}}\n{body}\n{{{{- end }}}}\n'
+
+
+if __name__ == "__main__":
+    TEMPLATE.write_text(text(), encoding="utf-8")

@@ -15,7 +15,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -62,7 +62,8 @@ class FaultProxy:
     any more, though their connections stay. frozen_kinds: nor over those of these kinds (plurals). is_held: the same, and it comes
     later, once that is cleared. is_ending: every watch is accepted and ended at once. is_expired: it is answered with 410. is_old:
     like an API server whose cache lags behind: what watches bring is held, and every second list that any version would do for is
-    one from before.
+    one from before. slow_writes: how long the answers to writes take (seconds, in turn), by the end of their path; what they write
+    is there after half of that.
     """
 
     def __init__(self, kubeconfig: Path, certificate: Certificate | None = None) -> None:
@@ -80,6 +81,7 @@ class FaultProxy:
         self.is_held, self.is_ending = threading.Event(), threading.Event()
         self.is_expired, self.is_old = threading.Event(), threading.Event()
         self.frozen_kinds: frozenset[str] = frozenset()
+        self.slow_writes: Mapping[str, Iterator[float]] = {}
         self._watches: list[tuple[web.Request, web.StreamResponse]] = []
         # lists that any version would do for, by path: one from before, and whether it is the next answer
         self._earlier: dict[str, tuple[bytes, bool]] = {}
@@ -190,8 +192,11 @@ class FaultProxy:
             return web.Response(headers=_AS_JSON)
         if is_watch and self.is_expired.is_set():
             return web.Response(status=410, body=refusal(410, "Expired", "too old resource version"), headers=_AS_JSON)
+        half = self._half_of_its_time(request)
+        await asyncio.sleep(half)
         try:
             async with self._asked(request) as answer:
+                await asyncio.sleep(half)
                 kept = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
                 if not is_watch:
                     body = self._as_a_cache_has_it(request, answer.status, await answer.read())
@@ -201,6 +206,10 @@ class FaultProxy:
             if request.transport is not None:
                 request.transport.abort()
             return web.Response(status=502)
+
+    def _half_of_its_time(self, request: web.Request) -> float:
+        ends = (end for end in self.slow_writes if request.method != "GET" and request.path.endswith(end))
+        return next((next(self.slow_writes[end]) / 2 for end in ends), 0.0)
 
     def _as_a_cache_has_it(self, request: web.Request, status: int, body: bytes) -> bytes:
         """What an API server that lags behind answers, by turns with what the others do. Only lists of version 0 may be old."""

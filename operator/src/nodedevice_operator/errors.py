@@ -5,7 +5,9 @@ OperatorError
 ├── StaleWatch, TaskEnded                         the process exits, to be started again
 ├── Overdue, OlderRelease, StillLed               a command ends
 └── ApiError                                      a request failed
-    ├── Unreachable, WatchInterrupted, InvalidResponse, TooBig, NotFound, Conflict, Invalid, NotLeading
+    ├── Unreachable
+    │   └── NoAnswer
+    ├── WatchInterrupted, InvalidResponse, TooBig, NotFound, Conflict, Invalid, NotLeading
     ├── Unavailable
     │   └── OverBudget
     └── Forbidden
@@ -116,6 +118,14 @@ class TooBig(ApiError):
 
 class Unreachable(ApiError):
     """No response: nothing listens, it is not trusted, or it is too slow. It is not known whether a write was done."""
+
+
+class NoAnswer(Unreachable):
+    """No response within the `seconds` that it was waited for. Others may have been answered meanwhile."""
+
+    def __init__(self, verb: str, what: str, problem: str, seconds: float) -> None:
+        super().__init__(verb, what, problem)
+        self.seconds = seconds
 
 
 class WatchInterrupted(ApiError):

@@ -30,7 +30,7 @@ from nodedevice_operator.kube.lists import KINDS, Cluster
 from nodedevice_operator.kube.reviews import Reviews
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.agent_monitor import AgentMonitor, AgentsApi
-from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
+from nodedevice_operator.leases.elector import LEASE_REQUESTS, Election, LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import Timing
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder, EventsApi
@@ -78,7 +78,7 @@ class Operator:
         self._clients = [client]
         self._election = self._candidacy(login)
         self._recorder = recorder = EventRecorder(EventsApi(client), metrics, fence)
-        self._queue = queue = WorkQueue(metrics)
+        self._queue = queue = WorkQueue(metrics, fence)
         self._api_health.on_recovery = queue.retry_now
         self._agents = AgentMonitor(
             AgentsApi(client, settings.leases_namespace),
@@ -256,9 +256,7 @@ class Operator:
             self._fence.open_for_good()
             return None
         timing = Timing(self._settings.leader_lease_seconds)
-        client = Client(
-            login, self._api_health, self._metrics.writes, concurrent=1, read_seconds=timing.lease_seconds / 2
-        )
+        client = Client(login, self._api_health, self._metrics.writes, concurrent=LEASE_REQUESTS)
         self._clients.append(client)
         namespace = self._settings.namespace or login.namespace or names.SYSTEM_NAMESPACE
         return Election(LeaderLeases(client, namespace), self._fence, timing, identity(), self._lead)
@@ -295,22 +293,26 @@ class Operator:
 
     def _subscribe(self) -> None:
         """Each change that a watch or a list brings enqueues its node; features get each watched NodeDevice."""
-        self._cache.on_list = self._queue.enqueue
-        self._cache.nodes.on_update(self._queue.on_update)
-        self._cache.pod_devices.on_update(self._queue.on_update)
+        self._cache.on_list = self._nodes.changed
+        self._cache.nodes.on_update(self._node_changed)
+        self._cache.pod_devices.on_update(self._node_changed)
         for handler in (
             self._agents.on_update,
             self._capacity.on_update,
             self._required_plugins.on_update,
-            self._queue.on_update,
+            self._node_changed,
             self._recorder.on_update,
         ):
             self._cache.node_devices.on_update(handler)
 
+    def _node_changed(self, node: str, _: object, __: object) -> None:
+        self._nodes.changed(node)
+
     def _lead(self, another_wrote: bool, nobody_since: float) -> None:
         """Begin to write, for the first time or again."""
         self._recorder.take_over(nobody_since)
-        self._capacity.forget_changes()
+        if another_wrote:
+            self._capacity.forget_changes()
         self._required_plugins.wake()
         self._nodes.take_over(another_wrote, nobody_since)
 

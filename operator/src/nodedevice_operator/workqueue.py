@@ -3,17 +3,21 @@
 Knows nothing of what a reconcile does. Each node is reconciled by one worker at a time: enqueued during a reconcile, it is
 reconciled again afterwards; enqueued several times, once. Nodes that changed go first. All nodes together, which a new leader
 reconciles, come after them. Deferred work comes last, so that it delays nothing when the API server is slow.
+
+While this operator does not lead, nothing is handed out and everything keeps its place: a lapse of the Lease that ends in the same
+process costs nothing but its own time.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final
 
 from nodedevice_common.pacing import exponential_seconds, jittered
 
 from nodedevice_operator.errors import ApiError, Unauthorized, Unreachable
+from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.observability.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -25,6 +29,8 @@ _WARN_AFTER_FAILURES: Final = 3
 
 # So many workers take only urgent nodes: they stay free however long deferred work takes.
 _URGENT_ONLY_WORKERS: Final = 6
+# More at a time would keep the capacity of a node that changes then waiting for its answer.
+_MOST_DEFERRED: Final = 42
 # So few workers take deferred nodes while an urgent one is queued or running: an API server that has too little capacity for
 # both would give each the same share. One that has enough answers in milliseconds, and then two are hundreds a second.
 _DEFERRED_BESIDE_URGENT: Final = 2
@@ -36,12 +42,17 @@ Reconcile = Callable[[str], Awaitable[float | None]]
 
 
 class WorkQueue:
-    """Three queues of nodes: changed, resync (all nodes, one time), and deferred."""
+    """Three queues of nodes: changed, resync (all nodes, one time), and deferred.
 
-    def __init__(self, metrics: Metrics) -> None:
+    fence: nothing is handed out while it is closed; who opens it calls `resume` or `restart`. None: it is always open.
+    """
+
+    def __init__(self, metrics: Metrics, fence: WriteFence | None = None) -> None:
         self._metrics = metrics
-        # In order. A node is in one of them; enqueueing moves it from a later queue to an earlier one.
-        self._changed: dict[str, None] = {}
+        self._fence = fence
+        # In order. A node is in one of them; enqueueing moves it from a later queue to an earlier one. Of those that changed: when,
+        # by the clock of the fence, and the last time.
+        self._changed: dict[str, float] = {}
         self._resync: dict[str, None] = {}
         self._deferred: dict[str, None] = {}
         self._wake = asyncio.Event()
@@ -52,8 +63,16 @@ class WorkQueue:
         self._enqueued_while_running: set[str] = set()
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        metrics.waiting_nodes.set_function(lambda: len(self._changed) + len(self._resync) + len(self._deferred))
+        metrics.waiting_nodes.set_function(self._waiting)
         metrics.failing_nodes.set_function(lambda: len(self._failures))
+
+    @property
+    def _is_open(self) -> bool:
+        return self._fence is None or self._fence.is_open
+
+    def _waiting(self) -> int:
+        """How many nodes wait for this operator; those that it keeps as a standby wait for another one."""
+        return len(self._changed) + len(self._resync) + len(self._deferred) if self._is_open else 0
 
     @property
     def is_crowded(self) -> bool:
@@ -72,10 +91,6 @@ class WorkQueue:
         """Whether that node, which is being reconciled, has been enqueued again meanwhile."""
         return node in self._enqueued_while_running
 
-    def on_update(self, node: str, _: object, __: object) -> None:
-        """An object about that node changed."""
-        self.enqueue(node)
-
     def enqueue(self, node: str) -> None:
         """Reconcile that node now."""
         if node in self._running:
@@ -83,17 +98,27 @@ class WorkQueue:
         else:
             self._resync.pop(node, None)
             self._deferred.pop(node, None)
-            self._changed[node] = None
+            self._changed[node] = self._fence.clock() if self._fence is not None else 0.0
             self._wake.set()
 
-    def enqueue_all(self, nodes: Iterable[str]) -> None:
-        """Reconcile all of these now; one that changes meanwhile goes before the others."""
-        for node in nodes:
-            if node in self._running:
-                self._enqueued_while_running.add(node)
-            elif node not in self._changed:
-                self._deferred.pop(node, None)
-                self._resync[node] = None
+    def discard(self, node: str) -> None:
+        """Forget that node, of which nothing is known any more."""
+        for queue in (self._changed, self._resync, self._deferred):
+            queue.pop(node, None)
+
+    def resume(self) -> None:
+        """Go on where the fence closed."""
+        self._wake.set()
+
+    def restart(self, nodes: Collection[str], since: float) -> None:
+        """Reconcile all of these, and no others: first those that changed at `since`, by the clock of the fence, or later.
+
+        One that changes meanwhile goes before the rest.
+        """
+        self._changed = {node: at for node, at in self._changed.items() if at >= since and node in nodes}
+        self._deferred.clear()
+        self._resync = {node: None for node in nodes if node not in self._changed and node not in self._running}
+        self._enqueued_while_running |= self._running & set(nodes)
         self._wake.set()
 
     def enqueue_after(self, node: str, seconds: float) -> None:
@@ -136,7 +161,7 @@ class WorkQueue:
     async def _next(self) -> tuple[str, bool]:
         """The next node, and whether it was deferred."""
         while True:
-            picked = self._pick()
+            picked = self._pick() if self._is_open else None
             if picked is not None:
                 return picked
             self._wake.clear()
@@ -146,7 +171,7 @@ class WorkQueue:
         self._picks += 1
         is_turn = not self._is_urgent_queued or self._picks % _DEFERRED_TURN == 0
         is_deferred = bool(self._deferred) and is_turn and self._deferred_running < self._deferred_workers()
-        queue = self._deferred if is_deferred else self._changed or self._resync
+        queue: dict[str, Any] = self._deferred if is_deferred else self._changed or self._resync
         if not queue:
             return None
         node = next(iter(queue))  # the one that has waited longest
@@ -154,7 +179,7 @@ class WorkQueue:
         return node, is_deferred
 
     def _deferred_workers(self) -> int:
-        workers = max(1, self._workers - _URGENT_ONLY_WORKERS)
+        workers = max(1, min(self._workers - _URGENT_ONLY_WORKERS, _MOST_DEFERRED))
         is_urgent = self._is_urgent_queued or self._urgent_running
         return min(workers, _DEFERRED_BESIDE_URGENT) if is_urgent else workers
 

@@ -89,7 +89,7 @@ def test_after_a_crash_the_other_goes_on(pair: Pair, node: PlayedNode) -> None:
     wait_until(lambda: second.leads, "the second leads")
     # what it writes it had in its caches: it listed nothing again
     listed = [line["kind"] for line in second.lines() if line["event"] == "list is complete"]
-    assert sorted(listed) == ["nodedevices", "nodes", "poddevices"]
+    assert sorted(listed) == ["leases", "nodedevices", "nodes", "poddevices"]
     node.wait_condition("Ready", "True", names.Reason.SOME_UNHEALTHY)
 
 

@@ -31,7 +31,7 @@ from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.kube.lists import Cluster
 from nodedevice_operator.kube.reviews import Reviews
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
+from nodedevice_operator.leases.elector import LEASE_REQUESTS, Election, LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import Timing
 from nodedevice_operator.vital import vital
 
@@ -136,7 +136,8 @@ class Extender:
             self._fence.open_for_good()
             self._activity.begin_term(True, 0.0)
             return {}
-        client = self._short_client(timing)
+        client = Client(self._login, self._api_health, self._metrics.writes, concurrent=LEASE_REQUESTS)
+        self._clients.append(client)
         namespace = self._settings.namespace or self._login.namespace or names.SYSTEM_NAMESPACE
         leases = LeaderLeases(client, namespace, names.EXTENDER_LEASE)
         followed = self._settings.followed

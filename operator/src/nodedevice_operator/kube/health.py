@@ -18,6 +18,7 @@ from nodedevice_operator.errors import (
     ApiError,
     Denied,
     Forbidden,
+    NoAnswer,
     OperatorSettingsError,
     OverBudget,
     Unauthorized,
@@ -51,6 +52,8 @@ class ApiHealth:
     role: str = "nodedevice-operator"
     _outage: str | None = field(default=None, init=False)
     _outage_seen_at: float = field(default=-math.inf, init=False)
+    _answered_at: float = field(default=-math.inf, init=False)
+    _slow_logged_at: float = field(default=-math.inf, init=False)
     # when it last rejected the credentials; None once it accepts them again
     _rejected_at: float | None = field(default=None, init=False)
     # by verb and kind, when it was last refused
@@ -70,7 +73,13 @@ class ApiHealth:
             self._forbidden = _without(self._forbidden, (verb, what))
 
     def failed(self, error: ApiError) -> None:
-        """Report a failure. An error response about the object itself shows that the API server is reachable."""
+        """Report a failure. An error response about the object itself shows that the API server is reachable.
+
+        So does the answer to another request while this one waited for its own in vain: the API server is slow.
+        """
+        if isinstance(error, NoAnswer) and self.clock() - self._answered_at < error.seconds:
+            self._log_slow(error)
+            return
         if isinstance(error, Unreachable) or error.status in _UNSERVED:
             if self._outage is None:
                 log.error("API server is unreachable; retrying", extra={"server": self.server, "error": error.problem})
@@ -88,6 +97,13 @@ class ApiHealth:
         # a refusal by a policy is about that object: the feature that wanted to write it reports it
         elif isinstance(error, Forbidden) and not isinstance(error, Denied):
             self._log_forbidden(error)
+
+    def _log_slow(self, error: ApiError) -> None:
+        now = self._outage_seen_at = self.clock()
+        if now - self._slow_logged_at >= _BUSY_LOG_SECONDS:
+            self._slow_logged_at = now
+            fields = {"verb": error.verb, "what": error.what, "error": error.problem}
+            log.warning("API server answers slowly; retrying", extra=fields)
 
     def _log_forbidden(self, error: ApiError) -> None:
         request = (error.verb, error.what)
@@ -113,6 +129,7 @@ class ApiHealth:
         return self.clock() - self._outage_seen_at
 
     def _answered(self) -> None:
+        self._answered_at = self.clock()
         if self._outage is not None:
             log.info("API server is reachable again", extra={"server": self.server})
             self._outage = None

@@ -2,6 +2,9 @@
 
 Works in rounds: a standby reads the Lease, the leader renews it. A round that fails changes nothing; only the deadline comes
 nearer. Losing the Lease ends no process: caches stay warm, and only writes wait.
+
+A renewal that has no answer for a while is sent once more, on another connection: both replace the same version, so that one of
+them is done at most.
 """
 
 import asyncio
@@ -10,17 +13,18 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.text import clean
 
-from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
+from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound, Unreachable
 from nodedevice_operator.kube.client import Client, now_text, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.write_fence import WriteFence, boot_seconds
-from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Timing
+from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Pace, Timing
 from nodedevice_operator.objects.unwatched import LeaseSchema, LeaseSpec
 
 log = logging.getLogger(__name__)
@@ -28,6 +32,9 @@ log = logging.getLogger(__name__)
 _WHAT: Final = "leases"
 # no two renewals are equal
 _FINE: Final = "microseconds"
+
+# side by side: both tries of a renewal
+LEASE_REQUESTS: Final = 2
 
 # Another candidate was quicker: read at once who it is, but not in a tight loop.
 _LOST_RACE_SECONDS: Final = 0.05
@@ -52,20 +59,20 @@ class LeaderLeases:
         self._name = name
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}/leases/{path_segment(name)}"
 
-    async def read(self) -> LeaderLease:
-        """The Lease as it is; one without a version if it does not exist. Raises ApiError."""
+    async def read(self, seconds: float | None = None) -> LeaderLease:
+        """The Lease as it is; one without a version if it does not exist. seconds: to wait for the answer. Raises ApiError."""
         try:
-            data = await self._client.request("GET", _WHAT, self._path)
+            data = await self._client.request("GET", _WHAT, self._path, seconds=seconds)
         except NotFound:
             return LeaderLease()
         return _from_wire("GET", data)
 
-    async def write(self, lease: LeaderLease) -> LeaderLease:
-        """Replace exactly the version that `lease` carries, or create it; the Lease as it is then.
+    async def write(self, lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
+        """Replace exactly the version that `lease` carries, or create it; the Lease as it is then. seconds: to wait for the answer.
 
         Raises Conflict, Invalid or NotFound when it is no longer that one, or another ApiError.
         """
-        data = await self._client.request("PUT", _WHAT, self._path, body=self._to_wire(lease))
+        data = await self._client.request("PUT", _WHAT, self._path, body=self._to_wire(lease), seconds=seconds)
         return _from_wire("PUT", data)
 
     def _to_wire(self, lease: LeaderLease) -> dict[str, Any]:
@@ -93,8 +100,8 @@ def _from_wire(verb: str, data: bytes) -> LeaderLease:
 class Election:
     """One candidate of the election.
 
-    `on_lead` is called whenever this process begins to write, with whether another may have written before, and since when probably
-    nobody has (by the clock). is_candidate: whether it takes part from the start.
+    timing: of the setting. on_lead: called whenever this process begins to write, with whether another may have written before, and
+    since when probably nobody has (by the clock). is_candidate: whether it takes part from the start.
     """
 
     leases: LeaderLeases
@@ -114,6 +121,7 @@ class Election:
 
     def __post_init__(self) -> None:
         self._candidate = Candidate(self.name, self.timing)
+        self._pace = Pace(self.timing)
         if self.is_candidate:
             self._may_lead.set()
 
@@ -163,7 +171,7 @@ class Election:
         self._is_current = self._is_current and self.fence.is_open
         try:
             if not self._is_current:
-                self._candidate = self._candidate.saw(await self.leases.read(), self.clock())
+                self._candidate = self._candidate.saw(await self._timed(self.leases.read), self.clock())
             wait = self._candidate.wait_seconds(self.clock())
             if wait > 0:
                 self._stand_by()
@@ -179,23 +187,53 @@ class Election:
             return self.timing.retry_seconds
 
     async def _claim(self) -> float:
-        sent_at = self.clock()
+        timing = self._pace.timing
+        self._candidate = replace(self._candidate, timing=timing)
         before, goes_on = self._candidate, self._candidate.holds and self._led
-        written = await self.leases.write(self._candidate.claim(now_text(_FINE)))
+        written, sent_at = await self._write(self._candidate.claim(now_text(_FINE)), timing)
         self._candidate = self._candidate.saw(written, self.clock())
         self._is_current = True
         if self._has_ended or not self._may_lead.is_set():
             return 0.0
         begins = not self.fence.is_open
         nobody_since = self._deadline if goes_on else before.last_sign_of_life
-        self._deadline = sent_at + self.timing.deadline_seconds
+        self._deadline = sent_at + timing.deadline_seconds
         self.fence.open_until(self._deadline)
         self._logged = None
         if begins:
             log.info("leading", extra={"identity": self._candidate.identity, "transitions": written.transitions})
             self.on_lead(not goes_on, nobody_since)
         self._led = True
-        return max(0.0, sent_at + self.timing.renew_seconds - self.clock())
+        return max(0.0, sent_at + timing.renew_seconds - self.clock())
+
+    async def _write(self, lease: LeaderLease, timing: Timing) -> tuple[LeaderLease, float]:
+        """Write it, with a second try where the first has no answer: what is stored then, and when the try that did it was sent.
+
+        Raises ApiError when neither did, the one with an answer before the other.
+        """
+
+        async def send() -> tuple[LeaderLease, float]:
+            sent_at = self.clock()
+            return await self._timed(partial(self.leases.write, lease)), sent_at
+
+        tries = {asyncio.create_task(send())}
+        try:
+            done, _ = await asyncio.wait(tries, timeout=timing.second_try_seconds)
+            if not done:
+                tries.add(asyncio.create_task(send()))
+            return await _first_of(tries)
+        finally:
+            for each in tries:
+                each.cancel()
+            await asyncio.gather(*tries, return_exceptions=True)
+
+    async def _timed(self, ask: Callable[[float], Awaitable[LeaderLease]]) -> LeaderLease:
+        """Ask, and wait for the answer as long as a Lease lasts now; keep how long it took. Raises ApiError."""
+        began = self.clock()
+        try:
+            return await ask(self._pace.timing.lease_seconds)
+        finally:
+            self._pace = self._pace.answered(self.clock() - began)
 
     def _stand_by(self) -> None:
         """Another candidate holds the Lease."""
@@ -211,3 +249,16 @@ class Election:
         if self._led and not self.fence.is_open and self._logged is None:
             log.warning("Lease was not renewed in time; writes are blocked until it is")
             self._logged = ""
+
+
+async def _first_of(tries: set[asyncio.Task[tuple[LeaderLease, float]]]) -> tuple[LeaderLease, float]:
+    """What the first of them that succeeds returns. Raises the ApiError of one that was answered, else of any."""
+    failure: ApiError | None = None
+    for finished in asyncio.as_completed(tries):
+        try:
+            return await finished
+        except ApiError as error:
+            if failure is None or isinstance(failure, Unreachable):
+                failure = error
+    assert failure is not None
+    raise failure

@@ -5,12 +5,19 @@ when its holder has released it. Each candidate measures ages by its own monoton
 clocks are compared. Resource versions decide between two candidates that write at the same moment.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
 # The duration in a Lease may have been written by hand; no candidate waits longer than any setting allows.
 LONGEST_LEASE_SECONDS: Final = 60
 SHORTEST_LEASE_SECONDS: Final = 2
+# A crash of the leader is noticed so late at most where the API server is slow and the setting is shorter.
+_LONGEST_WHEN_SLOW_SECONDS: Final = 20
+# Two tries of a renewal, a quarter of the Lease each, and a fifth more.
+_LEASES_IN_ANSWERS: Final = 5
+# The slowest of so many answers counts: one is awaited each quarter of the Lease.
+_REMEMBERED_ANSWERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,8 @@ class LeaderLease:
 class Timing:
     """How long the Lease lasts for others; all other times are fractions of that.
 
-    The holder stops writing a quarter of the time before another may begin: by then a write that was sent has arrived.
+    The holder stops writing a quarter of the time before another may begin: by then a write that was sent has arrived. A renewal
+    begins after a quarter, and is tried once more where a quarter later it has no answer.
     """
 
     lease_seconds: int
@@ -44,9 +52,38 @@ class Timing:
         return self.lease_seconds / 4
 
     @property
+    def second_try_seconds(self) -> float:
+        """For how long a renewal waits for its answer alone."""
+        return self.lease_seconds / 4
+
+    @property
     def retry_seconds(self) -> float:
         """How often a standby reads the Lease, and so how soon it takes a released one."""
         return self.lease_seconds / 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long our Lease is to last: as set, and longer while the API server answers slowly.
+
+    A longer one costs the takeover after a crash, a shorter one the lead whenever a renewal takes as long as both its tries may. So
+    it is short where answers take milliseconds, and others read in the Lease itself how long it lasts.
+
+    base: as set. answers: seconds that the last answers took.
+    """
+
+    base: Timing
+    answers: tuple[float, ...] = ()
+
+    @property
+    def timing(self) -> Timing:
+        """For the next renewal."""
+        asked = math.ceil(max(self.answers, default=0.0) * _LEASES_IN_ANSWERS)
+        return Timing(max(self.base.lease_seconds, min(asked, _LONGEST_WHEN_SLOW_SECONDS)))
+
+    def answered(self, seconds: float) -> "Pace":
+        """After an answer, or after so many seconds without one."""
+        return replace(self, answers=(*self.answers, seconds)[-_REMEMBERED_ANSWERS:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +103,9 @@ class Candidate:
     @property
     def last_sign_of_life(self) -> float:
         """Until about when the previous holder was active: until it released the Lease, or could have renewed it again."""
-        may_have_worked = self.timing.renew_seconds if self.seen is not None and self.seen.holder else 0.0
-        return self.unchanged_since + may_have_worked
+        if self.seen is None or not self.seen.holder:
+            return self.unchanged_since
+        return self.unchanged_since + Timing(self._stated_seconds(self.seen)).renew_seconds
 
     def saw(self, lease: LeaderLease, now: float) -> "Candidate":
         """After reading the Lease, or a response to a write of it."""
@@ -82,8 +120,10 @@ class Candidate:
         """How long until we may write the Lease: 0 if it is ours, nobody's, or has expired."""
         if self.seen is None or self.holds or not self.seen.holder:
             return 0.0
-        stated = self.seen.duration_seconds or self.timing.lease_seconds
-        return max(0.0, self.unchanged_since + min(stated, LONGEST_LEASE_SECONDS) - now)
+        return max(0.0, self.unchanged_since + self._stated_seconds(self.seen) - now)
+
+    def _stated_seconds(self, lease: LeaderLease) -> int:
+        return min(lease.duration_seconds or self.timing.lease_seconds, LONGEST_LEASE_SECONDS)
 
     def claim(self, now_text: str) -> LeaderLease:
         """The Lease to write in order to acquire or renew it. now_text: wall clock, for people and to differ from the last."""

@@ -157,6 +157,11 @@ class Event:
     is_ongoing: bool = False
 
 
+_KIND: Final = About(
+    "apiextensions.k8s.io/v1", "CustomResourceDefinition", "", f"{names.NODE_DEVICES}.{names.GROUP}", ""
+)
+
+
 def about_node(node: NodeRecord) -> About:
     return About("v1", "Node", "", node.name, node.uid)
 
@@ -217,9 +222,14 @@ def gathered_as(reason: str) -> str:
 
 def of_many_nodes(reason: str, resource: str, nodes: int) -> Event:
     """One routine Event in place of those of so many nodes, on the kind, which all of them have in common."""
-    about = About("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", f"{names.NODE_DEVICES}.{names.GROUP}", "")
     where = "1 more node" if nodes == 1 else f"{nodes} more nodes"
-    return Event(about, NORMAL, reason, f"{resource}: {ROUTINE[reason]} on {where}")
+    return Event(_KIND, NORMAL, reason, f"{resource}: {ROUTINE[reason]} on {where}")
+
+
+def of_too_many(type_: str, reason: str, events: int) -> Event:
+    """One Event, on the kind, in place of so many that came faster than they can be posted."""
+    what = "1 more Event" if events == 1 else f"{events} more Events"
+    return Event(_KIND, type_, reason, f"{what} with this reason, on other objects: too many at a time to post each")
 
 
 def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:

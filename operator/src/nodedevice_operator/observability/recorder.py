@@ -8,7 +8,8 @@ An ongoing state may have been reported by an earlier process. Such an Event is 
 for an hour, and until then rejects a second one of that name.
 
 Routine Events, such as that a number changed, gather for longer and have a rate of their own. What exceeds it, as when a whole
-fleet is installed or loses its agents, is counted by resource, and posted once a minute as one Event for all of those nodes.
+fleet is installed or loses its agents, is counted by resource, and posted once a minute as one Event for all of those nodes. So are
+others, by their reason, when more wait than can be kept: the oldest are counted.
 
 While another operator leads, it posts the same Events. The newest are kept here, for the time in which nobody led.
 """
@@ -42,6 +43,7 @@ from nodedevice_operator.observability.events import (
     may_reverse,
     merged,
     of_many_nodes,
+    of_too_many,
     transitions,
 )
 from nodedevice_operator.observability.metrics import Metrics
@@ -144,6 +146,8 @@ class EventRecorder:
         self._routine = TokenBucket(_ROUTINE_PER_SECOND, _ROUTINE_BURST, clock())
         # by reason and resource: nodes with routine Events that are not posted one by one
         self._counted: dict[tuple[str, str], set[str]] = {}
+        # by type and reason: Events that were too many to be posted one by one
+        self._summed: dict[tuple[str, str], int] = {}
         # Events that were not ours to post, each with when it came up, by the clock of the fence
         self._standby: deque[tuple[float, Event]] = deque(maxlen=_MOST_STANDBY)
         # those that came up before them, and were to be posted when it was closed already
@@ -155,7 +159,7 @@ class EventRecorder:
             self.post(event)
 
     def post(self, event: Event) -> None:
-        """Post an Event while this operator leads; drop the oldest waiting one when there are too many."""
+        """Post an Event while this operator leads; only count the oldest waiting one when there are too many."""
         event = bounded(event)
         if not self._fence.is_open:
             self._standby.append((self._fence.clock(), event))
@@ -239,7 +243,7 @@ class EventRecorder:
 
     def _enqueue(self, event: Event) -> None:
         if self._queue.full():
-            self._queue.get_nowait()
+            self._sum(self._queue.get_nowait())
             self._metrics.events_lost.inc()
             self._dropped += 1
             now = self._clock()
@@ -247,6 +251,16 @@ class EventRecorder:
                 log.warning("Event queue is full; dropping the oldest", extra={"events": self._dropped})
                 self._dropped, self._dropped_logged_at = 0, now
         self._queue.put_nowait(event)
+
+    def _sum(self, event: Event) -> None:
+        key = event.type, event.reason
+        if key not in self._summed:
+            self._summed[key] = 0
+            asyncio.get_running_loop().call_later(_COUNT_SECONDS, self._post_summed, key)
+        self._summed[key] += 1
+
+    def _post_summed(self, key: tuple[str, str]) -> None:
+        self._enqueue(of_too_many(*key, self._summed.pop(key)))
 
     async def _send(self, event: Event) -> None:
         """Create it, or raise the count of the same one of a while ago."""

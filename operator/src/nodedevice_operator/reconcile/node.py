@@ -23,7 +23,6 @@ from nodedevice_operator.reconcile.cordon_reconciler import CordonReconciler, Co
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceMemory, PodDeviceReconciler
 from nodedevice_operator.workqueue import WorkQueue
 
-_MOST_SKIPPED: Final = 1000
 # For so long PodDevices and conditions are written though the node has changed, or its capacity is due, which comes first then.
 # When hundreds of plugins stop at once, as many NodeDevices get new conditions.
 _SLICE_SECONDS: Final = 0.2
@@ -31,8 +30,9 @@ _SLICE_SECONDS: Final = 0.2
 
 @dataclass(slots=True)
 class NodeMemory:
-    """What is remembered of a node between two reconciles."""
+    """What is remembered of a node between two reconciles. is_new: this operator has not reconciled it since it leads."""
 
+    is_new: bool = True
     capacity: CapacityMemory = field(default_factory=CapacityMemory)
     pod_devices: PodDeviceMemory = field(default_factory=PodDeviceMemory)
     conditions: ConditionsMemory = field(default_factory=ConditionsMemory)
@@ -55,35 +55,33 @@ class NodeReconciler:
     # called with each node that was reconciled
     on_done: Callable[[str], None] = lambda node: None
     _memories: dict[str, NodeMemory] = field(default_factory=dict, init=False)
-    # the newest nodes that changed while another operator led, each with when (by the fence's clock)
-    _skipped: dict[str, float] = field(default_factory=dict, init=False)
+
+    def changed(self, node: str) -> None:
+        """Something about that node changed."""
+        if self.fence.is_open or self.cache.knows(node):
+            self.queue.enqueue(node)
+        else:
+            # nothing is reconciled now, and a standby would keep the names of all nodes that there ever were
+            self.queue.discard(node)
+            self._memories.pop(node, None)
 
     def take_over(self, another_wrote: bool, nobody_since: float) -> None:
-        """Begin to lead, for the first time or again: enqueue every node, first those that changed while nobody led.
+        """Begin to lead, for the first time or again.
 
-        The leader before may have reconciled nodes until about `nobody_since`, by the fence's clock; what changed later is still to
-        be done. another_wrote: start as after a restart, as the results of another operator are in the API.
+        another_wrote: the results of another operator are in the API. Start as after a restart, with every node: first those that
+        changed since `nobody_since`, by the fence's clock. Otherwise go on: what was to be done is still in the queue.
         """
         if another_wrote:
             self._memories.clear()
-        for node, moment in self._skipped.items():
-            if moment >= nobody_since:
-                self.queue.enqueue(node)
-        self._skipped.clear()
-        self.queue.enqueue_all(self.cache.names_of_nodes())
+            self.queue.restart(self.cache.names_of_nodes(), nobody_since)
+        else:
+            self.queue.resume()
 
     async def reconcile(self, node: str) -> float | None:
         """Bring one node to the state that its NodeDevices ask for; return in how many seconds to reconcile it again, if so.
 
         Raises ApiError when something could not be done; what was done until then stays, and what is due later is enqueued.
         """
-        if not self.fence.is_open:
-            # without the lead only the cache is kept; what is too old, or too much, is forgotten: a new leader reconciles all nodes
-            self._skipped.pop(node, None)
-            self._skipped[node] = self.fence.clock()
-            if len(self._skipped) > _MOST_SKIPPED:
-                del self._skipped[next(iter(self._skipped))]
-            return None
         is_ready = self.cache.is_complete and self.agents.has_listed
         if not is_ready or self.cache.nodes.is_invalid(node):
             return None
@@ -93,8 +91,9 @@ class NodeReconciler:
         memory = self._memories.setdefault(node, NodeMemory())
         failures: list[ApiError] = []
         capacity = await self._reconcile_capacity(node, memory, failures)
-        if capacity.has_written and self.queue.is_crowded:
-            # other nodes wait for their capacity, thousands of them after a cold start: the rest comes when all have theirs
+        is_new, memory.is_new = memory.is_new, False
+        if (capacity.has_written or is_new) and self.queue.is_crowded and not failures:
+            # other nodes wait for their capacity, thousands of them after a start: the rest comes when all have theirs
             return 0.0
         is_over = partial(self._is_over, node, self.clock() + _SLICE_SECONDS, capacity.due_at)
         self.capacity.report_contradictions(node, memory.capacity)

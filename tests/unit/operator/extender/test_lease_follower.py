@@ -33,7 +33,7 @@ class SchedulerLease(LeaderLeases):
     def __init__(self, *holders: str) -> None:
         self.holders = list(holders)
 
-    async def read(self) -> LeaderLease:
+    async def read(self, seconds: float | None = None) -> LeaderLease:
         if not self.holders:
             raise Unreachable("GET", "leases", "cut")
         return LeaderLease(self.holders.pop(0))

@@ -10,6 +10,7 @@ from nodedevice_operator.errors import (
     ApiError,
     Denied,
     Forbidden,
+    NoAnswer,
     OperatorSettingsError,
     OverBudget,
     Unauthorized,
@@ -53,6 +54,43 @@ def test_one_that_is_repeated_stays_until_it_is_answered(health: ApiHealth, cloc
         assert health.problems()
     health.succeeded(refusal.verb, refusal.what)
     assert health.problems() == ()
+
+
+class TestASlowServer:
+    """One request without an answer, while others are answered, is no outage."""
+
+    SLOW = NoAnswer("PUT", "leases", "no response within 3.0 s", 3.0)
+
+    def test_is_reported_as_slow_and_seldom(
+        self, health: ApiHealth, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for _ in range(20):
+            health.succeeded("GET", "nodes")
+            clock.now += 2.9
+            health.failed(self.SLOW)
+            assert health.problems() == ()
+            # it may have had its effect: a watch is not judged now
+            assert health.seconds_since_outage() == 0
+        assert [(record.levelname, record.message) for record in caplog.records] == [
+            ("WARNING", "API server answers slowly; retrying")
+        ]
+        clock.now += 60
+        health.succeeded("GET", "nodes")
+        health.failed(self.SLOW)
+        assert len(caplog.records) == 2
+
+    @pytest.mark.parametrize("before", [None, 3.0])
+    def test_that_has_answered_nothing_meanwhile_is_unreachable(
+        self, health: ApiHealth, clock: Clock, caplog: pytest.LogCaptureFixture, before: float | None
+    ) -> None:
+        if before is not None:
+            health.succeeded("GET", "nodes")
+            clock.now += before
+        health.failed(self.SLOW)
+        assert health.problems() == ("API server https://api is unreachable: no response within 3.0 s",)
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        health.succeeded("GET", "nodes")
+        assert health.problems() == ()
 
 
 def test_a_missing_right_is_logged_once(health: ApiHealth, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:

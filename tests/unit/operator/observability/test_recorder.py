@@ -128,6 +128,27 @@ async def test_the_newest_are_kept_when_there_are_too_many(
     assert messages[0] == "5"  # three, then one each for the two that came since
 
 
+@virtual_time
+async def test_those_that_are_too_many_are_summed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PER_SECOND", 1e9)
+    waiting = Recorder()
+    warning = replace(event("broken"), type=WARNING, reason="Broken")
+    for number in range(1003):
+        waiting.post(warning if number == 1 else event(str(number)))
+    async with running(waiting.work()):
+        await asyncio.sleep(59)
+        assert not [found for found in waiting.cluster.events if found.about.kind != "Pod"]
+        await asyncio.sleep(2)
+        sums = [found for found in waiting.cluster.events if found.about.kind != "Pod"]
+        assert {found.about.kind for found in sums} == {"CustomResourceDefinition"}
+        assert sorted((found.type, found.reason, found.message.partition(",")[0]) for found in sums) == [
+            (NORMAL, "Test", "2 more Events with this reason"),
+            (WARNING, "Broken", "1 more Event with this reason"),
+        ]
+        await asyncio.sleep(120)
+        assert len([found for found in waiting.cluster.events if found.about.kind != "Pod"]) == 2
+
+
 async def test_names_keep_the_order_in_which_it_was_reported(recorder: Recorder) -> None:
     """An Event's time has whole seconds, and kubectl lists those of one second by name."""
     for number in range(8):

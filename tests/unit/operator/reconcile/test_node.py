@@ -12,8 +12,9 @@ from nodedevice_operator.leases.agent_liveness import LeaseTable
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord
-from nodedevice_operator.reconcile import node as node_module
+from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import NODE_MISSING_GRACE_SECONDS
+from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
 from tests.unit.operator.reconcile.bench import Bench, held, with_pod
@@ -306,30 +307,60 @@ class TestAgents:
 
 
 class TestATakeover:
-    """Nodes that changed while nobody led are reconciled first."""
+    """A lapse in which nobody else wrote costs nothing; after another operator every node is reconciled."""
 
     @pytest.fixture
-    def now(self, bench: Bench) -> list[float]:
-        now = [0.0]
+    async def waiting(self, bench: Bench) -> WorkQueue:
+        """A real queue of that fence, which is closed."""
         bench.fence.close()
-        bench.fence.clock = lambda: now[0]
-        return now
+        bench.reconciler.queue = WorkQueue(Metrics(), bench.fence)
+        return bench.reconciler.queue
 
-    async def first(self, bench: Bench, since: float) -> list[str]:
-        bench.reconciler.take_over(another_wrote=False, nobody_since=since)
-        return [await bench.queue.next() for _ in iter(lambda: bench.queue.is_empty, True)]
+    async def test_a_lapse_brings_no_node_that_had_no_change(self, bench: Bench, waiting: WorkQueue) -> None:
+        await bench.see(node_device(available=4))
+        waiting.enqueue("node-b")
+        bench.reconciler.take_over(another_wrote=False, nobody_since=0.0)
+        assert list(waiting._changed) == ["node-b"]
+        assert not waiting._resync
 
-    async def test_those_that_changed_since_then_go_first_and_once(self, bench: Bench, now: list[float]) -> None:
-        await self.first(bench, 0.0)
-        for moment, node in enumerate(("a", "b", "c", "a")):
-            now[0] = float(moment)
-            await bench.reconciler.reconcile(node)
-        assert await self.first(bench, 2.0) == ["c", "a"]
-        assert await self.first(bench, 0.0) == []
+    async def test_after_another_every_known_node_comes(self, bench: Bench, waiting: WorkQueue) -> None:
+        await bench.see(node_device(available=4))
+        waiting.enqueue("node-b")
+        bench.reconciler.take_over(another_wrote=True, nobody_since=0.0)
+        assert not waiting._changed
+        assert list(waiting._resync) == ["node-a"]
 
-    async def test_of_too_many_the_last_are_kept(self, bench: Bench, now: list[float]) -> None:
-        await self.first(bench, 0.0)
-        names = [f"node-{number}" for number in range(node_module._MOST_SKIPPED)]
-        for node in (*names, "node-0", "another"):
-            await bench.reconciler.reconcile(node)
-        assert await self.first(bench, 0.0) == [*names[2:], "node-0", "another"]
+    async def test_capacity_comes_first_for_all_nodes_where_it_is_right_too(self, bench: Bench) -> None:
+        """PodDevices and conditions of the first thousand would keep the capacity of the others waiting."""
+        with_pod(bench)
+        await bench.settle(node_device(available=4))
+        await bench.see(node_device(available=3, allocated=1, allocations=(held("gpu-0"),)))
+        bench.restart()
+        bench.queue.crowd = True
+        before = list(bench.cluster.writes)
+        assert await bench.reconciler.reconcile("node-a") == 0
+        assert bench.cluster.writes == before
+        assert [write.split()[0] for write in await bench.reconcile()] == ["poddevice"]
+
+    async def test_a_failed_write_of_capacity_is_retried_as_such(self, bench: Bench) -> None:
+        """Deferred without an error it would be tried for ever, without a pause."""
+        await bench.see(node_device(available=4))
+        bench.queue.crowd = True
+        bench.cluster.failures["apply_capacity"] = [Invalid("PATCH", "nodes/status", "no", 422)] * 3
+        with pytest.raises(Invalid):
+            await bench.reconciler.reconcile("node-a")
+
+    async def test_a_standby_forgets_a_node_of_which_nothing_is_known(self, bench: Bench, waiting: WorkQueue) -> None:
+        bench.reconciler.changed("node-a")
+        await bench.see(node_device(available=4))
+        bench.reconciler.changed("node-a")
+        bench.reconciler.changed("node-gone")
+        assert list(waiting._changed) == ["node-a"]
+        for store in bench.cache.stores.values():
+            store.replace([], 1000)
+        bench.reconciler.changed("node-a")
+        assert not waiting._changed
+
+    async def test_who_leads_reconciles_a_node_that_is_gone(self, bench: Bench) -> None:
+        bench.reconciler.changed("node-gone")
+        assert await bench.queue.next() == "node-gone"

@@ -1,0 +1,64 @@
+"""An API server whose answers to writes take seconds: the lead is kept, nothing is done twice, and nobody calls it an outage."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from lightkube.resources.coordination_v1 import Lease
+from nodedevice_api import names
+
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.fakes.fault_proxy import FaultProxy
+from tests.integration.operator_process import OperatorProcess, PlayedNode
+
+_NODES = 8
+_RENEWALS = 8
+_SLOW = (1.0, 2.9, 2.0, 3.0, 1.5, 2.4)
+_LEASE = f"/leases/{names.OPERATOR_LEASE}"
+
+
+@pytest.fixture
+def operator(installed: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
+    running = OperatorProcess(installed, tmp_path)
+    running.reach_by(proxy.url)
+    running.start()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def nodes(installed: ControlPlane, operator: OperatorProcess) -> Iterator[list[PlayedNode]]:
+    with ExitStack() as made:
+        yield [made.enter_context(PlayedNode(installed)).settle() for _ in range(_NODES)]
+
+
+def count(proxy: FaultProxy, method: str, end: str) -> int:
+    return sum((m, path.endswith(end)) == (method, True) for _, m, path in list(proxy.requests))
+
+
+def test_the_lead_is_kept_and_each_change_is_written_once(
+    installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy, nodes: list[PlayedNode]
+) -> None:
+    before = {node.name: count(proxy, "PATCH", f"/nodes/{node.name}/status") for node in nodes}
+    pods = count(proxy, "GET", "/pods")
+    proxy.slow_writes = {_LEASE: itertools.cycle(_SLOW), "/status": itertools.cycle(_SLOW)}
+    renewed = count(proxy, "PUT", _LEASE)
+    for healthy in (3, 4, 2):
+        for node in nodes:
+            node.publish(healthy=healthy)
+        for node in nodes:
+            node.wait_shown(healthy)
+    wait_until(lambda: count(proxy, "PUT", _LEASE) >= renewed + _RENEWALS, "the Lease was renewed some times")
+    written = {name: count(proxy, "PATCH", f"/nodes/{name}/status") - first for name, first in before.items()}
+    assert written == dict.fromkeys(before, 3)
+    assert count(proxy, "GET", "/pods") == pods, "no resync"
+    spec = installed.client.get(Lease, names.OPERATOR_LEASE, namespace=SYSTEM_NAMESPACE).spec
+    assert spec is not None
+    assert 4 < (spec.leaseDurationSeconds or 0) <= 20, "several of the slowest answers"
+    assert operator.logged("error", "critical") == []
+    # the first slow answer may come too late for the Lease as it was
+    assert operator.logged("info").count("leading") <= 2

@@ -54,7 +54,7 @@ def _split(block: str) -> Iterator[str]:
     for line in block.splitlines():
         text = f"{text}\n{line}" if text else line
         if not line.endswith("\\") and not _is_open(text):
-            if shlex.split(text.partition("\n")[0].rstrip("\\"), comments=True):
+            if text.strip() and not text.strip().startswith("#"):
                 yield text.strip()
             text = ""
 

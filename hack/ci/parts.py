@@ -13,13 +13,15 @@ ROOT: Final = Path(__file__).parents[2]
 _FILE: Final = Path(__file__).with_name("parts.toml")
 # the lane of the gate that needs root and a machine that can be a node
 REAL_NODE: Final = "real-node"
+CONTROL_PLANE: Final = "control-plane"
 
 
 @dataclass(frozen=True)
 class Lane:
     """One run of pytest (tests: paths or node IDs; only: a marker expression), or of make (make: targets and variables).
 
-    again: its tests have their place in the gate or in another part.
+    again: its tests have their place in the gate or in another part. programs: what has to be built before it begins, by name;
+    CONTROL_PLANE: all that a control plane is made of.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Lane:
     only: str = ""
     again: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
+    programs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

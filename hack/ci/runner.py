@@ -1,4 +1,4 @@
-"""Runs lanes side by side.
+"""Runs lanes side by side. A lane whose programs are not built yet waits for them, and the others do not wait for it.
 
 What a lane prints is shown when it ends, and kept in build/ci. A table ends a run, and one line with the sums of all lanes.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hack.ci.parts import ROOT, Lane
+from hack.ci.parts import CONTROL_PLANE, ROOT, Lane
 
 _BUILD: Final = ROOT / "build" / "ci"
 # four keep two cores busy to the end, as most of a test is waiting
@@ -58,6 +58,8 @@ async def _all(lanes: Sequence[Lane], env: Mapping[str, str], seed: int | None) 
     places = asyncio.Semaphore(_AT_ONCE)
 
     async def one(lane: Lane) -> Outcome:
+        if failed := await _build_programs(lane):
+            return failed
         async with places:
             return await _run_lane(lane, env, seed)
 
@@ -69,20 +71,66 @@ async def _all(lanes: Sequence[Lane], env: Mapping[str, str], seed: int | None) 
     return [task.result() for task in running]
 
 
+async def _build_programs(lane: Lane) -> Outcome | None:
+    """Build or download what the lane's tests run, where it is missing, outside of any place. Returns a failure, if it is one."""
+    names = _names(lane.programs)
+    if not _lacks(names):
+        return None
+    log = _BUILD / f"{lane.name}-programs.log"
+    print(f"{lane.name} waits for its programs, which are built or downloaded once: tail -f {log}", flush=True)
+    status, seconds = await _run_logged([sys.executable, "-m", "hack.cluster", "build", *names], {}, log)
+    if status == 0:
+        print(f"{lane.name} has its programs after {seconds:.0f} s", flush=True)
+        return None
+    _show_log(f"{lane.name}: its programs", seconds, log)
+    return Outcome(lane.name, False, seconds)
+
+
+def _names(programs: Sequence[str]) -> list[str]:
+    if CONTROL_PLANE not in programs:
+        return list(programs)
+    from hack.cluster.control_plane.layout import BINARIES
+
+    return [*BINARIES, *(name for name in programs if name != CONTROL_PLANE)]
+
+
+def _lacks(names: Sequence[str]) -> bool:
+    """Whether any is missing, or nobody can know: then whoever builds them reports why."""
+    if not names:
+        return False
+    # `.ci/run` asks for a part's name before libraries are installed
+    from hack.cluster.build.binaries import missing
+    from hack.cluster.errors import BinaryError
+
+    try:
+        return bool(missing(names))
+    except BinaryError:
+        return True
+
+
 async def _run_lane(lane: Lane, env: Mapping[str, str], seed: int | None) -> Outcome:
     log, report = _BUILD / f"{lane.name}.log", _BUILD / f"{lane.name}.xml"
     report.unlink(missing_ok=True)
+    status, seconds = await _run_logged(_command(lane, report, seed), {**env, **lane.env}, log)
+    _show_log(lane.name, seconds, log)
+    return _outcome(lane.name, report, seconds, is_ok=status == 0)
+
+
+async def _run_logged(command: Sequence[str], env: Mapping[str, str], log: Path) -> tuple[int, float]:
+    """Exit status, and seconds. What it prints is in the log."""
     began = time.monotonic()
     with log.open("wb") as output:
-        async with _process(_command(lane, report, seed), {**env, **lane.env}, output.fileno()) as process:
+        async with _process(command, env, output.fileno()) as process:
             try:
                 status = await asyncio.wait_for(process.wait(), _HANGS_AFTER_SECONDS)
             except TimeoutError:
-                os.write(output.fileno(), f"\n{lane.name} hangs: ended after an hour\n".encode())
+                os.write(output.fileno(), f"\n{log.stem} hangs: ended after an hour\n".encode())
                 status = 1
-    seconds = time.monotonic() - began
-    print(f"\n===== {lane.name}, {seconds:.0f} s =====\n{log.read_text(errors='replace')}", flush=True)
-    return _outcome(lane.name, report, seconds, is_ok=status == 0)
+    return status, time.monotonic() - began
+
+
+def _show_log(title: str, seconds: float, log: Path) -> None:
+    print(f"\n===== {title}, {seconds:.0f} s =====\n{log.read_text(errors='replace')}", flush=True)
 
 
 def _command(lane: Lane, report: Path, seed: int | None) -> list[str]:

@@ -1,6 +1,8 @@
 """The gate and the parts: no test is forgotten, none counts twice, and a lane that fails is never called a success."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -12,9 +14,11 @@ from hack.ci import __main__ as ci
 from hack.ci import parts, runner, turns
 from hack.ci.finished import Finished
 from hack.ci.parts import Lane, Part, Parts, files_below, files_of, read
+from hack.cluster.build.binaries import ALL_PROGRAMS
 
 _ROOT = Path(__file__).parents[2]
 _PARTS = read()
+_ON_A_CLUSTER = re.compile(r"def test_\w+\([^)]*\b(control_plane|installed)\b")
 _SHOWS_PROFILE = "import os\ndef test_it(): print('profile', os.environ['HYPOTHESIS_PROFILE'])\n"
 
 
@@ -117,6 +121,66 @@ def test_a_lane_without_tests_and_a_target_that_fails_are_failures(
     assert [each.is_ok for each in outcomes] == [True, False, False]
     assert runner.closing_line(outcomes) == "1 passed, 2 failed, 0 skipped"
     assert "profile part" in capfd.readouterr().out
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for Go, to be written; nothing is built yet."""
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    for name, value in {"XDG_CACHE_HOME": tmp_path / "cache", "BINARIES": "build"}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setenv("PATH", f"{go.parent}:{os.environ['PATH']}")
+    return go
+
+
+def _write_go(go: Path, build: str) -> None:
+    done = 'while [ "$1" != -o ]; do shift; done; touch "$2"'
+    go.write_text(f"#!/bin/sh\n[ $1 = env ] && {{ echo go1.99.1; exit; }}\n{build}\n{done}\n")
+    go.chmod(0o755)
+
+
+def test_a_lane_waits_for_its_programs_and_the_others_do_not(
+    build: Path, go: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The build here goes on until the other lane has ended; there is one place, and the lane that waits comes first."""
+    monkeypatch.setattr(runner, "_AT_ONCE", 1)
+    ended, built = build / "ended", build / "cache/nodedevice/bin"
+    _write_go(go, f"for _ in $(seq 600); do [ -e {ended} ] && break; sleep 0.1; done; [ -e {ended} ] || exit 1")
+    (build / "test_unit.py").write_text(f"def test_it(): open({str(ended)!r}, 'x')\n")
+    shown = f"pathlib.Path({str(built)!r}).glob('*/checker')"
+    (build / "test_slow.py").write_text(f"import pathlib\ndef test_it(): assert list({shown})\n")
+    slow = Lane("slow", (str(build / "test_slow.py"),), programs=("checker",))
+    outcomes = runner.run("a trial", [slow, Lane("unit", (str(build / "test_unit.py"),))], is_gate=True)
+    assert [each.is_ok for each in outcomes] == [True, True]
+    printed = capfd.readouterr().out
+    assert "slow waits for its programs" in printed
+    again = runner.run("a trial", [slow], is_gate=True)
+    assert again[0].is_ok
+    assert "waits" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("assets", "why"), [("", "no such compiler"), ("/nowhere/at/all", "which is no folder")])
+def test_a_lane_without_its_programs_fails_and_shows_why(
+    build: Path, go: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, assets: str, why: str
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", assets)
+    _write_go(go, "echo no such compiler >&2; exit 1")
+    (build / "test_it.py").write_text("def test_it(): pass\n")
+    lanes = [Lane("slow", (str(build / "test_it.py"),), programs=("checker",))]
+    assert [(each.is_ok, each.passed) for each in runner.run("a trial", lanes, is_gate=True)] == [(False, 0)]
+    assert why in capfd.readouterr().out
+
+
+def test_lanes_name_the_programs_that_they_wait_for() -> None:
+    """Each that has tests on a control plane, and what they name exists."""
+    for lane in _PARTS.gate.lanes:
+        assert set(lane.programs) <= {parts.CONTROL_PLANE, *ALL_PROGRAMS}, lane.name
+        texts = [file.read_text() for file in files_of([lane], _ROOT)]
+        on_a_cluster = [text for text in texts if _ON_A_CLUSTER.search(text)]
+        assert parts.CONTROL_PLANE in lane.programs or not on_a_cluster, lane.name
+    assert {lane.name for lane in _PARTS.gate.lanes if not lane.programs} == {"unit"}
 
 
 def test_what_passed_on_a_tree_is_not_run_on_it_again(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     namespace: where that Lease is; unset: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
     leader_lease_seconds: how long that Lease lasts. After a crash another operator takes over when it has expired, and an eighth
         later at most; the holder renews it four times in that time, and stops writing after three quarters of it without a renewal.
+        While the API server answers slowly it lasts five times its slowest answer, 20 s at most.
     watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never. A check reads the
         metadata of every object: for 10,000 some 0.7 s of the API server's CPU and 0.1 s of ours, 0.7 % of a core in two minutes.
     required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the runtime nri.

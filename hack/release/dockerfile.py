@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 class Stage:
     """The instructions of a Dockerfile that the release carries out itself.
 
-    copies: (source, target) of all stages, from the project. config: as in an OCI image configuration.
+    copies: (source, target) of all stages, from the project. config: as in an OCI image configuration, with the labels.
     """
 
     requirements: str = ""
     copies: list[tuple[str, str]] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
     config: dict[str, object] = field(default_factory=dict)
 
 
 def read(text: str) -> Stage:
     """Read a Dockerfile. Raises ValueError for an instruction that is unknown here: it would be missing in the image."""
     stage = Stage()
-    labels: dict[str, str] = {}
     environ: list[str] = ["PATH=/usr/local/bin:/usr/bin:/bin"]
     for line in re.sub(r"\\\n", " ", text).splitlines():
         word, _, rest = line.partition(" ")
@@ -36,7 +36,7 @@ def read(text: str) -> Stage:
             case "COPY":
                 continue
             case "LABEL":
-                labels |= dict(pair.split("=", 1) for pair in shlex.split(rest))
+                stage.labels |= dict(pair.split("=", 1) for pair in shlex.split(rest))
             case "ENV":
                 environ += shlex.split(rest)
             case "USER":
@@ -45,5 +45,5 @@ def read(text: str) -> Stage:
                 stage.config[word.capitalize()] = json.loads(rest)
             case _:
                 raise ValueError(f"{word} is an instruction that the release does not know")
-    stage.config |= {"Env": environ, "Labels": labels, "WorkingDir": "/"}
+    stage.config |= {"Env": environ, "Labels": stage.labels, "WorkingDir": "/"}
     return stage

@@ -6,6 +6,7 @@ The programs' byte code is compiled here, so this Python has to be of the releas
 import re
 import shutil
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hack.cluster.build.bytecode import compile_folder, compile_standard_library
@@ -21,26 +22,43 @@ def build(tree: Path, made: Path, scratch: Path, tag: str, epoch: int) -> dict[s
 
     In `scratch` the root file systems stay: ARCHITECTURE, and PROGRAM-ARCHITECTURE for what lies above it.
     """
-    bases = {}
-    for architecture in ARCHITECTURES:
+    lowest = bases(scratch, ARCHITECTURES, epoch)
+    digests = {}
+    for program, path in DOCKERFILES.items():
+        archive = made / f"{program}-{tag}.oci.tar"
+        digests[program] = assemble(tree, program, f"{program}:{tag}", archive, lowest, scratch, epoch)
+        copies = dockerfile.read((tree / path).read_text()).copies
+        ours = [Path(source).name.replace("_", "-") for source, _ in copies]
+        for architecture in ARCHITECTURES:
+            roots = [scratch / architecture, scratch / f"{program}-{architecture}"]
+            bill = sbom.of_image(program, tag, architecture, roots, ours, epoch)
+            (made / f"{program}-{tag}-{architecture}.cdx.json").write_text(bill)
+    return digests
+
+
+def bases(scratch: Path, architectures: Iterable[str], epoch: int) -> dict[str, oci.Layer]:
+    """The layer below all programs, by architecture. `scratch`: an empty folder; the root file systems stay in it."""
+    found = {}
+    for architecture in architectures:
         root = debian_root.make(scratch / architecture, architecture)
         _check_python(root)
         compile_standard_library(root)
-        bases[architecture] = oci.layer(root, scratch / f"{architecture}.tar.gz", epoch)
-    digests = {}
-    for program, path in DOCKERFILES.items():
-        stage = dockerfile.read((tree / path).read_text())
-        images = {}
-        for architecture, base in bases.items():
-            root = scratch / f"{program}-{architecture}"
-            _install(tree, stage, root, architecture)
-            images[architecture] = [base, oci.layer(root, root.with_suffix(".tar.gz"), epoch)]
-            ours = [Path(source).name.replace("_", "-") for source, _ in stage.copies]
-            bill = sbom.of_image(program, tag, architecture, [scratch / architecture, root], ours, epoch)
-            (made / f"{program}-{tag}-{architecture}.cdx.json").write_text(bill)
-        archive = made / f"{program}-{tag}.oci.tar"
-        digests[program] = oci.write(archive, f"{program}:{tag}", images, stage.config, epoch)
-    return digests
+        found[architecture] = oci.layer(root, scratch / f"{architecture}.tar.gz", epoch)
+    return found
+
+
+def assemble(
+    tree: Path, program: str, name: str, archive: Path, bases: Mapping[str, oci.Layer], scratch: Path, epoch: int
+) -> str:
+    """Write the archive of one program under a name such as `nodedevice-agent:0.1.0`. Returns the index's digest."""
+    stage = dockerfile.read((tree / DOCKERFILES[program]).read_text())
+    layers = {}
+    for architecture, base in bases.items():
+        root = scratch / f"{program}-{architecture}"
+        _install(tree, stage, root, architecture)
+        layers[architecture] = [base, oci.layer(root, root.with_suffix(".tar.gz"), epoch)]
+    labels = {**stage.labels, "org.opencontainers.image.version": name.rpartition(":")[2]}
+    return oci.write(archive, name, layers, {**stage.config, "Labels": labels}, epoch)
 
 
 def _check_python(root: Path) -> None:

@@ -43,8 +43,10 @@ def write(
 ) -> str:
     """Write an archive with an image for each architecture. Returns the index's digest, `sha256:…`, by which the chart names it.
 
-    name: as `nodedevice-agent:0.1.0`. images: layers by architecture, the lowest first. config: of all of them.
+    name: as `nodedevice-agent:0.1.0`, of docker.io unless it names a registry. images: layers by architecture, the lowest first.
+    config: of all of them. One of a single architecture is an archive of docker's, too.
     """
+    full_name = name if "/" in name else f"docker.io/library/{name}"
     created = datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     blobs: dict[str, bytes | Path] = {}
     manifests = []
@@ -58,15 +60,27 @@ def write(
         manifests.append({**manifest, "platform": {"architecture": architecture, "os": "linux"}})
     index = _blob(blobs, {**_head("index.v1"), "manifests": manifests}, "index.v1")
     index["annotations"] = {
-        "io.containerd.image.name": f"docker.io/library/{name}",
+        "io.containerd.image.name": full_name,
         "org.opencontainers.image.ref.name": name.rpartition(":")[2],
     }
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
         _add(archive, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}', epoch)
         _add(archive, "index.json", _json({**_head("index.v1"), "manifests": [index]}), epoch)
+        if len(images) == 1:
+            _add(archive, "manifest.json", _json([_for_docker(name, configuration, layers)]), epoch)
         for digest, content in sorted(blobs.items()):
-            _add(archive, f"blobs/{digest.replace(':', '/')}", content, epoch)
+            _add(archive, _file(digest), content, epoch)
     return str(index["digest"])
+
+
+def _for_docker(name: str, configuration: Mapping[str, object], layers: Sequence[Layer]) -> dict[str, object]:
+    """An entry of docker's manifest.json, which names files of the same archive; docker reads no index of OCI's in all versions."""
+    files = [_file(layer.digest) for layer in layers]
+    return {"Config": _file(str(configuration["digest"])), "RepoTags": [name], "Layers": files}
+
+
+def _file(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _head(kind: str) -> dict[str, object]:

@@ -62,7 +62,7 @@ def product_images(progress: Callable[[str], None]) -> dict[str, ProductImage]:
     cache = cache_folder() / "images"
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nodedevice-images-") as scratch, lock(cache_folder(), progress):
-        contexts = {program: _context(program, Path(scratch) / program) for program in PROGRAMS}
+        contexts = {program: context(program, Path(scratch) / program) for program in PROGRAMS}
         found = {program: _image(program, context, cache) for program, context in contexts.items()}
         missing = [image for image in found.values() if not image.archive.exists()]
         if missing:
@@ -72,7 +72,7 @@ def product_images(progress: Callable[[str], None]) -> dict[str, ProductImage]:
     return found
 
 
-def _context(program: str, folder: Path) -> Path:
+def context(program: str, folder: Path) -> Path:
     """A copy of what a Dockerfile takes from the project: sources may be edited while they are built. Returns `folder`."""
     dockerfile = PROGRAMS[program]
     for source in (dockerfile, *_COPIED.findall((_ROOT / dockerfile).read_text())):
@@ -87,12 +87,17 @@ def _context(program: str, folder: Path) -> Path:
 
 def _image(program: str, context: Path, cache: Path) -> ProductImage:
     """Where it is, or will be: the tag differs by source, and by way to build."""
-    digest = hashlib.sha256(f"{platform.machine()}{Path(__file__).read_text()}".encode())
+    tag = digest_of(context, platform.machine(), Path(__file__).read_text())
+    return ProductImage(program, tag, cache / f"{program}-{tag}.tar")
+
+
+def digest_of(context: Path, *ways: str) -> str:
+    """Twelve hexadecimal digits that stand for a folder's files and for how an image is made of them."""
+    digest = hashlib.sha256("".join(ways).encode())
     for path in sorted(context.rglob("*")):
         if path.is_file():
             digest.update(f"{path.relative_to(context)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
-    tag = digest.hexdigest()[:12]
-    return ProductImage(program, tag, cache / f"{program}-{tag}.tar")
+    return digest.hexdigest()[:12]
 
 
 def _build(

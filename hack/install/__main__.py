@@ -1,0 +1,29 @@
+"""`make install` and `make uninstall`: from a clone to the cluster of the current kubeconfig, and back.
+
+python -m hack.install install|uninstall [--registry PREFIX] [--values FILE] [--builder NAME] [--containerd SOCKET] [--plan] ...
+"""
+
+import sys
+
+from hack.cluster.errors import ClusterError
+from hack.install.arguments import parse
+from hack.install.errors import InstallError
+from hack.install.install import install
+from hack.install.steps import Steps
+from hack.install.uninstall import uninstall
+from hack.release.errors import ReleaseError
+
+
+def main() -> None:
+    command, arguments = parse(sys.argv[1:])
+    steps = Steps(command)
+    try:
+        (install if command == "install" else uninstall)(arguments, steps)
+    except (InstallError, ReleaseError, ClusterError) as exc:
+        sys.exit(f"{command}: {exc}")
+    except (KeyboardInterrupt, EOFError):
+        sys.exit(f"{command}: interrupted; typed again, it goes on")
+
+
+if __name__ == "__main__":
+    main()

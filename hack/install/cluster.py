@@ -1,0 +1,185 @@
+"""The cluster of the current kubeconfig, by kubectl and Helm: what it has of nodedevice, and what changes that.
+
+The kubeconfig is copied at the beginning: whatever is made current meanwhile changes nothing.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from nodedevice_api.names import GROUP
+
+from hack import yaml_text
+from hack.cluster.build.binaries import find
+from hack.cluster.chart import CHART
+from hack.cluster.control_plane.certificates import write_private
+from hack.install.commands import Completed, attempt, failure, last_words, run
+from hack.install.errors import InstallError
+from hack.install.owners import Owner
+
+Json = dict[str, Any]
+KINDS: Final = tuple(f"{kind}.{GROUP}" for kind in ("nodedeviceconfigs", "nodedevices", "poddevices"))
+_LIMIT: Final = "--request-timeout=30s"
+# of the first question, and of a server that drops packets
+_ANSWER: Final = "--request-timeout=10s"
+# where distributions leave an administrator's
+_KUBECONFIGS: Final = ("/etc/rancher/k3s/k3s.yaml", "/etc/rancher/rke2/rke2.yaml", "/etc/kubernetes/admin.conf")
+# what an install makes that an ordinary account may not
+_RIGHTS: Final = (
+    "create namespaces",
+    "create customresourcedefinitions.apiextensions.k8s.io",
+    "create clusterroles.rbac.authorization.k8s.io",
+    "create validatingadmissionpolicies.admissionregistration.k8s.io",
+    "list nodes",
+)
+# `--reset-then-reuse-values` is younger than Helm 3
+_OLDEST_HELM: Final = (3, 14)
+
+
+class Cluster:
+    """folder: for a copy of the kubeconfig. say: called where a program has to be fetched, a line at a time."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._kubectl = shutil.which("kubectl") or str(find(["kubectl"], say)["kubectl"])
+        self._helm, self._helm_major = _helm(say)
+        self._caches = folder / "caches"
+        self.context, self.server = self._take_kubeconfig(folder)
+
+    def _take_kubeconfig(self, folder: Path) -> tuple[str, str]:
+        """Copy it, with the current context alone. Returns the context's name and the server's address."""
+        done = attempt([self._kubectl, "config", "view", "--minify", "--flatten", "--raw", "-o", "yaml"])
+        content: Json = (yaml_text.load(done.stdout) or {}) if done.returncode == 0 else {}
+        if not content.get("clusters"):
+            why = last_words(done.stderr) if done.stderr.strip() else "it names no cluster"
+            raise InstallError(f"there is no current kubeconfig ({why})", _kubeconfig_remedy())
+        self.kubeconfig = folder / "kubeconfig"
+        write_private(self.kubeconfig, done.stdout.encode())
+        self._environment = {"KUBECONFIG": str(self.kubeconfig)}
+        return str(content["current-context"]), str(content["clusters"][0]["cluster"].get("server", ""))
+
+    # -- kubectl ------------------------------------------------------------------------------------------------------------
+
+    def version(self) -> tuple[int, str]:
+        """Kubernetes' minor number and version. Raises InstallError where the API server does not answer."""
+        done = self._attempt("get", "--raw=/version", _ANSWER)
+        if done.returncode != 0:
+            raise failure(f"asking the API server {self.server} of the context {self.context}", done.stderr)
+        described = json.loads(done.stdout)
+        return int(described["minor"].rstrip("+")), described["gitVersion"]
+
+    def check_rights(self) -> None:
+        """Raises InstallError with what this account may not do."""
+        if self._attempt("auth", "can-i", "*", "*", "--all-namespaces", _LIMIT).returncode == 0:
+            return
+        lacking = [right for right in _RIGHTS if self._attempt("auth", "can-i", *right.split(), _LIMIT).returncode]
+        if lacking:
+            raise InstallError(
+                f"the account of the context {self.context} may not {', '.join(lacking)}",
+                "installing takes an administrator's kubeconfig (the ClusterRole cluster-admin)",
+            )
+
+    def get(self, *what: str) -> Json:
+        """A list or an object; empty where there is none, or no such kind. Raises InstallError."""
+        done = self._attempt("get", *what, "-o", "json", "--ignore-not-found", _LIMIT)
+        if done.returncode != 0:
+            if "doesn't have a resource type" in done.stderr or "could not find the requested resource" in done.stderr:
+                return {}
+            raise failure(f"kubectl get {' '.join(what)}", done.stderr)
+        return dict(json.loads(done.stdout)) if done.stdout.strip() else {}
+
+    def items(self, *what: str) -> list[Json]:
+        return list(self.get(*what).get("items") or [])
+
+    def kubectl(self, *arguments: str) -> str:
+        return run(
+            [self._kubectl, f"--cache-dir={self._caches}", *arguments], _shown("kubectl", arguments), self._environment
+        )
+
+    def differs(self, manifest: str) -> bool:
+        """Whether an object of a release's manifest is missing, or has other content than the manifest says."""
+        diff = ("diff", "--server-side", "--force-conflicts", "--field-manager=helm", "-f", "-")
+        done = self._attempt(*diff, stdin=manifest)
+        # 0: equal, 1: differs; more: it could not be found out, and an upgrade does no harm
+        return done.returncode != 0
+
+    def _attempt(self, *arguments: str, stdin: str | None = None) -> Completed:
+        return attempt([self._kubectl, f"--cache-dir={self._caches}", *arguments], self._environment, stdin)
+
+    # -- Helm ---------------------------------------------------------------------------------------------------------------
+
+    def releases(self) -> list[Json]:
+        """All of this cluster, as Helm lists them, whatever state they are in. Raises InstallError."""
+        states = ("--deployed", "--failed", "--pending", "--uninstalling")
+        return list(json.loads(self._do("list", "--all-namespaces", *states, "--output", "json") or "[]") or [])
+
+    def labelled_workloads(self) -> list[Json]:
+        """DaemonSets and Deployments of the chart, by whomever and wherever they were made. Raises InstallError."""
+        return self.items("daemonsets,deployments", "-A", "-l", "app.kubernetes.io/name=nodedevice")
+
+    def release(self, owner: Owner) -> Json:
+        """A release as Helm keeps it; empty where there is none."""
+        done = self._helm_attempt("status", owner.release, "--namespace", owner.namespace, "--output", "json")
+        return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
+
+    def planned(self, owner: Owner, files: Sequence[Path]) -> Json:
+        """The release that an upgrade with these values would make. Raises InstallError, as for values that the chart refuses."""
+        return dict(json.loads(self._do(*self._upgrade(owner, files), "--dry-run=server", "--output", "json")))
+
+    def upgrade(self, owner: Owner, files: Sequence[Path]) -> None:
+        """Install or upgrade. Values of the release that are not in these files stay."""
+        over_others = ["--force-conflicts"] if self._helm_major > 3 else []
+        self._do(*self._upgrade(owner, files), "--create-namespace", *over_others, "--hide-notes")
+
+    def uninstall(self, owner: Owner) -> None:
+        """Without its hooks. Raises InstallError."""
+        self._do("uninstall", owner.release, "--namespace", owner.namespace, "--no-hooks", "--wait", "--timeout", "5m")
+
+    def _upgrade(self, owner: Owner, files: Sequence[Path]) -> list[str]:
+        named = [word for file in files for word in ("--values", str(file))]
+        chosen = ["--namespace", owner.namespace, "--reset-then-reuse-values", *named]
+        return ["upgrade", "--install", owner.release, str(CHART), *chosen]
+
+    def _do(self, *arguments: str) -> str:
+        return run([self._helm, *arguments], _shown("helm", arguments), self._environment)
+
+    def _helm_attempt(self, *arguments: str) -> Completed:
+        return attempt([self._helm, *arguments], self._environment)
+
+
+def _shown(program: str, arguments: Sequence[str]) -> str:
+    """A command's first words, which name it."""
+    return " ".join([program, *[word for word in arguments if not word.startswith("-")][:2]])
+
+
+def _helm(say: Callable[[str], None]) -> tuple[str, int]:
+    """The user's own where it is young enough, else the project's; with its major version."""
+    own = shutil.which("helm")
+    if own and (version := _helm_version(own)) >= _OLDEST_HELM:
+        return own, version[0]
+    fetched = str(find(["helm"], say)["helm"])
+    return fetched, _helm_version(fetched)[0]
+
+
+def _helm_version(helm: str) -> tuple[int, int]:
+    """Zeros where it does not say."""
+    words = attempt([helm, "version", "--short"]).stdout.strip().removeprefix("v").split(".")
+    try:
+        return int(words[0]), int(words[1])
+    except (ValueError, IndexError):
+        return 0, 0
+
+
+def _kubeconfig_remedy() -> str:
+    found = [path for path in _KUBECONFIGS if os.path.exists(path)]
+    if found and "KUBECONFIG" not in os.environ:
+        return f"export KUBECONFIG={found[0]}, as somebody who may read it"
+    return "set KUBECONFIG, or choose one with `kubectl config use-context`"
+
+
+def values_file(values: Mapping[str, Any], file: Path) -> Path:
+    """Write values for Helm, as JSON: its reader of YAML takes some words for numbers. Returns the file."""
+    file.write_text(json.dumps(values))
+    return file

@@ -1,0 +1,86 @@
+"""Runs programs of others, and turns what they complain about into one sentence with what to do."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from hack.install.errors import InstallError
+
+_REACH = (
+    "check that the cluster runs and that this machine reaches it, or choose another with `kubectl config use-context`"
+)
+# They give their reasons only as text. The first that fits counts.
+_REMEDIES: Final = (
+    (
+        r"[Uu]nauthorized|provide credentials|must be logged in",
+        "the kubeconfig's user is not known there: log in again",
+    ),
+    (r"\bx509\b|certificate", "the kubeconfig is another cluster's or has expired: fetch it from the cluster again"),
+    (r"[Ff]orbidden|cannot \w+ resource", "use a kubeconfig of an administrator of the cluster"),
+    (r"another operation .* in progress", "wait for it; where it was cut off, `make uninstall`, or `helm rollback`"),
+    (
+        r"refused|no such host|no route to host|unreachable|i/o timeout|deadline exceeded|timed out|Timeout|EOF|connection reset",
+        _REACH,
+    ),
+    (
+        r"exec: |getting credentials|executable .* not found",
+        "the kubeconfig asks a program for a log-in: install it, log in",
+    ),
+    (r"values don't meet the specifications|error unmarshaling|cannot unmarshal|failed to parse", "correct VALUES"),
+    (r"no space left", "free some space on that disk"),
+)
+_OTHERWISE: Final = "read what it says, and type the same again: it goes on from there"
+_NOISE: Final = re.compile(r"^(WARNING|W\d{4}|I\d{4}|E\d{4}|level=warning|time=)")
+
+
+Completed = subprocess.CompletedProcess[str]
+
+
+def is_terminal() -> bool:
+    """Whether a person can answer a question."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def attempt(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, stdin: str | None = None
+) -> Completed:
+    """What became of it. Raises InstallError where there is no such program."""
+    try:
+        return subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            input="" if stdin is None else stdin,
+            env={**os.environ, **(environment or {})},
+        )
+    except OSError as exc:
+        raise InstallError(f"{command[0]} does not run here ({exc.strerror})", "install it, or correct PATH") from exc
+
+
+def run(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None, remedy: str = "") -> str:
+    """What it printed. what: was being done, for the message. remedy: by what it complains about, unless given.
+
+    Raises InstallError.
+    """
+    done = attempt(command, environment)
+    if done.returncode != 0:
+        raise failure(what, done.stderr.strip() or done.stdout, remedy)
+    return done.stdout
+
+
+def failure(what: str, stderr: str, remedy: str = "") -> InstallError:
+    words = last_words(stderr)
+    found = next((each for pattern, each in _REMEDIES if re.search(pattern, words)), _OTHERWISE)
+    return InstallError(f"{what} failed ({words})", remedy or found)
+
+
+def last_words(text: str) -> str:
+    """The end of what a program complained about, in one line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    chosen = [line for line in lines if not _NOISE.match(line)] or lines or ["it printed nothing"]
+    return " ".join(" ".join(chosen[-3:]).split())[-600:].rstrip(".")

@@ -1,0 +1,158 @@
+"""Both images of the working tree as OCI archives in the user's cache folder, for the cluster's architectures and no other.
+
+A tag is made of what is in an image and never is a release's: `dev-` and a part of a SHA-256 of the sources, the way they are built
+and the architectures. Images that are pushed have another one than images that are brought to nodes: a kubelet that has pulled an
+image asks a registry again for the same image under a name that no registry has.
+"""
+
+import json
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hack.cluster.build import product_images
+from hack.cluster.build.binaries import cache_folder
+from hack.cluster.build.builder import lock
+from hack.install import builders, values
+from hack.install.errors import InstallError
+from hack.release import debian_root, images, oci
+from hack.release.errors import ReleaseError
+
+# the oldest time that all formats of archives have; nothing in an image depends on when it was built
+_EPOCH: Final = 315532800
+# archives of former sources, of each program
+_KEPT: Final = 4
+_BUILT_BY: Final = (debian_root, images, oci, builders)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of ours, in an archive once it is built."""
+
+    program: str
+    tag: str
+    archive: Path
+
+    @property
+    def repository(self) -> str:
+        return f"{values.LOADED}/{self.program}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.repository}:{self.tag}"
+
+    @property
+    def is_built(self) -> bool:
+        return self.archive.exists()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the images depend on beside their sources. builder: BUILDER, empty where not set."""
+
+    architectures: tuple[str, ...]
+    is_pushed: bool
+    builder: str
+
+
+def of_the_tree(wanted: Wanted) -> dict[str, Image]:
+    """The images as the sources are now, by program; built or not."""
+    check(wanted)
+    folder = cache_folder() / "install"
+    with tempfile.TemporaryDirectory(prefix="nodedevice-") as scratch:
+        contexts = {program: product_images.context(program, Path(scratch) / program) for program in values.PARTS}
+        tags = {program: _tag(context, wanted) for program, context in contexts.items()}
+    return {program: Image(program, tag, folder / f"{program}-{tag}.oci.tar") for program, tag in tags.items()}
+
+
+def check(wanted: Wanted) -> None:
+    """Raises InstallError for an architecture that the locked wheels are not there for."""
+    unknown = [each for each in wanted.architectures if each not in images.ARCHITECTURES]
+    if unknown:
+        raise InstallError(
+            f"the cluster has a node of the architecture {unknown[0]}, and images are made for "
+            f"{' and '.join(images.ARCHITECTURES)}",
+            "remove it, or keep agents away with `agents.nodeSelector` and install by Helm (docs/install.md)",
+        )
+
+
+def _tag(context: Path, wanted: Wanted) -> str:
+    ways = "".join(Path(str(module.__file__)).read_text() for module in _BUILT_BY)
+    return f"dev-{product_images.digest_of(context, repr(wanted), ways)}"
+
+
+def build(found: Mapping[str, Image], wanted: Wanted, say: Callable[[str], None]) -> None:
+    """Make those that are not built. Raises InstallError with what the last way complained about."""
+    folder = cache_folder() / "install"
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock(cache_folder(), say):
+        for left in folder.glob(".build-*"):  # of one that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        missing = [image for image in found.values() if not image.is_built]
+        if missing:
+            with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
+                _build(missing, wanted, Path(scratch), say)
+        for program in found:
+            _forget_old(program, folder)
+
+
+def _build(missing: Sequence[Image], wanted: Wanted, scratch: Path, say: Callable[[str], None]) -> None:
+    """By the first way that works."""
+    ways = builders.choose(wanted.builder, wanted.architectures, builders.facts())
+    for number, way in enumerate(ways):
+        trees = scratch / way
+        for image in missing:
+            product_images.context(image.program, trees / image.program)
+        try:
+            say(f"{' and '.join(image.program for image in missing)}: built {builders.words(way)}")
+            if way == builders.DEBIAN:
+                _of_debian(missing, wanted.architectures, trees)
+            else:
+                _by_program(way, missing, wanted.architectures[0], trees)
+            return
+        except (InstallError, ReleaseError) as exc:
+            if number + 1 == len(ways):
+                raise
+            say(f"{exc}; another way is tried")
+
+
+def _of_debian(missing: Sequence[Image], architectures: Sequence[str], trees: Path) -> None:
+    roots = trees / "roots"
+    bases = images.bases(roots, architectures, _EPOCH)
+    for image in missing:
+        unfinished = trees / image.archive.name
+        images.assemble(trees / image.program, image.program, image.name, unfinished, bases, roots, _EPOCH)
+        unfinished.replace(image.archive)
+
+
+def _by_program(builder: str, missing: Sequence[Image], architecture: str, trees: Path) -> None:
+    for image in missing:
+        tree, unfinished = trees / image.program, trees / image.archive.name
+        dockerfile = tree / product_images.PROGRAMS[image.program]
+        builders.build(builder, dockerfile, tree, image.name, architecture, unfinished)
+        digest(unfinished)
+        unfinished.replace(image.archive)
+
+
+def digest(archive: Path) -> str:
+    """By which runtimes and registries know the image of an OCI archive. Raises InstallError where it is none."""
+    try:
+        with tarfile.open(archive) as files:
+            index = files.extractfile("index.json")
+            assert index is not None
+            [described] = json.load(index)["manifests"]
+            return str(described["digest"])
+    except (KeyError, ValueError, OSError, tarfile.TarError) as exc:
+        raise InstallError(
+            f"{archive.name} is no OCI archive of one image", "docker has to be 25 or newer; BUILDER=debian needs none"
+        ) from exc
+
+
+def _forget_old(program: str, folder: Path) -> None:
+    archives = sorted(folder.glob(f"{program}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for archive in archives[_KEPT:]:
+        archive.unlink()

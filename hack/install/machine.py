@@ -1,0 +1,61 @@
+"""This machine, as far as a way to the nodes depends on it: programs in PATH, containerds and what they see, who runs this."""
+
+import os
+import shutil
+import socket
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from hack.install import commands
+from hack.install.facts import Command, Containerd, Machine
+from hack.install.route import PROGRAMS
+
+_ANSWER_SECONDS = 5.0
+_BOOT_ID = "proc/sys/kernel/random/boot_id"
+# where the kubelet takes it from, in its order
+_MACHINE_IDS = ("etc/machine-id", "var/lib/dbus/machine-id")
+
+
+def facts(sockets: Iterable[str]) -> Machine:
+    """sockets: where a containerd may be."""
+    found = {path: containerd for path in sockets if (containerd := _containerd(path))}
+    programs = frozenset(program for program in PROGRAMS if shutil.which(program))
+    return Machine(programs, found, _as_root())
+
+
+def _as_root() -> Command | None:
+    """What stands before a command that only root may run. sudo asks for a password where there is a terminal."""
+    if os.geteuid() == 0:
+        return ()
+    if shutil.which("sudo") is None:
+        return None
+    may = commands.is_terminal() or commands.attempt(["sudo", "--non-interactive", "true"]).returncode == 0
+    return ("sudo",) if may else None
+
+
+def _containerd(path: str) -> Containerd | None:
+    """What answers there; None for nothing. One that only root may ask counts as this machine's own."""
+    root = ""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
+        try:
+            connection.connect(path)
+            # the process that listens may live in a file system of its own, and have another boot ID
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            pid, _, _ = struct.unpack("3i", credentials)
+            if pid and os.access(f"/proc/{pid}/root/{_BOOT_ID}", os.R_OK):
+                root = f"/proc/{pid}/root"
+        except PermissionError:
+            root = ""
+        except OSError:
+            return None
+    machine_id = next((text for name in _MACHINE_IDS if (text := _text(f"{root}/{name}"))), "")
+    return Containerd(_text(f"{root}/{_BOOT_ID}"), machine_id, root)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""

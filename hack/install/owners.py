@@ -1,0 +1,76 @@
+"""Who has nodedevice in a cluster: releases of Helm, and workloads that came without it. There can be one only. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hack.install.errors import InstallError
+
+_CHART = re.compile(r"nodedevice-v?\d")
+_RELEASE = "meta.helm.sh/release-name"
+_NAMESPACE = "meta.helm.sh/release-namespace"
+# in the middle of something, or cut off in it
+_UNFINISHED = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
+
+
+@dataclass(frozen=True, order=True)
+class Owner:
+    """namespace: of the release. release: empty where the workloads are of no release of Helm's."""
+
+    namespace: str
+    release: str
+
+    def __str__(self) -> str:
+        by = f"the release {self.release}" if self.release else "a manifest"
+        return f"{by} in the namespace {self.namespace}"
+
+
+def of_releases(listed: Iterable[Mapping[str, Any]]) -> set[Owner]:
+    """listed: what `helm list` prints as JSON."""
+    return {_owner(each) for each in listed if _CHART.match(each.get("chart", ""))}
+
+
+def check_idle(listed: Iterable[Mapping[str, Any]]) -> None:
+    """Raises InstallError, with how to go on, where a release of ours is in the middle of something."""
+    for each in listed:
+        if _CHART.match(each.get("chart", "")) and each.get("status") in _UNFINISHED:
+            found = _owner(each)
+            begun = each["status"] in ("pending-upgrade", "pending-rollback")
+            ended = f"`helm rollback {found.release} --namespace {found.namespace}`" if begun else "`make uninstall`"
+            raise InstallError(
+                f"{found} is {each['status']}: somebody changes it now, or was cut off",
+                f"wait for it; if nobody is at it any more, {ended}, and then again",
+            )
+
+
+def of_workloads(items: Iterable[Mapping[str, Any]]) -> set[Owner]:
+    """items: DaemonSets and Deployments with the chart's label."""
+    found = set()
+    for item in items:
+        metadata = item["metadata"]
+        marks = metadata.get("annotations") or {}
+        found.add(Owner(marks.get(_NAMESPACE, metadata["namespace"]), marks.get(_RELEASE, "")))
+    return found
+
+
+def _owner(release: Mapping[str, Any]) -> Owner:
+    return Owner(release["namespace"], release["name"])
+
+
+def check_alone(found: Iterable[Owner], wanted: Owner) -> None:
+    """Raises InstallError, with how to go on, where nodedevice is installed by somebody else than `wanted`."""
+    others = [owner for owner in found if owner != wanted]
+    if not others:
+        return
+    named = " and ".join(map(str, others))
+    other = others[0]
+    if other.release:
+        names = f"NAMESPACE={other.namespace} RELEASE={other.release}"
+        remedy = f"upgrade it with `make install {names}`, or end it with `make uninstall {names}`"
+    else:
+        remedy = "remove it with the commands at the end of the manifest it came from"
+    raise InstallError(
+        f"nodedevice is installed here already, as {named}, and a cluster has only one",
+        f"{remedy}. Nothing was changed",
+    )

@@ -1,0 +1,118 @@
+"""Whether an install runs: from the workloads, pods and NodeDevices that the API shows to what is missing. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hack.install.facts import Json
+
+# of a container's waiting state: with time alone these do not end
+_PULLS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
+_OF = "app.kubernetes.io/component"
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """ready, wanted: agents of the present image. has_operator: one runs. devices: NodeDevices that an agent has filled.
+
+    troubles: of pods, which time alone may not end. missing: these, or else what is not there yet. Both for people.
+    """
+
+    ready: int
+    wanted: int
+    has_operator: bool
+    devices: tuple[str, ...]
+    troubles: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Everything runs with the present images, on every node."""
+        return self.has_operator and self.ready == self.wanted > 0
+
+    @property
+    def is_begun(self) -> bool:
+        """A node serves devices, and an operator turns them into capacity."""
+        return self.has_operator and self.ready > 0 and bool(self.devices)
+
+
+def rollout(workloads: Sequence[Json], pods: Sequence[Json], devices: Sequence[Json]) -> Rollout:
+    """workloads: the release's DaemonSets and Deployments. pods: of its namespace. devices: all NodeDevices."""
+    sets = [each for each in workloads if each["kind"] == "DaemonSet"]
+    wanted = sum((each.get("status") or {}).get("desiredNumberScheduled", 0) for each in sets)
+    current = {_image(each["spec"]["template"]["spec"]) for each in workloads}
+    ours = [pod for pod in pods if _image(pod["spec"]) in current and not pod["metadata"].get("deletionTimestamp")]
+    agents = [pod for pod in ours if _component(pod) == "agent"]
+    nodes = {pod["spec"].get("nodeName") for pod in agents if _is_ready(pod)}
+    troubles = tuple(dict.fromkeys(words for pod in ours if (words := _trouble(pod))))
+    filled = [each for each in devices if each.get("status") and _node(each) in nodes]
+    has_operator = any(_component(pod) == "operator" and _is_ready(pod) for pod in ours)
+    unexplained = _unexplained(bool(ours), len(nodes), wanted, has_operator)
+    return Rollout(
+        ready=len(nodes),
+        wanted=wanted,
+        has_operator=has_operator,
+        devices=tuple(sorted(each["metadata"]["name"] for each in filled)),
+        troubles=troubles,
+        missing=troubles or tuple(unexplained),
+    )
+
+
+def _unexplained(has_pods: bool, ready: int, wanted: int, has_operator: bool) -> Iterable[str]:
+    """What is missing where no pod has trouble."""
+    if not wanted:
+        yield "no node gets an agent: compare `agents.nodeSelector` with the labels of your nodes"
+    elif not has_pods:
+        yield "no pod has been made: `kubectl describe` the DaemonSet, whose Events say why"
+    elif ready < wanted:
+        yield f"{ready} of {wanted} agents are ready"
+    if not has_operator:
+        yield "no operator is ready"
+
+
+def _trouble(pod: Json) -> str:
+    """What keeps a pod from being ready, without its random name's end; empty where it is ready, or only starts."""
+    name, node = _component(pod), pod["spec"].get("nodeName", "")
+    where = f"the {name} on {node}" if node else f"the {name}"
+    status = pod.get("status") or {}
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition["status"] != "True":
+            return f"{where} has no node: {condition.get('message', '')}"
+    for container in status.get("containerStatuses") or []:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason, message = waiting.get("reason", ""), " ".join(waiting.get("message", "").split())
+        if reason in _PULLS:
+            return f"{where} lacks its image: {reason}, {message}; {_pull_remedy(reason, message)}"
+        if reason == "CrashLoopBackOff":
+            ended = ((container.get("lastState") or {}).get("terminated") or {}).get("message", "").strip()
+            return f"{where} ends again and again: {ended.splitlines()[-1] if ended else message}"
+        if reason and reason not in ("ContainerCreating", "PodInitializing"):
+            return f"{where} cannot start: {reason}, {message}"
+    return ""
+
+
+def _pull_remedy(reason: str, message: str) -> str:
+    if reason == "ErrImageNeverPull":
+        return "that node joined or lost it after the install: `make install` again brings it"
+    if "HTTP response to HTTPS" in message:
+        return "the registry speaks HTTP, which the nodes' runtime has to be configured for (docs/install.md)"
+    if "401" in message or "403" in message or "authoriz" in message.lower():
+        return "the registry wants a login: name a Secret of it in image.pullSecrets by VALUES"
+    return "compare REGISTRY with what the nodes can reach"
+
+
+def _image(pod: Mapping[str, Any]) -> str:
+    return str(pod["containers"][0]["image"])
+
+
+def _component(item: Json) -> str:
+    return str((item["metadata"].get("labels") or {}).get(_OF, ""))
+
+
+def _node(device: Json) -> str:
+    return str((device.get("spec") or {}).get("nodeName", ""))
+
+
+def _is_ready(pod: Json) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

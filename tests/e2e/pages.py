@@ -4,7 +4,7 @@ import re
 import shlex
 import subprocess
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +46,26 @@ def typed(
         timeout=timeout_seconds,
         env=environment,
     )
+
+
+def typed_in_one_shell(
+    lines: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None, timeout_seconds: float = 120
+) -> dict[str, str]:
+    """What each prints, by line; functions and variables of one are those of the next. None may fail."""
+    script = "".join(f"printf '\\0%s\\0' {shlex.quote(line)}\n{line}\n" for line in lines)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=timeout_seconds,
+        env=environment,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    parts = done.stdout.split("\0")[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def _split(block: str) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,9 +16,11 @@ import yaml
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local import leftovers
 from hack.cluster.local.current import CurrentCluster
+from hack.cluster.local.how_to_use import TYPED
 from hack.cluster.local.owner_label import LABEL, Mark
 from hack.cluster.local.stack import NODE_A, NODE_B
 from hack.cluster.waiting import wait_until
+from tests.e2e.pages import typed_in_one_shell
 
 _ROOT = Path(__file__).parents[2]
 _DEMO = [sys.executable, "-u", "-m", "hack.demo.demo"]
@@ -111,9 +112,10 @@ def test_pods_of_others_stay_off_its_nodes(own_temp: Path, theirs: ControlPlane)
         up = _local("up", environment)
         assert up.returncode == 0, up.stdout + up.stderr
         wait_until(lambda: len(_kept_off(theirs, "ordinary")) == 2, "the scheduler has tried both")
-        [typed] = [line for line in up.stdout.splitlines() if "kubectl apply" in line]
-        theirs.kubectl(*shlex.split(typed)[2:])
-        theirs.kubectl("wait", "--for=condition=Ready", "pod/try", "--timeout=60s")
+        printed = [line for line in up.stdout.splitlines() if line.startswith(("export ", TYPED))]
+        outputs = typed_in_one_shell([line.removeprefix(TYPED) for line in printed], Path("/"))
+        [held] = [output for line, output in outputs.items() if line.endswith("get poddevices")]
+        assert held.splitlines()[-1].startswith("try ")
         wait_until(lambda: len(_on_our_nodes(theirs)) == 3, "what tolerates the taint is on the Nodes")
         assert {name.partition("-")[0] for name in _on_our_nodes(theirs)} == {"bold", "try"}
     finally:

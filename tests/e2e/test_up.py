@@ -10,7 +10,7 @@ from typing import Final
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.how_to_use import TYPED
-from tests.e2e.pages import ROOT, commands_of
+from tests.e2e.pages import ROOT, commands_of, typed_in_one_shell
 
 _LOCAL: Final = [sys.executable, "-m", "hack.cluster.local.local"]
 _README: Final = (ROOT / "README.md").read_text("utf-8").partition("\n## Try it yourself\n")[2].partition("\n## ")[0]
@@ -27,33 +27,11 @@ def _up() -> Iterator[list[str]]:
         subprocess.run([*_LOCAL, "down"], cwd=ROOT, capture_output=True, timeout=120, check=False)
 
 
-def _typed(lines: list[str], folder: Path) -> dict[str, str]:
-    """What each prints. All in one shell: functions and variables of one line are those of the next."""
-    script = "".join(f"printf '\\0%s\\0' {_as_word(line)}\n{line}\n" for line in lines)
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    parts = done.stdout.split("\0")[1:]
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
-def _as_word(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
 def test_each_line_works_in_its_order(own_temp: Path, control_plane: ControlPlane) -> None:
     with _up() as printed:
         exports = [line for line in printed if line.startswith("export ")]
-        outputs = _typed(
-            [*exports, *(line.removeprefix(TYPED) for line in printed if line.startswith(TYPED))], Path("/")
-        )
+        commands = [line.removeprefix(TYPED) for line in printed if line.startswith(TYPED)]
+        outputs = typed_in_one_shell([*exports, *commands], Path("/"))
         [held] = [output for line, output in outputs.items() if line.endswith("get poddevices")]
         assert re.search(r"^try +node-[ab] +example.com/gpu=1 +gpu-\d +Healthy ", held, re.MULTILINE)
         [event] = [output for line, output in outputs.items() if "get events --field" in line]
@@ -61,7 +39,9 @@ def test_each_line_works_in_its_order(own_temp: Path, control_plane: ControlPlan
         first, cordoned = [output for line, output in outputs.items() if "get nodedevices" in line]
         assert re.search(r"^node-a\.example\.com\.gpu .* True +0 +Ready +True ", first, re.MULTILINE)
         assert re.search(r"^node-a\.example\.com\.gpu .* True +1 ", cordoned, re.MULTILINE)
-        sockets = [word for line in printed if "plugins of your own" in line for word in line.split() if "/" in word]
+        sockets = [
+            word for line in printed if "plugins of your own" in line for word in line.split() if word.startswith("/")
+        ]
         assert [Path(socket).is_socket() for socket in sockets] == [True, True]
         _type_the_readme(exports)
 
@@ -70,6 +50,6 @@ def _type_the_readme(exports: list[str]) -> None:
     """Its blocks, and the table below them but for what `make up` prints."""
     commands = [command for command in commands_of(_README) if not command.startswith("make ")]
     assert commands[0].startswith("kubectl apply -f ")
-    outputs = _typed([*exports, *commands], ROOT)
+    outputs = typed_in_one_shell([*exports, *commands], ROOT)
     assert "example.com/gpu=1" in outputs["kubectl get poddevices"]
     assert any("simulate break" in command for command in outputs)

@@ -28,7 +28,7 @@ def lines(folder: Path, kubeconfig: Path, kubectl: Path, agents: Mapping[str, Pa
     cordon = folder / "cordon.sh"
     cordon.write_text(cordon_functions())
     simulate = f"{_quoted(Path(sys.executable).with_name('nodedevice-agent'))} simulate"
-    plugins = ", ".join(f"{node / 'plugins/kubelet.sock'} ({name})" for name, node in agents.items())
+    plugins = ", ".join(f"{_quoted(node / 'plugins/kubelet.sock')} ({name})" for name, node in agents.items())
     return [
         f"export KUBECONFIG={_quoted(kubeconfig)}",
         f"export PATH={_quoted(kubectl.parent)}:$PATH   # kubectl of this cluster",
@@ -45,13 +45,13 @@ def lines(folder: Path, kubeconfig: Path, kubectl: Path, agents: Mapping[str, Pa
         f"{TYPED}kubectl get nodedevices",
         f"{TYPED}uncordon {_GPU_A} gpu-3",
         "# break a device, and let it recover:",
-        f"{TYPED}{simulate} break --state-dir $NODE_A {GPU} gpu-2",
-        f"{TYPED}{simulate} recover --state-dir $NODE_A {GPU} gpu-2",
+        f'{TYPED}{simulate} break --state-dir "$NODE_A" {GPU} gpu-2',
+        f'{TYPED}{simulate} recover --state-dir "$NODE_A" {GPU} gpu-2',
         "# what has happened:",
         f"{TYPED}kubectl get events -A",
         *(f"# {note}" for note in notes),
         f"# device plugins of your own register at {plugins}",
-        f"# logs: {folder / 'run'}/*/log    end it: make down",
+        f"# logs: {_quoted(folder / 'run')}/*/log    end it: make down",
     ]
 
 

@@ -12,7 +12,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -57,6 +57,12 @@ CORE: Final = "/api/v1"
 OWN: Final = f"/apis/{names.API_VERSION}"
 
 PAGE: Final = 250  # objects, at most
+# A page of 250 Nodes is some 2 MB of JSON. Decoded it takes several times as much.
+_PAGE_BYTES: Final = 2 * 1024 * 1024
+_MOST_PAGE_BYTES: Final = 2 * _PAGE_BYTES
+_FEWER: Final = 8
+# 5,000 Leases are 3 to 4 MB
+_MOST_WHOLE_BYTES: Final = 8 * _PAGE_BYTES
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
@@ -323,15 +329,53 @@ class Requests:
         self, what: str, path: str, schema: type[T], query: Mapping[str, str] | None = None
     ) -> AsyncIterator[list[T]]:
         """Items of a list, page by page, all as of one moment; without those that cannot be decoded. query: of the first page."""
-        asked: dict[str, str | int] = {"limit": PAGE, **(query or {})}
+
+        def read(data: bytes) -> tuple[list[T], str]:
+            page = decode_list(what, data, schema)
+            return page.items, page.metadata.continue_
+
+        async for items in self._read_pages(what, path, read, query or {}):
+            yield items
+
+    async def _read_pages(
+        self,
+        what: str,
+        path: str,
+        read: Callable[[bytes], tuple[T, str]],
+        query: Mapping[str, str],
+        accept: str = JSON,
+    ) -> AsyncIterator[T]:
+        """A list page by page, each of a bounded length: whoever may write big objects must not fill the memory with one page.
+
+        A longer page is asked for again with fewer objects. read: a page, and the token of the next one, "" after the last.
+        A list of version 0 comes whole, from the API server's cache; one that is too long for that is read in pages, as of now.
+        """
+        asked: dict[str, str | int] = {**query}
+        limit = PAGE
         while True:
-            page = decode_list(what, await self._client.request("GET", what, path, query=asked), schema)
-            yield page.items
-            if not page.metadata.continue_:
+            is_whole = asked.get("resourceVersion") == "0"
+            most = _MOST_WHOLE_BYTES if is_whole else _MOST_PAGE_BYTES if limit > 1 else math.inf
+            try:
+                data = await self._client.request(
+                    "GET", what, path, query={"limit": limit, **asked}, accept=accept, most_bytes=most
+                )
+            except TooBig:
+                if is_whole:
+                    del asked["resourceVersion"]
+                else:
+                    limit = max(limit // _FEWER, 1)
+                continue
+            page, token = read(data)
+            limit = min(max(limit * _PAGE_BYTES // len(data), 1), PAGE)
+            yield page
+            del data, page
+            if not token:
                 return
             # a version beside a continue token is refused
-            asked = {**asked, "continue": page.metadata.continue_}
+            asked = {**query, "continue": token}
             asked.pop("resourceVersion", None)
+            # decoding a page keeps the loop busy for a while; whoever waits goes first
+            await asyncio.sleep(0)
 
     async def _apply(
         self, what: str, path: str, body: Any, *, force: bool, manager: str = names.OPERATOR_FIELD_MANAGER

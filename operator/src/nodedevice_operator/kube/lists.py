@@ -1,7 +1,5 @@
 """The kinds that the operator watches, and their lists. Objects become records; failures are the errors of errors.py."""
 
-import asyncio
-import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
@@ -10,8 +8,8 @@ from nodedevice_api import names
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 
-from nodedevice_operator.errors import InvalidResponse, TooBig
-from nodedevice_operator.kube.client import CORE, JSON, OWN, PAGE, Requests, path_segment
+from nodedevice_operator.errors import InvalidResponse
+from nodedevice_operator.kube.client import CORE, JSON, OWN, Requests, path_segment
 from nodedevice_operator.kube.decode import (
     VALUE_ERRORS,
     Key,
@@ -28,12 +26,6 @@ from nodedevice_operator.objects.poddevice import PodDeviceRecord, PodDeviceSche
 
 # Any list, with the metadata of its objects and nothing else.
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
-# A page of 250 Nodes is some 2 MB of JSON. Whoever may write big objects must not fill the memory with one page of them: a longer
-# page is asked for again with fewer objects. Decoded it takes several times as much.
-_PAGE_BYTES: Final = 2 * 1024 * 1024
-_MOST_PAGE_BYTES: Final = 2 * _PAGE_BYTES
-_FEWER: Final = 8
 
 R = TypeVar("R")
 
@@ -148,26 +140,13 @@ class Cluster(Requests):
 
     async def _kind_pages(self, kind: Kind[Any], accept: str = JSON) -> AsyncIterator[tuple[Any, frozenset[Key]]]:
         """A list page by page, all as of one moment: that of the first; with the keys of each that cannot be decoded."""
-        query: dict[str, str | int] = {**kind.query}
-        limit = PAGE
-        while True:
-            most = _MOST_PAGE_BYTES if limit > 1 else math.inf
-            try:
-                data = await self._client.request(
-                    "GET", kind.name, kind.path, query={"limit": limit, **query}, accept=accept, most_bytes=most
-                )
-            except TooBig:
-                limit = max(limit // _FEWER, 1)
-                continue
+
+        def read(data: bytes) -> tuple[tuple[Any, frozenset[Key]], str]:
             page = decode_page(kind.name, data, kind.page, kind.schema, needs_status=kind.needs_status)
-            limit = min(max(limit * _PAGE_BYTES // len(data), 1), PAGE)
-            query = {**kind.query, "continue": page[0].metadata.continue_}
+            return page, page[0].metadata.continue_
+
+        async for page in self._read_pages(kind.name, kind.path, read, kind.query, accept):
             yield page
-            del data, page
-            if not query["continue"]:
-                return
-            # decoding a page keeps the loop busy for a while; whoever waits goes first
-            await asyncio.sleep(0)
 
 
 def _checked(kind: Kind[Any], version: str) -> int:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
 from nodedevice_api import names
@@ -110,7 +110,9 @@ class PodAnnotator:
         """Raises NotLeading."""
         try:
             # read the whole list first: one that takes minutes would expire
-            found = [pod async for page in self.api.pages() for pod in to_annotate(page, resources)]
+            pages = self.api.pages()
+            # a tenant's annotations are 256 KiB at most, of each pod
+            found = [replace(pod, annotations={}) async for page in pages for pod in to_annotate(page, resources)]
         except ApiError as error:
             return [_trouble(error, resources)]
         slots = asyncio.Semaphore(_CONCURRENT)

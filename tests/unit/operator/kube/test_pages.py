@@ -1,0 +1,99 @@
+"""Every list is read in pages of a bounded length, whatever its objects weigh."""
+
+import json
+import math
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import nodedevice_operator
+import pytest
+from nodedevice_operator.cli.api import LeftoversApi
+from nodedevice_operator.errors import TooBig
+from nodedevice_operator.kube import client as module
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.lists import KINDS, Cluster
+from nodedevice_operator.leases.agent_monitor import AgentsApi
+from nodedevice_operator.requiredplugins.annotate_pods import UnboundPodsApi
+
+SPEC = {"nodeName": "n", "resourceName": "example.com/gpu", "podUID": "p"}
+COUNT = 60
+
+
+class BigObjects(Client):
+    """An API server with one list of objects of that weight (bytes). lengths: of the pages that it sent whole."""
+
+    def __init__(self, weight: int) -> None:
+        self.weight = weight
+        self.lengths: list[int] = []
+        self.limits: list[Any] = []
+
+    async def request(self, verb: str, what: str, path: str, **options: Any) -> bytes:
+        query, most = options["query"], options["most_bytes"]
+        # a list of version 0 comes from the API server's cache, which knows no limit
+        is_whole = query.get("resourceVersion") == "0"
+        first = int(query.get("continue") or 0)
+        last = COUNT if is_whole else min(first + int(query["limit"]), COUNT)
+        items = [self._object(number) for number in range(first, last)]
+        more = str(last) if last < COUNT else ""
+        data = json.dumps({"metadata": {"resourceVersion": "9", "continue": more}, "items": items}).encode()
+        self.limits.append(None if is_whole else query["limit"])
+        if len(data) > most:
+            raise TooBig(verb, what, "too long")
+        assert not ("resourceVersion" in query and "continue" in query), "an API server refuses that"
+        self.lengths.append(len(data))
+        return data
+
+    def _object(self, number: int) -> dict[str, Any]:
+        metadata = {"name": f"o-{number}", "uid": f"u-{number}", "resourceVersion": "3", "namespace": "default"}
+        return {"metadata": {**metadata, "annotations": {"weight": "x" * self.weight}}, "spec": SPEC}
+
+
+async def _records(client: Client, kind: Any) -> list[Any]:
+    return (await Cluster(client).list_all(kind)).records
+
+
+async def _versions(client: Client, kind: Any) -> list[Any]:
+    return [key async for page in Cluster(client).list_versions(kind) for key in page]
+
+
+async def _flat(pages: AsyncIterator[list[Any]]) -> list[Any]:
+    return [each async for page in pages for each in page]
+
+
+async def _leases(client: Client) -> list[Any]:
+    return list(await AgentsApi(client, "agents").list_leases())
+
+
+LISTS: dict[str, Callable[[Client], Any]] = {
+    **{f"list_all {kind.name}": lambda client, kind=kind: _records(client, kind) for kind in KINDS},
+    **{f"list_versions {kind.name}": lambda client, kind=kind: _versions(client, kind) for kind in KINDS},
+    "leases": _leases,
+    "leases as of now": lambda client: AgentsApi(client, "agents").list_leases(is_consistent=True),
+    "pods without a node": lambda client: _flat(UnboundPodsApi(client).pages()),
+    "cleanup": lambda client: LeftoversApi(client).node_devices(),
+}
+
+
+@pytest.fixture(autouse=True)
+def _a_sixty_fourth(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_PAGE_BYTES", "_MOST_PAGE_BYTES", "_MOST_WHOLE_BYTES"):
+        monkeypatch.setattr(module, name, getattr(module, name) // 64)
+
+
+@pytest.mark.parametrize("weight", [10, 1_000, 6_000, 70_000])
+@pytest.mark.parametrize("name", LISTS)
+async def test_everything_comes_in_pages_of_a_bounded_length(name: str, weight: int) -> None:
+    server = BigObjects(weight)
+    assert len(await LISTS[name](server)) == COUNT
+    most = module._MOST_WHOLE_BYTES if server.limits[0] is None else module._MOST_PAGE_BYTES
+    # one object has any length that the API server takes
+    assert max(server.lengths) <= max(most, weight + 1000)
+    assert len(server.limits) <= COUNT + math.ceil(math.log(module.PAGE, module._FEWER)) + 1, "few were asked for again"
+
+
+def test_nothing_else_reads_pages() -> None:
+    """Whoever follows a token by itself has no bound."""
+    package = Path(nodedevice_operator.__file__).parent
+    readers = {path.name for path in package.rglob("*.py") if '"continue"' in path.read_text(encoding="utf-8")}
+    assert readers == {"client.py", "meta.py"}, "who asks, and the form of the answer"

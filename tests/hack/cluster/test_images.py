@@ -59,10 +59,10 @@ def test_an_image_of_one_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_all_that_the_dockerfile_copies_decides(program: str, tmp_path: Path) -> None:
-    context = product_images._context(program, tmp_path / "context")
+    context = product_images.context(program, tmp_path / "context")
     assert not list(context.rglob("__pycache__"))
     tag = product_images._image(program, context, tmp_path).tag
-    assert product_images._image(program, product_images._context(program, tmp_path / "again"), tmp_path).tag == tag
+    assert product_images._image(program, product_images.context(program, tmp_path / "again"), tmp_path).tag == tag
     files = [path for path in context.rglob("*") if path.is_file()]
     assert {"names.py", "__main__.py", "Dockerfile"} <= {path.name for path in files}
     for path in (

@@ -26,7 +26,7 @@ _COMMANDS: Final = commands_of(_PAGE, in_sentences=False)
 # what installs k3s and the chart, in whose place this machine is
 _NOT_HERE: Final = ("curl ", "export KUBECONFIG=", "make install", "helm install ")
 _CONFIG, _POD = "<<'STICK'", "<<'READER'"
-_STAT, _READY, _LOGS, _ALL = "stat -L", "kubectl wait ", "kubectl logs reader", "nodedevices,poddevices"
+_STAT, _READ, _ALL = "stat -L", "kubectl wait ", "nodedevices,poddevices"
 _EVENTS, _WIDE, _SECURITY, _AGENT, _DESCRIBED = (
     "describe pod",
     "-o wide",
@@ -34,6 +34,8 @@ _EVENTS, _WIDE, _SECURITY, _AGENT, _DESCRIBED = (
     "daemonset/",
     "describe nodedevices",
 )
+# what follows _READ in the same command
+_LOGS: Final = "kubectl logs reader"
 _SERIAL: Final = "STICK"
 _SENT: Final = "21.5"
 
@@ -90,7 +92,7 @@ def test_from_a_stick_to_a_pod_that_reads_it(cluster: MachineCluster, stick: Sti
 
     _type(cluster, _command(_CONFIG))
     _type(cluster, _pod())
-    _type(cluster, _command(_READY))
+    _type(cluster, _command(_READ))
     _until_read(cluster, stick, "first")
     seen = _type(cluster, _command(_ALL))
     assert re.search(r"example\.com/stick +1 +1 +1 +0 +True +0 ", seen), seen
@@ -111,14 +113,14 @@ def test_permission_denied(cluster: MachineCluster, stick: Stick) -> None:
     without = _pod().replace("    supplementalGroups: [20]\n", "")
     assert without != _pod()
     _type(cluster, without)
-    cluster.wait(lambda: "Permission denied" in _type(cluster, _command(_LOGS), check=False), "its log has the words")
+    cluster.wait(lambda: "Permission denied" in _type(cluster, _LOGS, check=False), "its log has the words")
     assert '"runAsUser":1000' in _type(cluster, _command(_SECURITY))
     cluster.wait(lambda: "reader" in _type(cluster, _command(_AGENT), check=False), "the agent has logged it")
     assert "Healthy" in _type(cluster, _command(_DESCRIBED))
 
 
 def test_no_other_command_is_on_the_page() -> None:
-    known = (_CONFIG, _POD, _STAT, _READY, _LOGS, _ALL, _EVENTS, _WIDE, _SECURITY, _AGENT, _DESCRIBED)
+    known = (_CONFIG, _POD, _STAT, _READ, _ALL, _EVENTS, _WIDE, _SECURITY, _AGENT, _DESCRIBED)
     assert [
         each for each in _COMMANDS if not each.startswith(_NOT_HERE) and not any(part in each for part in known)
     ] == []
@@ -158,6 +160,6 @@ def _until_read(cluster: MachineCluster, stick: Stick, word: str) -> None:
 
     def is_read() -> bool:
         stick.send(f"{word} {_SENT}")
-        return f"{word} {_SENT}" in _type(cluster, _command(_LOGS), check=False)
+        return f"{word} {_SENT}" in _type(cluster, _LOGS, check=False)
 
     cluster.wait(is_read, f"the pod reads {word!r}")

@@ -131,13 +131,14 @@ ROUTINE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The object an Event is on. Cluster-scoped objects have namespace ""."""
+    """The object an Event is on. Cluster-scoped objects have namespace "". node: which it belongs to, where the object says so."""
 
     api_version: str
     kind: str
     namespace: str
     name: str
     uid: str
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,11 @@ class Event:
     aggregate: Aggregate | None = None
     is_ongoing: bool = False
 
+    @property
+    def node(self) -> str:
+        """The node whose agent, or whose devices, it is due to; "" for what is about none."""
+        return self.on_node or self.about.node
+
 
 _KIND: Final = About(
     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "", f"{names.NODE_DEVICES}.{names.GROUP}", ""
@@ -163,11 +169,11 @@ _KIND: Final = About(
 
 
 def about_node(node: NodeRecord) -> About:
-    return About("v1", "Node", "", node.name, node.uid)
+    return About("v1", "Node", "", node.name, node.uid, node.name)
 
 
 def about_node_device(record: NodeDeviceRecord) -> About:
-    return About(names.API_VERSION, names.NODE_DEVICE, "", record.name, record.uid)
+    return About(names.API_VERSION, names.NODE_DEVICE, "", record.name, record.uid, record.node)
 
 
 def about_pod(namespace: str, name: str, uid: str) -> About:

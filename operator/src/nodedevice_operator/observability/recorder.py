@@ -9,7 +9,8 @@ for an hour, and until then rejects a second one of that name.
 
 Routine Events, such as that a number changed, gather for longer and have a rate of their own. What exceeds it, as when a whole
 fleet is installed or loses its agents, is counted by resource, and posted once a minute as one Event for all of those nodes. So are
-others, by their reason, when more wait than can be kept: the oldest are counted.
+others, by their reason, when more wait than can be kept: the oldest are counted. Nodes take turns: what one agent reports, however
+much, keeps no other node's Events waiting.
 
 While another operator leads, it posts the same Events. The newest are kept here, for the time in which nobody led.
 """
@@ -46,6 +47,7 @@ from nodedevice_operator.observability.events import (
     of_too_many,
     transitions,
 )
+from nodedevice_operator.observability.fair_queue import FairQueue
 from nodedevice_operator.observability.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -138,7 +140,7 @@ class EventRecorder:
         self._metrics = metrics
         self._fence = fence
         self._clock = clock
-        self._queue: asyncio.Queue[Event] = asyncio.Queue(_MOST_WAITING)
+        self._queue: FairQueue[Event] = FairQueue(_MOST_WAITING)
         self._gathering: dict[_Key, _Gathering] = {}
         self._series: OrderedDict[_SeriesKey, tuple[str, int, float]] = OrderedDict()
         self._bucket = TokenBucket(_PER_SECOND, _BURST, clock())
@@ -242,15 +244,16 @@ class EventRecorder:
         self._enqueue(of_many_nodes(*counted, len(self._counted.pop(counted))))
 
     def _enqueue(self, event: Event) -> None:
-        if self._queue.full():
-            self._sum(self._queue.get_nowait())
-            self._metrics.events_lost.inc()
-            self._dropped += 1
-            now = self._clock()
-            if now - self._dropped_logged_at >= _DROPPED_LOG_SECONDS:
-                log.warning("Event queue is full; dropping the oldest", extra={"events": self._dropped})
-                self._dropped, self._dropped_logged_at = 0, now
-        self._queue.put_nowait(event)
+        dropped = self._queue.put(event, event.node)
+        if dropped is None:
+            return
+        self._sum(dropped)
+        self._metrics.events_lost.inc()
+        self._dropped += 1
+        now = self._clock()
+        if now - self._dropped_logged_at >= _DROPPED_LOG_SECONDS:
+            log.warning("Event queue is full; dropping the oldest", extra={"events": self._dropped})
+            self._dropped, self._dropped_logged_at = 0, now
 
     def _sum(self, event: Event) -> None:
         key = event.type, event.reason

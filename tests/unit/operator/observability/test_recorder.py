@@ -149,6 +149,22 @@ async def test_those_that_are_too_many_are_summed_up(monkeypatch: pytest.MonkeyP
         assert len([found for found in waiting.cluster.events if found.about.kind != "Pod"]) == 2
 
 
+@virtual_time
+async def test_one_node_that_reports_without_end_keeps_no_other_waiting() -> None:
+    """Its token is enough for that: 256 waiting pods, ten times a second."""
+    recorder = Recorder()
+    recorder.cluster.pods["default", "pod-a"] = PodRecord("uid-a", "mad")
+    async with running(recorder.work()):
+        for number in range(2000):
+            recorder.post(event(str(number), on_node="mad"))
+        await asyncio.sleep(1)
+        about = About("v1", "Node", "", "node-b", "uid", "node-b")
+        recorder.post(Event(about, WARNING, "Test", "another's"))
+        posted = len(recorder.cluster.events)
+        await asyncio.sleep(1)
+        assert "another's" in [found.message for found in recorder.cluster.events[: posted + 3]]
+
+
 async def test_names_keep_the_order_in_which_it_was_reported(recorder: Recorder) -> None:
     """An Event's time has whole seconds, and kubectl lists those of one second by name."""
     for number in range(8):

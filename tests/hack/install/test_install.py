@@ -1,0 +1,381 @@
+"""`make install` and `make uninstall` on clusters of stand-ins: what is typed, in which order, and what is refused."""
+
+import re
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hack.install import stand_ins
+from tests.hack.install.stand_ins import World, built, installed, node, running
+
+_KIND = node("lab-control-plane", provider="kind://docker/lab/lab-control-plane")
+_K3D = node("k3d-lab-server-0", kubelet="v1.33.3+k3s1")
+_MINIKUBE = node("mini", labels={"minikube.k8s.io/name": "mini"})
+_PROGRAMS = {"kind": _KIND, "k3d": _K3D, "minikube": _MINIKUBE}
+_LOADS = {
+    "kind": "kind load image-archive {} --name lab",
+    "k3d": "k3d image import {} --cluster lab",
+    "minikube": "minikube --profile mini image load {}",
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return stand_ins.world(tmp_path)
+
+
+@pytest.fixture
+def containerd(tmp_path: Path) -> Iterator[Path]:
+    """A socket at which this process listens: what it sees of the machine is what we see."""
+    path = tmp_path / "c.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        yield path
+
+
+def _own_boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_clusters_with_a_load_command_of_their_own(world: World, program: str) -> None:
+    """Loaded under a tag, which the chart names, and nobody pulls."""
+    world.program(program)
+    world.run_by([_PROGRAMS[program]])
+    running(world)
+    built(world)
+    done = world.run("install")
+    assert not done.error
+    archives = sorted((world.folder / "nodedevice/install").glob("*.tar"))
+    assert world.calls(program) == [f"{program} {_LOADS[program].partition(' ')[2].format(path)}" for path in archives]
+    values = world.values()
+    assert values["image"] == {"registry": "localhost", "tag": "", "pullPolicy": "Never"}
+    for part, path in zip(("agents", "operator"), archives, strict=True):
+        assert values[part]["image"]["digest"] == ""
+        assert values[part]["image"]["tag"] in path.name
+    assert values["agents"]["image"]["tag"].startswith("dev-")
+    # the way is named before the first load, and what to type next comes last
+    printed = done.output
+    assert printed.index(
+        f"to the nodes by `{_LOADS[program].partition(' {')[0].replace(' --profile mini', '')}"
+    ) < printed.index(": to the nodes\n")
+    assert "kubectl apply -f - <<'EOF'" in printed
+    assert "example.com/fuse: 1" in printed
+
+
+def test_a_node_on_this_machine_gets_them_by_digest(world: World, containerd: Path) -> None:
+    stand_ins.ctr(world)
+    world.run_by([node(boot_id=_own_boot_id())])
+    running(world)
+    digests = built(world)
+    done = world.run("install", "--containerd", str(containerd))
+    assert not done.error
+    typed = [line.removeprefix(f"ctr --address {containerd} --namespace k8s.io images ") for line in world.calls("ctr")]
+    assert [line.split()[0] for line in typed] == ["ls", "import", "tag", "import", "tag"]
+    for line, (program, digest) in zip(typed[2::2], digests.items(), strict=True):
+        assert re.fullmatch(rf"tag --force localhost/{program}:dev-\w+ localhost/{program}@{digest}", line)
+    assert world.values()["agents"]["image"]["digest"] == digests["nodedevice-agent"]
+    # there already: nothing is brought again
+    names = "\n".join(f"localhost/{program}@{digest} t {digest} 1" for program, digest in digests.items())
+    world.answer("on-node", names)
+    assert not world.run("install", "--containerd", str(containerd)).error
+    assert [line.split()[-1] for line in world.calls("ctr")] == ["ls", "ls"]
+
+
+def test_by_a_registry(world: World) -> None:
+    world.program("crane")
+    world.run_by([node("a"), node("b", architecture="arm64")])
+    running(world)
+    digests = built(world, "amd64", "arm64", is_pushed=True)
+    done = world.run("install", "--registry", "10.43.0.10:5000/team/")
+    assert not done.error
+    assert "for amd64 and arm64: built already" in done.output
+    pushed = [line.split()[-1] for line in world.calls("crane") if line.split()[1] == "push"]
+    assert pushed == [f"10.43.0.10:5000/team/{program}@{digest}" for program, digest in digests.items()]
+    values = world.values()
+    assert values["image"] == {"registry": "10.43.0.10:5000/team", "tag": "", "pullPolicy": "IfNotPresent"}
+    assert values["operator"]["image"]["digest"] == digests["nodedevice-operator"]
+
+
+def test_typed_again_it_changes_nothing(world: World) -> None:
+    world.program("kind")
+    world.run_by([_KIND])
+    installed(world)
+    built(world)
+    done = world.run("install")
+    assert not done.error
+    assert "nothing to change" in done.output
+    assert world.changes() == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(lambda world: world.answer("planned", {"manifest": "x: 2", "config": {}}), id="sources or values"),
+        pytest.param(lambda world: world.answer("differs", "1"), id="somebody deleted or edited an object"),
+        pytest.param(lambda world: world.answer("pods", {"items": []}), id="it does not run"),
+        pytest.param(lambda world: world.answer("crds", {"items": []}), id="the kinds are gone"),
+        pytest.param(
+            lambda world: world.answer("release", {"info": {"status": "failed"}, "manifest": "x: 1"}),
+            id="it had failed",
+        ),
+    ],
+)
+def test_what_changed_is_changed(world: World, changed: Callable[[World], None]) -> None:
+    world.program("kind")
+    world.run_by([_KIND])
+    installed(world)
+    built(world)
+    changed(world)
+    done = world.run("install", "--timeout-seconds", "0.1")
+    assert [line.split()[:2] for line in world.calls("kind")] == [["kind", "load"], ["kind", "load"]], done.error
+    # values of its own stay; only a first install offers a device of ours
+    [upgrade] = [line for line in world.changes() if line.startswith("helm upgrade")]
+    assert "--reset-then-reuse-values" in upgrade
+    assert "first.json" not in upgrade
+
+
+def test_a_first_install_offers_a_device_unless_values_do(world: World, tmp_path: Path) -> None:
+    world.program("kind")
+    world.run_by([_KIND])
+    running(world)
+    built(world)
+    assert "offers example.com/fuse" in world.run("install").output
+    assert "first.json" in world.calls("helm")[-1]
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("{}")
+    done = world.run("install", "--values", str(mine))
+    assert "offers example.com/fuse" not in done.output
+    assert f"--values {mine} --values " in world.calls("helm")[-1]
+
+
+def _no_kubeconfig(world: World) -> None:
+    world.answer("kubeconfig", "{}")
+
+
+def _unreachable(world: World) -> None:
+    world.answer(
+        "refusal", "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?\n"
+    )
+
+
+def _expired(world: World) -> None:
+    world.answer("refusal", "error: You must be logged in to the server (Unauthorized)\n")
+
+
+def _old(world: World) -> None:
+    world.answer("version", {"major": "1", "minor": "32+", "gitVersion": "v1.32.0"})
+
+
+def _somebody_elses(world: World) -> None:
+    world.answer("releases", [{"namespace": "b", "name": "theirs", "status": "deployed", "chart": "nodedevice-0.1.0"}])
+
+
+def _cut_off(world: World) -> None:
+    release = {
+        "namespace": "nodedevice-system",
+        "name": "nodedevice",
+        "status": "pending-upgrade",
+        "chart": "nodedevice-0.1.0",
+    }
+    world.answer("releases", [release])
+
+
+def _manifest(world: World) -> None:
+    metadata = {"name": "nodedevice-agent", "namespace": "nodedevice-system"}
+    world.answer("workloads", {"items": [{"kind": "DaemonSet", "metadata": metadata}]})
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "message"),
+    [
+        pytest.param(_no_kubeconfig, "there is no current kubeconfig .*: set KUBECONFIG", id="no kubeconfig"),
+        pytest.param(
+            _unreachable, "asking the API server https://127.0.0.1:6443 of the context lab failed", id="unreachable"
+        ),
+        pytest.param(_expired, "log in again", id="expired"),
+        pytest.param(_old, "Kubernetes v1.32.0 is too old: it takes 1.33 or newer", id="too old"),
+        pytest.param(
+            lambda world: world.answer("no-rights", ""), "may not create namespaces, .*cluster-admin", id="no rights"
+        ),
+        pytest.param(
+            _somebody_elses, "the release theirs in the namespace b, .*Nothing was changed", id="another release"
+        ),
+        pytest.param(_manifest, "as a manifest in the namespace nodedevice-system", id="installed by a manifest"),
+        pytest.param(_cut_off, "is pending-upgrade: .*helm rollback", id="cut off"),
+        pytest.param(lambda world: world.answer("bad-values", ""), "correct VALUES", id="values"),
+        pytest.param(lambda world: world.run_by([]), "the cluster has no Linux node", id="no node"),
+        pytest.param(lambda world: world.run_by([_K3D]), "cluster of k3d, and k3d is not in PATH", id="no k3d"),
+        pytest.param(
+            lambda world: world.run_by([node(architecture="s390x", provider="kind://docker/lab/a")]),
+            "a node of the architecture s390x, and images are made for amd64 and arm64",
+            id="architecture",
+        ),
+        pytest.param(
+            lambda world: world.run_by([node("pi")]),
+            "(?s)to pi .*there are three ways.*Nothing was changed",
+            id="no way",
+        ),
+        pytest.param(
+            lambda world: world.run_by([_KIND, node("pi")]),
+            "(?s)lab-control-plane .*, pi .*three ways",
+            id="one elsewhere",
+        ),
+    ],
+)
+def test_what_is_refused_changes_nothing(world: World, spoiled: Callable[[World], None], message: str) -> None:
+    world.program("kind")
+    world.run_by([_KIND])
+    built(world)
+    spoiled(world)
+    done = world.run("install")
+    assert re.search(message, done.error), done.error
+    assert done.error.startswith("install: ")
+    if "three ways" not in message:
+        assert "\n" not in done.error, "not in one line"
+    assert world.changes() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--registry", "https://registry"], "REGISTRY=https://registry is no prefix of an image"),
+        (["--values", "nowhere.yaml"], "VALUES=nowhere.yaml is no file"),
+    ],
+    ids=["registry", "values"],
+)
+def test_arguments_are_checked_before_anybody_is_asked(world: World, arguments: list[str], message: str) -> None:
+    done = world.run("install", *arguments)
+    assert message in done.error
+    assert world.calls() == []
+
+
+@pytest.mark.parametrize("program", ["kubectl", "helm"])
+def test_programs_that_are_missing_are_the_projects(world: World, program: str) -> None:
+    """Here KUBEBUILDER_ASSETS has them; elsewhere they are fetched once."""
+    (world.folder / "assets").mkdir()
+    (world.folder / "bin" / program).rename(world.folder / "assets" / program)
+    world.program("kind")
+    world.run_by([_KIND])
+    done = world.run("install", "--plan", KUBEBUILDER_ASSETS=str(world.folder / "assets"))
+    assert not done.error
+
+
+def test_an_old_helm_is_not_used(world: World) -> None:
+    (world.folder / "assets").mkdir()
+    (world.folder / "assets/helm").write_text((world.folder / "bin/helm").read_text().replace("helm-version", "young"))
+    (world.folder / "assets/helm").chmod(0o755)
+    world.answer("young", "v4.3.1")
+    world.answer("helm-version", "v3.13.9+gabc")
+    world.program("kind")
+    world.run_by([_KIND])
+    done = world.run("install", "--plan", KUBEBUILDER_ASSETS=str(world.folder / "assets"))
+    assert not done.error
+    assert len([line for line in world.calls("helm") if line == "helm version --short"]) == 2
+
+
+def test_the_plan_alone(world: World) -> None:
+    world.program("kind")
+    world.run_by([_KIND])
+    done = world.run("install", "--plan")
+    assert not done.error
+    assert "nothing was changed, as PLAN=1" in done.output
+    assert "is built now" in done.output
+    assert world.changes() == []
+
+
+def test_no_device_in_time_says_what_is_missing(world: World) -> None:
+    world.program("kind")
+    world.run_by([_KIND])
+    running(world)
+    waiting = {"reason": "ErrImageNeverPull", "message": "Container image is not present"}
+    labels = {"app.kubernetes.io/component": "agent"}
+    spec = {"nodeName": "a", "containers": [{"image": "a"}]}
+    status = {"conditions": [], "containerStatuses": [{"state": {"waiting": waiting}}]}
+    world.answer("pods", {"items": [{"metadata": {"labels": labels}, "spec": spec, "status": status}]})
+    built(world)
+    done = world.run("install", "--timeout-seconds", "0.1")
+    assert re.search(r"no NodeDevice within 0 s \(the agent on a lacks its image: ErrImageNeverPull", done.error), (
+        done.error
+    )
+    # and at once, where that is seen
+    assert "install: the agent on a lacks its image" in done.output
+
+
+# -- the way back ---------------------------------------------------------------------------------------------------------
+
+
+def _on_kind(world: World) -> None:
+    world.program("kind")
+    world.run_by([_KIND])
+    installed(world)
+    names = ("localhost/nodedevice-agent:dev-1", "localhost/nodedevice-operator:dev-1", "docker.io/library/busybox:1")
+    lines = [f"{name} t sha256:{number} 1" for number, name in enumerate(names)]
+    world.answer("on-node", "\n".join([*lines, "sha256:abc t sha256:0 1", "sha256:def t sha256:2 1"]))
+    cordoned = {"metadata": {"name": "a.gpu"}, "spec": {"cordonedDevices": [{"id": "gpu-0", "reason": "fan"}]}}
+    world.answer("nodedevices", {"items": [cordoned]})
+
+
+def test_an_uninstall_names_what_it_keeps(world: World) -> None:
+    _on_kind(world)
+    done = world.run("uninstall", "--plan")
+    assert not done.error
+    for line in (
+        "removes the release nodedevice in the namespace nodedevice-system",
+        "keeps the kind a.nodedevice.io",
+        "keeps NodeDevice a.gpu, cordoned: gpu-0 (fan)",
+        "keeps image on lab-control-plane: localhost/nodedevice-agent:dev-1",
+        "keeps on lab-control-plane: /var/lib/nodedevice",
+        "ALL=1 removes this, too",
+    ):
+        assert f"uninstall: {line}" in done.output
+    assert "busybox" not in done.output
+    assert world.changes() == []
+
+
+def test_all_of_it_asks_first(world: World) -> None:
+    _on_kind(world)
+    done = world.run("uninstall", "--all")
+    assert "there is no terminal on which to ask: give YES=1, too. Nothing was changed" in done.error
+    assert world.changes() == []
+
+
+def test_images_of_nodes_that_cannot_be_reached_are_named(world: World) -> None:
+    world.run_by([node("pi")])
+    installed(world)
+    done = world.run("uninstall", "--plan")
+    assert "images and /var/lib/nodedevice on pi stay: these nodes cannot be reached from here" in done.output
+
+
+def test_an_uninstall_of_nothing(world: World) -> None:
+    world.run_by([node("a")])
+    done = world.run("uninstall", "--all")
+    assert (done.error, done.output.splitlines()[-1]) == ("", "uninstall: nothing of nodedevice is in this cluster")
+
+
+def test_somebody_elses_release_is_not_ended(world: World) -> None:
+    world.run_by([_KIND])
+    _somebody_elses(world)
+    done = world.run("uninstall", "--all", "--yes")
+    assert "make uninstall NAMESPACE=b RELEASE=theirs" in done.error
+    assert world.changes() == []
+
+
+def test_images_and_their_ids_go_and_no_others(world: World) -> None:
+    """What is left of an install that was removed without its images."""
+    _on_kind(world)
+    for name in ("releases", "workloads"):
+        world.answer(name, [] if name == "releases" else {"items": []})
+    done = world.run("uninstall", "--all", "--yes")
+    assert not done.error
+    removed = [line for line in world.calls("docker") if " images rm " in line]
+    inside = "docker exec lab-control-plane"
+    assert removed == [
+        f"{inside} ctr --namespace k8s.io images rm --sync localhost/nodedevice-agent:dev-1 "
+        "localhost/nodedevice-operator:dev-1 sha256:abc"
+    ]
+    assert f"{inside} rm -rf --one-file-system /var/lib/nodedevice" in world.calls("docker")
+    assert any(line.startswith("kubectl ") and " delete crds a.nodedevice.io " in line for line in world.calls())

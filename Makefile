@@ -69,6 +69,16 @@ machine-unplug: setup ## Pull the USB serial port of `make up MACHINE=1` out
 
 ##@ Install and release
 
+.PHONY: install
+install: setup ## Build both images, bring them to the nodes of the current kubeconfig's cluster, install or upgrade, until the first NodeDevice (VALUES=file, REGISTRY, BUILDER, CONTAINERD, NAMESPACE, RELEASE, TIMEOUT; PLAN=1: say only what would be done)
+	@$(BIN)/python -m hack.install install --registry "$(REGISTRY)" --values "$(VALUES)" --builder "$(BUILDER)" --containerd "$(CONTAINERD)" \
+	  --namespace "$(NAMESPACE)" --release "$(RELEASE)" --timeout-seconds "$(TIMEOUT)" $(if $(PLAN),--plan)
+
+.PHONY: uninstall
+uninstall: setup ## Take it away again; names what stays (kinds, cordons, images on the nodes) and with ALL=1 removes that, too (YES=1: without a question; PLAN=1)
+	@$(BIN)/python -m hack.install uninstall --containerd "$(CONTAINERD)" --namespace "$(NAMESPACE)" --release "$(RELEASE)" \
+	  $(if $(PLAN),--plan) $(if $(ALL),--all) $(if $(YES),--yes)
+
 .PHONY: images
 images: ## Build the images of agent and operator with docker, podman or buildah, for this architecture (BUILDER, BASE, TAG); `make release` needs no builder
 	@for builder in $(or $(BUILDER),docker podman buildah); do $$builder info >/dev/null 2>&1 && break || builder=; done; \

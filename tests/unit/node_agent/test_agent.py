@@ -1,0 +1,300 @@
+"""How the agent is put together: each part is there, is the same for all who share it, and has its settings."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodedevice_agent import __version__, metrics
+from nodedevice_agent.agent import Agent
+from nodedevice_agent.checkpoint.files import agent_id, make_state_dir
+from nodedevice_agent.configs.effective import Effective
+from nodedevice_agent.configs.watch import ConfigWatch
+from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
+from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
+from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.lease import LeaseKeeper
+from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher, RecordOnly
+from nodedevice_agent.kube.pods import PodWatch
+from nodedevice_agent.kubelet.backend import KubeletBackend
+from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.observer import Observer
+from nodedevice_agent.kubelet.state_reader import KubeletStateReader
+from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
+from nodedevice_agent.metrics import AgentHealth
+from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.settings import (
+    GenericSettings,
+    GroupSettings,
+    PathSettings,
+    PluginSettings,
+    SimulatedSettings,
+)
+from nodedevice_agent.runtime.backend import NriBackend
+from nodedevice_agent.runtime.device_numbers import DeviceNumbers
+from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
+from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
+from nodedevice_agent.runtime.noop_handler import NoopHandler
+from nodedevice_agent.settings import AgentSettings
+
+from tests.fakes.failing_task import Failing
+from tests.fakes.parts import misfits, one_of, parts_of
+from tests.fakes.virtual_time import virtual_time
+
+RUNTIMES = ("nri", "kubelet", "none")
+
+
+class Node:
+    """Directories of a node, and an API server that nobody asks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        entry: dict[str, Any] = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}]}
+        entry["users"] = [{"name": "u", "user": {"token": "t"}}]
+        entry["contexts"] = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
+        (folder / "kc").write_text(json.dumps({**entry, "current-context": "x"}))
+        for name in ("plugins", "registry", "kubelet"):
+            (folder / name).mkdir()
+        make_state_dir(folder / "state")
+        self.health = AgentHealth("plugin directory", "node", "api server", "pods")
+        self.applied: list[PluginSettings] = []
+        self.built_in = BuiltInSockets()
+
+    def settings(self, **given: Any) -> AgentSettings:
+        directories = {
+            "plugin_dir": "plugins",
+            "state_dir": "state",
+            "kubelet_dir": "kubelet",
+            "nri_socket": "nri.sock",
+        }
+        paths = {name: str(self.folder / path) for name, path in directories.items()}
+        return AgentSettings(**{"node_name": "n1", "kubeconfig": str(self.folder / "kc"), **paths, **given})
+
+    @contextmanager
+    def agent(self, **given: Any) -> Iterator[Agent]:
+        """One that has not begun to work, with these settings."""
+        settings = self.settings(**given)
+        with closing(PluginDirectory.take(Path(settings.plugin_dir))) as directory:
+            cluster = KubeClient.connect(Path(settings.kubeconfig))
+            yield Agent(settings, directory, cluster, self.health, self.applied.append, self.built_in)
+
+    @asynccontextmanager
+    async def started(self, monkeypatch: pytest.MonkeyPatch, **given: Any) -> AsyncIterator[Agent]:
+        """One whose tasks all begin, and are idle."""
+        idle: list[tuple[Any, str]] = [(Agent, "_beat"), (ConfigWatch, "run"), (PluginHost, "_detect_end")]
+        idle += [(NriBackend, "_watch_doubtful"), (Observer, "run"), (KubeletTakeover, "run"), (LeaseKeeper, "run")]
+        idle += [(NodeDeviceSync, "run"), (PluginWatcher, "run"), (PodWatch, "run"), (RegistrationServer, "keep")]
+        idle += [(KubeletBackend, "_watch"), (KubeletStateReader, "run"), (DeviceNumbers, "run"), (NriPlugin, "run")]
+        for owner, method in idle:
+            monkeypatch.setattr(owner, method, Failing().work)
+        for owner, method in ((LeaseKeeper, "acquire"), (KubeletStateReader, "read")):
+            monkeypatch.setattr(owner, method, lambda _: asyncio.sleep(0))
+        with self.agent(**given) as agent:
+            task = asyncio.create_task(agent.run())
+            try:
+                waiting = asyncio.create_task(agent.is_serving.wait())
+                async with asyncio.timeout(60):
+                    await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                assert not task.done(), task.exception()
+                yield agent
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("has_all", [True, False], ids=["all", "least"])
+async def test_each_part_begins_as_it_is_declared(runtime: str, has_all: bool, node: Node) -> None:
+    more = {"plugins_registry_dir": str(node.folder / "registry")} if has_all else {"pod_resources_socket": ""}
+    with node.agent(runtime=runtime, observe=has_all, **more) as agent:
+        assert misfits(agent) == []
+        for kind in (Publisher, PluginHost, PodWatch, LeaseKeeper, ConfigWatch, AgentHealth, KubeClient):
+            one_of(agent, kind)
+        assert (agent._observer is not None) is (agent._watcher is not None) is has_all
+        assert (agent._pod_resources is not None) is has_all
+        assert (agent._nri is not None) is (runtime == "nri")
+        assert (agent._kubelet is not None) is isinstance(agent._manager, Mirror) is (runtime == "kubelet")
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_settings_reach_those_who_work_by_them(runtime: str, node: Node) -> None:
+    given: dict[str, Any] = {
+        "leases_namespace": "agents",
+        "topology_policy": "restricted",
+        "topology_scope": "pod",
+        "numa_nodes": "0-2",
+        "flapping_changes": 7,
+        "flapping_window_seconds": 8.0,
+        "flapping_quiet_seconds": 9.0,
+        "allocate_retry": {"*": "never"},
+        "allowed_host_paths": ["/srv"],
+        "plugins": PluginSettings(simulated=[SimulatedSettings(resource_name="example.com/gpu", count=1)]),
+        "runtime_grace_seconds": 11.0,
+        "plugins_registry_dir": str(node.folder / "registry"),
+    }
+    with node.agent(runtime=runtime, **given) as agent:
+        publisher, lease, configs = agent._publisher, one_of(agent, LeaseKeeper), one_of(agent, ConfigWatch)
+        assert (publisher.node_name, publisher._runtime) == ("n1", runtime)
+        assert (lease._namespace, lease._node_name) == ("agents", "n1")
+        assert lease._identity.startswith(f"{agent_id(node.folder / 'state')}_")
+        assert agent._manager._table._flapping == FlapDampingLimits(7, 8.0, 9.0)
+        assert Topology(TopologyPolicy.RESTRICTED, TopologyScope.POD, (0, 1, 2)) in parts_of(agent)
+        assert (configs._node_name, configs._base) == ("n1", given["plugins"])
+        assert (configs._allowed_host_paths, configs._file.parent) == (["/srv"], node.folder / "state")
+        assert one_of(agent, PluginWatcher)._registry_dir == node.folder / "registry"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "waits_for_runtime", "waits_for_cordons", "is_allocating"),
+    [("nri", True, True, True), ("kubelet", False, True, False), ("none", False, True, True)],
+)
+async def test_the_device_manager_of_each_runtime(
+    runtime: str, waits_for_runtime: bool, waits_for_cordons: bool, is_allocating: bool, node: Node
+) -> None:
+    with node.agent(runtime=runtime) as agent:
+        manager = agent._manager
+        assert manager.is_allocating is is_allocating
+        assert manager._waits_for_runtime is waits_for_runtime
+        assert manager._table._waits_for_cordons is waits_for_cordons
+        # there is no checkpoint
+        assert manager.is_recovering
+        assert node.built_in.delivery.by_kubelet is (runtime == "kubelet")
+    value = metrics.INFO.labels(__version__, runtime)._value.get()
+    assert value == 1
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_what_it_starts_with(runtime: str, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node.started(monkeypatch, runtime=runtime, observe=True) as agent:
+        publisher = agent._publisher
+        kinds = {"nri": NriBackend, "kubelet": KubeletBackend, "none": RecordOnly}
+        assert type(publisher._backend) is kinds[runtime]
+        assert publisher._host is agent._host
+        assert publisher._served is not None
+        assert agent._observer is not None
+        assert publisher._served._served is agent._observer.served
+        socket = node.folder / "state/pod-resources/kubelet.sock"
+        assert socket.is_socket()
+    assert not socket.exists()
+
+
+@pytest.mark.parametrize(("socket", "is_served"), [("", False), ("elsewhere.sock", True)])
+async def test_pod_resources_where_the_settings_have_them(
+    socket: str, is_served: bool, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(node.folder / socket) if socket else ""
+    async with node.started(monkeypatch, runtime="none", observe=False, pod_resources_socket=path) as agent:
+        assert (agent._pod_resources is not None) is is_served
+        assert [*node.folder.glob("*.sock")] == ([Path(path)] if is_served else [])
+        assert agent._publisher._served is None
+
+
+@pytest.mark.parametrize("advertises", [True, False])
+async def test_without_a_runtime_devices_are_advertised_if_that_is_set(
+    advertises: bool, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node.started(monkeypatch, runtime="none", advertise_without_injection=advertises) as agent:
+        assert one_of(agent._publisher, RecordOnly)._advertises is advertises
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_the_runtimes_plugin_is_there_with_each(
+    runtime: str, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each, as pods that require it may come to any node; only with nri it injects."""
+    made: list[NriPlugin] = []
+    run = Failing()
+
+    async def kept(plugin: NriPlugin) -> None:
+        made.append(plugin)
+        await run.work()
+
+    async with node.started(monkeypatch, runtime=runtime, nri_index="77") as agent:
+        monkeypatch.setattr(NriPlugin, "run", kept)
+        task = asyncio.create_task(agent._runtime_plugin())
+        async with asyncio.timeout(60):
+            await run.is_well.wait()
+        assert [(plugin._socket, plugin._index) for plugin in made] == [(node.folder / "nri.sock", "77")]
+        assert (made[0]._handler is agent._nri) is (runtime == "nri")
+        assert isinstance(made[0]._handler, NoopHandler) is (runtime != "nri")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("nvml", [None, NvmlSettings(exempt=["monitoring", "a/b"])], ids=["no GPUs", "GPUs"])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_what_is_configured_reaches_all(
+    runtime: str, nvml: NvmlSettings | None, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugins = PluginSettings(
+        simulated=[SimulatedSettings(resource_name="example.com/a", count=1)],
+        generic=[GenericSettings("example.com/b", [GroupSettings(paths=[PathSettings("/dev/x")])])],
+        nvml=nvml,
+    )
+    calls: list[tuple[str, Any]] = []
+
+    def ranked(_: DeviceManager, *given: Any) -> list[Any]:
+        calls.append(("ranked", given[:2]))
+        return []
+
+    def configured(_: DeviceManager, *given: Any) -> list[Any]:
+        calls.append(("configured", given[2]))
+        return []
+
+    monkeypatch.setattr(DeviceManager, "ranked", ranked)
+    monkeypatch.setattr(DeviceManager, "configured", configured)
+    with node.agent(runtime=runtime, namespace="ours") as agent:
+        one_of(agent, ConfigWatch)._apply(Effective(plugins, ranks={"example.com/b": 3}))
+        assert calls == [
+            ("ranked", ({"example.com/b": 3}, ["example.com/b"])),
+            ("configured", ["example.com/b", "example.com/a"]),
+        ]
+        assert node.applied == [plugins]
+        if runtime == "nri":
+            exempt = one_of(agent, GpuEnvironment)._exempt
+            assert exempt == (None if nvml is None else ("monitoring", "a/b", "ours"))
+
+
+async def test_a_registry_that_contains_the_plugin_directory_is_refused(node: Node) -> None:
+    link = node.folder / "link"
+    link.symlink_to(node.folder)
+    for registry in (node.folder, node.folder / "plugins", link):
+        named = rf"^--plugins-registry-dir {registry} contains --plugin-dir {node.folder / 'plugins'}, .* use separate"
+        with (
+            pytest.raises(AgentSettingsError, match=named),
+            node.agent(runtime="none", plugins_registry_dir=str(registry)),
+        ):
+            pass
+    with node.agent(runtime="none", plugins_registry_dir=str(node.folder / "registry")):
+        pass
+
+
+@virtual_time
+async def test_a_beat_shows_whether_watches_deliver(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    beats, problems = [], iter(["the watch of pods is silent", "", ""])
+    with node.agent(runtime="none") as agent:
+        monkeypatch.setattr(agent._publisher, "poll_watches", lambda: next(problems))
+        monkeypatch.setattr(node.health, "beat", lambda: beats.append(node.health.ready()[1]))
+        beating = asyncio.create_task(agent._beat())
+        for number in (1, 2, 3):
+            await asyncio.sleep(0 if number == 1 else 5)
+            assert len(beats) == number
+            assert ("watches: the watch of pods is silent" in node.health.ready()[1]) is (number == 1)
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)

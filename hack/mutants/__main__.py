@@ -4,9 +4,9 @@
 
 Without --since, a sample of all mutants of the device manager, the checkpoint and the node's capacity; with it, those of
 every function of the four packages that has changed since that commit, uncommitted changes included. Each is tried with the
-unit tests that run its line. Results are kept in build/mutants: a run that was cut off goes on where it was, and a later
-one tries what changed, and again what survived when there are other tests. Ends with 1 when fewer than 97 % are killed or
-named in equivalent.toml with the reason.
+unit tests that run its line, and what these do not notice with the type check (types.py). Results are kept in build/mutants:
+a run that was cut off goes on where it was, and a later one tries what changed, and again what survived when there are other
+tests. Ends with 1 when fewer than 97 % are killed, refused, or named in equivalent.toml with the reason.
 
 Unreached is what no unit test runs in its own process. In the three rooms above that is a test that is missing, and it
 counts like a survivor. With --since it does not count, as some code runs in programs that a test starts, or on a cluster;
@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from hack.mutants import session, trials
+from hack.mutants import session, trials, types
 from hack.mutants.changes import changed_since
 from hack.mutants.mutations import Mutant, mutants_of
 
@@ -138,7 +138,10 @@ def _try_all(chosen: list[Mutant], reasons: dict[session.Place, str]) -> list[tu
             names = reach.of(mutant.file, mutant.lines)
             expected = sum(reach.seconds[name] for name in names)
             outcome = trials.try_out(_ROOT, mutant.file, mutant.text, names, expected)
-            result = session.Result(mutant.id, outcome.word, outcome.test, outcome.seconds, tests)
+            word = outcome.word
+            if word == session.SURVIVED and types.refuses(_ROOT, mutant.file, mutant.text):
+                word = session.REFUSED
+            result = session.Result(mutant.id, word, outcome.test, outcome.seconds, tests)
             results.add(result)
             if result.word != session.UNREACHED:
                 print(f"{number}/{len(chosen)} {result.word} in {result.seconds} s: {_where(mutant)}", flush=True)

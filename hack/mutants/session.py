@@ -16,8 +16,10 @@ REQUIRED_SHARE: Final = 0.97
 EQUIVALENT: Final = "equivalent"
 SURVIVED: Final = "survived"
 UNREACHED: Final = "unreached"
+# by the type check
+REFUSED: Final = "refused"
 # a mutant without an end is noticed by whoever waits for it
-_GOOD: Final = ("killed", "timeout", EQUIVALENT)
+_GOOD: Final = ("killed", "timeout", REFUSED, EQUIVALENT)
 
 
 class Change(Protocol):
@@ -53,7 +55,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """word: killed, survived, timeout, unreached, equivalent. test: the first that failed. tests: a digest of all tests then."""
+    """word: killed, survived, timeout, unreached, refused, equivalent. test: the first that failed. tests: a digest of all then."""
 
     id: str
     word: str
@@ -106,9 +108,9 @@ class Results:
 
 def table(found: Sequence[tuple[Change, str]], rooms: Mapping[str, str], *, is_unreached_counted: bool) -> str:
     """Rows by room, by which a file's path begins, unless none is in it; then all together."""
-    columns = ("killed", "timeout", EQUIVALENT, SURVIVED, UNREACHED)
+    columns = ("killed", "timeout", REFUSED, EQUIVALENT, SURVIVED, UNREACHED)
     lines = [
-        "| room | mutants | " + " | ".join(columns) + " | killed or equivalent |",
+        "| room | mutants | " + " | ".join(columns) + " | noticed or equivalent |",
         "|---" * (len(columns) + 3) + "|",
     ]
     for room, prefix in (*rooms.items(), ("all", "")):
@@ -133,6 +135,6 @@ def unreached_table(found: Sequence[tuple[Change, str]]) -> str:
 
 
 def share(words: Sequence[str], *, is_unreached_counted: bool) -> float | None:
-    """Killed, endless or equivalent, of all, or of all that a test reaches; 0 to 1. None where none counts."""
+    """Killed, endless, refused or equivalent, of all, or of all that a test reaches; 0 to 1. None where none counts."""
     counted = [word for word in words if is_unreached_counted or word != UNREACHED]
     return sum(word in _GOOD for word in counted) / len(counted) if counted else None

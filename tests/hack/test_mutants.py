@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.mutants import session
+from hack.mutants import session, types
 from hack.mutants.changes import changed_functions, changed_since
 from hack.mutants.same import proves_nothing
 from hack.mutants.session import Place, Result, Results
@@ -44,7 +44,8 @@ def test_a_sample_is_the_seeds_and_changes_with_the_code_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "is_kept"), [("killed", True), ("timeout", True), ("survived", False), ("unreached", False)]
+    ("word", "is_kept"),
+    [("killed", True), ("timeout", True), ("refused", True), ("survived", False), ("unreached", False)],
 )
 def test_what_survived_is_tried_again_with_other_tests(tmp_path: Path, word: str, is_kept: bool) -> None:
     file = tmp_path / "build" / "results.jsonl"
@@ -80,26 +81,26 @@ def test_those_that_are_in_the_list_are_well_formed() -> None:
 
 
 def test_the_table_counts_by_room() -> None:
-    words = ["killed"] * 17 + ["timeout", "equivalent", "survived"]
+    words = ["killed"] * 16 + ["timeout", "refused", "equivalent", "survived"]
     found = [(Change("m", file=f"{'a' if word == 'killed' else 'b'}/x.py"), word) for word in words]
     rooms = {"room a": "a/", "room b": "b/", "empty": "c/"}
     assert session.table(found, rooms, is_unreached_counted=True).splitlines()[2:] == [
-        "| room a | 17 | 17 | 0 | 0 | 0 | 0 | 100.0 % |",
-        "| room b | 3 | 0 | 1 | 1 | 1 | 0 | 66.7 % |",
-        "| all | 20 | 17 | 1 | 1 | 1 | 0 | 95.0 % |",
+        "| room a | 16 | 16 | 0 | 0 | 0 | 0 | 0 | 100.0 % |",
+        "| room b | 4 | 0 | 1 | 1 | 1 | 1 | 0 | 75.0 % |",
+        "| all | 20 | 16 | 1 | 1 | 1 | 1 | 0 | 95.0 % |",
     ]
 
 
 def test_what_no_test_reaches_counts_only_in_the_rooms() -> None:
     found = [(Change("m", file="a.py"), word) for word in ("killed", "unreached", "unreached")]
     assert session.table(found, {}, is_unreached_counted=True).splitlines()[2:] == [
-        "| all | 3 | 1 | 0 | 0 | 0 | 2 | 33.3 % |",
+        "| all | 3 | 1 | 0 | 0 | 0 | 0 | 2 | 33.3 % |",
     ]
     assert session.table(found, {}, is_unreached_counted=False).splitlines()[2:] == [
-        "| all | 3 | 1 | 0 | 0 | 0 | 2 | 100.0 % |",
+        "| all | 3 | 1 | 0 | 0 | 0 | 0 | 2 | 100.0 % |",
     ]
     assert session.table(found[1:], {}, is_unreached_counted=False).splitlines()[2:] == [
-        "| all | 2 | 0 | 0 | 0 | 0 | 2 | - |",
+        "| all | 2 | 0 | 0 | 0 | 0 | 0 | 2 | - |",
     ]
 
 
@@ -180,6 +181,27 @@ def test_what_proves_nothing_is_no_mutant(line: str, old: str, new: str) -> None
 )
 def test_what_may_be_noticed_is_one(line: str, old: str, new: str) -> None:
     assert not proves_nothing(*change(line, old, new))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        ("def f(x: int) -> int:\n    return x + 2\n", False),
+        ("def f(x: int) -> int:\n    return None\n", True),
+        ("def f(x: int) -> int:\n    return x + 1  # type: ignore\n", False),
+        ("def f(x: int) -> int:\n    return (\n", False),
+    ],
+    ids=["same type", "another type", "a comment", "no program"],
+)
+def test_a_mutant_is_refused_by_its_types_alone(text: str, is_refused: bool, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.mypy]\nstrict = true\n")
+    (tmp_path / "a.py").write_text("def f(x: int) -> int:\n    return x + 1\n")
+    assert types.refuses(tmp_path, "a.py", text) is is_refused
+
+
+def test_nothing_is_refused_in_a_file_that_is_refused_itself(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x: int = None\n")
+    assert not types.refuses(tmp_path, "a.py", "x: int = None\n")
 
 
 OLD = """

@@ -1,0 +1,35 @@
+"""Whether the type check of the gate refuses a mutant that no unit test notices, such as an argument that is None.
+
+Nobody could merge it, and a test for it would only say what the signature says. So do mutmut (`type_check_command`) and Stryker
+(its checkers). What the tests notice is not checked, as that costs seconds.
+"""
+
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_REFUSED: Final = 1  # mypy's status; 2 is for a failure of its own
+# a comment that is not needed any more is no reason
+_ERRORS_ALONE: Final = ("--no-warn-unused-ignores", "--no-warn-redundant-casts")
+
+
+def refuses(root: Path, file: str, text: str) -> bool:
+    """With `text` as the source of `file`; never for a file that mypy refuses as it is."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        mutant = Path(name) / "mutant.py"
+        mutant.write_text(text, encoding="utf-8")
+        return _is_clean(root, file) and _status(root, file, "--shadow-file", file, str(mutant)) == _REFUSED
+
+
+@cache
+def _is_clean(root: Path, file: str) -> bool:
+    return _status(root, file) == 0
+
+
+def _status(root: Path, file: str, *options: str) -> int:
+    """With the rules of pyproject.toml, and a cache of its own."""
+    command = (sys.executable, "-m", "mypy", "--cache-dir", "build/mutants/types", *_ERRORS_ALONE, *options, file)
+    return subprocess.run(command, cwd=root, check=False, capture_output=True).returncode

@@ -59,6 +59,7 @@ def shown_meanwhile(folder: Path) -> Iterator[None]:
             return
         except Exception as exc:
             trouble.append(exc)
+            say("  the agent failed, which ends this demo when the programs are built; they are kept")
 
     thread = threading.Thread(target=show, name="waiting-agent")
     thread.start()

@@ -103,6 +103,7 @@ class Operator:
             queue,
             metrics,
             fence,
+            recorder,
             is_on=settings.required_plugins,
             patterns=settings.required_plugin_names,
         )

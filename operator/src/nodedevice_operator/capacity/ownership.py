@@ -12,6 +12,12 @@ from typing import Final
 from nodedevice_api import names
 from nodedevice_common.pacing import exponential_seconds
 
+from nodedevice_operator.contention import (
+    CONTENTION_CHANGES,
+    CONTENTION_WINDOW_SECONDS,
+    FIRST_BACKOFF_SECONDS,
+    LONGEST_BACKOFF_SECONDS,
+)
 from nodedevice_operator.objects.node import UNKNOWN_WRITER, ExtendedResource, NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.events import NORMAL, WARNING, Event, EventReason, about_node, about_node_device
@@ -20,12 +26,6 @@ CHANGED: Final = "changed"
 ZEROED: Final = "zeroed"
 REMOVED: Final = "removed"
 
-# Three changes by one writer within this many seconds are contention, not an accident.
-CONTENTION_WINDOW_SECONDS: Final = 60.0
-CONTENTION_CHANGES: Final = 3
-# How long the operator backs off from a contended name, doubled each time up to the longest.
-FIRST_BACKOFF_SECONDS: Final = 60.0
-LONGEST_BACKOFF_SECONDS: Final = 600.0
 # How long a name keeps its number without its NodeDevice: one that was deleted by hand is recreated by its agent within a second,
 # or when it next tries to reach an API server that was away: 30 seconds at most.
 LOST_GRACE_SECONDS: Final = 35.0

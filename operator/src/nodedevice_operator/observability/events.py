@@ -96,6 +96,9 @@ class EventReason:
     # a Node
     REGISTRATION_REFUSED: Final = "RegistrationRefused"
     """The agent refused the registration of a device plugin."""
+    # the policy nodedevice-required-plugins, or its binding
+    POLICY_CONFLICT: Final = "PolicyConflict"
+    """Another client changes or deletes it again and again; it is written again after a pause."""
     # a pod
     DEVICES_ALLOCATED: Final = "DevicesAllocated"
     """The pod has its devices."""

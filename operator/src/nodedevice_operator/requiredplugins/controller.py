@@ -1,6 +1,7 @@
 """Keeps the policy of required plugins: a name is in it before its capacity is advertised, and until no node needs it.
 
-Before that, pods that already wait for it are annotated too (annotate_pods). Foreign changes and deletions are watched, and undone.
+Before that, pods that already wait for it are annotated too (annotate_pods). Foreign changes and deletions are watched, and undone;
+the third within a minute is reported, and stays for a while.
 Where the API server has no such policies, or the policy is switched off, nothing waits for it, and the log names what else makes
 pods wait; where it has none, so does the condition Advertised.
 """
@@ -15,11 +16,14 @@ from typing import Any, Final
 from nodedevice_api import names
 from nodedevice_common.pacing import Backoff
 
+from nodedevice_operator.contention import Contention
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unauthorized
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
+from nodedevice_operator.observability.events import WARNING, About, Event, EventReason
 from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator
 from nodedevice_operator.requiredplugins.pending_pods import advertised
@@ -49,12 +53,15 @@ class RequiredPluginsController:
     queue: WorkQueue
     metrics: Metrics
     fence: WriteFence
+    recorder: EventRecorder
     _: KW_ONLY
     is_on: bool
     patterns: Collection[str] = ("*",)
     clock: Callable[[], float] = time.monotonic
     # by kind, the spec that was sent and what the API server made of it
     _accepted: dict[str, tuple[Spec, Spec]] = field(default_factory=dict, init=False)
+    # by kind, what others have undone of it
+    _contention: dict[str, Contention] = field(default_factory=dict, init=False)
     _selection: PolicyNames = field(default=PolicyNames(), init=False)
     # by name, since when it is in a whole policy (monotonic seconds)
     _since: dict[str, float] = field(default_factory=dict, init=False)
@@ -141,20 +148,40 @@ class RequiredPluginsController:
         """Bring what is stored to the selected names; return in how many seconds to reconcile again. Raises NotLeading."""
         stored = self._stored()
         steps = policy.plan(self._selection.names, stored) if self.fence.is_open else {}
+        paused = {kind: self._paused_seconds(kind) for kind, spec in steps.items() if self._is_repair(kind, spec)}
         try:
             for kind, spec in steps.items():
+                if paused.get(kind):
+                    continue
                 self.annotator.added(frozenset(self._selection.names) - policy.guarded_by(stored))
                 if spec is None:
                     await self._delete(kind)
                 else:
                     await self._apply(kind, spec)
+                if kind in paused:
+                    self._contention[kind] = self._contention[kind].repaired(self.clock())
         except NotLeading:
             raise
         except ApiError as error:
             return self._delay(error)
         self._backoff.reset()
         self._is_failure_logged = False
-        return _POLL_SECONDS
+        return min([_POLL_SECONDS, *filter(None, paused.values())])
+
+    def _is_repair(self, kind: str, spec: Spec | None) -> bool:
+        """Whether exactly that was written already."""
+        return kind in self._accepted and self._accepted[kind][0] == spec
+
+    def _paused_seconds(self, kind: str) -> float:
+        """For how long what others made of that object stays, as they do it again and again."""
+        now = self.clock()
+        before = self._contention.get(kind, Contention())
+        self._contention[kind] = after = before.undone(now)
+        if after != before:
+            seconds = round(after.wait_seconds(now))
+            log.warning("conflict: another client keeps undoing the policy", extra={"kind": kind, "seconds": seconds})
+            self.recorder.post(_contended(kind, seconds))
+        return after.wait_seconds(now)
 
     async def _annotate(self) -> float:
         """Annotate pods that wait for a name that is in force now; return in how many seconds to retry. Raises NotLeading."""
@@ -223,3 +250,12 @@ class RequiredPluginsController:
         """Whether the API server has such policies is part of a condition of each NodeDevice."""
         for node in self.cache.names_of_nodes():
             self.queue.enqueue(node)
+
+
+def _contended(kind: str, seconds: int) -> Event:
+    message = (
+        f"another client changes or deletes it again and again; it is written again in {seconds} s, and until then pods may start "
+        "without their node's agent: stop that client, or set requiredPlugins.enabled of the chart to false"
+    )
+    about = About(policy.API_VERSION, policy.KINDS[kind], "", policy.NAME, "")
+    return Event(about, WARNING, EventReason.POLICY_CONFLICT, message)

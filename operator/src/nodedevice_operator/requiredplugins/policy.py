@@ -28,6 +28,7 @@ POLICY: Final = "MutatingAdmissionPolicy"
 BINDING: Final = "MutatingAdmissionPolicyBinding"
 POLICIES: Final = "mutatingadmissionpolicies"
 BINDINGS: Final = "mutatingadmissionpolicybindings"
+KINDS: Final = {POLICIES: POLICY, BINDINGS: BINDING}
 
 # The API server enforces a changed policy within its refresh interval of a second, each replica for itself.
 SETTLE_SECONDS: Final = 2.0
@@ -141,7 +142,7 @@ def body(kind: str, spec: Spec) -> dict[str, Any]:
     """The whole object of that kind (its plural), for server-side apply."""
     return {
         "apiVersion": API_VERSION,
-        "kind": POLICY if kind == POLICIES else BINDING,
+        "kind": KINDS[kind],
         "metadata": {"name": NAME, "labels": {"app.kubernetes.io/managed-by": "nodedevice-operator"}},
         "spec": dict(spec),
     }

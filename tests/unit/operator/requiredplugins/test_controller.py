@@ -27,7 +27,7 @@ from nodedevice_operator.requiredplugins.policy import (
 from nodedevice_operator.requiredplugins.watch import PolicyWatch, RequiredPluginsApi
 from nodedevice_operator.workqueue import WorkQueue
 
-from tests.fakes.operator.collaborators import open_fence, running
+from tests.fakes.operator.collaborators import RecordingRecorder, open_fence, running
 from tests.fakes.operator.node_status import NodeStatusModel
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 from tests.fakes.polling import until
@@ -131,6 +131,7 @@ class Bench:
         if not leads:
             fence.close()
         self.waiting = Annotator(is_on=marks)
+        self.recorder = RecordingRecorder()
         self.keeper = RequiredPluginsController(
             objects,
             self.waiting,
@@ -138,6 +139,7 @@ class Bench:
             queue,
             Metrics(),
             fence,
+            self.recorder,
             is_on=is_on,
             clock=lambda: self.now,
         )

@@ -100,7 +100,7 @@ class Cluster:
 
     def differs(self, manifest: str) -> bool:
         """Whether an object of a release's manifest is missing, or has other content than the manifest says."""
-        diff = ("diff", "--server-side", "--force-conflicts", "--field-manager=helm", "-f", "-")
+        diff = ("diff", "--server-side", "--force-conflicts", "--field-manager=make-install", "-f", "-")
         done = self._attempt(*diff, stdin=manifest)
         # 0: equal, 1: differs; more: it could not be found out, and an upgrade does no harm
         return done.returncode != 0

@@ -44,11 +44,13 @@ class Machine:
     """programs: which of those that a way may need are in PATH. containerds: by socket, of those that are asked for.
 
     as_root: what stands before a command that only root may run: nothing, `sudo`; None where neither is possible.
+    ctr: containerd's client, for where a distribution has none of its own.
     """
 
     programs: frozenset[str] = frozenset()
     containerds: Mapping[str, Containerd] = field(default_factory=dict)
     as_root: Command | None = ()
+    ctr: str = "ctr"
 
 
 def nodes_of(listed: Json) -> tuple[Node, ...]:

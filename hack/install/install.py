@@ -54,8 +54,9 @@ def install(arguments: Arguments, steps: Steps) -> None:
             steps.say(f"nothing to change: all of it runs as it would be installed, {steps.summary}")
         else:
             _carry_out(cluster, arguments, plan, Path(scratch), steps)
+        table = cluster.kubectl("get", "nodedevices")
         devices = cluster.items("nodedevices")
-    print(f"\n{texts.next_steps(devices, arguments.of_make)}", flush=True)
+    print(f"\n{texts.next_steps(table, devices, arguments.of_make)}", flush=True)
 
 
 def _check(arguments: Arguments) -> None:
@@ -92,7 +93,7 @@ def _plan(cluster: Cluster, arguments: Arguments, scratch: Path, steps: Steps) -
 
 def _say(arguments: Arguments, plan: Plan, steps: Steps) -> None:
     for image in plan.images.values():
-        state = "built already" if image.is_built else "is built now"
+        state = "built already" if image.is_built else "to be built"
         steps.say(f"image {image.program}:{image.tag} for {' and '.join(plan.wanted.architectures)}: {state}")
     steps.say(f"to the nodes by {plan.route.name}")
     steps.say(f"{'new: ' if plan.is_new else ''}{arguments.owner}")

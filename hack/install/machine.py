@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from hack.cluster.build.binaries import find, missing
 from hack.install import commands
 from hack.install.facts import Command, Containerd, Machine
 from hack.install.route import PROGRAMS
@@ -21,7 +22,12 @@ def facts(sockets: Iterable[str]) -> Machine:
     """sockets: where a containerd may be."""
     found = {path: containerd for path in sockets if (containerd := _containerd(path))}
     programs = frozenset(program for program in PROGRAMS if shutil.which(program))
-    return Machine(programs, found, _as_root())
+    return Machine(programs, found, _as_root(), _ctr())
+
+
+def _ctr() -> str:
+    """containerd's client: the machine's, or the project's where that is built."""
+    return "ctr" if shutil.which("ctr") or missing(["ctr"]) else str(find(["ctr"])["ctr"])
 
 
 def _as_root() -> Command | None:

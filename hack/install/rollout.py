@@ -82,7 +82,9 @@ def _trouble(pod: Json) -> str:
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason, message = waiting.get("reason", ""), " ".join(waiting.get("message", "").split())
         if reason in _PULLS:
-            return f"{where} lacks its image: {reason}, {message}; {_pull_remedy(reason, message)}"
+            # the registry's own words come last, and again after each attempt
+            words = "it is not on that node" if reason == "ErrImageNeverPull" else message.rpartition(": ")[2]
+            return f"{where} lacks its image {_image(pod['spec'])} ({words}): {_pull_remedy(reason, message)}"
         if reason == "CrashLoopBackOff":
             ended = ((container.get("lastState") or {}).get("terminated") or {}).get("message", "").strip()
             return f"{where} ends again and again: {ended.splitlines()[-1] if ended else message}"
@@ -93,7 +95,7 @@ def _trouble(pod: Json) -> str:
 
 def _pull_remedy(reason: str, message: str) -> str:
     if reason == "ErrImageNeverPull":
-        return "that node joined or lost it after the install: `make install` again brings it"
+        return "`make install` again brings it"
     if "HTTP response to HTTPS" in message:
         return "the registry speaks HTTP, which the nodes' runtime has to be configured for (docs/install.md)"
     if "401" in message or "403" in message or "authoriz" in message.lower():

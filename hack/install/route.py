@@ -54,14 +54,14 @@ class Route:
 
 @dataclass(frozen=True)
 class _Distribution:
-    """Where a distribution's containerd is, and its client.
+    """Where a distribution's containerd is. ctr: its own client; containerd's where there is none.
 
     kubelet: a part of its kubelet's version. label: of its nodes. Both are empty for all others.
     """
 
     name: str
     socket: str
-    ctr: Command
+    ctr: Command = ()
     kubelet: str = ""
     label: str = ""
 
@@ -77,7 +77,7 @@ _DISTRIBUTIONS = (
     _Distribution(
         "MicroK8s", "/var/snap/microk8s/common/run/containerd.sock", ("microk8s", "ctr"), label="microk8s.io/cluster"
     ),
-    _Distribution("", "/run/containerd/containerd.sock", ("ctr", "--address", "/run/containerd/containerd.sock")),
+    _Distribution("", "/run/containerd/containerd.sock"),
 )
 PROGRAMS = ("kind", "k3d", "minikube")
 
@@ -190,16 +190,17 @@ def _on_this_machine(nodes: Sequence[Node], machine: Machine, named: str) -> Rou
         if found is None or not _is_of(node, found):
             continue
         prefix = machine.as_root or ()
-        ctr = (*prefix, *distribution.ctr, *_ALL_IMAGES)
+        client = (*prefix, *(distribution.ctr or (machine.ctr, "--address", distribution.socket)))
+        ctr = (*client, *_ALL_IMAGES)
         access.append(Access(node.name, (*prefix, *_removal(found.root)), ctr=ctr))
         loads.append((*ctr, "import", "{archive}"))
-        names.append(f"`{' '.join((*prefix, *distribution.ctr))} images import`, into {node.name} on this machine")
+        names.append(f"`{' '.join(client)} images import`, into {node.name} on this machine")
     return Route("; ".join(names), tuple(loads), tuple(access), has_digests=True)
 
 
 def _distribution(node: Node, named: str) -> _Distribution:
     if named:
-        return _Distribution("", named, ("ctr", "--address", named))
+        return _Distribution("", named)
     return next(each for each in _DISTRIBUTIONS if each.has(node))
 
 

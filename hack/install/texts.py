@@ -33,12 +33,12 @@ def nodes(found: Sequence[Node]) -> str:
     return ", ".join(shown) + (f" and {len(ours) - 3} more" if len(ours) > 3 else "")
 
 
-def next_steps(devices: Sequence[Json], arguments: str) -> str:
-    """What to type next. devices: all NodeDevices. arguments: of make, that name the release; empty for the usual one."""
+def next_steps(table: str, devices: Sequence[Json], arguments: str) -> str:
+    """What to type next. table: of NodeDevices, as kubectl prints it. devices: the same. arguments: of make, for its release."""
     resource = free_resource(devices)
     pod = f"A pod with a device:\n\n{_POD.format(resource=resource)}" if resource else _NO_DEVICE
-    table = "kubectl get nodedevices                 # what each node has"
-    return f"{table}\n\n{pod}\n\nmake uninstall{arguments}    # the way back; with ALL=1 the kinds and the images, too"
+    shown = f"kubectl get nodedevices\n{table}\n" if table else ""
+    return f"{shown}{pod}\n\nmake uninstall{arguments}    # the way back; with ALL=1 the kinds and the images, too"
 
 
 def free_resource(devices: Iterable[Json]) -> str:

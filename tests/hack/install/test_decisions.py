@@ -224,7 +224,7 @@ def test_what_runs(pods: list[Json], devices: list[Json], begun: bool, complete:
     [
         (
             {"reason": "ErrImageNeverPull", "message": "not present"},
-            "the agent on n lacks its image: .*`make install` again",
+            "the agent on n lacks its image localhost/.* is not on that node.*`make install` again",
         ),
         (
             {"reason": "ImagePullBackOff", "message": "server gave HTTP response to HTTPS client"},
@@ -299,10 +299,10 @@ def test_the_end_of_a_complaint_is_one_line() -> None:
 def test_next_steps_name_a_free_resource() -> None:
     full = {"metadata": {"name": "a"}, "spec": {"resourceName": "full"}, "status": {"available": 0}}
     free = {"metadata": {"name": "b"}, "spec": {"resourceName": "example.com/fuse"}, "status": {"available": 4}}
-    text = texts.next_steps([full, free], " NAMESPACE=x")
+    text = texts.next_steps("NAME\n", [full, free], " NAMESPACE=x")
     assert "resources: {limits: {example.com/fuse: 1}}" in text
     assert "make uninstall NAMESPACE=x " in text
-    assert "No device is free" in texts.next_steps([full, {"metadata": {"name": "c"}}], "")
+    assert "No device is free" in texts.next_steps("", [full, {"metadata": {"name": "c"}}], "")
 
 
 def test_cordons_are_named_with_their_reasons() -> None:

@@ -1,0 +1,49 @@
+"""A node as a stranger has it: a control plane, containerd and the kubelet, and no image of ours on it."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from hack.cluster.build import product_images
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.node import checks as node_checks
+from hack.cluster.node import containerd
+from hack.cluster.node import network as node_network
+from hack.cluster.node.in_cluster_api import reachable_from_pods
+from hack.cluster.node.layout import NodeOptions
+from hack.cluster.node.real_node import RealNode
+from hack.cluster.processes.processes import removed_at_the_end
+from tests.e2e.from_clone.typed import Clone
+
+_HERE = Path(__file__).parent
+_LOGS = Path(__file__).parents[3] / "build" / "e2e" / "from_clone"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = product_images.why_not_here() or node_checks.why_not_here()
+    for item in items:
+        if _HERE in item.path.parents and reason:
+            item.add_marker(pytest.mark.skip(reason=f"{item.name}: {reason}"))
+
+
+@pytest.fixture(scope="package")
+def clone(progress: Callable[[str], None]) -> Iterator[Clone]:
+    # for what holds sockets: a socket's path has a hundred characters at most
+    folder = Path(mkdtemp(prefix="nd-"))
+    number = node_network.free_number()
+    services = node_network.choose("", number).services
+    options = NodeOptions(network=number, status_seconds=1)
+    with (
+        removed_at_the_end(folder),
+        ControlPlane.start(folder / "cluster", progress, services) as control_plane,
+        RealNode.start(control_plane, "node-1", folder / "node", progress, options) as node,
+        reachable_from_pods(control_plane, node),
+    ):
+        try:
+            yield Clone(control_plane, node, node.outside(containerd.SOCKET))
+        finally:
+            # the folder goes with the node; what went wrong is often to be read only here
+            shutil.copytree(node.folder / "logs", _LOGS, dirs_exist_ok=True)

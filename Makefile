@@ -226,8 +226,8 @@ dashboards: setup ## Dashboards and alerts: every query and rule in a real Prome
 	$(BIN)/pytest -q tests/monitoring
 
 .PHONY: e2e
-e2e: setup ## From nothing, as root: pods on a real node (containerd, kubelet), `helm install` with our images, a release (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
-	@$(BIN)/python -m hack.ci part real-node-answers real-node-devices real-node-faults real-node-gpus real-node-restarts install upgrade release
+e2e: setup ## From nothing, as root: pods on a real node (containerd, kubelet), `helm install` with our images, `make install`, a release (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
+	@$(BIN)/python -m hack.ci part real-node-answers real-node-devices real-node-faults real-node-gpus real-node-restarts install from-clone upgrade release
 
 # Below unshare: machines, and the control plane with them, have a network of their own. One after the other: beside a second emulator on two
 # cores a test takes more than twice as long.

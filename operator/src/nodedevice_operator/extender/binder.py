@@ -75,18 +75,25 @@ class Binder:
             self._under_way.discard(pod.uid)
 
     async def work(self) -> None:
-        """Decide, for ever, the binds that no watch has shown in time."""
+        """Decide, for ever, the binds that no watch has shown in time; and forget what is over, whether anybody asks or not."""
         while True:
             await asyncio.sleep(_RESOLVE_SECONDS)
+            self._fleet.expire(self._clock())
             await self.resolve_due()
 
     async def resolve_due(self) -> None:
         """Decide the binds that no watch has shown in time."""
-        now = self._clock()
-        for unseen in [each for each in self._unseen.values() if each.due <= now]:
-            if unseen.pod.uid not in self._under_way:
+        for uid in list(self._unseen):
+            unseen = self._unseen.get(uid)
+            # each at its turn: while the one before was read, this one may have been seen, or bound again
+            if unseen is None or unseen.due > self._clock() or uid in self._under_way:
+                continue
+            self._under_way.add(uid)
+            try:
                 with apart("binds of unknown outcome", pod=unseen.pod.key):
                     await self._resolve(unseen.pod, is_decided=True)
+            finally:
+                self._under_way.discard(uid)
 
     async def _bind(self, pod: BindRequest) -> str:
         try:

@@ -24,6 +24,8 @@ _MOST_SCORE: Final = 10
 _NOTHING: Final[Assigned] = {}
 # nodes that are looked at for room that comes soon: each takes some 0.05 ms
 _MOST_SOON: Final = 40
+# An agent makes its NodeDevice again within a second, or when it next reaches the API server; so long the Node keeps the number.
+_REMADE_SECONDS: Final = 35.0
 # a rank after all others
 _WORST: Final = (1 << 62, 0)
 
@@ -52,7 +54,9 @@ class Fleet:
     def __init__(self) -> None:
         self._promises = Promises()
         self._views: dict[str, dict[str, View]] = {}
+        # nodes whose devices of a resource have parts, may have, or had until lately
         self._with_parts: Counter[str] = Counter()
+        self._parts_gone: deque[tuple[float, str]] = deque()
         # by name of the NodeDevice: resource and node
         self._names: dict[str, tuple[str, str]] = {}
         # resources of a node
@@ -88,7 +92,9 @@ class Fleet:
         if not node:
             return
         record = self._views[resource].pop(node).record
-        self._with_parts[resource] -= _has_parts(record)
+        if _has_parts(record):
+            # until its agent makes it again, the only node with parts must not look like one whose resource has none
+            self._parts_gone.append((now + _REMADE_SECONDS, resource))
         self._resources[node] = tuple(name for name in self._resources[node] if name != resource)
         if not self._resources[node]:
             del self._resources[node]
@@ -127,7 +133,7 @@ class Fleet:
 
     def filter(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Verdicts:
         """Which of the nodes have parts for the pod. It keeps those of the only one until its bind, for a while."""
-        self._expire(now)
+        self.expire(now)
         self._drop(uid)
         promise = self._promises.by_uid.get(uid)
         if promise is not None and not promise.is_gone:
@@ -146,7 +152,7 @@ class Fleet:
         self, uid: str, needs: PodNeeds, nodes: Sequence[str], policy: Literal["binpack", "spread"], now: float
     ) -> list[tuple[str, int]]:
         """How good each node is, 0 to 10: the best one alone has 10. The pod keeps its parts until its bind, for a while."""
-        self._expire(now)
+        self.expire(now)
         self._drop(uid)
         ranks = self._ranks(needs, nodes, 1 if policy == "binpack" else -1)
         if not ranks:
@@ -162,7 +168,7 @@ class Fleet:
 
     def assign(self, uid: str, needs: PodNeeds, node: str, now: float) -> Assigned | NotFitting:
         """Which parts the pod gets on that node, promised to nobody else. The same again while an earlier bind is not decided."""
-        self._expire(now)
+        self.expire(now)
         promise = self._promises.by_uid.get(uid)
         if promise is not None and not promise.is_gone:
             return promise.assigned if promise.node == node else NotFitting(_bound_elsewhere(promise))
@@ -248,7 +254,7 @@ class Fleet:
     def _fitting(
         self, resource: str, containers: tuple[ContainerNeed, ...], needs: PodNeeds, found: Verdicts
     ) -> list[str]:
-        views, fitting, failed = self._views[resource], [], found.failed
+        views, fitting, failed = self._views.get(resource, {}), [], found.failed
         largest = containers[0].count if len(containers) == 1 else 0
         for node in found.fitting:
             view = views.get(node)
@@ -294,7 +300,7 @@ class Fleet:
         for resource, containers in needs.of:
             if self._with_parts[resource] <= 0:
                 continue
-            view = self._views[resource].get(node)
+            view = self._views.get(resource, {}).get(node)
             if view is None:
                 return NotFitting(f"the node has no NodeDevice of {resource}")
             if not with_tentative and node in self._tentative_on:
@@ -352,8 +358,11 @@ class Fleet:
             del self._tentative_on[found.node]
         self._refresh(found.node)
 
-    def _expire(self, now: float) -> None:
+    def expire(self, now: float) -> None:
+        """Forget what is over."""
         self._leaving.expire(now)
+        while self._parts_gone and self._parts_gone[0][0] <= now:
+            self._with_parts[self._parts_gone.popleft()[1]] -= 1
         while self._due and self._due[0][0] <= now:
             uid = self._due.popleft()[1]
             if uid in self._tentative and self._tentative[uid].due <= now:
@@ -363,7 +372,8 @@ class Fleet:
 
 
 def _has_parts(record: NodeParts) -> bool:
-    return record.rules is not None
+    """Whether it has; it may, as long as no agent has reported it."""
+    return record.rules is not None or not record.has_status
 
 
 def _claim(needs: PodNeeds, assigned: Assigned, resource: str) -> Iterator[Claim]:

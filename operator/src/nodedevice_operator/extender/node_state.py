@@ -145,6 +145,8 @@ def no_device(resource: str, count: int, most: int) -> str:
 
 def view_of(record: NodeParts, claims: Iterable[Claim], annotated: Mapping[str, int | None]) -> View:
     """What a pod could get. annotated: by pod UID, the percent of its annotation, of all holders that are known."""
+    if not record.has_status:
+        return View(record, problem=f"the node's agent has not reported {record.resource} yet")
     if record.rules is None:
         return View(record, plain=_PLENTY)
     if record.runtime == _KUBELET:

@@ -46,7 +46,7 @@ class PodHolding:
 class NodeParts:
     """rules: None where the devices of the resource have no parts. sm_percent: percent of a parent's multiprocessors for each part
     without an annotation; None where they are not limited. holders: by pod UID, those of ended pods too. refused: UIDs of pods that
-    never get theirs.
+    never get theirs. has_status: whether its agent has reported anything.
     """
 
     name: str
@@ -60,6 +60,7 @@ class NodeParts:
     parents: tuple[ParentParts, ...] = ()
     holders: Mapping[str, tuple[PodHolding, ...]] = field(default_factory=dict, hash=False)
     refused: frozenset[str] = frozenset()
+    has_status: bool = True
 
     @property
     def key(self) -> str:
@@ -102,6 +103,7 @@ def node_parts(obj: NodeDeviceSchema) -> NodeParts:
         parents=parents if has_parts else (),
         holders=_holders(status.allocations, {each.parent: i for i, each in enumerate(parents)}) if has_parts else {},
         refused=frozenset(intern(each.pod_uid) for each in status.waiting if each.final),
+        has_status=status.total is not None or status.endpoint is not None,
     )
 
 

@@ -17,9 +17,12 @@ from nodedevice_operator.errors import (
 )
 from nodedevice_operator.extender.binder import UNSEEN_SECONDS, Binder
 from nodedevice_operator.extender.fleet import Fleet, NotFitting
+from nodedevice_operator.extender.leaving import LEAVING_SECONDS
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.pods_api import PodsApi
+from nodedevice_operator.extender.promises import GONE_SECONDS
 from nodedevice_operator.extender.wire import BindRequest
+from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
 
 from tests.fakes.operator.collaborators import Clock, running
 from tests.fakes.virtual_time import virtual_time
@@ -51,6 +54,9 @@ class FleetModel(Fleet):
 
     def pod_gone(self, uid: str, now: float) -> None:
         self.states[uid] = "gone"
+
+    def expire(self, now: float) -> None:
+        pass
 
 
 class Api(PodsApi):
@@ -118,6 +124,62 @@ async def test_its_work_resolves_what_is_due(bench: Bench) -> None:
     async with running(bench.binder.work()):
         await asyncio.sleep(2)
     assert (bench.state, bench.unseen) == ("gone", 0)
+
+
+@virtual_time
+async def test_what_is_over_is_forgotten_though_nobody_asks() -> None:
+    """A standby is never asked, and sees every pod of the cluster."""
+    fleet, clock = Fleet(), Clock()
+    needs = PodNeeds((("example.com/gpu", (ContainerNeed("main", 1),)),))
+    for number in range(100):
+        fleet.pod_changed(BoundPod("ns", "p", f"uid-{number}", 1, "node", needs=needs, is_ending=True), clock())
+        fleet.pod_gone(f"uid-{number}", clock())
+    async with running(Binder(fleet, Api(), ExtenderMetrics(), clock).work()):
+        clock.now += max(GONE_SECONDS, LEAVING_SECONDS) + 1
+        await asyncio.sleep(2)
+    assert (list(fleet._leaving.nodes()), len(fleet._leaving._due)) == ([], 0)
+    assert (fleet._promises.by_uid, fleet._promises._open, len(fleet._promises._gone)) == ({}, {}, 0)
+
+
+class SlowReads(Api):
+    """Each read takes a second of the loop's."""
+
+    async def read(self, pod: BindRequest) -> tuple[str, str]:
+        await asyncio.sleep(1)
+        return await super().read(pod)
+
+
+@virtual_time
+async def test_a_bind_that_is_made_again_while_another_is_read_is_not_decided() -> None:
+    bench = Bench(api=SlowReads())
+    other = BindRequest("other", "default", "uid-2", "node")
+    bench.binder.remember("uid-2", NEEDS)
+    for pod in (POD, other):
+        bench.api.results = [unreachable()]
+        await bench.binder.bind(pod)
+    bench.clock.now += UNSEEN_SECONDS
+    resolving = asyncio.create_task(bench.resolve())
+    await asyncio.sleep(0.5)
+    # kube-scheduler repeats the bind of the second: its request is on its way now
+    bench.binder.remember("uid-2", NEEDS)
+    bench.api.results = [unreachable()]
+    assert "until it is known" in await bench.binder.bind(other)
+    await resolving
+    assert bench.fleet.states == {"uid-2": "promised"}, "the first was not bound, the second may be"
+
+
+@virtual_time
+async def test_a_bind_that_is_being_decided_is_not_sent_again() -> None:
+    bench = Bench(api=SlowReads())
+    bench.api.results = [unreachable()]
+    await bench.binder.bind(POD)
+    bench.clock.now += UNSEEN_SECONDS
+    resolving = asyncio.create_task(bench.resolve())
+    await asyncio.sleep(0.5)
+    assert await bench.binder.bind(POD) == "an earlier bind of this pod is still under way"
+    await resolving
+    assert bench.fleet.states == {}
+    assert await bench.binder.bind(POD) == ""
 
 
 def unreachable() -> ApiError:

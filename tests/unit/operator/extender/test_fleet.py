@@ -1,6 +1,7 @@
 """The fleet: which nodes fit, in which words others do not, which parts pods get, and what is counted when."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -396,3 +397,42 @@ def test_the_record_of_a_nodedevice() -> None:
     assert record.parents == (ParentParts("g0", 80, 60), ParentParts("g1", 80, 80))
     assert record.holders == {"p": (PodHolding(0, 20, (20, 10)),), "q": ()}
     assert node_parts(msgspec.convert(obj, NodeDeviceSchema)).rules is None
+
+
+class TestWithoutAStatus:
+    """A NodeDevice that was just made, or made again: whether its devices have parts is not known, so no pod fits yet."""
+
+    UNKNOWN = replace(node("a", rules=None), has_status=False)
+    REASON = f"the node's agent has not reported {MEM} yet"
+
+    def test_no_pod_fits(self) -> None:
+        assert reason(fleet(self.UNKNOWN), needs(1)) == self.REASON
+        known = fleet(self.UNKNOWN, node("b", 80))
+        assert known.filter("probe", needs(1), ["a", "b"], 0).fitting == ["b"]
+        assert known.assign("probe", needs(1), "a", 0) == NotFitting(self.REASON)
+
+    @pytest.mark.parametrize("reported", [node("a", 80), node("a", rules=None)])
+    def test_its_first_status_decides(self, reported: NodeParts) -> None:
+        known = fleet(self.UNKNOWN)
+        known.node_changed(reported, 1)
+        assert reason(known, needs(1)) == ""
+        if reported.rules is None:
+            # a resource without parts is kube-scheduler's alone again
+            assert known.filter("probe", needs(1), ["elsewhere"], 1).fitting == ["elsewhere"]
+
+    def test_the_only_node_with_parts_that_is_made_again_is_no_resource_without_parts(self) -> None:
+        known = fleet(node("a", 80))
+        known.node_gone(node("a").name, 10)
+        assert reason(known, needs(1), now=10.5) == f"the node has no NodeDevice of {MEM}"
+        known.node_changed(self.UNKNOWN, 11)
+        assert reason(known, needs(1), now=11) == self.REASON
+        known.node_changed(node("a", 80), 12)
+        assert reason(known, needs(1), now=12) == ""
+        # the time of the first one is over, and the count is right
+        assert reason(known, needs(81), now=100).startswith("no device has 81")
+
+    def test_a_resource_that_nobody_has_any_more_is_not_ours_for_long(self) -> None:
+        known = fleet(node("a", 80))
+        known.node_gone(node("a").name, 10)
+        assert reason(known, needs(1), now=44) != ""
+        assert reason(known, needs(1), now=45) == ""

@@ -125,6 +125,8 @@ def _is_for_people(node: Node) -> bool:
             return any(isinstance(part, cst.FormattedStringText) and " " in part.value for part in parts)
         case cst.Call(func=cst.Attribute(value=cst.Name(value=name) | cst.Attribute(attr=cst.Name(value=name)))):
             return name in _LOGGERS
+        case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value="extra"))]):
+            return True  # the fields of a log call
     return False
 
 

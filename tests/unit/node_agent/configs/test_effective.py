@@ -167,6 +167,7 @@ LIBRARY = {"nvml": {"sharing": [{"memory": {"limits": {"library": "/usr/local/vg
         ("none", "Expected `object`"),
         (None, ""),
         ({"generic": serial()["generic"] * 2}, "is named twice"),
+        ({"nvml": {}, "simulated": [{"resourceName": GPU}]}, "is named twice"),
         ({"nvml": {"libraryDir": "/tmp/evil"}}, "nvml.libraryDir: not allowed here"),
         (LIBRARY, "library: /usr/local/vgpu/libvgpu.so is not below /dev"),
         ({"nvml": {"sharing": [{"memory": {}}]}}, ""),

@@ -114,6 +114,27 @@ class TestSpecifications:
         assert str(path) in record.error  # type: ignore[attr-defined]
         assert len(record.error) < 1000  # type: ignore[attr-defined]
 
+    @pytest.mark.parametrize(
+        ("name", "content", "is_read"),
+        [
+            pytest.param("a.yaml", YAML, True, id="YAML"),
+            pytest.param("a.json", YAML, False, id="YAML in a file of JSON"),
+            pytest.param("a.json", spec("GPU-1"), True, id="JSON"),
+            pytest.param("a.yaml", spec("GPU-1"), True, id="JSON in a file of YAML"),
+        ],
+    )
+    async def test_each_file_is_read_by_its_ending(
+        self, tmp_path: Path, name: str, content: str, is_read: bool
+    ) -> None:
+        write(tmp_path, name, content)
+        specs = CdiSpecs(str(tmp_path), KIND)
+        await specs.refresh()
+        assert ("GPU-1" in specs.names) is is_read
+
+    @pytest.mark.parametrize(("root", "first"), [("", "/etc/cdi"), ("/", "/etc/cdi"), ("/host/", "/host/etc/cdi")])
+    def test_the_directories_are_the_hosts(self, root: str, first: str) -> None:
+        assert [str(each) for each in CdiSpecs(root, KIND).directories] == [first, first.replace("etc", "var/run")]
+
     async def test_aliases_cost_nothing(self, tmp_path: Path) -> None:
         bomb = "a: &a [x, x]\n" + "".join(
             f"{c}: &{c} [*{b}, *{b}]\n" for b, c in zip("abcdefgh", "bcdefghi", strict=True)

@@ -352,3 +352,13 @@ def test_the_notes_name_the_second_scheduler() -> None:
     assert "  schedulerName: of-ours\n" in text
     assert f"kubectl rollout status --namespace {SYSTEM_NAMESPACE} deployment/nodedevice-scheduler\n" in text
     assert "KubeSchedulerConfiguration" not in text
+
+
+@pytest.mark.parametrize(
+    ("policy", "of_kubernetes"), [("Never", "IfNotPresent"), ("IfNotPresent", "IfNotPresent"), ("Always", "Always")]
+)
+def test_images_that_are_never_pulled_are_ours(policy: str, of_kubernetes: str) -> None:
+    """Where ours were brought to the nodes, Kubernetes' own scheduler still comes from its registry."""
+    rendered = render({**scheduler(), "image": {"pullPolicy": policy}})
+    policies = {name: each["imagePullPolicy"] for name, each in containers(rendered, "nodedevice-scheduler").items()}
+    assert policies == {"extender": policy, "kube-scheduler": of_kubernetes}

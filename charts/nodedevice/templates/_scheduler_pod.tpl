@@ -57,7 +57,8 @@
 {{- define "nodedevice.scheduler.container" -}}
 - name: kube-scheduler
   image: {{ include "nodedevice.scheduler.image" . | quote }}
-  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  {{- /* Never is for images of ours that were brought to the nodes; this one is Kubernetes' own */}}
+  imagePullPolicy: {{ ternary "IfNotPresent" .Values.image.pullPolicy (eq .Values.image.pullPolicy "Never") }}
   command: [kube-scheduler]
   args:
     - --config=/etc/nodedevice/scheduler.yaml

@@ -21,6 +21,7 @@ import httpx2
 from hack.cluster.build.builder import built_path, lock
 from hack.cluster.build.pins import family_of
 from hack.cluster.build.published import Published, published
+from hack.cluster.build.time_left import received
 from hack.cluster.errors import BinaryError
 
 _ANSWER_SECONDS = 4.0
@@ -136,13 +137,16 @@ def _receive_rest(client: httpx2.Client, url: str, part: Path, label: str, progr
         if answer.status_code not in (httpx2.codes.OK, httpx2.codes.PARTIAL_CONTENT):
             raise _NotReached(f"{url} answered {answer.status_code}")
         goes_on = answer.status_code == httpx2.codes.PARTIAL_CONTENT
-        reported = time.monotonic()
-        with part.open("ab" if goes_on else "wb") as received:
+        before = have if goes_on else 0
+        length = answer.headers.get("Content-Length", "")
+        total = before + int(length) if length.isdecimal() else 0
+        began = reported = time.monotonic()
+        with part.open("ab" if goes_on else "wb") as file:
             for block in answer.iter_bytes():
-                received.write(block)
+                file.write(block)
                 if time.monotonic() - reported > _REPORT_EVERY_SECONDS:
                     reported = time.monotonic()
-                    progress(f"{label}: {received.tell() / 1e6:.0f} MB")
+                    progress(f"{label}: {received(file.tell(), total, before, reported - began)}")
 
 
 def _keep(part: Path, member: str | None, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""How long a row of builds still takes: by what each takes as a rule, and by how the first of them went here. Pure."""
+"""How long a row of builds still takes, by what each takes as a rule and by how the first of them went here; and a download. Pure."""
 
 from collections.abc import Mapping
 
@@ -45,6 +45,18 @@ class Forecast:
     def _pace(self) -> float:
         """What a build takes here, for each second that was expected."""
         return (self._took_so_far + _TRUST_SECONDS) / (self._expected_so_far + _TRUST_SECONDS)
+
+
+def received(done: int, total: int, before: int, elapsed: float) -> str:
+    """How far a download is, as `45 of 110 MB, about 20 s left`.
+
+    In bytes. done: so far. total: 0 of unknown size. before: of an earlier try, whose end is elapsed seconds ago.
+    """
+    if not total or done > total:
+        return f"{done / 1e6:.0f} MB"
+    speed = (done - before) / elapsed if elapsed > 0 else 0.0
+    left = f", about {duration((total - done) / speed)} left" if speed else ""
+    return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB{left}"
 
 
 def clock(seconds: float) -> str:

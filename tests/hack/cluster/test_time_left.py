@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hack.cluster.build import builder
 from hack.cluster.build.binaries import find, missing
-from hack.cluster.build.time_left import Forecast, clock, duration
+from hack.cluster.build.time_left import Forecast, clock, duration, received
 
 _SECONDS = st.floats(0, 1e5)
 _PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
@@ -65,6 +65,23 @@ def test_whatever_builds_take_no_time_left_is_negative(builds: list[tuple[float,
         )
         forecast.built(str(number), took)
     assert forecast.seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "before", "elapsed", "shown"),
+    [
+        pytest.param(45, 110, 0, 15.0, "45 of 110 MB, about 20 s left", id="in the middle"),
+        pytest.param(45, 110, 40, 5.0, "45 of 110 MB, about 60 s left", id="gone on with"),
+        pytest.param(110, 110, 0, 15.0, "110 of 110 MB, about 10 s left", id="at the end"),
+        pytest.param(45, 110, 45, 5.0, "45 of 110 MB", id="nothing came yet"),
+        pytest.param(45, 110, 0, 0.0, "45 of 110 MB", id="no time has passed"),
+        pytest.param(45, 0, 0, 5.0, "45 MB", id="of unknown size"),
+        pytest.param(45, 40, 0, 5.0, "45 MB", id="more than there should be"),
+    ],
+)
+def test_a_download(done: int, total: int, before: int, elapsed: float, shown: str) -> None:
+    mega = 1_000_000
+    assert received(done * mega, total * mega, before * mega, elapsed) == shown
 
 
 def test_a_build_says_how_long_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""How long a row of builds still takes, by what each takes as a rule and by how the first of them went here; and a download. Pure."""
+"""How long builds still take, by what each takes as a rule and by how the first of them went here; and a download. Pure."""
 
 from collections.abc import Mapping
 

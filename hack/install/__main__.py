@@ -21,6 +21,8 @@ def main() -> None:
         (install if command == "install" else uninstall)(arguments, steps)
     except (InstallError, ReleaseError, ClusterError) as exc:
         sys.exit(f"{command}: {exc}")
+    except OSError as exc:
+        sys.exit(f"{command}: {exc.filename or 'this machine'}: {exc.strerror}: make room there, or let it be written")
     except (KeyboardInterrupt, EOFError):
         sys.exit(f"{command}: interrupted; typed again, it goes on")
 

@@ -5,6 +5,7 @@ The kubeconfig is copied at the beginning: whatever is made current meanwhile ch
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from hack import yaml_text
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import CHART
 from hack.cluster.control_plane.certificates import write_private
-from hack.install.commands import Completed, attempt, failure, last_words, run
+from hack.install.commands import Completed, attempt, failure, last_words, parsed, run
 from hack.install.errors import InstallError
 from hack.install.owners import Owner
 
@@ -67,8 +68,9 @@ class Cluster:
         done = self._attempt("get", "--raw=/version", _ANSWER)
         if done.returncode != 0:
             raise failure(f"asking the API server {self.server} of the context {self.context}", done.stderr)
-        described = json.loads(done.stdout)
-        return int(described["minor"].rstrip("+")), described["gitVersion"]
+        described = parsed(done.stdout, "kubectl") or {}
+        minor = re.match(r"\d+", str(described.get("minor")))
+        return int(minor[0]) if minor else 0, str(described.get("gitVersion"))
 
     def check_rights(self) -> None:
         """Raises InstallError with what this account may not do."""
@@ -88,12 +90,13 @@ class Cluster:
             if "doesn't have a resource type" in done.stderr or "could not find the requested resource" in done.stderr:
                 return {}
             raise failure(f"kubectl get {' '.join(what)}", done.stderr)
-        return dict(json.loads(done.stdout)) if done.stdout.strip() else {}
+        return dict(parsed(done.stdout, "kubectl") or {})
 
     def items(self, *what: str) -> list[Json]:
         return list(self.get(*what).get("items") or [])
 
-    def kubectl(self, *arguments: str) -> str:
+    def kubectl(self, *arguments: str, remedy: str = "") -> str:
+        """What it printed. remedy: by what it complains about, unless given. Raises InstallError."""
         return run(
             [self._kubectl, f"--cache-dir={self._caches}", *arguments], _shown("kubectl", arguments), self._environment
         )
@@ -105,7 +108,7 @@ class Cluster:
         # 0: equal, 1: differs; more: it could not be found out, and an upgrade does no harm
         return done.returncode != 0
 
-    def _attempt(self, *arguments: str, stdin: str | None = None) -> Completed:
+    def _attempt(self, *arguments: str, stdin: str = "") -> Completed:
         return attempt([self._kubectl, f"--cache-dir={self._caches}", *arguments], self._environment, stdin)
 
     # -- Helm ---------------------------------------------------------------------------------------------------------------
@@ -113,7 +116,7 @@ class Cluster:
     def releases(self) -> list[Json]:
         """All of this cluster, as Helm lists them, whatever state they are in. Raises InstallError."""
         states = ("--deployed", "--failed", "--pending", "--uninstalling")
-        return list(json.loads(self._do("list", "--all-namespaces", *states, "--output", "json") or "[]") or [])
+        return list(parsed(self._do("list", "--all-namespaces", *states, "--output", "json"), "helm") or [])
 
     def labelled_workloads(self) -> list[Json]:
         """DaemonSets and Deployments of the chart, by whomever and wherever they were made. Raises InstallError."""
@@ -122,11 +125,13 @@ class Cluster:
     def release(self, owner: Owner) -> Json:
         """A release as Helm keeps it; empty where there is none."""
         done = self._helm_attempt("status", owner.release, "--namespace", owner.namespace, "--output", "json")
-        return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
+        return dict(parsed(done.stdout, "helm") or {}) if done.returncode == 0 else {}
 
     def planned(self, owner: Owner, files: Sequence[Path]) -> Json:
         """The release that an upgrade with these values would make. Raises InstallError, as for values that the chart refuses."""
-        return dict(json.loads(self._do(*self._upgrade(owner, files), "--dry-run=server", "--output", "json")))
+        return dict(
+            parsed(self._do(*self._upgrade(owner, files), "--dry-run=server", "--output", "json"), "helm") or {}
+        )
 
     def upgrade(self, owner: Owner, files: Sequence[Path]) -> None:
         """Install or upgrade. Values of the release that are not in these files stay."""

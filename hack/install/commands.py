@@ -1,11 +1,12 @@
 """Runs programs of others, and turns what they complain about into one sentence with what to do."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from hack.install.errors import InstallError
 
@@ -33,6 +34,8 @@ _REMEDIES: Final = (
     (r"no space left", "free some space on that disk"),
 )
 _OTHERWISE: Final = "read what it says, and type the same again: it goes on from there"
+# of a program that was interrupted
+_END_SECONDS: Final = 30.0
 _NOISE: Final = re.compile(r"^(WARNING|W\d{4}|I\d{4}|E\d{4}|level=warning|time=)")
 
 
@@ -44,22 +47,35 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def attempt(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, stdin: str | None = None
-) -> Completed:
+def attempt(command: Sequence[str], environment: Mapping[str, str] | None = None, stdin: str = "") -> Completed:
     """What became of it. Raises InstallError where there is no such program."""
     try:
-        return subprocess.run(
+        process = subprocess.Popen(
             command,
-            check=False,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            input="" if stdin is None else stdin,
             env={**os.environ, **(environment or {})},
         )
     except OSError as exc:
         raise InstallError(f"{command[0]} does not run here ({exc.strerror})", "install it, or correct PATH") from exc
+    with process:
+        try:
+            output, complaints = process.communicate(stdin)
+        except KeyboardInterrupt:
+            # a terminal sends it the same signal: Helm then writes down that it was interrupted, and the next one can go on
+            _let_end(process)
+            raise
+    return Completed(command, process.returncode, output, complaints)
+
+
+def _let_end(process: "subprocess.Popen[str]") -> None:
+    try:
+        process.communicate(timeout=_END_SECONDS)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
 
 
 def run(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None, remedy: str = "") -> str:
@@ -84,3 +100,13 @@ def last_words(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     chosen = [line for line in lines if not _NOISE.match(line)] or lines or ["it printed nothing"]
     return " ".join(" ".join(chosen[-3:]).split())[-600:].rstrip(".")
+
+
+def parsed(text: str, what: str) -> Any:
+    """JSON that a program printed; None for nothing. Raises InstallError."""
+    try:
+        return json.loads(text) if text.strip() else None
+    except ValueError as exc:
+        raise InstallError(
+            f"{what} printed no JSON ({last_words(text)[:80]})", "see what is in PATH under that name"
+        ) from exc

@@ -15,12 +15,14 @@ _OF = "app.kubernetes.io/component"
 class Rollout:
     """ready, wanted: agents of the present image. has_operator: one runs. devices: NodeDevices that an agent has filled.
 
+    has_agents: they are of the release; without them, as without an operator, it runs elsewhere, and nothing of it is waited for.
     troubles: of pods, which time alone may not end. missing: these, or else what is not there yet. Both for people.
     """
 
     ready: int
     wanted: int
     has_operator: bool
+    has_agents: bool
     devices: tuple[str, ...]
     troubles: tuple[str, ...]
     missing: tuple[str, ...]
@@ -28,12 +30,12 @@ class Rollout:
     @property
     def is_complete(self) -> bool:
         """Everything runs with the present images, on every node."""
-        return self.has_operator and self.ready == self.wanted > 0
+        return self.has_operator and self.ready == self.wanted and (self.wanted > 0 or not self.has_agents)
 
     @property
     def is_begun(self) -> bool:
         """A node serves devices, and an operator turns them into capacity."""
-        return self.has_operator and self.ready > 0 and bool(self.devices)
+        return self.has_operator and bool(self.devices)
 
 
 def rollout(workloads: Sequence[Json], pods: Sequence[Json], devices: Sequence[Json]) -> Rollout:
@@ -45,13 +47,15 @@ def rollout(workloads: Sequence[Json], pods: Sequence[Json], devices: Sequence[J
     agents = [pod for pod in ours if _component(pod) == "agent"]
     nodes = {pod["spec"].get("nodeName") for pod in agents if _is_ready(pod)}
     troubles = tuple(dict.fromkeys(words for pod in ours if (words := _trouble(pod))))
-    filled = [each for each in devices if each.get("status") and _node(each) in nodes]
-    has_operator = any(_component(pod) == "operator" and _is_ready(pod) for pod in ours)
-    unexplained = _unexplained(bool(ours), len(nodes), wanted, has_operator)
+    filled = [each for each in devices if each.get("status") and (not sets or _node(each) in nodes)]
+    is_elsewhere = bool(sets) and not any(_component(each) == "operator" for each in workloads)
+    has_operator = is_elsewhere or any(_component(pod) == "operator" and _is_ready(pod) for pod in ours)
+    unexplained = _unexplained(bool(ours), len(nodes), wanted if sets else -1, has_operator)
     return Rollout(
         ready=len(nodes),
         wanted=wanted,
         has_operator=has_operator,
+        has_agents=bool(sets),
         devices=tuple(sorted(each["metadata"]["name"] for each in filled)),
         troubles=troubles,
         missing=troubles or tuple(unexplained),
@@ -59,8 +63,8 @@ def rollout(workloads: Sequence[Json], pods: Sequence[Json], devices: Sequence[J
 
 
 def _unexplained(has_pods: bool, ready: int, wanted: int, has_operator: bool) -> Iterable[str]:
-    """What is missing where no pod has trouble."""
-    if not wanted:
+    """What is missing where no pod has trouble. wanted: agents; negative where they are not of the release."""
+    if wanted == 0:
         yield "no node gets an agent: compare `agents.nodeSelector` with the labels of your nodes"
     elif not has_pods:
         yield "no pod has been made: `kubectl describe` the DaemonSet, whose Events say why"

@@ -100,7 +100,7 @@ def choose(nodes: Sequence[Node], machine: Machine, registry: str = "", containe
         return own
     route = _on_this_machine(ours, machine, containerd)
     if len(route.access) < len(ours):
-        raise NoRoute(*_refusal(ours, route, containerd))
+        raise NoRoute(*_refusal(ours, route, containerd, containerd in machine.containerds))
     if machine.as_root is None:
         raise InstallError(f"only root may bring images to {route.access[0].nodes}", "run as root, or install sudo")
     return route
@@ -215,13 +215,15 @@ def _removal(root: str) -> Command:
     return ("rm", "-rf", "--one-file-system", f"{root}{STATE_DIR}")
 
 
-def _refusal(nodes: Sequence[Node], route: Route, named: str) -> tuple[str, str]:
+def _refusal(nodes: Sequence[Node], route: Route, named: str, answers: bool) -> tuple[str, str]:
     """Why none of the ways is open, and what each needs."""
     here = {access.nodes for access in route.access}
     away = [node for node in nodes if node.name not in here]
     shown = ", ".join(f"{node.name} ({node.runtime})" for node in away[:3])
     more = f" and {len(away) - 3} more" if len(away) > 3 else ""
-    if named:
+    if named and not answers:
+        why = f"nothing answers at CONTAINERD={named}, and images cannot be brought to {shown}{more}"
+    elif named:
         why = f"the containerd at CONTAINERD={named} is not that of {shown}{more}"
     elif here:
         why = f"{', '.join(sorted(here))} is this machine, and {shown}{more} cannot be reached from here"

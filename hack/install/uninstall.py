@@ -4,6 +4,7 @@ What agents and operators have written is removed from here, and not by the char
 that never ran can be taken back as well.
 """
 
+import contextlib
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,13 +24,15 @@ from hack.install.steps import Steps
 
 # of a hook that was cut off: Helm keeps no account of them
 _SWEPT: Final = "jobs,pods,roles,rolebindings,serviceaccounts,clusterroles,clusterrolebindings"
+_PATIENCE: Final = "--timeout=2m"
+_GOES_ON: Final = "the cluster goes on with it; type the same again, which waits for it"
 # in every namespace, by Kubernetes itself
 _OF_KUBERNETES: Final = ("configmap/kube-root-ca.crt", "serviceaccount/default")
 
 
 @dataclass(frozen=True)
 class Found:
-    """What there is of nodedevice. owner: None where it is not installed.
+    """What there is of nodedevice. owner: None where it is not installed. images: by the nodes that have them.
 
     unreachable: names of nodes that have images of ours and that this machine cannot reach.
     """
@@ -39,8 +42,7 @@ class Found:
     cordons: tuple[str, ...]
     configs: tuple[str, ...]
     has_namespace: bool
-    access: tuple[Access, ...]
-    images: dict[str, list[str]]
+    images: dict[Access, list[str]]
     unreachable: tuple[str, ...]
 
     @property
@@ -77,8 +79,8 @@ def lines(found: Found, arguments: Arguments) -> list[str]:
     kept += [f"NodeDeviceConfig {name}" for name in found.configs]
     kept += found.cordons
     kept += [f"the namespace {arguments.namespace}"] if found.has_namespace else []
-    for access in found.access:
-        kept += [f"image on {access.nodes}: {name}" for name in found.images[access.nodes]]
+    for access, names in found.images.items():
+        kept += [f"image on {access.nodes}: {name}" for name in names]
         kept += [f"on {access.nodes}: {STATE_DIR}, the agent's checkpoint"]
     removed = [*goes, *kept] if arguments.is_all else goes
     printed = [f"removes {what}" for what in removed]
@@ -96,8 +98,8 @@ def _found(cluster: Cluster, arguments: Arguments) -> Found:
     installed = owners.of_releases(listed) | owners.of_workloads(cluster.labelled_workloads())
     owners.check_alone(installed, arguments.owner)
     found = facts.nodes_of({"items": cluster.items("nodes")})
-    access = _access(found, arguments)
-    reached = {each.nodes for each in access}
+    images = _images(found, arguments)
+    reached = {access.nodes for access in images}
     away = [node.name for node in found if node.name not in reached and nodes.ours(node.images)]
     return Found(
         owner=arguments.owner if installed else None,
@@ -105,16 +107,20 @@ def _found(cluster: Cluster, arguments: Arguments) -> Found:
         cordons=tuple(texts.cordons(cluster.items("nodedevices"))),
         configs=tuple(item["metadata"]["name"] for item in cluster.items("nodedeviceconfigs")),
         has_namespace=bool(cluster.get("namespace", arguments.namespace)),
-        access=access,
-        images={each.nodes: nodes.images_on(each) for each in access},
+        images=images,
         unreachable=tuple(away),
     )
 
 
-def _access(found: Sequence[facts.Node], arguments: Arguments) -> tuple[Access, ...]:
-    """To the nodes that this machine can reach. However the images got there, they are removed in the same way."""
+def _images(found: Sequence[facts.Node], arguments: Arguments) -> dict[Access, list[str]]:
+    """On the nodes that this machine can reach. However they got there, they are removed in the same way."""
     here = machine.facts(route.sockets(found, arguments.containerd))
-    return route.reachable(found, here, arguments.containerd)
+    images = {}
+    for access in route.reachable(found, here, arguments.containerd):
+        # a node that does not answer stands in nobody's way: it is named as one that cannot be reached
+        with contextlib.suppress(InstallError):
+            images[access] = nodes.images_on(access)
+    return images
 
 
 def _confirm(arguments: Arguments) -> None:
@@ -160,11 +166,11 @@ def _remove_kept(cluster: Cluster, found: Found, arguments: Arguments, steps: St
     with steps.timed("kinds"):
         if found.kinds:
             steps.say("kinds, with all of their objects")
-            cluster.kubectl("delete", "crds", *found.kinds, "--ignore-not-found", "--timeout=2m")
+            cluster.kubectl("delete", "crds", *found.kinds, "--ignore-not-found", _PATIENCE, remedy=_GOES_ON)
         if found.has_namespace:
             _remove_namespace(cluster, arguments.namespace, steps)
     with steps.timed("nodes"):
-        for access in found.access:
+        for access in found.images:
             steps.say(f"images and {STATE_DIR} on {access.nodes}")
             nodes.remove_images(access)
             nodes.remove_state(access)
@@ -183,4 +189,4 @@ def _remove_namespace(cluster: Cluster, namespace: str, steps: Steps) -> None:
         )
         return
     steps.say(f"the namespace {namespace}")
-    cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=2m")
+    cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", _PATIENCE, remedy=_GOES_ON)

@@ -40,7 +40,7 @@ case "$*" in
   "api-resources "*) echo configmaps; echo events; echo secrets ;;
 esac
 """
-_HELM = """
+HELM = """
 case "$*" in
   "version "*) cat {folder}/helm-version ;;
   "list "*) cat {folder}/releases ;;
@@ -128,10 +128,10 @@ def world(folder: Path) -> World:
     made = World(folder)
     (folder / "bin").mkdir()
     (folder / "tools").mkdir()
-    for tool in ("cat", "cp"):
+    for tool in ("cat", "cp", "sleep", "touch"):
         (folder / "tools" / tool).symlink_to(str(shutil.which(tool)))
     made.program("kubectl", _KUBECTL)
-    made.program("helm", _HELM)
+    made.program("helm", HELM)
     # neither of this machine's own may be asked; as clients of containers they do what they are bid
     for builder in ("docker", "podman", "buildah"):
         made.program(builder, '[ "$1" = info ] && exit 1' + _CTR)
@@ -194,7 +194,12 @@ def running(world: World) -> None:
         pod_spec = {"nodeName": "a", "containers": [{"image": name}]}
         status = {"conditions": [{"type": "Ready", "status": "True"}]}
         pods.append({"metadata": {"labels": labels}, "spec": pod_spec, "status": status})
-        metadata = {"name": f"nodedevice-{component}", "namespace": "nodedevice-system", "annotations": OWNER}
+        metadata = {
+            "name": f"nodedevice-{component}",
+            "namespace": "nodedevice-system",
+            "annotations": OWNER,
+            "labels": labels,
+        }
         spec = {"template": {"spec": pod_spec}}
         workloads.append(
             {"kind": kinds[component], "metadata": metadata, "spec": spec, "status": {"desiredNumberScheduled": 1}}

@@ -173,7 +173,11 @@ def _set(image: str = IMAGE, desired: int = 1) -> Json:
 
 
 def _deployment(image: str = "op") -> Json:
-    return {**_set(image), "kind": "Deployment"}
+    return {
+        **_set(image),
+        "kind": "Deployment",
+        "metadata": {"name": "d", "labels": {"app.kubernetes.io/component": "operator"}},
+    }
 
 
 def _pod(component: str, image: str, node: str = "n", waiting: Json | None = None, **other: object) -> Json:
@@ -217,6 +221,15 @@ def test_what_runs(pods: list[Json], devices: list[Json], begun: bool, complete:
     state = rollout(WORKLOADS, pods, devices)
     assert (state.is_begun, state.is_complete) == (begun, complete)
     assert complete or state.missing
+
+
+def test_what_the_release_does_not_have_is_not_waited_for() -> None:
+    """Agents or the operator that run outside of the cluster's pods."""
+    assert rollout([_deployment()], [OPERATOR], [_device("far")]).is_begun
+    assert rollout([_deployment()], [OPERATOR], []).is_complete
+    assert rollout([_set()], [AGENT], [_device()]).is_begun
+    assert not rollout([], [], [_device()]).is_complete
+    assert not rollout([], [], [_device()]).is_begun
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,22 @@
 """`make install` and `make uninstall` on clusters of stand-ins: what is typed, in which order, and what is refused."""
 
+import contextlib
+import os
 import re
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from hack.cluster.waiting import wait_until
 from tests.hack.install import stand_ins
 from tests.hack.install.stand_ins import World, built, installed, node, running
 
+ROOT = Path(__file__).parents[3]
 _KIND = node("lab-control-plane", provider="kind://docker/lab/lab-control-plane")
 _K3D = node("k3d-lab-server-0", kubelet="v1.33.3+k3s1")
 _MINIKUBE = node("mini", labels={"minikube.k8s.io/name": "mini"})
@@ -239,6 +246,47 @@ def test_what_is_refused_changes_nothing(world: World, spoiled: Callable[[World]
     assert world.changes() == []
 
 
+@pytest.mark.parametrize("program", ["kubectl", "helm"])
+def test_what_is_no_json_is_named(world: World, program: str) -> None:
+    world.program("kind")
+    world.run_by([_KIND])
+    world.answer("nodes" if program == "kubectl" else "releases", "Welcome to my wrapper!")
+    assert f"{program} printed no JSON (Welcome to my wrapper!): see what is in PATH" in world.run("install").error
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named(world: World) -> None:
+    world.program("kind")
+    world.run_by([_KIND])
+    (world.folder / "nodedevice").write_text("a file where a folder has to be")
+    done = world.run("install")
+    assert re.search(rf"^install: {world.folder}/nodedevice.*: make room there, or let it be written$", done.error), (
+        done.error
+    )
+
+
+def test_helm_ends_in_its_own_way_when_it_is_interrupted(world: World) -> None:
+    """It writes down that it was: otherwise nobody could upgrade that release any more."""
+    world.program("kind")
+    world.run_by([_KIND])
+    built(world)
+    waits = "trap 'kill $!; echo helm ended >> {folder}/calls; exit 1' INT; touch {folder}/waits; sleep 600 & wait"
+    world.program("helm", f'case "$*" in *--hide-notes*) {waits} ;; esac\n{stand_ins.HELM}')
+    (world.folder / "calls").touch()
+    command = [sys.executable, "-m", "hack.install", "install"]
+    typed = subprocess.Popen(
+        command, cwd=ROOT, env=world.environment, start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until((world.folder / "waits").exists, "Helm is at work")
+        os.killpg(typed.pid, signal.SIGINT)
+        _, complaint = typed.communicate(timeout=120)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(typed.pid, signal.SIGKILL)
+    assert complaint == "install: interrupted; typed again, it goes on\n"
+    assert "helm ended" in world.calls()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -348,6 +396,15 @@ def test_images_of_nodes_that_cannot_be_reached_are_named(world: World) -> None:
     installed(world)
     done = world.run("uninstall", "--plan")
     assert "images and /var/lib/nodedevice on pi stay: these nodes cannot be reached from here" in done.output
+
+
+def test_a_node_that_does_not_answer_stands_in_nobodys_way(world: World) -> None:
+    _on_kind(world)
+    world.program("docker", "exit 1")
+    done = world.run("uninstall", "--plan")
+    assert not done.error
+    assert "on lab-control-plane stay: these nodes cannot be reached from here" in done.output
+    assert "keeps the kind a.nodedevice.io" in done.output
 
 
 def test_an_uninstall_of_nothing(world: World) -> None:

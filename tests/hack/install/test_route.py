@@ -152,6 +152,11 @@ def test_a_socket_of_another_node() -> None:
         choose([node()], machine, containerd="/mine.sock")
 
 
+def test_a_socket_where_nothing_answers() -> None:
+    with pytest.raises(NoRoute, match=r"^nothing answers at CONTAINERD=/mine.sock, and images cannot be brought to a "):
+        choose([node()], Machine(), containerd="/mine.sock")
+
+
 @pytest.mark.parametrize("nodes", [[kind("lab-0")], [K3S], [node(boot_id="x")]], ids=["kind", "k3s", "elsewhere"])
 def test_a_registry_that_is_named_comes_first(nodes: list[Node]) -> None:
     """Also where the cluster's own command is not here."""

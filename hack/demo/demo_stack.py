@@ -33,7 +33,7 @@ def start_stack(folder: Path, scheduled: Sequence[str] = (), **options: Any) -> 
 def _open_cluster(folder: Path, progress: Callable[[str], None], more_programs: Sequence[str]) -> Iterator[Cluster]:
     """The cluster that CLUSTER names; this process plays the Nodes that are made in it. Raises ClusterError, Broken."""
     programs = ("kubectl",) if is_current_wanted() else CONTROL_PLANE
-    with shown_meanwhile(folder.with_name("waiting")):
+    with shown_meanwhile(folder.with_name("waits")):
         find([*programs, *more_programs], progress)
     with open_cluster(folder, progress, with_kwok=False) as cluster, NodePlayer(cluster) as player:
         progress("its nodes have no kubelet: this demo reports them Ready and their pods Running, as kubelets would")

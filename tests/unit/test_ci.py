@@ -175,7 +175,7 @@ def test_a_lane_without_its_programs_fails_and_shows_why(
 
 def test_lanes_name_the_programs_that_they_wait_for() -> None:
     """Each that has tests on a control plane, and what they name exists."""
-    for lane in _PARTS.gate.lanes:
+    for lane in (*_PARTS.gate.lanes, _PARTS.real_node):
         assert set(lane.programs) <= {parts.CONTROL_PLANE, *ALL_PROGRAMS}, lane.name
         texts = [file.read_text() for file in files_of([lane], _ROOT)]
         on_a_cluster = [text for text in texts if _ON_A_CLUSTER.search(text)]

@@ -14,6 +14,8 @@ from hack.release import debian_root, dockerfile, oci, sbom
 from hack.release.errors import ReleaseError
 
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+# wheels are chosen for it, and byte code is compiled by it
+_OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
 DOCKERFILES = {"nodedevice-agent": "node-agent/Dockerfile", "nodedevice-operator": "operator/Dockerfile"}
 
 
@@ -64,17 +66,16 @@ def assemble(
 def _check_python(root: Path) -> None:
     (found,) = (root / "usr/lib").glob("python3.*/os.py")
     release = found.parent.name.removeprefix("python")
-    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if release != ours:
+    if release != _OURS:
         raise ReleaseError(
-            f"Debian's Python is {release} and this one is {ours}", f"set PYTHON=python{release} after `make clean`"
+            f"Debian's Python is {release} and this one is {_OURS}", f"set PYTHON=python{release} after `make clean`"
         )
 
 
 def _install(tree: Path, stage: dockerfile.Stage, root: Path, architecture: str) -> None:
     site = root / "opt/nodedevice"
     uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-    uv += ["--only-binary=:all:", "--link-mode=copy", f"--target={site}", "--python-version=3.11"]
+    uv += ["--only-binary=:all:", "--link-mode=copy", f"--target={site}", f"--python-version={_OURS}"]
     # the oldest C library that Debian's packages bring: 2.36
     uv += [f"--python-platform={ARCHITECTURES[architecture]}-manylinux_2_36", "-r", str(tree / stage.requirements)]
     debian_root.run(uv, "let it reach a Python package index (UV_INDEX_URL), or fill uv's cache")

@@ -184,6 +184,11 @@ def _kubeconfig_remedy() -> str:
     return "set KUBECONFIG, or choose one with `kubectl config use-context`"
 
 
+def own_release() -> str:
+    """Of the working tree's chart."""
+    return str(yaml_text.load((CHART / "Chart.yaml").read_text())["appVersion"])
+
+
 def values_file(values: Mapping[str, Any], file: Path) -> Path:
     """Write values for Helm, as JSON: its reader of YAML takes some words for numbers. Returns the file."""
     file.write_text(json.dumps(values))

@@ -87,9 +87,12 @@ def _tag(context: Path, wanted: Wanted) -> str:
 
 def build(found: Mapping[str, Image], wanted: Wanted, say: Callable[[str], None]) -> None:
     """Make those that are not built. Raises InstallError with what the last way complained about."""
+    if all(image.is_built for image in found.values()):
+        return
     folder = cache_folder() / "install"
     folder.mkdir(parents=True, exist_ok=True)
-    with lock(cache_folder(), say):
+    # of its own: who builds programs at the same time is not waited for
+    with lock(folder, say):
         for left in folder.glob(".build-*"):  # of one that was killed
             shutil.rmtree(left, ignore_errors=True)
         missing = [image for image in found.values() if not image.is_built]

@@ -13,7 +13,7 @@ from typing import Final
 from hack.cluster.waiting import wait_until
 from hack.install import facts, images, machine, nodes, owners, route, texts, values
 from hack.install.arguments import Arguments
-from hack.install.cluster import KINDS, Cluster, values_file
+from hack.install.cluster import KINDS, Cluster, own_release, values_file
 from hack.install.errors import InstallError
 from hack.install.images import Image, Wanted
 from hack.install.rollout import Rollout, rollout
@@ -77,6 +77,7 @@ def _plan(cluster: Cluster, arguments: Arguments, scratch: Path, steps: Steps) -
     listed = cluster.releases()
     owners.check_alone(owners.of_releases(listed) | owners.of_workloads(cluster.labelled_workloads()), arguments.owner)
     owners.check_idle(listed)
+    owners.check_kinds(cluster.items("crds", *KINDS), own_release())
     is_new = arguments.owner not in owners.of_releases(listed)
     here = machine.facts(route.sockets(found, arguments.containerd))
     way = route.choose(found, here, arguments.registry, arguments.containerd)

@@ -1,9 +1,13 @@
 """Who has nodedevice in a cluster: releases of Helm, and workloads that came without it. There can be one only. Pure."""
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from nodedevice_api.names import RELEASE_ANNOTATION
+from packaging.version import InvalidVersion, Version
 
 from hack.install.errors import InstallError
 
@@ -52,6 +56,22 @@ def of_workloads(items: Iterable[Mapping[str, Any]]) -> set[Owner]:
         marks = metadata.get("annotations") or {}
         found.add(Owner(marks.get(_NAMESPACE, metadata["namespace"]), marks.get(_RELEASE, "")))
     return found
+
+
+def check_kinds(definitions: Iterable[Mapping[str, Any]], release: str) -> None:
+    """Raises InstallError where the cluster's kinds are of a newer release than `release`, the tree's.
+
+    Helm would replace them by older ones, and objects would lose the fields that these do not have.
+    """
+    for definition in definitions:
+        marks = definition["metadata"].get("annotations") or {}
+        found = marks.get(RELEASE_ANNOTATION, "")
+        with contextlib.suppress(InvalidVersion):
+            if found and Version(found) > Version(release):
+                raise InstallError(
+                    f"the kind {definition['metadata']['name']} is of release {found}, newer than this tree, {release}",
+                    "install from that release or a newer one, or remove the kinds with `make uninstall ALL=1`",
+                )
 
 
 def _owner(release: Mapping[str, Any]) -> Owner:

@@ -162,6 +162,21 @@ def test_a_release_that_was_cut_off(status: str, remedy: str) -> None:
         owners.check_idle(listed)
 
 
+@pytest.mark.parametrize(
+    ("release", "newer"), [("0.2.0", True), ("0.1.0", False), ("0.1.0-rc.1", False), ("", False), ("nightly", False)]
+)
+def test_kinds_of_a_newer_release_are_not_replaced(release: str, newer: bool) -> None:
+    kinds = [
+        {"metadata": {"name": "a", "annotations": {"nodedevice.io/release": release}}},
+        {"metadata": {"name": "b"}},
+    ]
+    if not newer:
+        owners.check_kinds(kinds, "0.1.0")
+        return
+    with pytest.raises(InstallError, match=r"the kind a is of release 0\.2\.0, newer than this tree, 0\.1\.0: "):
+        owners.check_kinds(kinds, "0.1.0")
+
+
 # -- what is missing ------------------------------------------------------------------------------------------------------
 
 IMAGE = "localhost/nodedevice-agent@sha256:1"

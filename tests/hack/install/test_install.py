@@ -191,6 +191,11 @@ def _cut_off(world: World) -> None:
     world.answer("releases", [release])
 
 
+def _newer_kinds(world: World) -> None:
+    metadata = {"name": "a.nodedevice.io", "annotations": {"nodedevice.io/release": "99.0.0"}}
+    world.answer("crds", {"items": [{"metadata": metadata}]})
+
+
 def _manifest(world: World) -> None:
     metadata = {"name": "nodedevice-agent", "namespace": "nodedevice-system"}
     world.answer("workloads", {"items": [{"kind": "DaemonSet", "metadata": metadata}]})
@@ -212,6 +217,7 @@ def _manifest(world: World) -> None:
             _somebody_elses, "the release theirs in the namespace b, .*Nothing was changed", id="another release"
         ),
         pytest.param(_manifest, "as a manifest in the namespace nodedevice-system", id="installed by a manifest"),
+        pytest.param(_newer_kinds, "kind a.nodedevice.io is of release 99.0.0, newer than this tree", id="newer kinds"),
         pytest.param(_cut_off, "is pending-upgrade: .*helm rollback", id="cut off"),
         pytest.param(lambda world: world.answer("bad-values", ""), "correct VALUES", id="values"),
         pytest.param(lambda world: world.run_by([]), "the cluster has no Linux node", id="no node"),

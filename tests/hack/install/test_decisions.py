@@ -166,7 +166,7 @@ def test_a_release_that_was_cut_off(status: str, remedy: str) -> None:
     ("release", "newer"), [("0.2.0", True), ("0.1.0", False), ("0.1.0-rc.1", False), ("", False), ("nightly", False)]
 )
 def test_kinds_of_a_newer_release_are_not_replaced(release: str, newer: bool) -> None:
-    kinds = [
+    kinds: list[Json] = [
         {"metadata": {"name": "a", "annotations": {"nodedevice.io/release": release}}},
         {"metadata": {"name": "b"}},
     ]

@@ -34,6 +34,7 @@ _EVENTS, _WIDE, _SECURITY, _AGENT, _DESCRIBED = (
     "daemonset/",
     "describe nodedevices",
 )
+_CONFIGS: Final = "get nodedeviceconfigs"
 # what follows _READ in the same command
 _LOGS: Final = "kubectl logs reader"
 _SERIAL: Final = "STICK"
@@ -117,10 +118,11 @@ def test_permission_denied(cluster: MachineCluster, stick: Stick) -> None:
     assert '"runAsUser":1000' in _type(cluster, _command(_SECURITY))
     cluster.wait(lambda: "reader" in _type(cluster, _command(_AGENT), check=False), "the agent has logged it")
     assert "Healthy" in _type(cluster, _command(_DESCRIBED))
+    assert re.search(r"^stick +0 +1 +1 +0 ", _type(cluster, _command(_CONFIGS)), re.MULTILINE)
 
 
 def test_no_other_command_is_on_the_page() -> None:
-    known = (_CONFIG, _POD, _STAT, _READ, _ALL, _EVENTS, _WIDE, _SECURITY, _AGENT, _DESCRIBED)
+    known = (_CONFIG, _POD, _STAT, _READ, _ALL, _EVENTS, _WIDE, _SECURITY, _AGENT, _DESCRIBED, _CONFIGS)
     assert [
         each for each in _COMMANDS if not each.startswith(_NOT_HERE) and not any(part in each for part in known)
     ] == []

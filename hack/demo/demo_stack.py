@@ -35,7 +35,10 @@ def _open_cluster(folder: Path, progress: Callable[[str], None], more_programs: 
     programs = ("kubectl",) if is_current_wanted() else CONTROL_PLANE
     with shown_meanwhile(folder.with_name("waits")):
         find([*programs, *more_programs], progress)
-    with open_cluster(folder, progress, with_kwok=False) as cluster, NodePlayer(cluster) as player:
+    with (
+        open_cluster(folder, progress, with_kwok=False) as cluster,
+        NodePlayer(cluster, cluster.folder / "player.log") as player,
+    ):
         progress("its nodes have no kubelet: this demo reports them Ready and their pods Running, as kubelets would")
         try:
             yield cluster

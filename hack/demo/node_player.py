@@ -2,14 +2,18 @@
 
 In the place of KWOK, which would first have to be built. What a kubelet writes is in kubelet_writes; nothing else is written, and
 about no other node: neither capacity nor anything of the product's.
+
+A process of its own (`python -m hack.demo.node_player KUBECONFIG PLAYED_BY`): two threads that decode objects of one kind for the
+first time crash the interpreter (msgspec 0.22), and the demo has threads that do.
 """
 
 import asyncio
-import threading
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from datetime import UTC, datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, Self, cast
 
 import httpx2
@@ -21,6 +25,7 @@ from lightkube.types import PatchType
 from hack.cluster.clients import open_async_client
 from hack.cluster.cluster import Cluster
 from hack.cluster.nodes import PLAYED_LABEL
+from hack.cluster.processes.processes import Process, tail
 from hack.demo.kubelet_writes import next_write, node_lease, ready_node
 
 _FIELD_MANAGER: Final = "kubelet"
@@ -32,34 +37,34 @@ _OUTRUN: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
 class NodePlayer:
-    """Plays the Nodes with a cluster's label, in a thread of its own, while it is entered."""
+    """Plays a cluster's Nodes while it is entered. log: what could not be read or written, and why; empty while all is well."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._config = KubeConfig.from_file(cluster.admin_kubeconfig)
-        self._labels: dict[str, Any] = {PLAYED_LABEL: cluster.played_by}
-        self._loop = asyncio.new_event_loop()
-        self._playing: asyncio.Task[None] | None = None
-        self._thread = threading.Thread(target=self._run, name="node-player", daemon=True)
-        # why something could not be read or written, the last time; empty: it could
-        self.trouble = ""
+    def __init__(self, cluster: Cluster, log: Path) -> None:
+        command = [sys.executable, "-m", "hack.demo.node_player", str(cluster.admin_kubeconfig), cluster.played_by]
+        self._process = Process("the player of the nodes", command, log)
+
+    @property
+    def trouble(self) -> str:
+        """The end of its log."""
+        return tail(self._process.log)
 
     def __enter__(self) -> Self:
-        self._playing = self._loop.create_task(self._play())
-        self._thread.start()
+        self._process.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._playing is not None
-        self._loop.call_soon_threadsafe(self._playing.cancel)
-        self._thread.join()
+        self._process.kill()
 
-    def _run(self) -> None:
-        assert self._playing is not None
-        with suppress(asyncio.CancelledError):
-            self._loop.run_until_complete(self._playing)
-        self._loop.close()
 
-    async def _play(self) -> None:
+class _Kubelets:
+    """Those of all Nodes with a label."""
+
+    def __init__(self, kubeconfig: Path, played_by: str) -> None:
+        self._config = KubeConfig.from_file(kubeconfig)
+        self._labels: dict[str, Any] = {PLAYED_LABEL: played_by}
+        self._logged = ""
+
+    async def play(self) -> None:
         client = open_async_client(self._config)
         kubelets: dict[str, asyncio.Task[None]] = {}
         try:
@@ -121,22 +126,28 @@ class NodePlayer:
                     async for kind, found in events:
                         await see(kind, found)
             except (httpx2.HTTPError, httpx2.StreamError, OSError) as exc:
-                self.trouble = f"a played node cannot be watched, or its pods: {exc}"
+                self._log(f"a played node cannot be watched, or its pods: {exc}")
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _write(self, request: Awaitable[Any]) -> None:
         try:
             await request
-        except ApiError as exc:
-            if exc.status.code not in _OUTRUN:
-                self.trouble = f"a played node or its pods cannot be written: {exc}"
-        except (httpx2.HTTPError, OSError) as exc:
-            self.trouble = f"a played node or its pods cannot be written: {exc}"
-        else:
-            self.trouble = ""
+        except httpx2.HTTPError as exc:
+            if not (isinstance(exc, ApiError) and exc.status.code in _OUTRUN):
+                self._log(f"a played node cannot be written, or its pods: {exc}")
+
+    def _log(self, problem: str) -> None:
+        """Once: it is tried again and again."""
+        if problem != self._logged:
+            print(problem, flush=True)
+        self._logged = problem
 
 
 def _name(found: Node | Pod) -> str:
     assert found.metadata is not None
     assert found.metadata.name is not None
     return found.metadata.name
+
+
+if __name__ == "__main__":
+    asyncio.run(_Kubelets(Path(sys.argv[1]), sys.argv[2]).play())

@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def cluster() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def player(cluster: ControlPlane) -> Iterator[NodePlayer]:
-    with NodePlayer(cluster) as playing:
+    with NodePlayer(cluster, cluster.folder / "player.log") as playing:
         yield playing
 
 
@@ -85,14 +86,15 @@ def test_a_node_that_comes_back_is_another_one(cluster: ControlPlane, player: No
     for _ in range(2):
         cluster.add_node("comes-back")
         uid = _get(cluster, "node", "comes-back")["metadata"]["uid"]
-        wait_until(lambda uid=uid: uid in _owners(cluster, "comes-back"), "its Lease is its own")
+        wait_until(partial(_has_lease, cluster, "comes-back", uid), "its Lease is its own")
         cluster.remove_node("comes-back")
 
 
-def _owners(cluster: ControlPlane, name: str) -> list[str]:
+def _has_lease(cluster: ControlPlane, name: str, uid: str) -> bool:
+    """One that ends with this very Node."""
     leases = _get(cluster, "leases", "-n", "kube-node-lease")["items"]
     metadata = [lease["metadata"] for lease in leases if lease["metadata"]["name"] == name]
-    return [owner["uid"] for each in metadata for owner in each.get("ownerReferences", [])]
+    return uid in [owner["uid"] for each in metadata for owner in each.get("ownerReferences", [])]
 
 
 def test_it_goes_on_after_an_outage(cluster: ControlPlane, node: str, player: NodePlayer) -> None:
@@ -116,6 +118,6 @@ def test_a_missing_right_is_named(cluster: ControlPlane, player: NodePlayer, tmp
         "create", "clusterrolebinding", "reader", "--clusterrole=reader", "--serviceaccount=default:default"
     )
     nodes.create_node(cluster.client, "read-only", cluster.version, OfAReader.played_by)
-    with NodePlayer(OfAReader()) as reader:  # type: ignore[arg-type]
+    with NodePlayer(OfAReader(), tmp_path / "log") as reader:  # type: ignore[arg-type]
         wait_until(lambda: "forbidden" in reader.trouble, "what is forbidden is named")
     cluster.remove_node("read-only")

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from hack.cluster.build.binaries import find
 from hack.cluster.errors import ClusterError
-from hack.release import chart, distributions, images, provenance, sbom, sources, sums, version
+from hack.release import chart, distributions, images, manifest, provenance, sbom, sources, sums, version
 from hack.release.errors import ReleaseError
 
 ROOT = Path(__file__).parents[2]
@@ -63,13 +63,15 @@ def _distributions(tree: Path, made: Path, wanted: Version, epoch: int) -> None:
 
 
 def _chart(tree: Path, made: Path, registry: str, digests: Mapping[str, str], source: str, epoch: int) -> None:
-    _say("chart")
+    _say("chart and plain manifests")
     folder = tree / "charts/nodedevice"
     values = folder / "values.yaml"
     values.write_text(chart.with_images(values.read_text(), registry, digests))
     described = folder / "Chart.yaml"
     described.write_text(chart.with_source(described.read_text(), source))
-    archive = chart.package(str(find(["helm"])["helm"]), folder, made, epoch)
+    helm = str(find(["helm"])["helm"])
+    archive = chart.package(helm, folder, made, epoch)
+    manifest.write(helm, archive, made)
     (made / f"{archive.stem}.cdx.json").write_text(sbom.of_chart(archive, epoch))
 
 

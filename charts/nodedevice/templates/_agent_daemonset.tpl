@@ -76,6 +76,7 @@ spec:
             - name: NODEDEVICE_NODE_NAME
               valueFrom:
                 fieldRef:
+                  apiVersion: v1
                   fieldPath: spec.nodeName
             - name: NODEDEVICE_CONFIG
               value: /etc/nodedevice/agent.yaml

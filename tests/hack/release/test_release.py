@@ -1,6 +1,7 @@
 """What `make release` leaves in its folder, without the images: reproducible, complete, or nothing."""
 
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -33,7 +34,7 @@ def test_has_wheels_sdists_chart_notes_and_sums_that_verify(dist: Path) -> None:
     for distribution in ("api", "common", "operator", "agent"):
         name = f"nodedevice_{distribution}-0.1.0"
         assert {f"{name}-py3-none-any.whl", f"{name}.tar.gz"} <= names
-    assert {"nodedevice-0.1.0.tgz", "NOTES.md"} <= names
+    assert {"nodedevice-0.1.0.tgz", "install.yaml", "uninstall.yaml", "NOTES.md"} <= names
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
     assert len((dist / "SHA256SUMS").read_text().splitlines()) == len(names) - 1
 
@@ -48,6 +49,16 @@ def test_the_chart_has_the_registry(dist: Path) -> None:
         content = chart.extractfile("nodedevice/values.yaml")
         assert content
         assert yaml.safe_load(content)["image"]["registry"] == "registry.example.com/team"
+
+
+def test_the_plain_manifests_name_the_charts_images(dist: Path) -> None:
+    for name, images in (("install.yaml", 2), ("uninstall.yaml", 1)):
+        text = (dist / name).read_text()
+        named = set(re.findall(r'image: "(.*)"', text))
+        assert named <= {f"registry.example.com/team/nodedevice-{program}:0.1.0" for program in ("agent", "operator")}
+        assert len(named) == images
+        assert "name no registry" not in text
+        assert f"  {name}\n" in (dist / "SHA256SUMS").read_text()
 
 
 def test_the_charts_sbom_names_its_images(dist: Path) -> None:

@@ -1,13 +1,15 @@
 """A release's folder and nothing else: its archives on the node, its chart by each Helm, without a registry."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
-from nodedevice_api.names import GROUP
+from nodedevice_api.names import AGENTS_NAMESPACE, API_VERSION, GROUP, NODE_DEVICE_CONFIG
 
-from hack.cluster.chart import CHART
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
+from hack.release import manifest
 from tests.e2e.chart.cluster import ChartCluster, Json, Release
 from tests.e2e.chart.workloads import user
 from tests.e2e.recording import RanOn
@@ -53,6 +55,36 @@ def test_installs_tests_upgrades_and_uninstalls(
     assert not by_helm.is_installed()
     assert GPU not in cluster.capacity()
     assert {name for name in cluster.names_of("crds") if GROUP in name}, "the kinds went with the release"
+
+
+@pytest.mark.parametrize("flags", ["", " --server-side"], ids=["client-side", "server-side"])
+def test_plain_manifests_install_and_remove_as_they_say(
+    cluster: ChartCluster, loaded: Path, flags: str, ran_on: RanOn
+) -> None:
+    """The commands that install.yaml begins with, typed in that folder; the Job runs on the node."""
+    install, uninstall, wait, delete = re.findall(r"^#   (kubectl .*)$", (loaded / manifest.INSTALL).read_text(), re.M)
+    _typed(cluster, loaded, install + flags)
+    plugins = {"simulated": [{"resourceName": GPU, "count": 2}]}
+    kind = {"apiVersion": API_VERSION, "kind": NODE_DEVICE_CONFIG}
+    cluster.apply({**kind, "metadata": {"name": "gpus"}, "spec": {"plugins": plugins}})
+    cluster.wait_capacity(GPU, 2)
+    cluster.run(user("holds", {GPU: 1}))
+    ran_on(cluster.described)
+    before = cluster.containers("default")
+    again = _typed(cluster, loaded, install + flags)
+    assert "created" not in again
+    for command in (uninstall, wait, delete):
+        _typed(cluster, loaded, command)
+    assert GPU not in cluster.capacity()
+    assert not {name for name in cluster.names_of("crds") if GROUP in name}
+    assert not {SYSTEM_NAMESPACE, AGENTS_NAMESPACE} & cluster.names_of("namespaces")
+    assert cluster.containers("default") == before, "a pod was hurt"
+
+
+def _typed(cluster: ChartCluster, folder: Path, command: str) -> str:
+    program, *words = shlex.split(command)
+    assert program == "kubectl"
+    return cluster.control_plane.kubectl(*(str(folder / word) if word.endswith(".yaml") else word for word in words))
 
 
 def _devices(count: int) -> Json:

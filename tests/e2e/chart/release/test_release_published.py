@@ -21,7 +21,7 @@ from hack.cluster.processes.processes import reserved_ports
 from hack.publish.dist import read
 from hack.publish.signatures import BUNDLE
 from hack.release import chart as release_chart
-from hack.release import sums
+from hack.release import manifest, sums
 from tests.e2e.chart.cluster import ChartCluster
 from tests.e2e.chart.workloads import user
 from tests.hack.publish.services import PASSWORD, USER, Service, package_index, registry
@@ -60,7 +60,7 @@ def published(dist: Path, to: Service, index: Service, tmp_path_factory: pytest.
 
 
 def _for_registry(dist: Path, target: Path, prefix: str) -> None:
-    """The release as `make release REGISTRY=…` would have made it: the chart alone differs."""
+    """The release as `make release REGISTRY=…` would have made it: the chart, and what is made of it, differ."""
     target.mkdir()
     for file in dist.iterdir():
         (target / file.name).hardlink_to(file)
@@ -70,9 +70,10 @@ def _for_registry(dist: Path, target: Path, prefix: str) -> None:
         files.extractall(unpacked, filter="data")
     values = unpacked / "nodedevice/values.yaml"
     values.write_text(release_chart.with_images(values.read_text(), prefix, {}))
-    for changed in (archive, target / sums.NAME):
+    for changed in (archive, target / sums.NAME, target / manifest.INSTALL, target / manifest.UNINSTALL):
         changed.unlink()
-    release_chart.package(str(find(["helm"])["helm"]), unpacked / "nodedevice", target, epoch=1_700_000_000)
+    helm = str(find(["helm"])["helm"])
+    manifest.write(helm, release_chart.package(helm, unpacked / "nodedevice", target, epoch=1_700_000_000), target)
     sums.write(target)
 
 

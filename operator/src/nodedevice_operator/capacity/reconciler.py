@@ -24,13 +24,14 @@ from nodedevice_operator.capacity.decide import (
 )
 from nodedevice_operator.capacity.ownership import NodeHistory, history_of, with_conflicts
 from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
+from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import CORE, Requests, path_segment
 from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.leases.agent_liveness import AgentState
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
-from nodedevice_operator.observability.events import WARNING, Event, EventReason, about_node_device
+from nodedevice_operator.observability.events import WARNING, Event, EventReason, about_node, about_node_device
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
@@ -62,12 +63,13 @@ class CapacityMemory:
     """What is remembered of a Node between two reconciles.
 
     history: what was carried out. rejections: failed reconciles in a row. contradictions: those reported, by NodeDevice.
-    writes: its budget, from the first write on.
+    is_excess_reported: that there are too many NodeDevices. writes: its budget, from the first write on.
     """
 
     history: NodeHistory | None = None
     rejections: int = 0
     contradictions: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    is_excess_reported: bool = False
     writes: TokenBucket | None = None
 
 
@@ -191,6 +193,19 @@ class CapacityReconciler:
                 about = about_node_device(record)
                 self.recorder.post(Event(about, WARNING, EventReason.CONTRADICTION, message, is_ongoing=True))
         memory.contradictions = found
+
+    def report_excess(self, name: str, memory: CapacityMemory) -> None:
+        """Report, once, that there are more NodeDevices of a Node than count."""
+        left_out, node = self.cache.node_devices.left_out(name), self.cache.nodes.get(name)
+        if left_out and node is not None and not memory.is_excess_reported:
+            message = (
+                f"node {name} has {MOST_OF_NODE + left_out} NodeDevices, and the oldest {MOST_OF_NODE} are taken into account: "
+                "delete those that its agent does not need, and find out who made them"
+            )
+            log.warning("too many NodeDevices of one node", extra={"node": name, "left_out": left_out})
+            about = about_node(node)
+            self.recorder.post(Event(about, WARNING, EventReason.TOO_MANY_NODE_DEVICES, message, is_ongoing=True))
+        memory.is_excess_reported = left_out > 0
 
     def _records(self, node: str) -> list[NodeDeviceRecord]:
         return [record for record in self.cache.node_devices.of_node(node) if is_real(record)]

@@ -3,13 +3,13 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from nodedevice_api.assigned_parts import Assigned
 
 from nodedevice_operator.extender.needs import PodNeeds, at_once
 from nodedevice_operator.objects.bound_pod import BoundPod
+from nodedevice_operator.objects.meta import shared
 
 # The agent may have given parts to a pod that is gone; its next status shows it.
 GONE_SECONDS: Final = 10.0
@@ -50,7 +50,7 @@ class Promise:
         return len(self.listed) >= len(self.needs.of)
 
 
-@lru_cache
+@shared
 def _shared(resources: tuple[str, ...]) -> tuple[str, ...]:
     """One object for all pods."""
     return resources

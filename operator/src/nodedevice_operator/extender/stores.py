@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable, Hashable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from nodedevice_api import names
 
 from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE, Bounds
 from nodedevice_operator.informers.store import Record, Store, Stores
 from nodedevice_operator.kube.client import CORE, OWN
 from nodedevice_operator.kube.lists import Kind, kind_of
@@ -21,24 +22,32 @@ _BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 BOUND_PODS: Final[Kind[BoundPod]] = kind_of("pods", CORE, BoundPodSchema, bound_pod, selector=_BOUND)
 NODE_PARTS: Final[Kind[NodeParts]] = kind_of(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_parts)
 KINDS: Final = (BOUND_PODS, NODE_PARTS)
+# Of one node: each change of a pod there goes through all its NodeDevices.
+_BOUNDS: Final[Bounds[NodeParts]] = Bounds(NodeParts.without_lists, most_bytes=MOST_BYTES_OF_NODE // 4)
 
 
 class _Observed(Store[K, R]):
     """A store that shows what is stored and removed, whether a watch or a list brought it."""
 
-    def __init__(self, stored: Callable[[R], None], removed: Callable[[R], None]) -> None:
-        super().__init__()
+    def __init__(
+        self, stored: Callable[[R], None], removed: Callable[[R], None], bounds: Bounds[Any] | None = None
+    ) -> None:
+        super().__init__(bounds)
         self._stored = stored
         self._removed = removed
 
     def put(self, record: R) -> bool:
         before = self.by_key.get(record.key)
         is_new = super().put(record)
-        if before is not None and before.uid != record.uid and self.by_key[record.key] is record:
+        kept = self.by_key.get(record.key)
+        if before is not None and kept is not None and before.uid != record.uid == kept.uid:
             self._removed(before)
-        if is_new:
-            self._stored(record)
+        if is_new and kept is not None:
+            self._stored(kept)
         return is_new
+
+    def on_reduced(self, record: R) -> None:
+        self._stored(record)
 
     def remove(self, key: K, uid: str) -> bool:
         before = self.by_key.get(key)
@@ -58,7 +67,7 @@ class FleetStores(Stores):
         super().__init__(
             {
                 BOUND_PODS.name: _Observed(self._pod_stored, self._pod_removed),
-                NODE_PARTS.name: _Observed(self._node_stored, self._node_removed),
+                NODE_PARTS.name: _Observed(self._node_stored, self._node_removed, _BOUNDS),
             },
             ("bound pods", "NodeDevices"),
         )

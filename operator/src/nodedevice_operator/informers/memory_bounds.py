@@ -1,28 +1,60 @@
-"""How much is kept of the NodeDevices of one node, whatever its token has written. Decides; stores nothing."""
+"""How much is kept of the NodeDevices of one node, whatever its token has written. Decides; stores nothing.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Final
+Whoever has the token of one node may write objects of any size and number. Of each there is a record of a few hundred bytes. Lists
+are kept of so many bytes in all, and so many objects count.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import nsmallest
+from operator import attrgetter
+from typing import Final, Generic, Protocol, TypeVar
 
 from nodedevice_api import names
 
 from nodedevice_operator.objects.nodedevice import LONGEST_TEXT, NodeDeviceRecord
 
-# Whoever has the token of one node may write objects of any size and number: of a node so many bytes are kept, about, beside a few
-# hundred bytes for each object. An agent lists 256 KiB at most for each resource.
+# An agent lists 256 KiB at most for each resource.
 MOST_BYTES_OF_NODE: Final = 16 * 1024 * 1024
+# An agent serves 256 names at most; as many may be left of others that it served before.
+MOST_OF_NODE: Final = 512
 
 
-def within_bounds(of_node: Sequence[NodeDeviceRecord]) -> Iterator[NodeDeviceRecord]:
-    """What to keep of those NodeDevices of one node that take too much memory in all: the newest go without their lists."""
-    excess = sum(record.weight for record in of_node) - MOST_BYTES_OF_NODE
-    if excess <= 0:
-        return
-    for record in sorted((record for record in of_node if record.weight), key=lambda record: record.age, reverse=True):
-        yield without_lists(record)
-        excess -= record.weight
-        if excess <= 0:
-            return
+class Weighed(Protocol):
+    """What bounds ask of a record: how much memory its lists take (bytes), and what sorts the oldest first."""
+
+    @property
+    def weight(self) -> int: ...
+    @property
+    def age(self) -> tuple[str, str]: ...
+
+
+W = TypeVar("W", bound=Weighed)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds(Generic[W]):
+    """Of one node. without_lists: makes a record without what it weighs."""
+
+    without_lists: Callable[[W], W]
+    most_bytes: int = MOST_BYTES_OF_NODE
+    most_objects: int = MOST_OF_NODE
+
+    def reduced(self, of_node: Sequence[W]) -> Iterator[W]:
+        """What to keep of those that take too much memory in all: the newest go without their lists."""
+        excess = sum(record.weight for record in of_node) - self.most_bytes
+        for record in sorted((record for record in of_node if record.weight), key=_AGE, reverse=True):
+            if excess <= 0:
+                return
+            yield self.without_lists(record)
+            excess -= record.weight
+
+    def oldest(self, of_node: Iterable[W]) -> list[W]:
+        """Those that count."""
+        return nsmallest(self.most_objects, of_node, key=_AGE)
+
+
+_AGE: Final = attrgetter("age")
 
 
 def without_lists(record: NodeDeviceRecord) -> NodeDeviceRecord:
@@ -44,3 +76,6 @@ def without_lists(record: NodeDeviceRecord) -> NodeDeviceRecord:
         },
         weight=0,
     )
+
+
+NODE_DEVICE_BOUNDS: Final[Bounds[NodeDeviceRecord]] = Bounds(without_lists)

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from nodedevice_api import names
 
-from nodedevice_operator.informers.memory_bounds import within_bounds
+from nodedevice_operator.informers.memory_bounds import NODE_DEVICE_BOUNDS, Bounds
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
@@ -41,24 +41,26 @@ R = TypeVar("R", bound=Record)
 # Called with the node that an object is about, and the record before and after the change; None: there is none.
 UpdateHandler = Callable[[str, R | None, R | None], None]
 
-# Those records of one node of which less must be kept, as that less.
-Bounds = Callable[[Sequence[R]], Iterable[R]]
+# So many keys of one node are a tuple, a fifth of a dictionary, which each new key copies.
+_FEW: Final = 32
 
 
 class Store(Generic[K, R]):
     """Records of one kind, by key and by node.
 
     What a watch shows goes in by `update` and `delete`, which call the handlers. A list goes in by `replace`, and responses to our
-    own writes by `put` and `remove`: these call none. bounds: what may be kept of one node.
+    own writes by `put` and `remove`: these call none. bounds: what may be kept of one node, and how many of its records count.
     """
 
-    def __init__(self, bounds: Bounds[R] | None = None) -> None:
+    def __init__(self, bounds: Bounds[Any] | None = None) -> None:
         self.is_complete = False
         self._bounds = bounds
         # for reading only
         self.by_key: dict[K, R] = {}
-        # a node has few of each kind, and a tuple of keys is a fifth of a dictionary
-        self._by_node: dict[str, tuple[K, ...]] = {}
+        self._by_node: dict[str, tuple[K, ...] | dict[K, None]] = {}
+        # of each node, with bounds: what its records weigh, and those that count where there are too many
+        self._weights: dict[str, int] = {}
+        self._oldest: dict[str, list[K]] = {}
         self._gone: dict[str, None] = {}
         self._invalid: set[K] = set()
         self._handlers: list[UpdateHandler[R]] = []
@@ -107,7 +109,21 @@ class Store(Generic[K, R]):
         return [record for record in self.by_key.values() if record.uid in uids]
 
     def of_node(self, node: str) -> list[R]:
-        """Records about that node."""
+        """Records about that node: with bounds, the oldest of too many."""
+        if self.left_out(node) == 0:
+            return self._all_of(node)
+        if node not in self._oldest:
+            assert self._bounds is not None
+            self._oldest[node] = [record.key for record in self._bounds.oldest(self._all_of(node))]
+        return [self.by_key[key] for key in self._oldest[node]]
+
+    def left_out(self, node: str) -> int:
+        """How many records about that node do not count, as there are too many."""
+        if self._bounds is None:
+            return 0
+        return max(0, len(self._by_node.get(node, ())) - self._bounds.most_objects)
+
+    def _all_of(self, node: str) -> list[R]:
         return [self.by_key[key] for key in self._by_node.get(node, ())]
 
     def is_about(self, node: str) -> bool:
@@ -128,9 +144,11 @@ class Store(Generic[K, R]):
             self._unlink(key, held)
         self.by_key[key] = record
         if held is None or held.node != record.node:
-            self._by_node[record.node] = (*self._by_node.get(record.node, ()), key)
+            self._link(key, record.node)
+        elif held.uid != record.uid:
+            self._oldest.pop(record.node, None)
         if self._bounds is not None:
-            self.by_key.update((less.key, less) for less in self._bounds(self.of_node(record.node)))
+            self._weigh(record, held if held is not None and held.node == record.node else None)
         was_invalid = self.is_invalid(key)
         self._invalid.discard(key)
         return was_invalid or held is None or held != self.by_key[key]
@@ -208,12 +226,45 @@ class Store(Generic[K, R]):
             held: Any = self.by_key[key]
             self.by_key[key] = replace(held, resource_version=0)
 
-    def _unlink(self, key: K, held: R) -> None:
-        others = tuple(other for other in self._by_node.get(held.node, ()) if other != key)
-        if others:
-            self._by_node[held.node] = others
+    def _weigh(self, record: Any, held: Any) -> None:
+        """Keep within the bounds, after that record was stored. held: in whose place."""
+        assert self._bounds is not None
+        weight = self._weights.get(record.node, 0) + record.weight - (held.weight if held is not None else 0)
+        if weight > self._bounds.most_bytes:
+            for less in self._bounds.reduced(self._all_of(record.node)):
+                before: Any = self.by_key[less.key]
+                weight -= before.weight - less.weight
+                self.by_key[less.key] = less
+                self.on_reduced(less)
+        self._weights[record.node] = weight
+
+    def on_reduced(self, record: R) -> None:
+        """A record lost its lists, as its node has too much."""
+
+    def _link(self, key: K, node: str) -> None:
+        self._oldest.pop(node, None)
+        keys = self._by_node.get(node, ())
+        if isinstance(keys, dict):
+            keys[key] = None
+        elif len(keys) < _FEW:
+            self._by_node[node] = (*keys, key)
         else:
-            self._by_node.pop(held.node, None)
+            self._by_node[node] = dict.fromkeys((*keys, key))
+
+    def _unlink(self, key: K, held: R) -> None:
+        node = held.node
+        self._oldest.pop(node, None)
+        keys = self._by_node.get(node, ())
+        if isinstance(keys, dict):
+            keys.pop(key, None)
+        else:
+            self._by_node[node] = tuple(other for other in keys if other != key)
+        if self._bounds is not None:
+            weighed: Any = held
+            self._weights[node] = self._weights.get(node, 0) - weighed.weight
+        if not self._by_node[node]:
+            del self._by_node[node]
+            self._weights.pop(node, None)
 
 
 class Stores:
@@ -262,7 +313,7 @@ class Cache(Stores):
 
     def __init__(self) -> None:
         self.nodes: Store[str, NodeRecord] = Store()
-        self.node_devices: Store[str, NodeDeviceRecord] = Store(within_bounds)
+        self.node_devices: Store[str, NodeDeviceRecord] = Store(NODE_DEVICE_BOUNDS)
         self.pod_devices: Store[tuple[str, str], PodDeviceRecord] = Store()
         stores: Mapping[str, Store[Any, Any]] = {
             "nodes": self.nodes,

@@ -5,7 +5,6 @@ What a pod needs is decoded from its spec, in the order in which its containers 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from sys import intern
 from typing import Final
 
@@ -14,7 +13,7 @@ from nodedevice_api import assigned_parts, names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.extended_resources import count, is_extended_resource
 
-from nodedevice_operator.objects.meta import MOST_SHARED, ObjectMetadata, Schema
+from nodedevice_operator.objects.meta import ObjectMetadata, Schema, shared
 
 # Source: pkg/kubelet/types/pod_update.go, ConfigHashAnnotationKey and ConfigMirrorAnnotationKey
 _CONFIG_HASH: Final = "kubernetes.io/config.hash"
@@ -87,8 +86,8 @@ class PodNeeds:
 
 NO_NEEDS: Final = PodNeeds()
 # Pods of one template have one object.
-_pod_needs = lru_cache(MOST_SHARED)(PodNeeds)
-_container_need = lru_cache(MOST_SHARED)(ContainerNeed)
+_pod_needs = shared(PodNeeds)
+_container_need = shared(ContainerNeed)
 
 
 def pod_needs(obj: BoundPodSchema) -> PodNeeds:

@@ -3,7 +3,9 @@
 Decoding skips all other fields. Absent fields have the API's own defaults.
 """
 
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Raw, Struct, field
 from nodedevice_api import names
@@ -14,10 +16,37 @@ OURS: Final = names.OPERATOR_FIELD_MANAGER
 STATUS: Final = "status"
 
 # Whatever many objects share is kept once, which is how thousands of nodes fit into memory: names, reasons, whole conditions. Past
-# so many values of a kind the oldest are not worth remembering.
-MOST_SHARED: Final = 4096
+# so many values of a kind the oldest are not worth remembering, and one of more than so many characters is no common one: whoever
+# may write an object could fill the memory with those of objects that are long gone.
+_MOST_SHARED: Final = 4096
+_LONGEST_SHARED: Final = 1024
+_CHARACTERS_OF_VALUE: Final = 16
 
 T = TypeVar("T")
+
+
+def shared(make: Callable[..., T]) -> Callable[..., T]:
+    """The same, but for equal arguments it returns the same object, where that is small. Its arguments can be hashed."""
+    remembered = lru_cache(_MOST_SHARED)(make)
+
+    def made(*args: Hashable) -> T:
+        return remembered(*args) if _size(args) <= _LONGEST_SHARED else make(*args)
+
+    return made
+
+
+def _size(values: Iterable[Any]) -> int:
+    """About how long all of that is, in characters."""
+    total = 0
+    for value in values:
+        total += _CHARACTERS_OF_VALUE
+        if isinstance(value, str):
+            total += len(value)
+        elif isinstance(value, tuple | frozenset):
+            total += _size(value)
+        elif slots := getattr(type(value), "__slots__", ()):
+            total += _size(getattr(value, name) for name in slots)
+    return total
 
 
 class Schema(Struct, rename="camel", gc=False):

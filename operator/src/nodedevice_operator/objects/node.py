@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from sys import intern
 from typing import Final
 
@@ -10,7 +9,7 @@ import msgspec
 from nodedevice_api.extended_resources import count, is_extended_resource
 from nodedevice_api.names import GROUP
 
-from nodedevice_operator.objects.meta import MOST_SHARED, OURS, STATUS, ObjectMetadata, Schema
+from nodedevice_operator.objects.meta import OURS, STATUS, ObjectMetadata, Schema, shared
 
 # The writer of a value that managedFields names no owner of, as on a Node that was created without managedFields.
 UNKNOWN_WRITER: Final = "unknown"
@@ -148,7 +147,7 @@ class NodeRecord:
         return self.name
 
 
-_extended_resource = lru_cache(MOST_SHARED)(ExtendedResource)
+_extended_resource = shared(ExtendedResource)
 
 
 def node_record(obj: NodeSchema) -> NodeRecord:

@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 from sys import intern
 from typing import Final, TypeVar
 
 from nodedevice_api.parts import MAX_PART_DIGITS, Choice, PartRules, Placement, PodPlacement, numbers_of
 
-from nodedevice_operator.objects.meta import MOST_SHARED
+from nodedevice_operator.objects.meta import shared
 from nodedevice_operator.objects.nodedevice_schema import AllocationStatus, HeldParts, NodeDeviceSchema, PartRulesStatus
 
+_BYTES_OF_ENTRY: Final = 200
 _MOST_NUMBERS: Final = 10**MAX_PART_DIGITS
 E = TypeVar("E", bound=StrEnum)
 
@@ -46,7 +46,8 @@ class PodHolding:
 class NodeParts:
     """rules: None where the devices of the resource have no parts. sm_percent: percent of a parent's multiprocessors for each part
     without an annotation; None where they are not limited. holders: by pod UID, those of ended pods too. refused: UIDs of pods that
-    never get theirs. has_status: whether its agent has reported anything.
+    never get theirs. has_status: whether its agent has reported anything. created: when, in the API's own form. weight: how much
+    memory its parents and holders take, about, in bytes.
     """
 
     name: str
@@ -61,10 +62,23 @@ class NodeParts:
     holders: Mapping[str, tuple[PodHolding, ...]] = field(default_factory=dict, hash=False)
     refused: frozenset[str] = frozenset()
     has_status: bool = True
+    created: str = field(default="", compare=False)
+    weight: int = field(default=0, compare=False)
 
     @property
     def key(self) -> str:
         return self.name
+
+    @property
+    def age(self) -> tuple[str, str]:
+        """Sorts NodeDevices, the oldest first."""
+        return self.created, self.name
+
+    def without_lists(self) -> "NodeParts":
+        """As if nothing was reported: no pod fits."""
+        return replace(
+            self, rules=None, sm_percent=None, parents=(), holders={}, refused=frozenset(), has_status=False, weight=0
+        )
 
     def without(self, uids: frozenset[str]) -> "NodeParts":
         """As it would be once these pods hold nothing. Parts that are not healthy stay unavailable."""
@@ -79,9 +93,9 @@ class NodeParts:
         return replace(self, parents=parents, holders={uid: of for uid, of in self.holders.items() if uid not in uids})
 
 
-_holding = lru_cache(MOST_SHARED)(PodHolding)
-_holdings = lru_cache(MOST_SHARED)(lambda *found: found)
-_part_rules = lru_cache(MOST_SHARED)(PartRules)
+_holding = shared(PodHolding)
+_holdings = shared(lambda *found: found)
+_part_rules = shared(PartRules)
 
 
 def node_parts(obj: NodeDeviceSchema) -> NodeParts:
@@ -91,7 +105,7 @@ def node_parts(obj: NodeDeviceSchema) -> NodeParts:
         ParentParts(intern(d.id), d.parts.healthy, d.parts.available) for d in status.devices if d.parts is not None
     )
     has_parts = status.parts is not None
-    return NodeParts(
+    made = NodeParts(
         name=meta.name,
         uid=meta.uid,
         resource_version=int(meta.resource_version),
@@ -104,7 +118,15 @@ def node_parts(obj: NodeDeviceSchema) -> NodeParts:
         holders=_holders(status.allocations, {each.parent: i for i, each in enumerate(parents)}) if has_parts else {},
         refused=frozenset(intern(each.pod_uid) for each in status.waiting if each.final),
         has_status=status.total is not None or status.endpoint is not None,
+        created=meta.creation_timestamp,
     )
+    return replace(made, weight=_weight(made))
+
+
+def _weight(made: NodeParts) -> int:
+    held = sum(1 + len(holding.shared) for of_pod in made.holders.values() for holding in of_pod)
+    texts = [each.parent for each in made.parents], made.holders, made.refused
+    return _BYTES_OF_ENTRY * (held + sum(map(len, texts))) + sum(len(text) for of_kind in texts for text in of_kind)
 
 
 def _rules(status: PartRulesStatus) -> PartRules:

@@ -5,7 +5,6 @@ Two records are equal when they mean the same, whatever their resource versions.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from sys import intern
 from typing import Final
 
@@ -14,7 +13,7 @@ from nodedevice_api import names
 from nodedevice_api.parts import Advertise
 from nodedevice_common.decoding import Undecodable, decode
 
-from nodedevice_operator.objects.meta import MOST_SHARED, OURS, STATUS
+from nodedevice_operator.objects.meta import OURS, STATUS, shared
 from nodedevice_operator.objects.nodedevice_schema import (
     AllocationStatus,
     ConditionStatus,
@@ -225,8 +224,8 @@ def is_real(record: NodeDeviceRecord) -> bool:
     return record.name == names.node_device_name(record.node, record.resource)
 
 
-_device_record = lru_cache(MOST_SHARED)(DeviceRecord)
-_stored_condition = lru_cache(MOST_SHARED)(StoredCondition)
+_device_record = shared(DeviceRecord)
+_stored_condition = shared(StoredCondition)
 
 
 def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:

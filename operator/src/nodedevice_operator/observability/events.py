@@ -96,6 +96,8 @@ class EventReason:
     # a Node
     REGISTRATION_REFUSED: Final = "RegistrationRefused"
     """The agent refused the registration of a device plugin."""
+    TOO_MANY_NODE_DEVICES: Final = "TooManyNodeDevices"
+    """There are more NodeDevices of the node than are taken into account: the oldest are."""
     # the policy nodedevice-required-plugins, or its binding
     POLICY_CONFLICT: Final = "PolicyConflict"
     """Another client changes or deletes it again and again; it is written again after a pause."""

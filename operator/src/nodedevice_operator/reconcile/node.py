@@ -97,6 +97,7 @@ class NodeReconciler:
             return 0.0
         is_over = partial(self._is_over, node, self.clock() + _SLICE_SECONDS, capacity.due_at)
         self.capacity.report_contradictions(node, memory.capacity)
+        self.capacity.report_excess(node, memory.capacity)
         try:
             await self.pod_devices.reconcile(node, memory.pod_devices, is_over)
         except ApiError as error:

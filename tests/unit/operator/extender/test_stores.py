@@ -1,11 +1,15 @@
 """What the fleet is shown of lists and watches: each pod that is stored, and each that is gone, also under a name used again."""
 
+from dataclasses import replace
 from typing import Any
 
+from nodedevice_api.names import node_device_name
+from nodedevice_api.parts import PartRules
 from nodedevice_operator.extender.fleet import Fleet
 from nodedevice_operator.extender.stores import BOUND_PODS, NODE_PARTS, FleetStores
-from nodedevice_operator.objects.bound_pod import BoundPod
-from nodedevice_operator.objects.node_parts import NodeParts
+from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE
+from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
+from nodedevice_operator.objects.node_parts import NodeParts, ParentParts
 
 
 class Shown(Fleet):
@@ -56,3 +60,23 @@ def test_nodes_are_shown_by_name() -> None:
     store.update(NodeParts("n.gpu", "uid", 1, "n", "example.com/gpu"))
     store.delete("n.gpu", "uid", "n")
     assert fleet.changes == [("changed", "n.gpu"), ("gone", "n.gpu")]
+
+
+def test_what_one_node_lists_is_bounded_in_all() -> None:
+    """Each change of a pod there goes through all of it; and 450 NodeDevices of 0.8 MB were all the memory that an extender has."""
+    fleet = Fleet()
+    store = FleetStores(fleet, lambda _: None).stores[NODE_PARTS.name]
+    parents = tuple(ParentParts(f"gpu-{number}", 80, 80) for number in range(1000))
+    for number in range(100):
+        name = node_device_name("n", f"example.com/r{number}")
+        created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
+        made = NodeParts(name, f"uid-{number}", 1, "n", f"example.com/r{number}", "nri", PartRules(), parents=parents)
+        store.update(replace(made, created=created, weight=200_000))
+    assert sum(each.weight for each in store.values()) <= MOST_BYTES_OF_NODE // 4
+    needs = (ContainerNeed("main", 1),)
+
+    def fits(number: int) -> bool:
+        return not fleet.filter("p", PodNeeds(((f"example.com/r{number}", needs),)), ["n"], 0).unresolvable
+
+    # the oldest have all, and of the others nothing is known
+    assert [fits(number) for number in (0, 10, 90, 99)] == [True, True, False, False]

@@ -7,11 +7,13 @@ import pytest
 from nodedevice_api.names import Condition, Reason
 from nodedevice_operator.capacity.reconciler import CapacityOutcome, CapacityReconciler
 from nodedevice_operator.errors import Conflict, Invalid, NotFound, NotLeading, Unavailable
+from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leases.agent_liveness import LeaseTable
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord
+from nodedevice_operator.observability.events import EventReason
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import NODE_MISSING_GRACE_SECONDS
 from nodedevice_operator.workqueue import WorkQueue
@@ -304,6 +306,25 @@ class TestAgents:
             await bench.reconcile()
         assert bench.recorder.reasons() == []
         assert (await bench.reconcile())[0] == f"apply {{'{GPU}': 4}}"
+
+
+async def test_more_node_devices_than_count_are_reported_once(bench: Bench) -> None:
+    records = [node_device(f"example.com/r{number}", available=1) for number in range(MOST_OF_NODE + 3)]
+    await bench.settle(*records)
+    assert bench.recorder.reasons() == [EventReason.TOO_MANY_NODE_DEVICES]
+    [event] = bench.recorder.posted
+    assert event.message.startswith(f"node node-a has {MOST_OF_NODE + 3} NodeDevices")
+    assert len([write for write in bench.cluster.writes if write.startswith("conditions")]) == MOST_OF_NODE
+    await bench.reconcile()
+    assert len(bench.recorder.posted) == 1
+    # once they are gone it would be news again
+    for record in records[MOST_OF_NODE - 1 :]:
+        bench.cluster.node_devices.pop(record.name)
+        bench.cache.node_devices.remove(record.name, record.uid)
+    await bench.settle()
+    assert len(bench.recorder.posted) == 1
+    await bench.settle(*(replace(record, uid=f"{record.uid}-again") for record in records[MOST_OF_NODE - 1 :]))
+    assert len(bench.recorder.posted) == 2
 
 
 class TestATakeover:

@@ -1,0 +1,112 @@
+"""Whatever one node's token writes: what is kept is bounded, the oldest count, and no put goes through all of them."""
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from nodedevice_operator.informers import memory_bounds
+from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE, NODE_DEVICE_BOUNDS, Bounds
+from nodedevice_operator.informers.store import Store
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+
+from tests.fakes.operator.operator_model import node_device
+
+
+def record(number: int, version: int = 1, weight: int = 0, node: str = "node-a", **more: Any) -> NodeDeviceRecord:
+    created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
+    fields = {"uid": f"uid-{node}-{number}", "created": created, "weight": weight, **more}
+    return node_device(f"example.com/r{number}", node=node, resource_version=version, **fields)
+
+
+def numbers(records: Iterable[NodeDeviceRecord]) -> list[int]:
+    return sorted(int(each.resource.rpartition("/r")[2]) for each in records)
+
+
+def of(store: Store[str, NodeDeviceRecord], node: str = "node-a") -> list[int]:
+    return numbers(store.of_node(node))
+
+
+@pytest.fixture
+def store() -> Store[str, NodeDeviceRecord]:
+    return Store(Bounds(memory_bounds.without_lists, most_bytes=1000, most_objects=40))
+
+
+def test_the_oldest_count_whatever_comes_after_them(store: Store[str, NodeDeviceRecord]) -> None:
+    order = list(range(100))
+    random.Random(1).shuffle(order)
+    for number in order:
+        store.put(record(number))
+    store.put(record(7, node="node-b"))
+    assert of(store) == list(range(40))
+    assert (store.left_out("node-a"), store.left_out("node-b"), store.left_out("node-c")) == (60, 0, 0)
+    assert len(store.by_key) == 101, "all are known: what is gone must be noticed"
+    # one that goes makes room for the next
+    gone = record(3)
+    store.remove(gone.key, gone.uid)
+    assert of(store) == [*range(3), *range(4, 41)]
+    # and one that is made again is the youngest
+    store.put(record(0, version=9, uid="again", created="2027-01-01T00:00:00Z"))
+    assert of(store) == [1, 2, *range(4, 42)]
+    for number in range(42, 100):
+        found = record(number)
+        store.remove(found.key, found.uid)
+    assert store.left_out("node-a") == 1
+    for each in store.values():
+        store.remove(each.key, each.uid)
+    assert (store.nodes(), store._weights, store._oldest) == (frozenset(), {}, {})
+
+
+def test_what_they_weigh_is_bounded_after_any_changes(store: Store[str, NodeDeviceRecord]) -> None:
+    """By a sum that is kept: it is the right one whatever happened."""
+    rng = random.Random(2)
+    for version in range(2, 3000):
+        number, node = rng.randrange(60), rng.choice(["node-a", "node-b"])
+        made = record(number, version, rng.choice([0, 90, 300, 900]), rng.choice(["node-a", node]))
+        if rng.random() < 0.2:
+            store.remove(made.key, made.uid)
+        else:
+            store.put(made)
+        for each in ("node-a", "node-b"):
+            weight = sum(found.weight for found in store._all_of(each))
+            assert weight <= 1000
+            assert store._weights.get(each, 0) == weight
+
+
+def test_a_restored_server_changes_no_sum(store: Store[str, NodeDeviceRecord]) -> None:
+    store.put(record(1, weight=700))
+    store.expire()
+    store.put(record(1, weight=600))
+    assert store._weights == {"node-a": 600}
+
+
+class Counting(Bounds[NodeDeviceRecord]):
+    """Counts how often all records of a node are gone through."""
+
+    walks = 0
+
+    def reduced(self, of_node: Any) -> Any:
+        Counting.walks += 1
+        return super().reduced(of_node)
+
+    def oldest(self, of_node: Any) -> Any:
+        Counting.walks += 1
+        return super().oldest(of_node)
+
+
+def test_a_put_touches_no_other_record() -> None:
+    """Twenty thousand objects of one token kept the loop from everything else."""
+    store: Store[str, NodeDeviceRecord] = Store(Counting(memory_bounds.without_lists))
+    for number in range(3000):
+        store.put(record(number, weight=100))
+        store.put(record(number, version=2, weight=200))
+    assert Counting.walks == 0
+    for version in range(3, 50):
+        store.put(record(5, version=version, weight=150))
+        assert len(store.of_node("node-a")) == MOST_OF_NODE
+    assert Counting.walks == 1, "which count is found out again only when one came or went"
+
+
+def test_of_an_agents_own_all_count() -> None:
+    """256 names that it serves, and as many that it served before."""
+    assert NODE_DEVICE_BOUNDS.most_objects >= 2 * 256

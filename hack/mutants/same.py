@@ -43,6 +43,7 @@ def canonical(function: str) -> str:
       and before `or`.
     - `zip(…, strict=False)` is zip without it, as that is the default.
     - `cast(kind, value)` is the value.
+    - X is no character to strip: mutmut writes XX around a text, which adds X alone to the characters of `strip`.
     """
     return ast.dump(_Canonical().visit(ast.parse(f"if 1:\n{function}" if function[:1].isspace() else function)))
 
@@ -67,6 +68,8 @@ class _Canonical(ast.NodeTransformer):
                 node.keywords = [_of_zip(each) for each in node.keywords if not _is_false(each.value)]
             case ast.Call(func=ast.Name(id="cast"), args=[_, value], keywords=[]):
                 return value
+            case ast.Call(func=ast.Attribute(attr="strip" | "lstrip" | "rstrip"), args=[ast.Constant(value=str(text))]):
+                node.args = [ast.Constant("".join(sorted(set(text) - {"X"})))]
         return node
 
 

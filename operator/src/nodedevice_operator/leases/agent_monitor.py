@@ -8,6 +8,7 @@ succeeds: a failed request proves nothing about the agents.
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nodedevice_api.names import Condition, Reason
+from nodedevice_common.pacing import TokenBucket
 from nodedevice_common.tasks import apart
 
 from nodedevice_operator.errors import ApiError
@@ -42,6 +44,9 @@ INTERVAL_SECONDS: Final = 10.0
 # The agent of a new node creates its Lease about when it creates its NodeDevices: so many polls are closer together.
 _CLOSE_INTERVAL_SECONDS: Final = 1.0
 _CLOSE_POLLS: Final = 20
+# Polls that are brought forward, for nodes whose silent agent may be back: each lists all Leases.
+_EARLY_PER_SECOND: Final = 0.5
+_EARLY_AT_ONCE: Final = 3
 
 
 class AgentsApi(Requests):
@@ -83,6 +88,10 @@ class AgentMonitor:
     # by node, where there are any: the refusals on its agent's Lease at the last poll
     _refusals: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
     _poll_soon: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    # the budget of polls that are brought forward, from the first one on
+    _early: TokenBucket | None = field(default=None, init=False)
+    # by node of a silent agent: when a change there last brought a poll forward
+    _brought_forward: dict[str, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._table = LeaseTable(self.grace_seconds)
@@ -97,8 +106,15 @@ class AgentMonitor:
         return self._state(record.node, own)
 
     def on_update(self, node: str, _: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
-        """A NodeDevice changed: if its agent was silent, poll its Lease soon."""
-        if now is not None and self._table.state(node).status != "True":
+        """A NodeDevice changed: if its agent was silent, poll its Lease soon; once for each time that it would be polled anyway.
+
+        Whoever has the token of one node can change its NodeDevices without end, and renew nothing.
+        """
+        if now is None or self._table.state(node).status == "True":
+            return
+        moment = self.clock()
+        if moment - self._brought_forward.get(node, -math.inf) >= self.interval_seconds:
+            self._brought_forward[node] = moment
             self._poll_soon.set()
 
     async def work(self) -> None:
@@ -135,6 +151,7 @@ class AgentMonitor:
             for node in self._table.changes_since(before) & nodes:
                 self.queue.enqueue(node)
         self._count_missing(nodes)
+        self._brought_forward = {node: at for node, at in self._brought_forward.items() if node in nodes}
 
     def _begin(self) -> None:
         """Enqueue every node: until now none was reconciled, and from now on what is stored counts, or what was listed."""
@@ -212,7 +229,10 @@ class AgentMonitor:
                 await self._poll_soon.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(_CLOSE_INTERVAL_SECONDS / 4)
+        now = asyncio.get_running_loop().time()
+        if self._early is None:
+            self._early = TokenBucket(_EARLY_PER_SECOND, _EARLY_AT_ONCE, now)
+        await asyncio.sleep(max(_CLOSE_INTERVAL_SECONDS / 4, self._early.reserve(now)))
         self._poll_soon.clear()
 
 

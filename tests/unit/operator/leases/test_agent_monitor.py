@@ -10,7 +10,7 @@ from nodedevice_api.names import Condition, Reason
 from nodedevice_operator.errors import Unavailable, Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leases.agent_liveness import ALIVE, MISSING, AgentState
-from nodedevice_operator.leases.agent_monitor import AgentMonitor
+from nodedevice_operator.leases.agent_monitor import INTERVAL_SECONDS, AgentMonitor
 from nodedevice_operator.objects import nodedevice as records
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord
@@ -221,6 +221,38 @@ async def test_a_silent_agent_that_reports_is_polled_soon(watched: Callable[...,
         async with asyncio.timeout(1):
             assert await made.queue.next() == "node-a"
         assert made.monitor.state("node-a") is ALIVE
+
+
+@virtual_time
+async def test_who_is_silent_and_reports_without_end_has_few_polls_brought_forward(
+    watched: Callable[..., Watched],
+) -> None:
+    """Its token is enough for that, and each poll lists the Leases of all nodes."""
+    made = watched("node-a", "node-b")
+    made.monitor.clock = asyncio.get_running_loop().time
+    made.cluster.leases = {"node-a": LeaseRecord("1", 5), "node-b": LeaseRecord("1", 5)}
+    polls = 0
+    list_leases = made.cluster.list_leases
+
+    async def counted(**options: bool) -> dict[str, LeaseRecord]:
+        nonlocal polls
+        polls += 1
+        return await list_leases(**options)
+
+    made.monitor.api.list_leases = counted  # type: ignore[method-assign, assignment]
+    [one, other] = made.cache.node_devices.values()
+    async with running(made.monitor.work()):
+        await asyncio.sleep(60)
+        before = polls
+        for _ in range(600):
+            made.monitor.on_update(one.node, None, one)
+            await asyncio.sleep(0.1)
+        assert polls - before <= 2 * 60 / INTERVAL_SECONDS + 2
+        # another node is not kept waiting by it
+        made.cluster.leases[other.node] = LeaseRecord("2", 60)
+        made.monitor.on_update(other.node, None, other)
+        await asyncio.sleep(2.5)
+        assert made.monitor.state(other.node) is ALIVE
 
 
 def at(version: int, renewed: str | None = None) -> dict[str, LeaseRecord]:

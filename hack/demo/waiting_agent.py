@@ -28,7 +28,7 @@ from hack.demo.narration import Broken, narrate, say
 _AFTER_SECONDS: Final = 4.0
 _PATIENCE_SECONDS: Final = 120.0
 _ASK_EVERY_SECONDS: Final = 0.2
-_CALL_SECONDS: Final = 10.0
+_CALL_SECONDS: Final = 60.0
 _OTHERS: Final = "example.com/thermometer"
 _BREAKS: Final = "gpu-3"
 _LOCAL: Final = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
@@ -194,7 +194,9 @@ class _Scene:
         if not self._socket.exists():
             return {}
         with self._lister() as lister:
-            found = lister.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=_CALL_SECONDS).devices
+            asked = api_pb2.AllocatableResourcesRequest()
+            # from the moment at which the socket is there, which is before it is served
+            found = lister.GetAllocatableResources(asked, timeout=_CALL_SECONDS, wait_for_ready=True).devices
         devices: dict[str, set[str]] = {}
         for each in found:
             devices.setdefault(each.resource_name, set()).update(each.device_ids)

@@ -191,8 +191,9 @@ def agent_by(kubeconfig: Path, home: Path, node_name: str, port: int, **settings
         "kubeconfig": str(kubeconfig),
         "pluginDir": str(home / "plugins"),
         "stateDir": str(home),
-        # of none: a kubelet of this machine is not this node's
+        # of none: a kubelet of this machine is not this node's, nor is its runtime
         "kubeletDir": str(home / "kubelet"),
+        "nriSocket": str(home / "nri.sock"),
         "httpAddress": address,
         # there are no containers
         "runtime": "none",

@@ -31,7 +31,7 @@ _TITLE: Final = (
 )
 _HASH: Final = "# sha256: "
 # of the chart, and yet not rendered
-_NOT_RENDERED: Final = ("README.md", "values.schema.json", "crds")
+_NOT_RENDERED: Final = ("README.md", "values.schema.json", "crds", "NOTES.txt")
 
 Manifest = Mapping[str, Any]
 
@@ -84,7 +84,7 @@ def _is_current(file: Path) -> bool:
 def _digest(text: str) -> str:
     """Of all that decides what is rendered, and of what came out."""
     files = [path for path in sorted(CHART.rglob("*")) if path.is_file()]
-    rendered = [path for path in files if path.relative_to(CHART).parts[0] not in _NOT_RENDERED]
+    rendered = [path for path in files if not any(part in _NOT_RENDERED for part in path.relative_to(CHART).parts)]
     digest = hashlib.sha256(f"{family_of('helm').pinned_version} {SHARED}".encode())
     for path in rendered:
         digest.update(f"\0{path.relative_to(CHART)}\0".encode() + path.read_bytes())

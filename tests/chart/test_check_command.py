@@ -111,6 +111,28 @@ def test_nothing_installed_is_reported_too(installed: ControlPlane, as_hook: Com
         install_chart(installed)
 
 
+def test_a_missing_image_is_no_slow_agent(installed: ControlPlane, as_hook: Command) -> None:
+    installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
+    labels = {"app.kubernetes.io/name": "nodedevice", "app.kubernetes.io/component": "agent"}
+    # of no node, so that nobody plays it
+    spec = {"containers": [{"name": "agent", "image": "none"}], "nodeSelector": {"none": "none"}}
+    for pod, state in (("agent-1", {"waiting": {"reason": "ImagePullBackOff"}}), ("agent-2", None)):
+        metadata = {"name": pod, "namespace": SYSTEM_NAMESPACE, "labels": labels}
+        installed.apply(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+        if state is not None:
+            seen = {"name": "agent", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+            patch = json.dumps({"status": {"containerStatuses": [{**seen, "state": state}]}})
+            installed.kubectl("patch", "pod", pod, "-n", SYSTEM_NAMESPACE, "--subresource=status", "-p", patch)
+    try:
+        status, output = as_hook("check", "--wait-seconds", "0")
+    finally:
+        installed.kubectl("delete", "pods", "agent-1", "agent-2", "-n", SYSTEM_NAMESPACE, "--grace-period=0", "--force")
+    assert status == 1
+    found = rows(output)
+    assert found["pod", "agent-1"][1].startswith("ImagePullBackOff on no node: the node does not get its image")
+    assert found["pod", "agent-2"] == ("NO", "Pending on no node: kubectl describe pod has why")
+
+
 def test_shows_what_it_waits_for(installed: ControlPlane, as_hook: Command) -> None:
     installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
     status, output = as_hook("check", "--wait-seconds", "1")

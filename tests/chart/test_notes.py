@@ -10,7 +10,7 @@ from nodedevice_agent.cli.run import main as agent_main
 from nodedevice_operator.__main__ import main as operator_main
 
 from hack import yaml_text
-from hack.cluster.chart import SYSTEM_NAMESPACE, installed_manifests, wait_explained
+from hack.cluster.chart import SYSTEM_NAMESPACE, installed_manifests, is_hook, wait_explained
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.rendering import notes, render
 from tests.chart.values import VALUE_SETS
@@ -91,6 +91,13 @@ def test_images_and_what_to_set_without_them(registry: str, said: str) -> None:
     for program in PROGRAMS:
         assert f"- {prefix}{program}:" in text
     assert "set image.registry" in text
+
+
+def test_a_slow_machine_leaves_out_the_job_and_nothing_that_the_check_needs() -> None:
+    [command] = [each for each in commands({}) if "--filter" in each]
+    left_out = command[command.index("--filter") + 1].removeprefix("!name=")
+    hooks = [each for each in render() if is_hook(each) and each["metadata"]["name"] == left_out]
+    assert [each["kind"] for each in hooks] == ["Job"]
 
 
 def test_a_runtime_class_that_may_be_missing() -> None:

@@ -1,4 +1,4 @@
-"""install.yaml and uninstall.yaml of a release, typed as install.yaml says, on a control plane of its own whose node plays its pods.
+"""install.yaml and uninstall.yaml of a release, typed as install.yaml says, on a control plane of its own whose node plays pods.
 
 So the Job runs no command here: that is run beside it, by its account. tests/e2e/chart/release has it on a real node.
 """

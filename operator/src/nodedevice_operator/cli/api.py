@@ -30,6 +30,43 @@ _NAMESPACES: Final = "/api/v1/namespaces"
 _FIELD_MANAGER: Final = "nodedevice-cleanup"
 
 
+class _Waiting(Schema):
+    reason: str = ""
+
+
+class _State(Schema):
+    waiting: _Waiting | None = None
+
+
+class _ContainerStatus(Schema):
+    state: _State = msgspec.field(default_factory=_State)
+
+
+class _StartingStatus(Schema):
+    phase: str = ""
+    container_statuses: list[_ContainerStatus] | None = None
+
+
+class _PlacedSpec(Schema):
+    node_name: str = ""
+
+
+class StartingPod(Schema):
+    """A pod of ours, with what its containers wait for."""
+
+    metadata: ObjectMetadata
+    spec: _PlacedSpec = msgspec.field(default_factory=_PlacedSpec)
+    status: _StartingStatus = msgspec.field(default_factory=_StartingStatus)
+
+    @property
+    def waits_for(self) -> str:
+        """The kubelet's word, such as ImagePullBackOff, else Pending; "" where it runs, or has ended."""
+        states = (each.state.waiting for each in self.status.container_statuses or ())
+        reasons = [waiting.reason for waiting in states if waiting is not None and waiting.reason]
+        is_pending = self.status.phase == "Pending"
+        return reasons[0] if reasons else self.status.phase if is_pending else ""
+
+
 class _DaemonSetStatus(Schema):
     desired_number_scheduled: int = 0
 
@@ -78,6 +115,13 @@ class WorkloadsApi(Requests):
         path = f"/api/v1/namespaces/{self._namespace}/pods"
         data = await self._client.request("GET", "pods", path, query={"labelSelector": _OURS})
         return {pod.metadata.name: pod.spec.node_name for pod in decode_list("pods", data, PodSchema).items}
+
+    async def waiting_pods(self) -> list[StartingPod]:
+        """Pods of theirs that do not run yet, by name."""
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
+        data = await self._client.request("GET", "pods", path, query={"labelSelector": _OURS})
+        found = [pod for pod in decode_list("pods", data, StartingPod).items if pod.waits_for]
+        return sorted(found, key=lambda pod: pod.metadata.name)
 
     async def desired_agents(self, daemon_set: str) -> int | None:
         """How many agents the DaemonSet of that name wants; None where there is none."""

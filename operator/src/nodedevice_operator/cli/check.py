@@ -10,9 +10,17 @@ from nodedevice_api import names
 
 from nodedevice_operator.cli import progress as command
 from nodedevice_operator.cli.api import WorkloadsApi
-from nodedevice_operator.cli.check_report import CheckResult, is_renewed, of_agents, of_delivery, of_node_devices, table
+from nodedevice_operator.cli.check_report import (
+    CheckResult,
+    is_renewed,
+    of_agents,
+    of_delivery,
+    of_node_devices,
+    of_pods,
+    table,
+)
 from nodedevice_operator.cli.crds import NAMES, CrdApi
-from nodedevice_operator.errors import NotFound
+from nodedevice_operator.errors import Forbidden, NotFound
 from nodedevice_operator.informers.memory_bounds import without_lists
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
@@ -118,12 +126,23 @@ class _Checks:
     async def all(self) -> list[CheckResult]:
         """Raises ApiError."""
         kinds = [await self._kind(name) for name in NAMES]
-        found = [*kinds, await self._operator(), *await self._agents()]
+        programs = [await self._operator(), *await self._agents()]
+        found = [*kinds, *programs]
+        if not all(result.is_good for result in programs):
+            found += await self._pods()
         if all(result.is_good for result in kinds):
             pages = self._cluster.pages(NODE_DEVICES)
             records = [without_lists(record) async for page in pages for record in page.records]
             found += [*of_node_devices(records), *of_delivery(records)]
         return found
+
+    async def _pods(self) -> list[CheckResult]:
+        try:
+            waiting = await self._workloads.waiting_pods()
+        except Forbidden:
+            # it explains, and decides nothing
+            return []
+        return of_pods((pod.metadata.name, pod.spec.node_name, pod.waits_for) for pod in waiting)
 
     async def _kind(self, name: str) -> CheckResult:
         found = await self._crds.read(name)

@@ -15,6 +15,13 @@ from nodedevice_operator.objects.unwatched import LeaseRecord
 
 # With more lines than this, only problems are listed one by one.
 MOST_LISTED: Final = 40
+_NO_IMAGE: Final = ": the node does not get its image; docs/install.md, Images"
+_REMEDIES: Final = {
+    **dict.fromkeys(("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"), _NO_IMAGE),
+    "ContainerCreating": ": it has its node and is being started",
+    "CrashLoopBackOff": ": it started and ended; kubectl logs has why",
+    "Pending": ": kubectl describe pod has why",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,18 @@ def of_agents(
         details = f"renewed its Lease {since}; it does not run, or does not reach the API server"
         found.append(CheckResult("agent", node, False, details))
     return found
+
+
+def of_pods(waiting: Iterable[tuple[str, str, str]]) -> list[CheckResult]:
+    """Pods that do not run: an image that is missing is not mistaken for a program that is slow.
+
+    waiting: name, node ("" for none yet) and what it waits for, as the kubelet or the API server calls it.
+    """
+    found = [
+        CheckResult("pod", pod, False, f"{reason} on {node or 'no node'}{_REMEDIES.get(reason, '')}")
+        for pod, node, reason in waiting
+    ]
+    return found[:MOST_LISTED]
 
 
 def of_node_devices(records: Iterable[NodeDeviceRecord]) -> list[CheckResult]:

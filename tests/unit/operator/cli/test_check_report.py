@@ -11,6 +11,7 @@ from nodedevice_operator.cli.check_report import (
     of_agents,
     of_delivery,
     of_node_devices,
+    of_pods,
     table,
 )
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
@@ -162,3 +163,27 @@ def test_table() -> None:
         "ok  kind      a.b   is served",
         "NO  operator  -     none leads",
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "details"),
+    [
+        ("ErrImagePull", "ErrImagePull on node-a: the node does not get its image; docs/install.md, Images"),
+        ("ImagePullBackOff", "ImagePullBackOff on node-a: the node does not get its image; docs/install.md, Images"),
+        ("ErrImageNeverPull", "ErrImageNeverPull on node-a: the node does not get its image; docs/install.md, Images"),
+        ("ContainerCreating", "ContainerCreating on node-a: it has its node and is being started"),
+        ("CrashLoopBackOff", "CrashLoopBackOff on node-a: it started and ended; kubectl logs has why"),
+        ("CreateContainerError", "CreateContainerError on node-a"),
+    ],
+)
+def test_a_pod_that_does_not_run_is_named_with_what_it_waits_for(reason: str, details: str) -> None:
+    assert of_pods([("agent-1", "node-a", reason)]) == [CheckResult("pod", "agent-1", False, details)]
+
+
+def test_a_pod_without_a_node_lacks_no_image() -> None:
+    [found] = of_pods([("agent-1", "", "Pending")])
+    assert found.details == "Pending on no node: kubectl describe pod has why"
+
+
+def test_no_more_pods_are_listed_than_a_table_has() -> None:
+    assert len(of_pods([(f"agent-{number}", "", "Pending") for number in range(1000)])) == MOST_LISTED

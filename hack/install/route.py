@@ -70,7 +70,7 @@ class _Distribution:
 
 
 _K3S = "/run/k3s/containerd/containerd.sock"
-_DISTRIBUTIONS = (
+DISTRIBUTIONS = (
     _Distribution("k3s", _K3S, ("k3s", "ctr"), kubelet="+k3s"),
     _Distribution("RKE2", _K3S, ("/var/lib/rancher/rke2/bin/ctr", "--address", _K3S), kubelet="+rke2"),
     _Distribution("k0s", "/run/k0s/containerd.sock", ("k0s", "ctr"), kubelet="+k0s"),
@@ -201,7 +201,7 @@ def _on_this_machine(nodes: Sequence[Node], machine: Machine, named: str) -> Rou
 def _distribution(node: Node, named: str) -> _Distribution:
     if named:
         return _Distribution("", named)
-    return next(each for each in _DISTRIBUTIONS if each.has(node))
+    return next(each for each in DISTRIBUTIONS if each.has(node))
 
 
 def _is_of(node: Node, containerd: Containerd) -> bool:

@@ -1,12 +1,13 @@
 """How images get to nodes: every kind of cluster, what is here and what is not, and the refusals."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hack.install.errors import InstallError, NoRoute
 from hack.install.facts import Containerd, Machine, Node, nodes_of
-from hack.install.route import PROGRAMS, architectures, choose, reachable, sockets
+from hack.install.route import DISTRIBUTIONS, PROGRAMS, architectures, choose, reachable, sockets
 
 BOOT, ID = "4435-00a7", "3d12-19c7"
 K3S_SOCKET, SOCKET = "/run/k3s/containerd/containerd.sock", "/run/containerd/containerd.sock"
@@ -83,15 +84,30 @@ def test_a_command_that_is_missing_is_named_and_not_replaced(nodes: list[Node], 
     assert reachable(nodes, machine) == ()
 
 
+# by the names of the distributions; an empty one is that of all others
+ON_THIS_MACHINE = {
+    "k3s": (K3S, K3S_SOCKET, "k3s ctr"),
+    "RKE2": (RKE2, K3S_SOCKET, f"/var/lib/rancher/rke2/bin/ctr --address {K3S_SOCKET}"),
+    "k0s": (K0S, "/run/k0s/containerd.sock", "k0s ctr"),
+    "MicroK8s": (MICROK8S, "/var/snap/microk8s/common/run/containerd.sock", "microk8s ctr"),
+    "": (node(), SOCKET, f"ctr --address {SOCKET}"),
+}
+
+
+def test_each_distribution_and_each_command_is_tried_and_on_the_page() -> None:
+    assert {each.name for each in DISTRIBUTIONS} == set(ON_THIS_MACHINE)
+    page = (
+        (Path(__file__).parents[3] / "docs/install.md")
+        .read_text()
+        .partition("## From a clone\n")[2]
+        .partition("\n## ")[0]
+    )
+    for name in (*ON_THIS_MACHINE, *PROGRAMS):
+        assert name in page, f"docs/install.md does not say how images get to nodes of {name}"
+
+
 @pytest.mark.parametrize(
-    ("found", "socket", "ctr"),
-    [
-        pytest.param(K3S, K3S_SOCKET, "k3s ctr", id="k3s"),
-        pytest.param(RKE2, K3S_SOCKET, f"/var/lib/rancher/rke2/bin/ctr --address {K3S_SOCKET}", id="RKE2"),
-        pytest.param(K0S, "/run/k0s/containerd.sock", "k0s ctr", id="k0s"),
-        pytest.param(MICROK8S, "/var/snap/microk8s/common/run/containerd.sock", "microk8s ctr", id="MicroK8s"),
-        pytest.param(node(), SOCKET, f"ctr --address {SOCKET}", id="kubeadm"),
-    ],
+    ("found", "socket", "ctr"), ON_THIS_MACHINE.values(), ids=[name or "others" for name in ON_THIS_MACHINE]
 )
 def test_a_node_that_is_this_machine(found: Node, socket: str, ctr: str) -> None:
     assert sockets([found], "") == (socket,)

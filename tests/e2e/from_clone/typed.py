@@ -56,7 +56,7 @@ class Clone:
         kinds = kubectl("api-resources", "--verbs=list", "--output=name").split()
         wanted = ",".join(kind for kind in kinds if kind.partition(".")[0] not in _NOT_ASKED)
         listed = json.loads(kubectl("get", wanted, "--all-namespaces", "--output=json"))["items"]
-        return {_name(item): item["metadata"]["resourceVersion"] for item in listed}
+        return {_name(item): item["metadata"].get("resourceVersion", "") for item in listed}
 
     def images(self) -> set[str]:
         """All names by which the node's containerd knows an image."""

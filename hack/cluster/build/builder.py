@@ -24,16 +24,16 @@ _REPORT_EVERY_SECONDS = 15.0
 _SHOWN_LINES = 15
 # measured on two cores, one program after the other with an empty cache of Go's: the first of a family pays for what they share
 _CORE_SECONDS = {
-    "etcd": 160,
-    "kube-apiserver": 464,
-    "kube-controller-manager": 156,
-    "kubectl": 34,
-    "kubelet": 62,
-    "containerd": 92,
-    "kwok": 106,
-    "helm": 152,
-    "helm3": 152,
-    "cosign": 260,
+    "etcd": 135,
+    "kube-apiserver": 350,
+    "kube-controller-manager": 120,
+    "kubectl": 28,
+    "kubelet": 47,
+    "containerd": 70,
+    "kwok": 80,
+    "helm": 115,
+    "helm3": 115,
+    "cosign": 200,
 }
 _CORE_SECONDS_OF_OTHERS = 14
 

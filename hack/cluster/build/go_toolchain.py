@@ -14,6 +14,9 @@ from pathlib import Path
 
 from hack.cluster.errors import BinaryError
 
+# A compiler lives for a second or two; looking for garbage takes a quarter of its time. With less than half a GiB the largest would
+# do little else: k8s.io/api/core/v1 takes 4.6 s with that, 6.6 s with Go's own settings, 16 s with 128 MiB.
+_HEAP, _LEAST_HEAP = 1 << 30, 1 << 29
 _REQUIREMENTS = Path(__file__).parents[3] / "requirements" / "go.txt"
 
 
@@ -25,6 +28,7 @@ def environment(modules: str = "readonly") -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH"}}
     return {
         **_home(),
+        **_late_collection(),
         **inherited,
         "CGO_ENABLED": "0",
         "GO111MODULE": "on",
@@ -40,6 +44,15 @@ def _home() -> dict[str, str]:
         return {"HOME": str(Path.home())}
     except RuntimeError:
         return {}
+
+
+def _late_collection() -> dict[str, str]:
+    """No compiler or linker collects garbage before its heap is that large. Empty where, one on each core, they would take more
+    than half the memory.
+    """
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    heap = min(_HEAP, memory // 2 // len(os.sched_getaffinity(0)))
+    return {"GOGC": "off", "GOMEMLIMIT": str(heap)} if heap >= _LEAST_HEAP else {}
 
 
 def find_go(at_least: tuple[int, ...], cache: Path, progress: Callable[[str], None]) -> str:

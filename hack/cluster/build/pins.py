@@ -1,6 +1,7 @@
 """Which programs the control plane is made of, and exactly which version of each: what hack/cluster/build/go pins.
 
-Builds nothing. One Go module per family, because the families' dependencies do not agree with each other.
+Builds nothing. One Go module per family, because the families' dependencies do not agree with each other; those of etcd and
+Kubernetes do, at the version of etcd that kubeadm starts, so one module pins both and what both need is compiled once.
 `KUBERNETES=1.36.4` in the environment asks for another version of that family than the pinned one.
 """
 
@@ -17,13 +18,15 @@ from hack.cluster.errors import BinaryError
 _GO_MODULES = Path(__file__).parent / "go"
 _ORACLE = Path(__file__).parents[3] / "tests" / "oracle"
 _CUT_DEBUG_INFO = "-s -w"
+# what the linker would cut away takes the compiler a tenth of its time
+_MAKE_NO_DEBUG_INFO = "-gcflags=all=-dwarf=false"
 
 
 @dataclass(frozen=True)
 class Family:
     """Programs that one Go module pins together.
 
-    name: of its folder under go/, unless `folder` names another, where sources of our own may lie beside go.mod.
+    name: of its folder under go/, unless `folder` names another: where sources of our own lie beside go.mod, or another family's.
     module: the Go module whose version is the family's; empty for a program that is all our own.
     packages: for each program, the Go package it is built from.
     version_variables: linker variables that hold the version, where the source does not (or the program says v0.0.0).
@@ -92,7 +95,8 @@ class Family:
         variables = [f"-X {variable}={value.format(**values)}" for variable, value in self.version_variables.items()]
         # -buildvcs=false: the state of *this* repository says nothing about them
         tags = ("-tags", ",".join(self.tags)) if self.tags else ()
-        return "-trimpath", "-buildvcs=false", *tags, "-ldflags", " ".join([_CUT_DEBUG_INFO, *variables])
+        linker = " ".join([_CUT_DEBUG_INFO, *variables])
+        return "-trimpath", "-buildvcs=false", _MAKE_NO_DEBUG_INFO, *tags, "-ldflags", linker
 
     @property
     def key(self) -> str:
@@ -107,13 +111,15 @@ class Family:
         return (self.pinned_folder / "go.mod").read_text()
 
     def _go_mod_of_other_version(self) -> str:
-        """The pinned tools and replacements at the other version; what they require, `go mod tidy` finds out.
+        """The family's tools and the replacements at the other version; what they require, `go mod tidy` finds out.
 
         The staging modules of Kubernetes v1.X.Y are published as v0.X.Y.
         """
-        text = re.sub(r"^require \(\n.*?^\)\n", "", self._pinned_go_mod(), flags=re.MULTILINE | re.DOTALL)
+        left_out = r"^(require|tool) (\(\n.*?^\)|[^(\n]+)\n"
+        text = re.sub(left_out, "", self._pinned_go_mod(), flags=re.MULTILINE | re.DOTALL)
         text = text.replace(re.sub(r"^v1\.", "v0.", self.pinned_version), re.sub(r"^v1\.", "v0.", self.version))
-        return f"{text}\nrequire {self.module} {self.version}\n"
+        tools = "".join(f"tool {package}\n" for package in self.packages.values())
+        return f"{text}\nrequire {self.module} {self.version}\n\n{tools}"
 
 
 _COMPONENT_VERSION = "k8s.io/component-base/version"
@@ -122,11 +128,12 @@ _KUBERNETES_VERSION = {
     f"{_COMPONENT_VERSION}.gitMajor": "{major}",
     f"{_COMPONENT_VERSION}.gitMinor": "{minor}",
 }
+_ETCD = "go.etcd.io/etcd/server/v3"
 _CONTAINERD = "github.com/containerd/containerd/v2"
 _CNI = "github.com/containernetworking/plugins/plugins"
 
 FAMILIES = (
-    Family(name="etcd", module="go.etcd.io/etcd/server/v3", packages={"etcd": "go.etcd.io/etcd/server/v3"}),
+    Family(name="etcd", module=_ETCD, packages={"etcd": _ETCD}, folder=_GO_MODULES / "kubernetes"),
     Family(
         name="kubernetes",
         module="k8s.io/kubernetes",

@@ -3,6 +3,7 @@
 import dataclasses
 import fcntl
 import os
+import re
 import shutil
 import stat
 import threading
@@ -13,7 +14,8 @@ import pytest
 from hack.cluster.build import builder
 from hack.cluster.build.binaries import cache_folder, find
 from hack.cluster.build.debian import PACKAGES
-from hack.cluster.build.pins import ALL_BINARIES, FAMILIES, family_of
+from hack.cluster.build.go_toolchain import environment
+from hack.cluster.build.pins import ALL_BINARIES, FAMILIES, Family, family_of
 from hack.cluster.errors import BinaryError
 
 # Answers its version, and for a build writes its own arguments as the program (after -o), or fails as requested.
@@ -217,9 +219,82 @@ def test_another_kubernetes_has_its_own_module_and_cache(cache: Path, monkeypatc
     assert kubernetes.key != pinned_key
     assert "require k8s.io/kubernetes v1.36.4" in kubernetes.go_mod
     assert "k8s.io/api => k8s.io/api v0.36.4" in kubernetes.go_mod
-    assert "k8s.io/kubernetes/cmd/kube-scheduler" in kubernetes.go_mod
     assert "37.1" not in kubernetes.go_mod
     assert family_of("etcd").is_pinned
+
+
+@pytest.mark.parametrize("name", [family.name for family in FAMILIES if family.asked_by])
+def test_another_version_has_the_familys_own_tools_and_no_other(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    [family] = [family for family in FAMILIES if family.name == name]
+    monkeypatch.setenv(str(family.asked_by), "1.36.4")
+    assert sorted(re.findall(r"^tool (\S+)$", family.go_mod, re.MULTILINE)) == sorted(family.packages.values())
+    assert "tool (" not in family.go_mod
+
+
+def test_what_etcd_and_kubernetes_share_is_compiled_once(cache: Path) -> None:
+    """One module: it has the versions that Kubernetes alone has, and flags that differ only where the linker takes them."""
+    together, kubelet, oracle = (_required(family_of(name)) for name in ("etcd", "kubelet", "oracle"))
+    assert together.keys() >= oracle.keys()
+    for alone in (kubelet, oracle):
+        assert {module: together[module] for module in alone.keys() & together.keys()} == {
+            module: alone[module] for module in alone.keys() & together.keys()
+        }
+    compiled = {family_of(name).flags[:-1] for name in ("etcd", "kube-apiserver", "kubelet", "oracle")}
+    assert len(compiled) == 1
+
+
+def _required(family: Family) -> dict[str, str]:
+    """Version of each module that go.mod requires and does not replace by itself at another version."""
+    go_mod = (family.pinned_folder / "go.mod").read_text()
+    replaced = set(re.findall(r"^\s*(\S+) => ", go_mod, re.MULTILINE))
+    required = re.findall(r"^\s+(\S+) (v\S+)(?: // indirect)?$", go_mod, re.MULTILINE)
+    return {module: version for module, version in required if module not in replaced}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=[family.name for family in FAMILIES])
+def test_no_compiler_makes_what_the_linker_cuts_away(family: Family) -> None:
+    assert family.flags[-1].startswith("-s -w")
+    assert "-gcflags=all=-dwarf=false" in family.flags
+
+
+def test_compilers_collect_no_garbage_until_they_are_big(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _put_go(tmp_path / "bin", monkeypatch, body='test "$GOGC" = off -a "$GOMEMLIMIT" -gt 0 || exit 1')
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    for name in ("GOGC", "GOMEMLIMIT"):
+        monkeypatch.delenv(name, raising=False)
+    assert find(["kwok"])["kwok"].exists()
+
+
+@pytest.mark.parametrize(
+    ("memory", "cores", "heap"),
+    [
+        (64 << 30, 4, 1 << 30),
+        (3 << 30, 2, 768 << 20),
+        (2 << 30, 2, 512 << 20),
+        (16 << 30, 64, None),
+        (1 << 30, 2, None),
+    ],
+    ids=["1 GiB each", "half of the memory", "the least", "many cores", "little memory"],
+)
+def test_compilers_on_all_cores_fit_into_memory(
+    monkeypatch: pytest.MonkeyPatch, memory: int, cores: int, heap: int | None
+) -> None:
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": memory >> 12, "SC_PAGE_SIZE": 1 << 12}.__getitem__)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    for name in ("GOGC", "GOMEMLIMIT"):
+        monkeypatch.delenv(name, raising=False)
+    found = {name: value for name, value in environment().items() if name in ("GOGC", "GOMEMLIMIT")}
+    assert found == ({"GOGC": "off", "GOMEMLIMIT": str(heap)} if heap else {})
+
+
+def test_a_persons_own_setting_of_gos_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOGC", "50")
+    monkeypatch.setenv("GOMEMLIMIT", "200MiB")
+    assert (environment()["GOGC"], environment()["GOMEMLIMIT"]) == ("50", "200MiB")
 
 
 def test_a_kubernetes_that_is_no_version_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,3 +170,49 @@ def test_a_port_whose_thread_cannot_be_started_is_an_error_of_the_system(monkeyp
     monkeypatch.setattr(threading.Thread, "start", refused)
     with pytest.raises(OSError, match="free process IDs"):
         serve(("127.0.0.1", 0), {}, CollectorRegistry())
+
+
+def raw(server: BoundedServer, request: str) -> tuple[str, dict[str, str], bytes]:
+    """Status line, headers and body, as they come over the connection until it ends."""
+    with connected(server) as connection:
+        connection.sendall(request.encode())
+        received = b""
+        while part := connection.recv(65536):
+            received += part
+    head, _, body = received.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    return status, dict(line.split(": ", 1) for line in lines), body
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "body"),
+    [
+        ("/healthz", "200 OK", b"ok\n"),
+        ("/healthz?verbose", "200 OK", b"ok\n"),
+        ("/readyz", "503 Service Unavailable", b"waits for nodes\n"),
+        ("/other", "404 Not Found", b"not found; known are /healthz, /readyz, /metrics\n"),
+    ],
+)
+def test_each_answer_says_what_it_is_and_how_long(path: str, status: str, body: bytes) -> None:
+    checks = {"/healthz": lambda: (True, "ok"), "/readyz": lambda: (False, "waits for nodes")}
+    server = serve(("127.0.0.1", 0), checks, CollectorRegistry())
+    try:
+        found, headers, content = raw(server, f"GET {path} HTTP/1.1\r\nHost: here\r\n\r\n")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert found == f"HTTP/1.1 {status}"
+    assert content == body
+    assert headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert headers["Content-Length"] == str(len(body))
+    assert headers["Connection"] == "close"
+    assert "WWW-Authenticate" not in headers
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+def test_metrics_come_in_the_form_that_is_asked_for(server: BoundedServer, accept: str) -> None:
+    request = f"GET /metrics HTTP/1.1\r\nHost: here\r\nAccept: {accept}\r\n\r\n"
+    status, headers, content = raw(server, request)
+    assert status == "HTTP/1.1 200 OK"
+    assert headers["Content-Type"].startswith(accept.partition(";")[0] or "text/plain; version=")
+    assert headers["Content-Length"] == str(len(content))

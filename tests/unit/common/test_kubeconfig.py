@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from nodedevice_common.kubeconfig import ContextEntry, Kubeconfig, KubeconfigProblem, UserEntry, read
+import yaml
+from nodedevice_common.kubeconfig import ContextEntry, Kubeconfig, KubeconfigProblem, UserEntry, _problem, read
 
 SECRET = "c2VjcmV0"
 
@@ -30,3 +31,11 @@ def test_no_error_quotes_the_file(tmp_path: Path, text: str) -> None:
     with pytest.raises(KubeconfigProblem) as refused:
         read(tmp_path / "kubeconfig")
     assert SECRET not in str(refused.value)
+
+
+def test_where_it_is_no_yaml_the_error_says_in_which_line_if_that_is_known(tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").write_text("users:\n- name: [\n")
+    with pytest.raises(KubeconfigProblem, match=r"it is not YAML: .* in line 3$"):
+        read(tmp_path / "kubeconfig")
+    assert _problem(yaml.MarkedYAMLError(problem="odd")) == "it is not YAML: odd"
+    assert _problem(RecursionError()) == _problem(None) == "it is not YAML"

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _no_authorities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A machine without certificate authorities: reading its hundreds takes longer than most tests that open a client."""
+    """A machine without certificate authorities: reading its hundreds takes longer than most tests that open a client.
+
+    The agent's tests may come after these, and its client fails without authorities.
+    """
     empty = tmp_path_factory.mktemp("authorities")
     (empty / "none.pem").touch()
     with pytest.MonkeyPatch.context() as patch:

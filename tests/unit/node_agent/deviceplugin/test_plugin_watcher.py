@@ -14,6 +14,7 @@ from nodedevice_agent.deviceplugin import plugin_watcher
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_common.text import shown
 
 from tests.fakes.background import background
 from tests.fakes.polling import until
@@ -44,7 +45,7 @@ def registry(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_every_name_is_asked_and_reported_as_text(
-    registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked: set[bytes] = set()
 
@@ -59,6 +60,8 @@ async def test_every_name_is_asked_and_reported_as_text(
     async with background(PluginWatcher(registry, cast(Any, host)).run()):
         await until(lambda: len(asked) == len(NAMES))
     assert asked == {*NAMES}
+    sockets = {vars(found).get("socket") for found in caplog.records if found.message == "registration rejected"}
+    assert sockets == {shown(registry / os.fsdecode(name)) for name in NAMES}
     # what the Lease carries, and the log
     report = host.rejections.report()
     assert msgspec.json.decode(msgspec.json.encode(report)) == report

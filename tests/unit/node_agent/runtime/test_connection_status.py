@@ -159,3 +159,11 @@ def test_a_release_without_a_validator_is_reported_until_another_connects() -> N
     status.validator_seen(Validator.ON)
     assert status.connected("containerd", "v2.1.4", Validator.MISSING)
     assert shown(status)[:2] == ("True", "NoDefaultValidator")
+
+
+def test_a_note_is_for_as_long_as_all_is_well() -> None:
+    snapshot = RuntimeScenario.with_plugin(1).snapshot_with_runtime()
+    well, broken = ("True", "RuntimeConnected", "all is well"), ("False", "NoRuntimeSocket", "no socket")
+    assert injectable(well, snapshot) == well
+    assert injectable(well, snapshot, note="but") == ("True", "RuntimeConnected", "all is well; but")
+    assert injectable(broken, snapshot, note="but") == broken

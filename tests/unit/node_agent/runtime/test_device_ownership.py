@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.devicemanager.pods import ContainerSettings
 from nodedevice_agent.devicemanager.runtime import DeviceOwner
+from nodedevice_agent.runtime import runtime_config
 from nodedevice_agent.runtime.device_ownership import OPTION, DeviceOwnership
 from nodedevice_agent.runtime.runtime_config import ConfigUnreadable, is_set
 
@@ -95,6 +96,14 @@ class TestAsTheRuntimeHasIt:
             (tmp_path / "config.toml").write_bytes(content)
         with pytest.raises(ConfigUnreadable, match=named):
             is_set(tmp_path / "config.toml", OPTION)
+
+    def test_one_that_is_just_short_enough_is_read(self, tmp_path: Path) -> None:
+        file = tmp_path / "config.toml"
+        file.write_text(V3 % "true" + "#" * (runtime_config._MAX_BYTES - len(V3 % "true")))
+        assert is_set(file, OPTION)
+        file.write_text(file.read_text() + "#")
+        with pytest.raises(ConfigUnreadable, match="longer than"):
+            is_set(file, OPTION)
 
     def test_more_files_than_any_runtime_has(self, tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text('imports = ["*/*.toml"]')

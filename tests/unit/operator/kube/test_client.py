@@ -330,3 +330,60 @@ async def test_no_more_requests_run_side_by_side_than_there_are_places(
         monkeypatch.setattr(made, "_send", send)
         await asyncio.gather(*(made.request("GET", "nodes", "/x") for _ in range(6)))
     assert most == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "read_seconds", "total", "connect"),
+    [
+        # a read lasts as long as bytes come; a write has an end
+        pytest.param({}, 15.0, None, 5.0, id="a read"),
+        pytest.param({"body": {}}, 15.0, 35.0, 5.0, id="a write"),
+        pytest.param({"body": {}}, 2.0, 6.0, 2.0, id="a write of a client in a hurry"),
+        pytest.param({"seconds": 3.0}, 15.0, 3.0, 5.0, id="a read with an end"),
+        pytest.param({"seconds": 3.0, "body": {}}, 15.0, 3.0, 5.0, id="a write with its own end"),
+    ],
+)
+async def test_how_long_an_answer_is_waited_for(
+    options: dict[str, Any],
+    read_seconds: float,
+    total: float | None,
+    connect: float,
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[aiohttp.ClientTimeout] = []
+    request = aiohttp.ClientSession.request
+
+    def noted(self: aiohttp.ClientSession, *given: Any, **more: Any) -> Any:
+        used.append(more["timeout"])
+        return request(self, *given, **more)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", noted)
+    server.answers = [(200, {})]
+    async with client_of(tmp_path, server.url, read_seconds=read_seconds) as made:
+        await made.request("PUT" if "body" in options else "GET", "nodes", "/x", **options)
+    assert [(each.total, each.sock_connect, each.sock_read) for each in used] == [(total, connect, read_seconds)]
+
+
+@pytest.mark.parametrize("status", [409, 422, 429, 403, 401, 404, 500, 400])
+async def test_an_error_names_the_request_and_what_the_api_server_says(
+    status: int, server: Server, client: Client
+) -> None:
+    server.answers = [(status, {"message": "because"}), (status, b"no JSON")]
+    for problem in ("because", f"HTTP {status}"):
+        with pytest.raises(ApiError) as found:
+            await client.request("PATCH", "nodes/status", "/x", body={})
+        assert (found.value.verb, found.value.what, found.value.problem) == ("PATCH", "nodes/status", problem)
+        assert found.value.status == status
+
+
+async def test_an_error_of_a_watch_names_its_kind(server: Server, client: Client, tmp_path: Path) -> None:
+    server.answers = [(410, {"message": "too old"})]
+    with pytest.raises(ApiError) as refused:
+        [_ async for _ in client.watch("nodes", "/x", {})]
+    assert (refused.value.verb, refused.value.what, refused.value.problem) == ("watch", "nodes", "too old")
+    async with client_of(tmp_path, "http://127.0.0.1:1") as lost:
+        with pytest.raises(Unreachable) as failed:
+            [_ async for _ in lost.watch("nodes", "/x", {})]
+    assert (failed.value.verb, failed.value.what) == ("watch", "nodes")

@@ -1,6 +1,7 @@
 """What is wrong with a kubeconfig is one error, which names the file, what is wrong in it and what to do."""
 
 import base64
+import ssl
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,30 @@ def test_files_that_are_being_replaced_later_break_no_client(tmp_path: Path) -> 
         login.refused()
     (tmp_path / "token").write_text("next")
     assert login.authorization() == "Bearer next"
+
+
+@pytest.mark.parametrize("has_one_file", [True, False])
+def test_a_client_certificate_comes_with_its_key(has_one_file: bool, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    made = authority.issue_cert("operator")
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    chain, key = tmp_path / "client.crt", tmp_path / "client.key"
+    made.cert_chain_pems[0].write_to_path(str(chain))
+    made.private_key_pem.write_to_path(str(key))
+    file = tmp_path / "kubeconfig"
+    user = {"client-certificate": str(chain), "client-key": str(key)}
+    file.write_text(kubeconfig({"certificate-authority": str(tmp_path / "ca.crt")}, user))
+    assert credentials.load(str(file)).ssl_context().get_ca_certs()
+    # each of the two has to be what it is
+    (key if has_one_file else chain).write_bytes(b"none")
+    with pytest.raises(CredentialsError, match="the client certificate and its key cannot be read"):
+        credentials.load(str(file)).ssl_context()
+
+
+@pytest.mark.parametrize("is_insecure", [True, False])
+def test_the_api_server_is_verified_unless_the_kubeconfig_says_otherwise(is_insecure: bool, tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(kubeconfig({"insecure-skip-tls-verify": is_insecure}, {}))
+    context = credentials.load(str(file)).ssl_context()
+    assert context.check_hostname is not is_insecure
+    assert (context.verify_mode == ssl.CERT_NONE) is is_insecure

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, Mount
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -40,6 +41,8 @@ def shares(replicas: int) -> SharesSettings:
         ([HeldParts(LATE, shares(8), 1), HeldParts(EARLY, shares(4), 1)], "12", "0=10240M,1=3840M"),
         ([HeldParts(A100, shares(8), 3)], "37", "0=30720M"),
         ([HeldParts(A100, shares(1000), 1)], "1", "0=81M"),
+        # the least that a limit can be
+        ([HeldParts(replace(T4, memory_bytes=GIB), shares(1000), 1)], "1", "0=1M"),
     ],
 )
 def test_limits_are_the_shares(held: list[HeldParts], percentage: str, limits: str) -> None:

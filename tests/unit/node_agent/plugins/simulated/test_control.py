@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.control import (
     Listing,
     SimulateError,
@@ -19,6 +21,7 @@ from nodedevice_agent.plugins.simulated.control import (
     write_state,
 )
 from nodedevice_agent.plugins.simulated.devices import SimulatedState
+from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 GPU = "example.com/gpu"
 
@@ -163,3 +166,17 @@ def test_a_file_that_is_too_big_is_not_read(tmp_path: Path) -> None:
     path.write_bytes(b"#" * 2_000_000)
     with pytest.raises(StateFileError, match="bigger than"):
         read_state(path)
+
+
+async def test_a_source_lists_what_its_state_file_says_and_makes_one_where_there_is_none(tmp_path: Path) -> None:
+    state_dir = tmp_path / "not/there"
+    with FileWatcher() as watcher:
+        for broken in (set[str](), {"gpu-0"}):
+            # another one each time, as after a restart
+            source = SimulatedSource(SimulatedSettings(GPU, 2), state_dir, watcher)
+            if broken:
+                set_health(state_dir, GPU, "gpu-0", healthy=False)
+            source.refresh()
+            assert {device.id for device in source.devices.latest if not device.is_healthy} == broken
+            assert {device.id for device in source.devices.latest} == {"gpu-0", "gpu-1"}
+    assert state_path(state_dir, GPU).is_file()

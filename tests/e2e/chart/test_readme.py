@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
-from hack.cluster.build.binaries import find
+from hack.cluster.build.binaries import cache_folder, find
 from hack.cluster.build.images import TEST_IMAGE
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.node import containerd
 from tests.e2e.chart.cluster import AGENT, ChartCluster
 from tests.e2e.pages import ROOT, commands_of, typed
 
@@ -21,27 +21,26 @@ _IMAGE = "busybox:1"
 
 
 @pytest.fixture
-def images(cluster: ChartCluster) -> None:
-    """On the node under the names that `make images` gives them, as the README would have it."""
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
-    for image in cluster.images.values():
-        cluster.node.tag_image(image.reference, f"docker.io/library/{image.program}:{version}")
-
-
-@pytest.fixture
 def environment(cluster: ChartCluster, tmp_path: Path) -> dict[str, str]:
-    found = find(["helm", "kubectl"])
+    found = find(["helm", "kubectl", "ctr"])
     folders = [*(str(program.parent) for program in found.values()), os.environ["PATH"]]
     kubeconfig = str(cluster.control_plane.admin_kubeconfig)
-    return {**os.environ, "PATH": os.pathsep.join(folders), "KUBECONFIG": kubeconfig, "HOME": str(tmp_path)}
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join(folders),
+        "KUBECONFIG": kubeconfig,
+        "HOME": str(tmp_path),
+        "XDG_CACHE_HOME": str(cache_folder().parent),
+        # of a node that is a machine of its own within this one
+        "CONTAINERD": str(cluster.node.outside(containerd.SOCKET)),
+    }
 
 
 # the README is typed as it stands, and its device is one that nearly every Linux has; another one would be another text
 @pytest.mark.skipif(not _DEVICE.exists(), reason=f"the README's device is missing here: make {_DEVICE} (modprobe fuse)")
-@pytest.mark.usefixtures("images")
 def test_from_nothing_to_a_pod_with_a_device(cluster: ChartCluster, environment: dict[str, str]) -> None:
     commands = commands_of(_SECTION, in_sentences=False)
-    assert commands[0].startswith("helm install ")
+    assert commands[0] == "make install"
     outputs = {command: _typed(command.replace(_IMAGE, TEST_IMAGE), environment) for command in commands}
     [table] = [answer for command, answer in outputs.items() if command.startswith("helm test ")]
     assert re.search(r"^ *ok +operator .* leads *$", table, re.MULTILINE), table

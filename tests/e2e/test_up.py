@@ -1,9 +1,10 @@
 """What `make up` prints, and what the README has its reader type next: typed as it stands, in one shell, from anywhere."""
 
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -20,11 +21,17 @@ _README: Final = (ROOT / "README.md").read_text("utf-8").partition("\n## Try it 
 def _up() -> Iterator[list[str]]:
     """What it printed."""
     try:
-        up = subprocess.run([*_LOCAL, "up"], cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+        up = _run("up")
         assert up.returncode == 0, up.stdout + up.stderr
         yield up.stdout.splitlines()
     finally:
-        subprocess.run([*_LOCAL, "down"], cwd=ROOT, capture_output=True, timeout=120, check=False)
+        _run("down")
+
+
+def _run(command: str, environment: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*_LOCAL, command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
 
 
 def test_each_line_works_in_its_order(own_temp: Path, control_plane: ControlPlane) -> None:
@@ -44,6 +51,17 @@ def test_each_line_works_in_its_order(own_temp: Path, control_plane: ControlPlan
         ]
         assert [Path(socket).is_socket() for socket in sockets] == [True, True]
         _type_the_readme(exports)
+        _ask_again(printed)
+
+
+def _ask_again(printed: list[str]) -> None:
+    """It prints the same, and refuses who asks for another cluster."""
+    for variables in ({}, {"MACHINE": "0"}):
+        assert _run("up", {**os.environ, **variables}).stdout.splitlines() == printed
+    for another in ({"MACHINE": "1"}, {"CLUSTER": "current"}):
+        refused = _run("up", {**os.environ, **another})
+        assert refused.returncode == 1
+        assert "another local cluster is up, that of `make up`: end it first" in refused.stderr
 
 
 def _type_the_readme(exports: list[str]) -> None:

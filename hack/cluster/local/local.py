@@ -47,8 +47,10 @@ def up() -> None:
     running = _keeper(folder)
     if running is None:
         _start(folder)
-    elif not _is_ready(folder):
-        _follow(folder, lambda: not _is_alive(running))
+    else:
+        _check_asked(folder)
+        if not _is_ready(folder):
+            _follow(folder, lambda: not _is_alive(running))
     click.echo((folder / "ready").read_text(), nl=False)
 
 
@@ -158,7 +160,8 @@ def _start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
             stderr=log,
             start_new_session=True,
         )
-    # written here, so that a second `up` in this moment finds it
+    # written here, so that a second `up` in this moment finds them
+    (folder / "asked").write_text(_asked())
     (folder / "pid").write_text(str(keeper.pid))
     return keeper
 
@@ -176,6 +179,21 @@ def _follow(folder: Path, has_ended: Callable[[], bool]) -> None:
             if is_over or time.monotonic() > deadline:
                 raise click.ClickException(f"the local cluster did not come up; its log is {folder / 'log'}")
             time.sleep(0.1)
+
+
+def _asked() -> str:
+    """What distinguishes the cluster that is asked for, as make gets it."""
+    given = {name: os.environ.get(name, "") for name in ("CLUSTER", "MACHINE")}
+    return "".join(f" {name}={value}" for name, value in given.items() if value not in ("", "0"))
+
+
+def _check_asked(folder: Path) -> None:
+    """Raises ClickException where another cluster is up than is asked for; `make up` alone asks for any."""
+    running = (folder / "asked").read_text()
+    if _asked() not in ("", running):
+        raise click.ClickException(
+            f"another local cluster is up, that of `make up{running}`: end it first, by `make down`"
+        )
 
 
 def _end(folder: Path, keeper: int) -> None:

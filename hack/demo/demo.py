@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -24,6 +23,10 @@ from hack.demo.narration import Broken, narrate, play, say, show
 
 _NAMESPACE = "nodedevice-demo"
 _GPU_NODE_A = f"{NODE_A}.example.com.gpu"
+
+
+def main() -> int:
+    return play(_demo)
 
 
 def _demo(folder: Path) -> str:
@@ -238,7 +241,3 @@ class _Demo:
 
     def _show(self, *arguments: str) -> None:
         show(self._stack.control_plane, *arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(play(_demo))

@@ -6,7 +6,6 @@ machine on which no GPU can be used it shows how that is reported.
 
 import json
 import os
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -33,8 +32,7 @@ _IDLE = "no GPU found"
 _STORIES = {"mig-a100": gpu_mig.demo, "shares": gpu_shares.demo}
 
 
-def main() -> int:
-    machine = sys.argv[1] if len(sys.argv) > 1 else "dgx-h100"
+def main(machine: str) -> int:
     if machine in _STORIES:
         return play(_STORIES[machine])
     if machine not in machines():
@@ -161,7 +159,3 @@ class _Demo:
 
     def _show(self, *arguments: str) -> None:
         show(self._stack.control_plane, *arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

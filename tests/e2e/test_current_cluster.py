@@ -23,8 +23,8 @@ from hack.cluster.waiting import wait_until
 from tests.e2e.pages import typed_in_one_shell
 
 _ROOT = Path(__file__).parents[2]
-_DEMO = [sys.executable, "-u", "-m", "hack.demo.demo"]
-_SHARES = [sys.executable, "-u", "-m", "hack.demo.gpu_demo", "shares"]
+_DEMO = [sys.executable, "-u", "-m", "hack.demo"]
+_SHARES = [*_DEMO, "shares"]
 _LOCAL = [sys.executable, "-m", "hack.cluster.local.local"]
 _ELSEWHERE = Mark("0123456789ab", 1, 1)
 # about a Node that somebody had before

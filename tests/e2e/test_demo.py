@@ -12,8 +12,7 @@ import pytest
 from hack.cluster.control_plane.control_plane import ControlPlane
 
 _ROOT = Path(__file__).parents[2]
-_DEMO = [sys.executable, "-u", "-m", "hack.demo.demo"]
-_GPU_DEMO = [sys.executable, "-u", "-m", "hack.demo.gpu_demo"]
+_DEMO = [sys.executable, "-u", "-m", "hack.demo"]
 _LOCAL = [sys.executable, "-m", "hack.cluster.local.local"]
 
 
@@ -108,7 +107,7 @@ def test_up_stays_and_down_ends_it(own_temp: Path) -> None:
 
 
 def test_gpus_from_the_driver_to_a_pod_and_back() -> None:
-    done = subprocess.run([*_GPU_DEMO, "dgx-h100"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run([*_DEMO, "dgx-h100"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for expected in ("NVIDIA H100 80GB HBM3", "18 NVLinks", "capacity of gpu-node is 7 after", "Xid79", "is 8 after"):
         assert expected in done.stdout
@@ -116,7 +115,7 @@ def test_gpus_from_the_driver_to_a_pod_and_back() -> None:
 
 
 def test_pods_share_gpus_by_memory() -> None:
-    done = subprocess.run([*_GPU_DEMO, "shares"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run([*_DEMO, "shares"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     chosen, _, rest = done.stdout.partition("One more asks for 20.")
     in_vain, _, rest = rest.partition("The same pod by the extender")
@@ -134,7 +133,7 @@ def test_pods_share_gpus_by_memory() -> None:
 
 
 def test_pods_get_mig_instances() -> None:
-    done = subprocess.run([*_GPU_DEMO, "mig-a100"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run([*_DEMO, "mig-a100"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for expected in (
         "nvidia.com/mig-3g.40gb=1",
@@ -156,13 +155,13 @@ def test_pods_get_mig_instances() -> None:
     ],
 )
 def test_a_machine_without_a_gpu_to_spare(machine: str, expected: list[str]) -> None:
-    done = subprocess.run([*_GPU_DEMO, machine], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run([*_DEMO, machine], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [words for words in expected if words not in done.stdout] == []
     assert done.stdout.splitlines()[-1].startswith("OK: ")
 
 
 def test_an_unknown_machine_is_refused_with_those_there_are() -> None:
-    done = subprocess.run([*_GPU_DEMO, "cray-1"], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*_DEMO, "cray-1"], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "dgx-h100" in done.stdout

@@ -21,8 +21,8 @@ from hack.cluster.control_plane.layout import CONTROL_PLANE
 from hack.cluster.waiting import wait_until
 
 _ROOT = Path(__file__).parents[2]
-_DEMO = ("hack.demo.demo",)
-_SHARES = ("hack.demo.gpu_demo", "shares")
+_DEMO = ("hack.demo",)
+_SHARES = ("hack.demo", "shares")
 _BUILT = "kube-apiserver"
 _ALL_SHOWN = "It goes on until the programs are there"
 # while it is being built, and afterwards

@@ -77,17 +77,19 @@ import runpy, sys, time
 
 class Slow:
     def find_spec(self, name, path=None, target=None):
-        if name == "hack.cluster.local.local":
+        if name == sys.argv[1]:
             print("importing", flush=True)
             time.sleep(600)
 
 sys.meta_path.insert(0, Slow())
-runpy.run_module("hack.cluster.local", run_name="__main__")
+runpy.run_module(sys.argv[1].rpartition(".")[0], run_name="__main__")
 """
 
 
-def test_ctrl_c_while_it_is_imported_prints_nothing() -> None:
-    with subprocess.Popen([sys.executable, "-c", _SLOW_IMPORT], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as up:
+@pytest.mark.parametrize("imported", ["hack.cluster.local.local", "hack.demo.demo"], ids=["make up", "make demo"])
+def test_ctrl_c_while_it_is_imported_prints_nothing(imported: str) -> None:
+    command = [sys.executable, "-c", _SLOW_IMPORT, imported]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as up:
         assert up.stdout is not None
         assert up.stdout.readline() == b"importing\n"
         up.send_signal(signal.SIGINT)

@@ -1,0 +1,16 @@
+"""`python -m hack.demo [MACHINE]`, as `make demo` calls it: Ctrl-C ends it quietly from the first moment on."""
+
+import signal
+import sys
+
+
+def run() -> int:
+    # what is imported takes a second, in which a KeyboardInterrupt would print where it came
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from hack.demo import demo, gpu_demo
+
+    return gpu_demo.main(sys.argv[1]) if len(sys.argv) > 1 else demo.main()
+
+
+if __name__ == "__main__":
+    sys.exit(run())

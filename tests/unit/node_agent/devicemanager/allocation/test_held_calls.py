@@ -102,6 +102,22 @@ class TestWhen:
         assert started(scenario, call) == []
 
 
+def test_nothing_is_left_of_a_resource_that_is_forgotten() -> None:
+    calls = asking().manager.pre_starts
+    gpu, nic = ("p", "main", GPU), ("p", "main", NIC)
+    other_gpu, other_nic = ("q", "main", GPU), ("q", "main", NIC)
+    calls.in_flight = {1: gpu, 2: nic}
+    calls.require([gpu, nic])
+    calls.require_if_supported([other_gpu, other_nic])
+    calls.forget_resource(GPU)
+    assert (calls.in_flight, [*calls.required], [*calls.undecided]) == ({2: nic}, [nic], [other_nic])
+    calls.rename("p", "known as")
+    calls.rename("q", "also")
+    renamed = ("known as", "main", NIC)
+    assert (calls.in_flight, [*calls.required]) == ({2: renamed}, [renamed])
+    assert [*calls.undecided] == [("also", "main", NIC)]
+
+
 class TestFailure:
     def test_is_reported_and_the_devices_stay_held(self) -> None:
         scenario, call = called()

@@ -16,6 +16,7 @@ from nodedevice_agent.plugins.nvml import cdi_specs
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health import Trouble
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.parts import uses_of
 from nodedevice_agent.plugins.nvml.reader.messages import Found
@@ -209,6 +210,15 @@ def source(root: Path, *gpus: Gpu, delivery: Delivery | None = None, **more: Any
     made = NvmlSource("nvidia.com/gpu", settings, HostOfGpus.seen_at(str(root), settings, delivery), fleet)
     made.publish([(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)])
     return made
+
+
+def test_what_is_wrong_with_the_driver_is_the_reason_of_all(tmp_path: Path) -> None:
+    made = source(tmp_path, ONE, TWO, sharing=[{"shares": {"replicas": 2, "mps": {}}}])
+    (reason, _), trouble = made.devices.trouble, Trouble("GpuUnreadable", "the driver does not answer")
+    assert reason == "MpsNotRunning"
+    made._fleet.unread(trouble)
+    made.publish(made._uses)
+    assert made.devices.trouble == (trouble.reason, trouble.message)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from hack.cluster.build.cores import cores
 from hack.cluster.build.go_toolchain import environment, find_go
 from hack.cluster.build.pins import Family, family_of
 from hack.cluster.build.time_left import Forecast, clock, duration
@@ -70,10 +71,10 @@ def build(binaries: Sequence[str], cache: Path, progress: Callable[[str], None])
         if not missing:
             return
         go = find_go(max(family_of(binary).go_version for binary in missing), cache, progress)
-        cores = len(os.sched_getaffinity(0))
+        here = cores()
         # when Go has compiled none of it before
-        forecast = Forecast({name: _CORE_SECONDS.get(name, _CORE_SECONDS_OF_OTHERS) / cores for name in missing})
-        about = f"about {duration(forecast.seconds)} on {cores} cores, at most"
+        forecast = Forecast({name: _CORE_SECONDS.get(name, _CORE_SECONDS_OF_OTHERS) / here for name in missing})
+        about = f"about {duration(forecast.seconds)} on {here:g} cores, at most"
         progress(f"building {', '.join(missing)} into {cache}, once: {about}")
         for number, binary in enumerate(missing, start=1):
             module = _module_folder(go, family_of(binary), cache, progress)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from hack.cluster.errors import BinaryError
@@ -17,6 +18,8 @@ from hack.cluster.errors import BinaryError
 # A compiler lives for a second or two; looking for garbage takes a quarter of its time. With less than half a GiB the largest would
 # do little else: k8s.io/api/core/v1 takes 4.6 s with that, 6.6 s with Go's own settings, 16 s with 128 MiB.
 _HEAP, _LEAST_HEAP = 1 << 30, 1 << 29
+# in a container its own cgroup is the root there
+_CGROUPS = Path("/sys/fs/cgroup")
 _REQUIREMENTS = Path(__file__).parents[3] / "requirements" / "go.txt"
 
 
@@ -50,9 +53,18 @@ def _late_collection() -> dict[str, str]:
     """No compiler or linker collects garbage before its heap is that large. Empty where, one on each core, they would take more
     than half the memory.
     """
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    heap = min(_HEAP, memory // 2 // len(os.sched_getaffinity(0)))
+    heap = min(_HEAP, _memory() // 2 // len(os.sched_getaffinity(0)))
     return {"GOGC": "off", "GOMEMLIMIT": str(heap)} if heap >= _LEAST_HEAP else {}
+
+
+def _memory() -> int:
+    """Bytes: the machine's, or what a container has of it (cgroup v2, v1)."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        # no such file, or `max`
+        with suppress(OSError, ValueError):
+            limits.append(int((_CGROUPS / name).read_text()))
+    return min(limits)
 
 
 def find_go(at_least: tuple[int, ...], cache: Path, progress: Callable[[str], None]) -> str:

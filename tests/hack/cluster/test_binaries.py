@@ -7,11 +7,12 @@ import re
 import shutil
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hack.cluster.build import builder
+from hack.cluster.build import builder, go_toolchain
 from hack.cluster.build.binaries import cache_folder, find
 from hack.cluster.build.debian import PACKAGES
 from hack.cluster.build.go_toolchain import environment
@@ -260,12 +261,10 @@ def test_no_compiler_makes_what_the_linker_cuts_away(family: Family) -> None:
 
 
 def test_compilers_collect_no_garbage_until_they_are_big(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, tmp_path: Path, machine: "_Machine", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _put_go(tmp_path / "bin", monkeypatch, body='test "$GOGC" = off -a "$GOMEMLIMIT" -gt 0 || exit 1')
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    for name in ("GOGC", "GOMEMLIMIT"):
-        monkeypatch.delenv(name, raising=False)
+    machine(64 << 30, 1)
     assert find(["kwok"])["kwok"].exists()
 
 
@@ -280,15 +279,51 @@ def test_compilers_collect_no_garbage_until_they_are_big(
     ],
     ids=["1 GiB each", "half of the memory", "the least", "many cores", "little memory"],
 )
-def test_compilers_on_all_cores_fit_into_memory(
-    monkeypatch: pytest.MonkeyPatch, memory: int, cores: int, heap: int | None
+def test_compilers_on_all_cores_fit_into_memory(machine: "_Machine", memory: int, cores: int, heap: int | None) -> None:
+    machine(memory, cores)
+    assert _collection() == ({"GOGC": "off", "GOMEMLIMIT": str(heap)} if heap else {})
+
+
+@pytest.mark.parametrize("name", ["memory.max", "memory/memory.limit_in_bytes"], ids=["cgroup v2", "cgroup v1"])
+@pytest.mark.parametrize(
+    ("limit", "heap"),
+    [
+        (f"{3 << 30}\n", 768 << 20),
+        (f"{1 << 30}\n", None),
+        ("max\n", 1 << 30),
+        ("9223372036854771712\n", 1 << 30),
+        ("", 1 << 30),
+    ],
+    ids=["less", "little", "no limit in v2", "no limit in v1", "empty"],
+)
+def test_a_containers_memory_counts(
+    machine: "_Machine", tmp_path: Path, name: str, limit: str, heap: int | None
 ) -> None:
-    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": memory >> 12, "SC_PAGE_SIZE": 1 << 12}.__getitem__)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    for name in ("GOGC", "GOMEMLIMIT"):
-        monkeypatch.delenv(name, raising=False)
-    found = {name: value for name, value in environment().items() if name in ("GOGC", "GOMEMLIMIT")}
-    assert found == ({"GOGC": "off", "GOMEMLIMIT": str(heap)} if heap else {})
+    machine(64 << 30, 2)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(limit)
+    assert _collection() == ({"GOGC": "off", "GOMEMLIMIT": str(heap)} if heap else {})
+
+
+def _collection() -> dict[str, str]:
+    return {name: value for name, value in environment().items() if name in ("GOGC", "GOMEMLIMIT")}
+
+
+_Machine = Callable[[int, int], None]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Machine:
+    """Makes this a machine of so many bytes of memory and so many cores, whose cgroups are in tmp_path."""
+
+    def make(memory: int, cores: int) -> None:
+        monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": memory >> 12, "SC_PAGE_SIZE": 1 << 12}.__getitem__)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+        monkeypatch.setattr(go_toolchain, "_CGROUPS", tmp_path)
+        for name in ("GOGC", "GOMEMLIMIT"):
+            monkeypatch.delenv(name, raising=False)
+
+    return make
 
 
 def test_a_persons_own_setting_of_gos_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ import yaml
 from aiohttp import web
 
 from hack.cluster.control_plane.certificates import Certificate
+from tests.fakes.virtual_time import later
 
 _HOP: Final = {"host", "connection", "transfer-encoding", "content-length", "content-encoding", "accept-encoding"}
 _SETTLE_SECONDS: Final = 0.1
@@ -193,10 +194,10 @@ class FaultProxy:
         if is_watch and self.is_expired.is_set():
             return web.Response(status=410, body=refusal(410, "Expired", "too old resource version"), headers=_AS_JSON)
         half = self._half_of_its_time(request)
-        await asyncio.sleep(half)
+        await later(half)
         try:
             async with self._asked(request) as answer:
-                await asyncio.sleep(half)
+                await later(half)
                 kept = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
                 if not is_watch:
                     body = self._as_a_cache_has_it(request, answer.status, await answer.read())

@@ -66,3 +66,10 @@ class _JumpingSelector(selectors.DefaultSelector):
         if not ready:
             self.now += max(timeout, _TURN_SECONDS)
         return ready
+
+
+async def later(seconds: float) -> None:
+    """For what a virtual time's test calls: so many seconds of the loop's."""
+    passed = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, passed.set)
+    await passed.wait()

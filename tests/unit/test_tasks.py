@@ -45,6 +45,7 @@ VITAL: Final = {
         "binds": "which parts are promised",
         "election": "whether it may bind",
         "followed-lease": "whether it takes part in the election",
+        "port": "the answers to kube-scheduler",
         "watch-{kind}": "pods and NodeDevices as they are",
         "watchdog": "ends the process where a watch is stale",
     },
@@ -60,7 +61,6 @@ RETRIED: Final = {
         *("configs", "events", "evictions", "gone-nodedevices", "node-labels", "policy", "watch-configs"),
         *("watch-policy", "watch-{kind}"),
     },
-    "extender": {"certificates"},
 }
 # One object of many, in a loop.
 APART: Final = {
@@ -117,7 +117,9 @@ AWAITED: Final = {
     },
     "operator/cli/cleanup.py": {"election.work()": "the command", "self.progress.retrying(action)": "the command"},
     "operator/config_watch.py": {"self._run_kopf(stop)": "the task watch-configs"},
+    "operator/extender/connections.py": {"self._begin(connection)": "itself: a connection is its client's own affair"},
     "operator/extender/process.py": {"work": "it is one of those above"},
+    "operator/leases/elector.py": {"send()": "the task election"},
     "operator/operator.py": {"life": "kopf, which ends the process", "work": "it is one of those above"},
 }
 # Callbacks that can do no more than wake a task, or that take what they raise themselves.
@@ -141,6 +143,7 @@ CALLBACKS: Final = {
     "operator/extender/process.py": {"lambda _: self._stop.set()": "ends the process"},
     "operator/observability/recorder.py": {
         "self._gathered": "enqueues an Event",
+        "self._post_summed": "as self._post_counted",
         "self._post_counted": "enqueues an Event",
     },
     "operator/operator.py": {

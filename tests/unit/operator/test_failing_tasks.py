@@ -57,7 +57,7 @@ OPERATOR: Final[dict[str, tuple[type, str]]] = {
 }
 EXTENDER: Final[dict[str, tuple[type, str]]] = {
     "beat": (Extender, "_beat"),
-    "certificates": (Server, "work"),
+    "port": (Server, "work"),
     "binds": (Binder, "work"),
     "activity": (Activity, "work"),
     "watchdog": (Watchdog, "work"),

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.http_server import Protection, protection
-from nodedevice_common.tasks import retried
 from nodedevice_common.text import clean
 
 from nodedevice_operator.errors import OperatorSettingsError
@@ -72,7 +71,7 @@ class Extender:
         self._election: Election | None = None
         self._work: dict[str, Coroutine[Any, Any, None]] = {
             "beat": vital("beat", self._beat),
-            "certificates": retried("certificates", self._server.work),
+            "port": vital("port", self._server.work),
             "binds": vital("binds", binder.work),
             "activity": vital("activity", activity.work),
             "watchdog": vital("watchdog", watchdog.work),

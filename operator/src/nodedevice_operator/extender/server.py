@@ -1,7 +1,7 @@
 """The port that kube-scheduler calls: one POST per verb, over plain HTTP on loopback or mutual TLS.
 
-Bounded are the bytes of a request and what a client may take of time. Certificates are read again when their files change: a new
-TLS context takes over the listening socket, and no connection is refused meanwhile. Decides nothing.
+Bounded are connections, the bytes of a request and what a client may take of time. Certificates are read again when their files
+change: a new connection gets them, and none is refused meanwhile. Decides nothing.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from aiohttp import web
 from nodedevice_common.tls import ServerCertificate
 
 from nodedevice_operator.errors import OperatorSettingsError
+from nodedevice_operator.extender.connections import Connections
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.wire import BadRequest
 
@@ -25,7 +26,9 @@ log = logging.getLogger(__name__)
 
 # 5,000 nodes by name are 0.2 MB; 5,000 whole Nodes, for a scheduler that is not nodeCacheCapable, some 40 times as much
 MOST_REQUEST_BYTES: Final = 16 * 1024 * 1024
-_CERTIFICATES_SECONDS: Final = 1.0
+_BODY_SECONDS: Final = 10.0
+# of a connection on which no request comes; kube-scheduler opens another one
+_IDLE_SECONDS: Final = 60.0
 # of a bind that is under way when the process ends
 _SHUTDOWN_SECONDS: Final = 1.0
 _BACKLOG: Final = 128
@@ -35,7 +38,7 @@ _HELP: Final = (
 )
 
 
-class _TooLong(BadRequest):
+class _TooLong(Exception):
     """More bytes than a request may have."""
 
 
@@ -67,15 +70,18 @@ class Server:
         self._tls = tls
         self._verbs = verbs
         self._metrics = metrics
-        self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=_SHUTDOWN_SECONDS)
+        self._http = web.Server(self._handle, access_log=None, keepalive_timeout=_IDLE_SECONDS)
+        self._runner = web.ServerRunner(self._http, shutdown_timeout=_SHUTDOWN_SECONDS)
         self._socket: socket.socket | None = None
-        # what takes connections now, and its own copy of the socket
-        self._serving: tuple[web.SockSite, socket.socket] | None = None
         self._certificate: ServerCertificate | None = None
-        self._context: ssl.SSLContext | None = None
+        # of requests that are being answered
+        self._busy: set[asyncio.BaseTransport] = set()
 
     async def start(self) -> tuple[str, int]:
-        """Begin to answer; the address in use. Raises OperatorSettingsError when the address or a certificate cannot be used."""
+        """Listen; the address in use. `work` answers.
+
+        Raises OperatorSettingsError when the address or a certificate cannot be used.
+        """
         host, port = self._address
         try:
             self._socket = _listening(host, port)
@@ -92,17 +98,13 @@ class Server:
                 "tlsCertificate", f"{tls.certificate}, {tls.key} and {tls.client_ca} cannot be used: {exc}"
             ) from exc
         await self._runner.setup()
-        await self._serve()
         found, port = self._socket.getsockname()[:2]
         return str(found), int(port)
 
     async def work(self) -> None:
-        """Serve with the certificates as they are in the files, for ever."""
-        while self._certificate is not None:
-            await asyncio.sleep(_CERTIFICATES_SECONDS)
-            if self._certificate.context() is not self._context:
-                await self._serve()
-        await asyncio.Event().wait()
+        """Take connections and answer, with the certificates as they are in the files, for ever."""
+        assert self._socket is not None
+        await Connections(self._socket, lambda: self._http, self._context, self._busy.__contains__).work()
 
     async def close(self) -> None:
         """End, with a moment for what is under way."""
@@ -110,23 +112,20 @@ class Server:
         if self._socket is not None:
             self._socket.close()
 
-    async def _serve(self) -> None:
-        """Take connections with the certificates as they are now. Raises OSError."""
-        assert self._socket is not None
-        context = self._certificate.context() if self._certificate is not None else None
-        listening = self._socket.dup()
-        site = web.SockSite(self._runner, listening, ssl_context=context)
-        try:
-            await site.start()
-        except OSError:
-            listening.close()
-            raise
-        self._context = context
-        before, self._serving = self._serving, (site, listening)
-        if before is not None:
-            await _stop(*before)
+    def _context(self) -> ssl.SSLContext | None:
+        return self._certificate.context() if self._certificate is not None else None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError("the client is gone")
+        self._busy.add(transport)
+        try:
+            return await self._answered(request)
+        finally:
+            self._busy.discard(transport)
+
+    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         verb = request.path.removeprefix("/")
         refusal = self._refusal(request, verb)
         if refusal is not None:
@@ -136,7 +135,7 @@ class Server:
         self._metrics.requests.labels(verb=verb, outcome=outcome).inc()
         self._metrics.seconds.labels(verb=verb).observe(time.monotonic() - began)
         response = web.Response(status=status, body=body, content_type=_JSON if status == 200 else "text/plain")
-        if status == web.HTTPRequestEntityTooLarge.status_code:
+        if status in (web.HTTPRequestEntityTooLarge.status_code, web.HTTPRequestTimeout.status_code):
             # what is still to come is not read
             response.force_close()
         return response
@@ -157,10 +156,14 @@ class Server:
     async def _answer(self, request: web.BaseRequest, verb: str) -> tuple[int, bytes, str]:
         """Status, body and outcome."""
         try:
-            body = await _body(request)
-            answer, outcome = await self._verbs[verb](body)
+            async with asyncio.timeout(_BODY_SECONDS):
+                body = await _body(request)
+        except TimeoutError:
+            return 408, f"the request did not arrive within {_BODY_SECONDS:g} s\n".encode(), "bad"
         except _TooLong as bad:
             return 413, f"{bad}\n".encode(), "bad"
+        try:
+            answer, outcome = await self._verbs[verb](body)
         except BadRequest as bad:
             return 400, f"{bad}\n".encode(), "bad"
         except NotActive as why:
@@ -174,15 +177,6 @@ class Server:
         assert self._tls is not None
         certificate = request.get_extra_info("peercert") or {}
         return not self._tls.names or bool(self._tls.names & certificate_names(certificate))
-
-
-async def _stop(site: web.SockSite, listening: socket.socket) -> None:
-    """Take no more connections there, and lose none that was taken."""
-    loop = asyncio.get_running_loop()
-    loop.remove_reader(listening)
-    # asyncio accepts in one turn of the loop and makes the transport in the next: closed in between, the connection would be reset
-    await asyncio.sleep(0)
-    await site.stop()
 
 
 async def _body(request: web.BaseRequest) -> bytes:

@@ -25,7 +25,7 @@ from nodedevice_operator.extender.wire import BindRequest
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
 
 from tests.fakes.operator.collaborators import Clock, running
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
 
 POD = BindRequest("pod", "default", "uid", "node")
 ASSIGNED = {"example.com/gpu": {"main": {"GPU-1": 4}}}
@@ -145,7 +145,7 @@ class SlowReads(Api):
     """Each read takes a second of the loop's."""
 
     async def read(self, pod: BindRequest) -> tuple[str, str]:
-        await asyncio.sleep(1)
+        await later(1)
         return await super().read(pod)
 
 

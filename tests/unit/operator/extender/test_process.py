@@ -69,7 +69,7 @@ async def test_each_part_begins_as_it_is_declared(given: dict[str, Any], tmp_pat
 async def test_each_task_has_its_own_name(given: dict[str, Any], more: set[str], tmp_path: Path) -> None:
     with made(tmp_path, **given) as extender:
         watches = {f"watch-{kind.name}" for kind in KINDS}
-        assert extender._work.keys() == {"beat", "certificates", "binds", "activity", "watchdog", *watches, *more}
+        assert extender._work.keys() == {"beat", "port", "binds", "activity", "watchdog", *watches, *more}
         for name, work in extender._work.items():
             assert inspect.getcoroutinelocals(work)["task"] == name
 

@@ -15,6 +15,7 @@ import pytest
 import trustme
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender import server as server_module
+from nodedevice_operator.extender.connections import MOST
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.server import MOST_REQUEST_BYTES, NotActive, Server, Tls
 from nodedevice_operator.extender.wire import BindRequest, decode
@@ -175,9 +176,8 @@ async def test_only_clients_of_that_name_are_answered(tmp_path: Path, authority:
 
 
 async def test_renewed_certificates_are_taken_and_invalid_ones_are_not(
-    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server_module, "_CERTIFICATES_SECONDS", 0.01)
     files = tls(tmp_path, authority)
     client = authority.client(authority.issue(tmp_path, "scheduler"))
 
@@ -193,9 +193,8 @@ async def test_renewed_certificates_are_taken_and_invalid_ones_are_not(
         while (renewed := await serial()) == before:
             pass
         Path(files.certificate).write_text("no certificate")
-        await until(lambda: bool(caplog.records))
-        assert caplog.records[0].message == "the new TLS certificate cannot be used; serving with the one before"
         assert await serial() == renewed
+        assert caplog.records[-1].message == "the new TLS certificate cannot be used; serving with the one before"
         # another authority replaces the one before: who had its certificate is no client any more
         other = Authority(tmp_path, "other")
         Path(files.client_ca).write_bytes(Path(other.file).read_bytes())
@@ -212,11 +211,7 @@ async def test_renewed_certificates_are_taken_and_invalid_ones_are_not(
         assert (await bind(address, old))[0] == 200
 
 
-async def test_no_connection_is_lost_while_certificates_are_renewed(
-    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # it looks at the files in each turn of the event loop
-    monkeypatch.setattr(server_module, "_CERTIFICATES_SECONDS", 0)
+async def test_no_connection_is_lost_while_certificates_are_renewed(tmp_path: Path, authority: Authority) -> None:
     client = authority.client(authority.issue(tmp_path, "scheduler"))
     async with served(tls(tmp_path, authority)) as address:
         host, port = address.split(":")
@@ -234,3 +229,102 @@ async def test_a_certificate_that_is_none_is_an_error_at_the_start(tmp_path: Pat
     Path(files.client_ca).write_text("nothing")
     with pytest.raises(OperatorSettingsError, match=r"tlsCertificate: .* cannot be used"):
         await Server(("127.0.0.1", 0), files, {}, ExtenderMetrics()).start()
+
+
+class TestBounds:
+    """Any pod may connect to the port: what has not shown a certificate gives way, and kube-scheduler is answered."""
+
+    async def test_connections_without_a_certificate_are_few_and_keep_nobody_out(
+        self, tmp_path: Path, authority: Authority
+    ) -> None:
+        client = authority.client(authority.issue(tmp_path, "scheduler"))
+        async with served(tls(tmp_path, authority)) as address:
+            host, port = address.split(":")
+            silent = await connected(host, port, 3 * MOST)
+            try:
+                for _ in range(3):
+                    assert (await bind(address, client))[0] == 200
+                # each that gave way is closed, and the client sees it
+                closed = [each for each in silent if await ended(each)]
+                assert len(closed) >= 2 * MOST
+            finally:
+                for each in silent:
+                    each.close()
+
+    async def test_a_scheduler_that_is_connected_stays_so(self, tmp_path: Path, authority: Authority) -> None:
+        context = authority.client(authority.issue(tmp_path, "scheduler"))
+        body = json.dumps(BIND).encode()
+        request = b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        async with served(tls(tmp_path, authority)) as address:
+            host, port = address.split(":")
+            reader, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname="server")
+            for _ in range(3):
+                silent = await connected(host, port, MOST)
+                writer.write(request)
+                assert b"200" in await reader.readline()
+                assert await reader.readuntil(b'{"node": "n"}')
+                for each in silent:
+                    each.close()
+            writer.close()
+
+    async def test_of_those_that_are_connected_idle_ones_give_way(self) -> None:
+        """As over loopback, where none has to show who it is."""
+        async with served() as address:
+            host, port = address.split(":")
+            idle = [await asyncio.open_connection(host, int(port)) for _ in range(MOST)]
+            for _, writer in idle:
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            for reader, _ in idle:
+                assert b"200" in await reader.readline()
+            assert (await asked(f"http://{address}/bind", json.dumps(BIND).encode()))[0] == 200
+            assert await idle[0][0].read() is not None, "the oldest was closed"
+            for _, writer in idle:
+                writer.close()
+
+    async def test_where_each_has_a_request_under_way_a_new_one_is_closed(self) -> None:
+        held = asyncio.Event()
+
+        async def hold(_: bytes) -> tuple[bytes, str]:
+            await held.wait()
+            return b"{}", "ok"
+
+        made = Server(("127.0.0.1", 0), None, {"bind": hold}, ExtenderMetrics())
+        host, port = await made.start()
+        async with running(made.work()), aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            url = f"http://{host}:{port}/bind"
+            waiting = [asyncio.create_task(asked(url, b"{}")) for _ in range(MOST)]
+            await until(lambda: len(made._busy) == MOST)
+            with pytest.raises(aiohttp.ClientError):
+                await session.post(url, data=b"{}")
+            held.set()
+            assert {status for status, _ in await asyncio.gather(*waiting)} == {200}
+        await made.close()
+
+    async def test_a_request_that_never_ends_is_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(server_module, "_BODY_SECONDS", 0.05)
+        async with served() as address:
+            reader, writer = await asyncio.open_connection(*address.split(":"))
+            writer.write(b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            answer = await reader.read()
+            assert answer.startswith(b"HTTP/1.1 408")
+            assert b"did not arrive" in answer
+            writer.close()
+
+
+async def connected(host: str, port: str, count: int) -> list[socket.socket]:
+    """So many connections on which nothing is sent."""
+    made = [socket.socket() for _ in range(count)]
+    for each in made:
+        each.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(each, (host, int(port)))
+    return made
+
+
+async def ended(connection: socket.socket) -> bool:
+    """Whether the other side has closed it."""
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True

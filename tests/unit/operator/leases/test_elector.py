@@ -14,7 +14,7 @@ from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import LeaderLease, Timing
 
 from tests.fakes.operator.collaborators import running
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
 
 
 class LeaseModel(LeaderLeases):
@@ -305,7 +305,7 @@ class SlowLeases(LeaseModel):
 
     async def _answer(self, takes: float, seconds: float | None) -> None:
         assert seconds is not None, "it would be waited for without end"
-        await asyncio.sleep(min(takes, seconds))
+        await later(min(takes, seconds))
         if takes > seconds:
             raise NoAnswer("PUT", "leases", "no response", seconds)
 
@@ -325,7 +325,7 @@ class Lapses:
         """For how many of so many seconds the fence is closed from now on, to a tenth."""
         closed = 0
         for _ in range(round(seconds * 10)):
-            await asyncio.sleep(0.1)
+            await later(0.1)
             closed += not self.fence.is_open
         return closed / 10
 

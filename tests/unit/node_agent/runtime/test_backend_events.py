@@ -1,0 +1,243 @@
+"""What the backend reports, counts and logs: of its connection, and of containers that begin, run and end."""
+
+import asyncio
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from nodedevice_agent.devicemanager.pods import Container, ContainerSettings
+from nodedevice_agent.devicemanager.runtime import ContainerState, InjectionRefused, Validator
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.lib.deviceplugin_server.values import Delivery
+from nodedevice_agent.runtime.backend import NriBackend
+from nodedevice_agent.settings import AgentSettings
+from prometheus_client import REGISTRY
+
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+
+GRACE_SECONDS = 10.0
+
+
+class Node:
+    """A backend, whose host carries out effects at once. changes: how often the condition may have changed."""
+
+    def __init__(self, folder: Path, scenario: RuntimeScenario | None = None) -> None:
+        self.scenario = scenario or RuntimeScenario.with_plugin(2)
+        self.changes = 0
+        self.delivery = Delivery()
+        self.effects_done = asyncio.Event()
+        host = SimpleNamespace(manager=self.scenario.manager, now=self.now, do=self.scenario.noted)
+        host.saved, host.effects_done = self.saved, self.effects_done
+        settings = AgentSettings(kubelet_dir=str(folder), runtime_grace_seconds=GRACE_SECONDS)
+        self.backend = NriBackend(settings, cast(PluginHost, host), self._changed, self.delivery)
+
+    def now(self) -> float:
+        return self.scenario.now
+
+    async def saved(self, pod_uid: str) -> None:
+        """At once."""
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    @property
+    def condition(self) -> tuple[str, str] | None:
+        found = self.backend.injectable(self.scenario.snapshot_with_runtime())
+        return None if found is None else found[:2]
+
+    async def create(self, uid: str, name: str = "main") -> Any:
+        return await self.backend.create_container(sandbox(uid, held=True), container(uid, name))
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(f"nodedevice_agent_{name}", labels) or 0.0
+
+
+def logged(caplog: pytest.LogCaptureFixture, text: str) -> list[dict[str, Any]]:
+    return [vars(record) for record in caplog.records if text in record.message]
+
+
+@pytest.fixture(autouse=True)
+def _all_logs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+
+@virtual_time
+async def test_a_short_disconnection_changes_nothing_and_a_long_one_the_condition(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.backend._changed(False)
+    assert (node.backend.is_settled, node.condition) == (False, None)
+    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    assert (node.backend.is_settled, node.condition) == (True, ("True", "RuntimeConnected"))
+    assert (node.changes, value("runtime_connected")) == (1, 1)
+    node.backend.runtime_disconnected("the socket is gone")
+    assert (node.changes, value("runtime_connected")) == (1, 0)
+    assert node.condition == ("True", "RuntimeConnected")
+    # back in time: the end of the grace is none any more
+    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    grace = node.backend._grace
+    assert grace is None
+    node.backend.runtime_disconnected("the socket is gone")
+    assert node.backend._grace is not None
+    assert node.backend._grace.when() == node.now() + GRACE_SECONDS
+    node.scenario.now += GRACE_SECONDS
+    before = node.changes
+    node.backend._grace_ended()
+    assert node.changes == before + 1
+    assert node.condition == ("False", "RuntimeDisconnected")
+    assert node.backend._grace is None
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "takes_cdi"), [("containerd", "v2.4.2", True), ("containerd", "v1.7.0", False)]
+)
+async def test_what_the_runtime_takes_is_noted_for_built_in_plugins(
+    name: str, version: str, takes_cdi: bool, tmp_path: Path
+) -> None:
+    node = Node(tmp_path)
+    node.backend.runtime_connected(name, version, Validator.NOT_SEEN)
+    assert node.delivery.takes_cdi is takes_cdi
+
+
+async def test_a_validator_that_changes_is_logged_and_may_change_the_condition(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path)
+    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    for validator, changes in ((Validator.ON, 1), (Validator.ON, 1), (Validator.OFF, 2)):
+        node.backend.validator_seen(validator)
+        assert node.changes - 1 == changes
+    found = logged(caplog, "default validator of the runtime changed")
+    assert [record["is_on"] for record in found] == [True, False]
+
+
+async def test_a_container_that_runs_without_its_devices_is_logged_once_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path)
+    node.backend.synchronized([sandbox("p")], [container("p")])
+    assert logged(caplog, "runtime synchronized")[0]["containers"] == 1
+    node.scenario.run(pod("p", gpu=1))
+    text = "container runs without its devices; restart its pod"
+    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    node.scenario.runtime = node.backend.events
+    for _ in range(2):
+        assert node.condition == ("True", "DevicesNotInjected")
+    (found,) = logged(caplog, text)
+    assert (found["pod_uid"], found["container"], found["resource_name"]) == ("p", "main", GPU)
+    assert value("containers_without_devices", resource_name=GPU) == 1
+    # of a resource that was forgotten nothing is known, so it is said again
+    node.backend.resource_forgotten(GPU)
+    assert node.condition == ("True", "DevicesNotInjected")
+    assert len(logged(caplog, text)) == 2
+    node.backend.container_ended(sandbox("p"), container("p"))
+    assert node.condition == ("True", "RuntimeConnected")
+    assert value("containers_without_devices", resource_name=GPU) == 0
+
+
+async def test_a_container_that_uses_released_devices_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path)
+    node.scenario.run(pod("p", gpu=1))
+    assert await node.create("p") is not None
+    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    monitored = node.scenario.manager.containers.by_pod["p"]
+    (instance,) = monitored.values() if isinstance(monitored, dict) else monitored
+    text = "container uses devices that were released; stop it"
+    for _ in range(2):
+        node.backend._log_using_released(GPU, [instance])
+    (found,) = logged(caplog, text)
+    assert (found["container"], found["pod_uid"], found["container_id"]) == ("main", "p", "p-main-1")
+    assert found["resource_name"] == GPU
+    node.backend._log_using_released(GPU, [])
+    node.backend._log_using_released(GPU, [instance])
+    assert len(logged(caplog, text)) == 2
+
+
+async def test_a_container_that_the_runtime_does_not_list_any_more_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path)
+    node.scenario.run(pod("p", gpu=1))
+    await node.create("p")
+    node.backend.container_started(sandbox("p"), container("p"))
+    node.backend.synchronized([], [])
+    (found,) = logged(caplog, "runtime does not list a container that it ran; keeping its devices")
+    assert (found["container"], found["pod_uid"]) == ("main", "p")
+    node.scenario.now += 1
+    node.backend.synchronized([], [])
+    assert len(logged(caplog, "runtime does not list")) == 1
+
+
+async def test_a_refusal_is_counted_with_its_reason(tmp_path: Path) -> None:
+    node = Node(tmp_path, RuntimeScenario())
+    node.scenario.see(pod("p", gpu=1))
+    before = value("containers_refused_total"), value("create_container_seconds_count")
+    with pytest.raises(InjectionRefused, match=f"no device plugin has registered {GPU}"):
+        await node.create("p")
+    after = value("containers_refused_total"), value("create_container_seconds_count")
+    assert after == (before[0] + 1, before[1] + 1)
+
+
+async def test_what_is_temporary_is_waited_for(tmp_path: Path) -> None:
+    node = Node(tmp_path, RuntimeScenario.with_plugin(1))
+    node.scenario.now = asyncio.get_running_loop().time()
+    creation = asyncio.create_task(node.create("p"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not creation.done(), "the API has not shown the pod yet"
+    node.scenario.run(pod("p", gpu=1))
+    node.effects_done.set()
+    edits = await creation
+    assert edits.envs == {"ANSWER": "ok"}
+
+
+async def test_what_settings_of_the_pod_replace_is_logged_once_for_each_container(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path)
+    own = Container("main", limits={GPU: 1}, settings=ContainerSettings(envs=frozenset({"ANSWER"})))
+    node.scenario.run(pod("p", own))
+    for _ in range(2):
+        edits = await node.create("p")
+        assert "ANSWER" not in edits.envs
+    (found,) = logged(caplog, "pod settings replace edits of a device plugin")
+    assert (found["pod"], found["container"], found["resource_names"]) == ("default/p", "main", [GPU])
+    assert found["omitted"]
+
+
+async def test_a_validation_takes_what_was_created_with_devices_and_refuses_the_rest(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.scenario.run(pod("p", gpu=1))
+    with pytest.raises(InjectionRefused, match="container main is being created without its devices"):
+        node.backend.validate(sandbox("p", held=True), container("p"))
+    await node.create("p")
+    node.backend.validate(sandbox("p", held=True), container("p"))
+    with pytest.raises(InjectionRefused, match="has not received pod default/q from the API server yet"):
+        node.backend.validate(sandbox("q", held=True), container("q"))
+    # whoever asks for nothing
+    node.backend.validate(sandbox("q"), container("q"))
+
+
+async def test_a_creation_that_is_refused_afterwards_leaves_no_container(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.scenario.run(pod("p", gpu=1))
+    await node.create("p")
+    before = value("containers_refused_total")
+    assert node.scenario.manager.containers.find("p", "p-main-1") is not None
+    node.backend.creation_refused(sandbox("p"), container("p", state=ContainerState.CREATED))
+    assert value("containers_refused_total") == before + 1
+    assert node.scenario.manager.containers.find("p", "p-main-1") is None
+
+
+async def test_a_removed_sandbox_ends_its_containers(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.scenario.run(pod("p", gpu=1))
+    await node.create("p")
+    node.backend.sandbox_removed(sandbox("p"))
+    assert node.scenario.manager.containers.find("p", "p-main-1") is None

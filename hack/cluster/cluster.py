@@ -1,4 +1,4 @@
-"""What can be asked of any cluster, whoever started it: kubectl, Nodes played by KWOK, namespaces, tokens."""
+"""What can be asked of any cluster, whoever started it: kubectl, Nodes without a kubelet, namespaces, tokens."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ _TOKEN_SECONDS = 365 * 24 * 3600
 class Cluster(ABC):
     """A cluster with an admin's kubeconfig. Use it as a context manager, or call stop()."""
 
-    # by which label value KWOK knows the Nodes that it plays
+    # by which label value its Nodes are known to who plays them
     played_by = nodes.PLAYED_BY_KWOK
     # of each Node and namespace that is made
     labels: Mapping[str, str] = {}
@@ -80,11 +80,11 @@ class Cluster(ABC):
         self.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
 
     def add_node(self, name: str, wait_ready: bool = True) -> None:
-        """Make a Node played by KWOK: Ready and schedulable when this returns, if wait_ready. Raises TimeoutError."""
+        """Make a Node that is played: Ready and schedulable when this returns, if wait_ready. Raises TimeoutError."""
         self.add_nodes([name], wait_ready)
 
     def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
-        """Make many Nodes played by KWOK; they get ready side by side."""
+        """Make many Nodes that are played; they get ready side by side."""
         for name in names:
             nodes.create_node(self.client, name, self.version, self.played_by, self.labels, self.taints)
         if wait_ready:

@@ -1,4 +1,4 @@
-"""Nodes without a kubelet: made here, kept alive by KWOK.
+"""Nodes without a kubelet: made here, played by KWOK or by the demo.
 
 A Node is made as a kubelet makes it, with labels and under the field manager `kubelet`: a bare one has no managed fields, and what
 the kubelet owns would later be shown as `before-first-apply`.
@@ -29,7 +29,7 @@ _CAPACITY = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods
 
 
 def node_selector(played_by: str = PLAYED_BY_KWOK) -> str:
-    """Which Nodes a KWOK plays."""
+    """Which Nodes somebody plays."""
     return f"{PLAYED_LABEL}={played_by}"
 
 
@@ -46,7 +46,7 @@ def create_node(
     more_labels: Mapping[str, str] = MappingProxyType({}),
     taints: Sequence[Taint] = (),
 ) -> None:
-    """Make the Node; KWOK sees its label and reports it Ready. It has cpu, memory and pods, and no devices.
+    """Make the Node; who plays it sees its label and reports it Ready. It has cpu, memory and pods, and no devices.
 
     In two writes, as a kubelet does it: only a write of the status makes its manager the owner of capacity.
     """

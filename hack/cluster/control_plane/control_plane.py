@@ -1,7 +1,8 @@
 """A real Kubernetes control plane of this user's own, on loopback, for as long as somebody needs it.
 
-etcd, kube-apiserver, kube-scheduler, kube-controller-manager and KWOK run as processes; no container, no root, no network. Nothing
-of it outlives the process that started it, not even after kill -9, and its folder goes with it.
+etcd, kube-apiserver, kube-scheduler, kube-controller-manager and, unless somebody else plays the Nodes, KWOK run as processes;
+no container, no root, no network. Nothing of it outlives the process that started it, not even after kill -9, and its folder goes
+with it.
 
 It is ready when a test may begin: the API server is ready with its bootstrap roles, and a pod can be made in the namespace
 `default`, which needs the ServiceAccount that the controller manager puts there.

@@ -23,6 +23,7 @@ from nodedevice_agent.devicemanager.registration import RegistrationRejected, ch
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed, PluginFailed
 from nodedevice_agent.lib.filesystem import grpc_target, is_served, is_socket
+from nodedevice_agent.lib.grpc_server import SMALL_REQUEST_BYTES, options
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class RegistrationServer:
             await self._server.stop(grace=0.5)
 
     def _new_server(self) -> grpc.aio.Server:
-        server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
+        server = grpc.aio.server(options=options(SMALL_REQUEST_BYTES))
         # not by the generated function, whose decoder raises on an invalid message, with a traceback
         register: grpc.RpcMethodHandler[bytes, api_pb2.Empty] = grpc.unary_unary_rpc_method_handler(
             self._register, response_serializer=api_pb2.Empty.SerializeToString

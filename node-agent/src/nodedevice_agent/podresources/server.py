@@ -23,6 +23,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import ContainerKind
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, grpc_target, is_served, is_socket, is_too_long
+from nodedevice_agent.lib.grpc_server import SMALL_REQUEST_BYTES, options
 from nodedevice_agent.podresources import view
 from nodedevice_agent.podresources.view import DeviceOnNode, PodDevices
 
@@ -42,7 +43,7 @@ class PodResourcesServer:
     ) -> None:
         self._path = path
         self._is_ours = False
-        self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
+        self._server = grpc.aio.server(options=options(SMALL_REQUEST_BYTES))
         # one rate limit for both versions, like the kubelet
         guard = _CallGuard(clock, are_pods_known)
         api_pb2_grpc.add_PodResourcesListerServicer_to_server(_Lister(manager, guard), self._server)

@@ -29,6 +29,8 @@ MOST_REQUEST_BYTES: Final = 16 * 1024 * 1024
 _BODY_SECONDS: Final = 10.0
 # of a connection on which no request comes; kube-scheduler opens another one
 _IDLE_SECONDS: Final = 60.0
+# for the rest of a request that was answered before it was read, so that its sender reads the answer
+_LINGERING_SECONDS: Final = 1.0
 # of a bind that is under way when the process ends
 _SHUTDOWN_SECONDS: Final = 1.0
 _BACKLOG: Final = 128
@@ -70,7 +72,9 @@ class Server:
         self._tls = tls
         self._verbs = verbs
         self._metrics = metrics
-        self._http = web.Server(self._handle, access_log=None, keepalive_timeout=_IDLE_SECONDS)
+        self._http = web.Server(
+            self._handle, access_log=None, keepalive_timeout=_IDLE_SECONDS, lingering_time=_LINGERING_SECONDS
+        )
         self._runner = web.ServerRunner(self._http, shutdown_timeout=_SHUTDOWN_SECONDS)
         self._socket: socket.socket | None = None
         self._certificate: ServerCertificate | None = None

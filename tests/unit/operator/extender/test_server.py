@@ -302,6 +302,7 @@ class TestBounds:
 
     async def test_a_request_that_never_ends_is_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(server_module, "_BODY_SECONDS", 0.05)
+        monkeypatch.setattr(server_module, "_LINGERING_SECONDS", 0.05)
         async with served() as address:
             reader, writer = await asyncio.open_connection(*address.split(":"))
             writer.write(b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")

@@ -31,11 +31,14 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     known_ids,
 )
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity, grpc_target
+from nodedevice_agent.lib.grpc_server import options
 
 log = logging.getLogger(__name__)
 
 # umask: mode 0600
 _PRIVATE = 0o177
+# gRPC's own default: an Allocate names device IDs
+_REQUEST_BYTES = 4 * 1024 * 1024
 _HEALTHY, _UNHEALTHY = "Healthy", "Unhealthy"
 _serial = itertools.count(1)
 
@@ -158,7 +161,7 @@ class Service(api_pb2_grpc.DevicePluginServicer):
 @asynccontextmanager
 async def serving(service: Service, path: Path) -> AsyncIterator[FileIdentity]:
     """Serve on this path, mode 0600; afterwards remove the socket unless another process has replaced it. Raises CannotServe."""
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=options(_REQUEST_BYTES))
     api_pb2_grpc.add_DevicePluginServicer_to_server(service, server)
     if isinstance(service, device_details_pb2_grpc.DeviceHoldingsServicer):
         device_details_pb2_grpc.add_DeviceHoldingsServicer_to_server(service, server)

@@ -13,7 +13,7 @@ _OF = "app.kubernetes.io/component"
 
 @dataclass(frozen=True)
 class Rollout:
-    """ready, wanted: agents of the present image. has_operator: one runs. devices: NodeDevices that an agent has filled.
+    """ready, wanted: agents of the present image and configuration. has_operator: one runs. devices: those that agents filled.
 
     has_agents: they are of the release; without them, as without an operator, it runs elsewhere, and nothing of it is waited for.
     troubles: of pods, which time alone may not end. missing: these, or else what is not there yet. Both for people.
@@ -42,8 +42,8 @@ def rollout(workloads: Sequence[Json], pods: Sequence[Json], devices: Sequence[J
     """workloads: the release's DaemonSets and Deployments. pods: of its namespace. devices: all NodeDevices."""
     sets = [each for each in workloads if each["kind"] == "DaemonSet"]
     wanted = sum((each.get("status") or {}).get("desiredNumberScheduled", 0) for each in sets)
-    current = {_image(each["spec"]["template"]["spec"]) for each in workloads}
-    ours = [pod for pod in pods if _image(pod["spec"]) in current and not pod["metadata"].get("deletionTimestamp")]
+    templates = [each["spec"]["template"] for each in workloads]
+    ours = [pod for pod in pods if any(_is_of(pod, each) for each in templates)]
     agents = [pod for pod in ours if _component(pod) == "agent"]
     nodes = {pod["spec"].get("nodeName") for pod in agents if _is_ready(pod)}
     troubles = tuple(dict.fromkeys(words for pod in ours if (words := _trouble(pod))))
@@ -105,6 +105,13 @@ def _pull_remedy(reason: str, message: str) -> str:
     if "401" in message or "403" in message or "authoriz" in message.lower():
         return "the registry wants a login: name a Secret of it in image.pullSecrets by VALUES"
     return "compare REGISTRY with what the nodes can reach"
+
+
+def _is_of(pod: Json, template: Json) -> bool:
+    """Whether a pod that does not end has the image and the annotations, which a configuration's checksum is of, of a template."""
+    had, wanted = ((each.get("metadata") or {}).get("annotations") or {} for each in (pod, template))
+    is_current = _image(pod["spec"]) == _image(template["spec"]) and wanted.items() <= had.items()
+    return is_current and not pod["metadata"].get("deletionTimestamp")
 
 
 def _image(pod: Mapping[str, Any]) -> str:

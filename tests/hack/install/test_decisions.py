@@ -238,6 +238,16 @@ def test_what_runs(pods: list[Json], devices: list[Json], begun: bool, complete:
     assert complete or state.missing
 
 
+def test_pods_of_a_former_configuration_are_not_current() -> None:
+    """A changed value changes no image."""
+    changed = _set()
+    changed["spec"]["template"]["metadata"] = {"annotations": {"checksum/config": "2"}}
+    former = _pod("agent", IMAGE, annotations={"checksum/config": "1"})
+    assert not rollout([changed, _deployment()], [former, OPERATOR], [_device()]).is_begun
+    current = _pod("agent", IMAGE, annotations={"checksum/config": "2", "of.others/mark": "x"})
+    assert rollout([changed, _deployment()], [current, OPERATOR], [_device()]).is_begun
+
+
 def test_what_the_release_does_not_have_is_not_waited_for() -> None:
     """Agents or the operator that run outside of the cluster's pods."""
     assert rollout([_deployment()], [OPERATOR], [_device("far")]).is_begun

@@ -3,7 +3,6 @@
 Source: kubelet deviceplugin v1beta1. Only the string Healthy means healthy.
 """
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
@@ -16,6 +15,7 @@ from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_common.interning import intern
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import (
@@ -158,7 +158,7 @@ def _device(device: api_pb2.Device, details: DeviceDetails, attributes: tuple[tu
     numa_nodes = tuple(sorted(nodes))[:MAX_NUMA_NODES]
     reason, message = _plain(details.reason, _MAX_REASON), _plain(details.message, _MAX_MESSAGE)
     # the parent of many parts: one string for all of them
-    parent = sys.intern(details.parent) if is_valid_id(details.parent) else ""
+    parent = intern(details.parent) if is_valid_id(details.parent) else ""
     return Device(device.ID, device.health == HEALTHY, numa_nodes, reason, message, attributes, parent)
 
 

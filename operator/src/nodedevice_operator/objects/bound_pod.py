@@ -5,13 +5,13 @@ What a pod needs is decoded from its spec, in the order in which its containers 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from sys import intern
 from typing import Final
 
 import msgspec
 from nodedevice_api import assigned_parts, names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.extended_resources import count, is_extended_resource
+from nodedevice_common.interning import intern
 
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema, shared
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from sys import intern
 from typing import Final
 
 import msgspec
 from nodedevice_api.extended_resources import count, is_extended_resource
 from nodedevice_api.names import GROUP
+from nodedevice_common.interning import intern
 
 from nodedevice_operator.objects.meta import OURS, STATUS, ObjectMetadata, Schema, shared
 

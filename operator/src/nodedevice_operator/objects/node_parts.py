@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from sys import intern
 from typing import Final, TypeVar
 
 from nodedevice_api.parts import MAX_PART_DIGITS, Choice, PartRules, Placement, PodPlacement, numbers_of
+from nodedevice_common.interning import intern
 
 from nodedevice_operator.objects.meta import shared
 from nodedevice_operator.objects.nodedevice_schema import AllocationStatus, HeldParts, NodeDeviceSchema, PartRulesStatus

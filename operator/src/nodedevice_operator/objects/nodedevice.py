@@ -5,13 +5,13 @@ Two records are equal when they mean the same, whatever their resource versions.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from sys import intern
 from typing import Final
 
 import msgspec
 from nodedevice_api import names
 from nodedevice_api.parts import Advertise
 from nodedevice_common.decoding import Undecodable, decode
+from nodedevice_common.interning import intern
 
 from nodedevice_operator.objects.meta import OURS, STATUS, shared
 from nodedevice_operator.objects.nodedevice_schema import (

@@ -2,9 +2,9 @@
 
 import hashlib
 from dataclasses import dataclass, field
-from sys import intern
 
 import msgspec
+from nodedevice_common.interning import intern
 
 from nodedevice_operator.objects.meta import MetadataSchema, Schema, Value
 

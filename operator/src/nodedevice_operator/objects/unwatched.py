@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from sys import intern
 from typing import Final
 
 import msgspec
 from nodedevice_api import names
+from nodedevice_common.interning import intern
 
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 

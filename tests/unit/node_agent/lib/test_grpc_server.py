@@ -21,7 +21,7 @@ async def test_connections_that_do_nothing_end(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(grpc_server, "IDLE_MILLISECONDS", 50)
     monkeypatch.setattr(grpc_server, "HANDSHAKE_MILLISECONDS", 50)
     server = grpc.aio.server(options=grpc_server.options(1024))
-    asked = grpc.unary_unary_rpc_method_handler(answer)
+    asked: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(answer)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", {"Ask": asked}),))
     server.add_insecure_port(grpc_target(tmp_path / "s.sock"))
     await server.start()
@@ -33,7 +33,7 @@ async def test_connections_that_do_nothing_end(tmp_path: Path, monkeypatch: pyte
                 pass
         writer.close()
         async with grpc.aio.insecure_channel(grpc_target(tmp_path / "s.sock")) as channel, asyncio.timeout(60):
-            ask = channel.unary_unary("/test/Ask")
+            ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/test/Ask")
             for _ in range(2):
                 assert await ask(b"hello") == b"hello"
                 state = channel.get_state()

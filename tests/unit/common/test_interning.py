@@ -1,0 +1,51 @@
+"""Equal texts are one object, and none is kept for ever, whichever Python it is."""
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterator
+
+import pytest
+from nodedevice_common import interning
+
+from tests.unit.sources import ROOT
+
+
+@pytest.fixture(params=[(3, 11), (3, 12), (3, 13)], ids=str)
+def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "version_info", (*request.param, 0, "final", 0))
+        importlib.reload(interning)
+        yield request.param
+    importlib.reload(interning)
+
+
+def test_equal_texts_are_one_object(version: tuple[int, int]) -> None:
+    one, other = ("".join(["uid-", str(version)]) for _ in range(2))
+    assert one is not other
+    assert interning.intern(one) is interning.intern(other)
+
+
+def test_the_python_that_keeps_them_for_ever_is_not_asked(version: tuple[int, int]) -> None:
+    assert (interning.intern is sys.intern) == (version != (3, 12))
+    if version == (3, 12):
+        for number in range(interning._MOST + 10):
+            interning.intern(str(number))
+        assert interning._one_of_the_last.cache_info().currsize == interning._MOST
+
+
+def test_nothing_else_interns() -> None:
+    sources = [
+        path
+        for package in ("common", "operator", "node-agent", "proto")
+        for path in (ROOT / package).rglob("src/**/*.py")
+    ]
+    assert len(sources) > 100
+    found = {
+        path.name
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.intern")
+        or (isinstance(node, ast.ImportFrom) and node.module == "sys")
+    }
+    assert found == {"interning.py"}

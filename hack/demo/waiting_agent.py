@@ -181,6 +181,8 @@ class _Scene:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
+            # Ctrl-C is for the demo, which waits for it
+            start_new_session=True,
         )
         printed = (done.stdout + done.stderr).splitlines()
         self._say(f"  $ nodedevice-agent {' '.join(arguments)}", *(f"    {line}" for line in printed))

@@ -141,6 +141,7 @@ def test_it_can_be_ended_at_any_moment(start: Callable[..., FirstDemo], moment: 
     os.killpg(demo.process.pid, signal.SIGINT)
     assert demo.end() == 130, demo.printed
     assert "everything that was started has ended" in demo.printed
+    assert "failed" not in demo.printed
     assert not [child for child in children if child.is_running()]
     assert list(demo.cache.rglob("*unfinished*")) == []
 

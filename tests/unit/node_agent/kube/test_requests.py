@@ -1,0 +1,262 @@
+"""What each request of the agent is, as it is sent, what comes of its response, and how it is named where it fails."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from lightkube import AsyncClient, KubeConfig
+from lightkube.config.models import Cluster as ClusterConfig
+from lightkube.config.models import User
+from lightkube.models.coordination_v1 import LeaseSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.coordination_v1 import Lease
+from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiUnreachable
+from nodedevice_agent.kube import client as kube_client
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
+from nodedevice_agent.kube.pods import PodObject
+from prometheus_client import REGISTRY
+
+SERVER = "https://10.1.2.3:6443"
+OWN = "/apis/nodedevice.io/v1alpha1/nodedevices"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/agents/leases"
+APPLY = {"fieldManager": "nodedevice-agent", "force": "true"}
+METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+NAME = "n1.example.com.gpu"
+LEASE = Lease(metadata=ObjectMeta(name="n1", namespace="agents"), spec=LeaseSpec(holderIdentity="a"))
+
+
+class Transport(httpx2.AsyncBaseTransport):
+    """Answers with `body` and `status`, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.body: Any = {"metadata": {"name": "n1", "uid": "u", "resourceVersion": "7"}, "items": []}
+        self.status = 200
+        self.asked: list[httpx2.Request] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked.append(request)
+        if isinstance(self.body, bytes):
+            return httpx2.Response(self.status, content=self.body, request=request)
+        return httpx2.Response(self.status, json=self.body, request=request)
+
+
+@pytest.fixture
+def transport() -> Transport:
+    return Transport()
+
+
+@pytest.fixture
+async def cluster(transport: Transport) -> AsyncIterator[KubeClient]:
+    config = KubeConfig.from_one(cluster=ClusterConfig(SERVER), user=User())
+    client: AsyncClient = AsyncClient(
+        config=config, transport=transport, trust_env=False, field_manager="nodedevice-agent"
+    )
+    made = KubeClient(client, SERVER)
+    yield made
+    await made.close()
+
+
+async def watched(cluster: KubeClient, kind: type[Any], fields: dict[str, str]) -> list[Any]:
+    async with cluster.watch(kind, fields, "7", 300) as events:
+        return [event async for event in events]
+
+
+Call = Callable[[KubeClient], Awaitable[Any]]
+WATCH = {"resourceVersion": "7", "timeoutSeconds": "300", "allowWatchBookmarks": "true", "watch": "true"}
+NODE = {"fieldSelector": "metadata.name=n1"}
+BOUND = {"fieldSelector": "spec.nodeName=n1"}
+REQUESTS: dict[str, tuple[Call, str, str, dict[str, str], str]] = {
+    "uid": (lambda c: c.node_uid("n1"), "GET", "/api/v1/nodes/n1", {}, "reading node n1"),
+    "capacity": (lambda c: c.node_capacity("n1"), "GET", "/api/v1/nodes/n1", {}, "reading node n1"),
+    "of a node": (lambda c: c.node_devices_of("n1"), "GET", OWN, BOUND, "listing nodedevices of node n1"),
+    "create": (
+        lambda c: c.create_node_device(("n1", "u"), "example.com/gpu"),
+        "PATCH",
+        f"{OWN}/{NAME}",
+        APPLY,
+        f"creating nodedevice {NAME}",
+    ),
+    "status": (
+        lambda c: c.apply_status(NAME, {"total": 1}),
+        "PATCH",
+        f"{OWN}/{NAME}/status",
+        APPLY,
+        f"writing the status of nodedevice {NAME}",
+    ),
+    "pods": (
+        lambda c: c.list(PodObject, {"spec.nodeName": "n1"}), "GET", "/api/v1/pods", BOUND, "listing pods"
+    ),
+    "metadata": (
+        lambda c: c.list(NodeMetadataObject, {"metadata.name": "n1"}), "GET", "/api/v1/nodes", NODE, "listing nodes"
+    ),
+    "catch up": (
+        lambda c: c.catch_up(PodObject, {"spec.nodeName": "n1"}),
+        "GET",
+        "/api/v1/pods",
+        {**BOUND, "limit": "1"},
+        "listing pods",
+    ),
+    "watch": (
+        lambda c: watched(c, PodObject, {"spec.nodeName": "n1"}),
+        "GET",
+        "/api/v1/pods",
+        {**BOUND, **WATCH},
+        "watching pods",
+    ),
+    "watch of metadata": (
+        lambda c: watched(c, NodeMetadataObject, {"metadata.name": "n1"}),
+        "GET",
+        "/api/v1/nodes",
+        {**NODE, **WATCH},
+        "watching nodes",
+    ),
+    "review": (
+        lambda c: c.review("authentication.k8s.io", "TokenReview", {"token": "t"}),
+        "POST",
+        "/apis/authentication.k8s.io/v1/tokenreviews",
+        {"fieldManager": "nodedevice-agent"},
+        "creating a tokenreview of authentication.k8s.io",
+    ),
+    "lease": (lambda c: c.get_lease("agents", "n1"), "GET", f"{LEASES}/n1", {}, "reading lease agents/n1"),
+    "new lease": (
+        lambda c: c.create_lease(LEASE), "POST", LEASES, {"fieldManager": "nodedevice-agent"}, "creating the lease"
+    ),
+    "renewal": (
+        lambda c: c.replace_lease(LEASE),
+        "PUT",
+        f"{LEASES}/n1",
+        {"fieldManager": "nodedevice-agent"},
+        "renewing the lease",
+    ),
+}  # fmt: skip
+BODIES: dict[str, Any] = {
+    "create": {
+        "apiVersion": "nodedevice.io/v1alpha1",
+        "kind": "NodeDevice",
+        "metadata": {
+            "name": NAME,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}],
+        },
+        "spec": {"nodeName": "n1", "resourceName": "example.com/gpu"},
+    },
+    "status": {
+        "apiVersion": "nodedevice.io/v1alpha1",
+        "kind": "NodeDevice",
+        "metadata": {"name": NAME},
+        "status": {"total": 1},
+    },
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_each_request(name: str, cluster: KubeClient, transport: Transport) -> None:
+    call, method, path, query, _ = REQUESTS[name]
+    if name.startswith("watch"):
+        transport.body = b""
+    await call(cluster)
+    (asked,) = transport.asked
+    found = dict(asked.url.params)
+    # of the library, which pages everything
+    if "limit" not in query:
+        found.pop("limit", None)
+    assert (asked.method, asked.url.path, found) == (method, path, query)
+    if name in BODIES:
+        assert json.loads(asked.content) == BODIES[name]
+        assert asked.headers["Content-Type"] == "application/apply-patch+yaml"
+    kind = {"metadata": "List", "watch of metadata": ""}.get(name)
+    if kind is not None:
+        assert asked.headers["Accept"] == METADATA.format(kind)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_each_failure_names_its_request(name: str, cluster: KubeClient, transport: Transport) -> None:
+    call, *_, what = REQUESTS[name]
+    transport.status, transport.body = 404, {"message": "none here", "reason": "NotFound", "code": 404}
+    with pytest.raises(ApiNotFound, match=f"^{what}: none here$"):
+        await call(cluster)
+
+
+def writes(kind: str, outcome: str) -> float:
+    return REGISTRY.get_sample_value("nodedevice_agent_api_writes_total", {"kind": kind, "outcome": outcome}) or 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("create", "NodeDevice"), ("status", "NodeDevice"), ("new lease", "Lease"), ("renewal", "Lease")],
+)
+@pytest.mark.parametrize(
+    ("status", "outcome"), [(200, "ok"), (409, "ApiRefused"), (503, "ApiUnreachable"), (404, "ApiNotFound")]
+)
+async def test_each_write_is_counted_by_its_outcome(
+    name: str, kind: str, status: int, outcome: str, cluster: KubeClient, transport: Transport
+) -> None:
+    before, transport.status = writes(kind, outcome), status
+    if status != 200:
+        transport.body = {"message": "x", "code": status}
+        with pytest.raises((ApiRefused, ApiUnreachable, ApiNotFound)):
+            await REQUESTS[name][0](cluster)
+    else:
+        await REQUESTS[name][0](cluster)
+    assert writes(kind, outcome) == before + 1
+
+
+async def test_what_comes_of_responses(cluster: KubeClient, transport: Transport) -> None:
+    assert await cluster.node_uid("n1") == "u"
+    assert await cluster.catch_up(PodObject, {}) == "7"
+    pods, version = await cluster.list(PodObject, {})
+    assert (pods, version) == ([], "7")
+    transport.body = {
+        "metadata": {"resourceVersion": "9"},
+        "items": [{"metadata": {"name": "n1", "labels": {"a": "b"}}}],
+    }
+    nodes, version = await cluster.list(NodeMetadataObject, {})
+    assert ([node.metadata.labels for node in nodes], version) == ([{"a": "b"}], "9")
+    configs, _ = await cluster.list(NodeDeviceConfigObject, {})
+    assert [each.metadata.name for each in configs] == ["n1"]
+    assert [type(each) for each in await cluster.node_devices_of("n1")] == [NodeDeviceObject]
+    transport.body = {"metadata": {}, "items": []}
+    assert await cluster.catch_up(PodObject, {}) == ""
+    assert (await cluster.list(NodeMetadataObject, {}))[1] == ""
+    assert await cluster.node_uid("n1") == ""
+    transport.body = {"metadata": {}, "status": {"authenticated": True}}
+    assert await cluster.review("g", "TokenReview", {}) == {"authenticated": True}
+
+
+async def test_a_nodes_capacity_is_of_extended_resources_and_whole_numbers(
+    cluster: KubeClient, transport: Transport
+) -> None:
+    capacity = {"cpu": "8", "memory": "1Ki", "example.com/a": "3", "example.com/b": 4, "example.com/c": "x"}
+    transport.body = {"metadata": {"name": "n1"}, "status": {"capacity": capacity}}
+    assert await cluster.node_capacity("n1") == {"example.com/a": 3, "example.com/b": 4}
+
+
+async def test_a_connection_that_vanishes_is_noticed_and_none_is_kept_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, Any]] = []
+    transport = httpx2.AsyncHTTPTransport
+
+    def noted(**given: Any) -> httpx2.AsyncHTTPTransport:
+        made.append(given)
+        return transport(**given)
+
+    monkeypatch.setattr(kube_client.httpx2, "AsyncHTTPTransport", noted)
+    entry = {
+        "clusters": [{"name": "c", "cluster": {"server": SERVER}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    contexts = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
+    (tmp_path / "kc").write_text(json.dumps({**entry, "contexts": contexts, "current-context": "x"}))
+    found = KubeClient.connect(tmp_path / "kc")
+    await found.close()
+    assert [(each["socket_options"], each["limits"]) for each in made] == [
+        (kube_client._KEEPALIVE, kube_client._LIMITS)
+    ]
+    assert found.server == SERVER
+    client: Any = found._client._client
+    assert client._client.timeout == httpx2.Timeout(kube_client.REQUEST_SECONDS)
+    assert client._field_manager == "nodedevice-agent"

@@ -18,6 +18,7 @@ from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
 from nodedevice_agent.kube.pods import PodObject
+from nodedevice_agent.kube.responses import REQUEST_SECONDS
 from prometheus_client import REGISTRY
 
 SERVER = "https://10.1.2.3:6443"
@@ -244,7 +245,7 @@ async def test_a_connection_that_vanishes_is_noticed_and_none_is_kept_for_ever(
         made.append(given)
         return transport(**given)
 
-    monkeypatch.setattr(kube_client.httpx2, "AsyncHTTPTransport", noted)
+    monkeypatch.setattr(httpx2, "AsyncHTTPTransport", noted)
     entry = {
         "clusters": [{"name": "c", "cluster": {"server": SERVER}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
@@ -258,5 +259,5 @@ async def test_a_connection_that_vanishes_is_noticed_and_none_is_kept_for_ever(
     ]
     assert found.server == SERVER
     client: Any = found._client._client
-    assert client._client.timeout == httpx2.Timeout(kube_client.REQUEST_SECONDS)
+    assert client._client.timeout == httpx2.Timeout(REQUEST_SECONDS)
     assert client._field_manager == "nodedevice-agent"

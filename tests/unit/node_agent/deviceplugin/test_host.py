@@ -23,7 +23,8 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from prometheus_client import REGISTRY
 
 from tests.fakes.hosted_manager import HostedManager, hosted
-from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.polling import until
 
 ODD = "example.com/odd"
 GOOD = "example.com/good"
@@ -199,3 +200,111 @@ async def test_a_registration_during_the_end_is_rejected(tmp_path: Path) -> None
         assert GOOD not in manager.manager.resources
     finally:
         await plugin.stop()
+
+
+def value(name: str, resource_name: str = GOOD) -> float:
+    return REGISTRY.get_sample_value(f"nodedevice_agent_{name}", {"resource_name": resource_name}) or 0.0
+
+
+def said(caplog: pytest.LogCaptureFixture, text: str) -> list[dict[str, Any]]:
+    return [vars(record) for record in caplog.records if record.message == text]
+
+
+async def test_calls_are_measured_and_logged(
+    manager: HostedManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    plugin = FakePlugin(GOOD, {"d0": FakeDevice(), "d1": FakeDevice()}, pre_start_required=True)
+    names = ("allocate_seconds_count", "pre_start_seconds_count", "device_lists_total", "allocate_failures_total")
+    before = [value(name) for name in names]
+    await manager.register(plugin)
+    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 2}),)))
+    await until(lambda: bool(plugin.calls_of("PreStartContainer")))
+    await until(lambda: bool(said(caplog, "devices prepared")))
+    assert [value(name) - then for name, then in zip(names, before, strict=True)] == [1, 1, 1, 0]
+    (registered,) = said(caplog, "device plugin registered")
+    assert (registered["resource_name"], registered["socket"]) == (GOOD, plugin.socket_path.name)
+    (allocated,) = said(caplog, "allocated")
+    assert (allocated["resource_name"], allocated["device_ids"]) == (GOOD, ["d0", "d1"])
+    (prepared,) = said(caplog, "devices prepared")
+    assert (prepared["resource_name"], prepared["container"], prepared["device_ids"]) == (GOOD, "main", ["d0", "d1"])
+    await plugin.stop()
+    await until(lambda: bool(said(caplog, "device plugin disconnected")))
+    (lost,) = said(caplog, "device plugin disconnected")
+    assert (lost["resource_name"], lost["socket"]) == (GOOD, plugin.socket_path.name)
+
+
+@pytest.mark.parametrize(
+    ("knob", "metric", "text"),
+    [
+        ("allocate_error", "allocate_failures_total", "Allocate failed; retrying"),
+        ("pre_start_error", "pre_start_failures_total", "PreStartContainer failed; retrying"),
+    ],
+)
+async def test_a_call_that_fails_is_counted_logged_and_shown(
+    knob: str, metric: str, text: str, manager: HostedManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin = FakePlugin(GOOD, {"d0": FakeDevice()}, pre_start_required=True)
+    setattr(plugin.knobs, knob, RpcFailure(grpc.StatusCode.INTERNAL, "no luck"))
+    before = value(metric)
+    await manager.register(plugin)
+    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
+    await until(lambda: bool(said(caplog, text)))
+    assert value(metric) >= before + 1
+    failed = said(caplog, text)[0]
+    assert failed["resource_name"] == GOOD
+    assert "no luck" in failed["error"]
+    (pending,) = manager.manager.pending(GOOD)
+    assert "no luck" in pending.message
+    await plugin.stop()
+
+
+@pytest.mark.parametrize(
+    ("knobs", "text"),
+    [
+        ({"preferred_answer": ["d7"]}, "GetPreferredAllocation returned invalid device IDs; ignoring them"),
+        ({"preferred_answer": ["d0", "d1"]}, "GetPreferredAllocation returned invalid device IDs; ignoring them"),
+        (
+            {"preferred_error": (grpc.StatusCode.INTERNAL, "no luck")},
+            "GetPreferredAllocation failed; ignoring it",
+        ),
+    ],
+    ids=["unknown", "too many", "an error"],
+)
+async def test_advice_that_is_no_use_is_logged_and_not_needed(
+    knobs: dict[str, Any], text: str, manager: HostedManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin = FakePlugin(GOOD, {"d0": FakeDevice(), "d1": FakeDevice()}, preferred_available=True)
+    for knob, answer in knobs.items():
+        setattr(plugin.knobs, knob, RpcFailure(*answer) if isinstance(answer, tuple) else answer)
+    await manager.register(plugin)
+    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
+    await until(lambda: bool(manager.manager.book.by_pod))
+    (found,) = said(caplog, text)
+    assert found["resource_name"] == GOOD
+    if knobs.get("preferred_answer") == ["d7"]:
+        assert (found["device_ids"], found["returned"], found["requested"]) == (["d7"], 1, 1)
+    if knobs.get("preferred_answer") == ["d0", "d1"]:
+        assert (found["device_ids"], found["returned"], found["requested"]) == ([], 2, 1)
+    await plugin.stop()
+
+
+async def test_a_resource_that_nobody_has_registered_is_named(
+    manager: HostedManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
+    (found,) = said(caplog, "pod requests a resource that no device plugin has registered yet")
+    assert (found["pod"], found["container"], found["resource_name"]) == ("team/train", "main", GOOD)
+
+
+async def test_what_two_plugins_serve_is_named(
+    manager: HostedManager, start: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = await start(ODD), await start(GOOD)
+    for plugin in (one, other):
+        await plugin.register(resource_name=GOOD)
+    await until(lambda: manager.available(GOOD) == 1)
+    (found,) = said(caplog, "resource is served by several device plugins; the newest list counts")
+    assert found["resource_name"] == GOOD
+    assert {Path(path).name for path in found["sockets"]} == {one.socket_path.name, other.socket_path.name}

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from nodedevice_operator.errors import NotFound, Unavailable
+from nodedevice_common import tasks
+from nodedevice_operator.errors import NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.observability.events import EventReason
@@ -99,3 +100,12 @@ async def test_a_device_that_was_broken_before_another_led_is_waited_for_again()
         await asyncio.sleep(0)
     await bench.pass_seconds(29)
     assert bench.cluster.writes == []
+
+
+async def test_without_the_lead_nothing_is_sent_and_nothing_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "_failing", {})
+    bench = Bench()
+    bench.cluster.failures["evict_pod"] = [NotLeading("post", "pods/eviction", "another operator leads")]
+    await bench.pass_seconds(40)
+    assert tasks.problems() == ()
+    assert bench.cluster.writes == ["evict default/pod-a uid-a"], "in the next round"

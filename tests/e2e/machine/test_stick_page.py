@@ -100,7 +100,7 @@ def test_from_a_stick_to_a_pod_that_reads_it(cluster: MachineCluster, stick: Sti
     assert re.search(rf"poddevice\S*/reader .*example\.com/stick=1 +\S*_{_SERIAL}-\S+ +Healthy", seen), seen
 
     stick.unplug()
-    cluster.wait(lambda: "Missing" in _type(cluster, "kubectl get poddevices"), "the pod's stick is missing")
+    cluster.wait(lambda: "Unhealthy" in _type(cluster, "kubectl get poddevices"), "the pod's stick is missing")
     waits = "of the host: No such file or directory"
     cluster.wait(lambda: waits in _type(cluster, _command(_EVENTS)), "its container waits")
     assert "example.com/stick" in _type(cluster, _command(_WIDE))

@@ -38,7 +38,7 @@ _CONFIGS: Final = "get nodedeviceconfigs"
 # what follows _READ in the same command
 _LOGS: Final = "kubectl logs reader"
 # the agent lists the stick no more, or does so still and the file is gone
-_WAITS: Final = re.compile(r"cannot start: device \S+ is not there|of the host: No such file or directory")
+_WAITS: Final = re.compile(r"cannot start: device \S+ of \S+ is not there|of the host: No such file or directory")
 _SERIAL: Final = "STICK"
 _SENT: Final = "21.5"
 

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from nodedevice_api.names import ConfigReason
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi, refusing_leases
+from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Store
+from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.refusing_lease import RefusingLease
 from nodedevice_operator.objects.unwatched import LeaseRecord
 
@@ -194,3 +197,91 @@ async def test_one_that_cannot_be_reconciled_keeps_no_other_from_its_status(monk
     async with running(bench.controller.work()):
         await asyncio.sleep(60)
     assert set(written) == {"b-good", "c-good"}
+
+
+@pytest.mark.parametrize(
+    ("failure", "writes", "is_logged"),
+    [
+        pytest.param(NotFound("patch", "nodedeviceconfigs/status", "gone", 404), 1, False, id="deleted"),
+        pytest.param(NotLeading("patch", "nodedeviceconfigs/status", "no lead"), 2, False, id="without the lead"),
+        pytest.param(Unavailable("patch", "nodedeviceconfigs/status", "busy", 503), 2, True, id="busy"),
+    ],
+)
+@virtual_time
+async def test_a_status_that_could_not_be_written_is_written_at_the_next_change(
+    failure: ApiError, writes: int, is_logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench, write = Bench(), Written.write_status
+    asked: list[tuple[str, str]] = []
+
+    async def failing(self: Written, name: str, uid: str, status: Mapping[str, Any]) -> None:
+        asked.append((name, uid))
+        if len(asked) == 1:
+            raise failure
+        await write(self, name, uid, status)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Written, "write_status", failing)
+        bench.configure(1)
+        async with running(bench.controller.work()):
+            await asyncio.sleep(100)
+            assert asked == [("gpus", "u")]
+            assert bench.recorder.posted == []
+            bench.polled("n1")
+            await asyncio.sleep(100)
+    assert asked == [("gpus", "u")] * writes
+    found = [vars(record) for record in caplog.records if "status of a configuration not written" in record.message]
+    assert [(record["config"], record["error"]) for record in found] == ([("gpus", str(failure))] if is_logged else [])
+
+
+@virtual_time
+async def test_what_is_gone_is_written_no_more() -> None:
+    bench = Bench()
+    bench.configure(1)
+    async with running(bench.controller.work()):
+        await asyncio.sleep(100)
+        assert len(bench.api.statuses) == 1
+        bench.controller.gone("gpus")
+        bench.polled("n1")
+        await asyncio.sleep(100)
+        bench.configure(1)
+        bench.controller.all_gone()
+        bench.polled("n2")
+        await asyncio.sleep(100)
+    assert len(bench.api.statuses) == 1
+
+
+@virtual_time
+async def test_events_are_of_what_is_decided_and_once() -> None:
+    bench = Bench()
+    bench.configure(1)
+    async with running(bench.controller.work()):
+        await asyncio.sleep(100)
+        # on its way
+        assert bench.recorder.posted == []
+        bench.polled("n1")
+        await asyncio.sleep(100)
+        bench.polled("n1", refusal=MISTAKE, version=6)
+        await asyncio.sleep(100)
+        # no news
+        bench.polled("n1", refusal=MISTAKE, version=7)
+        await asyncio.sleep(100)
+    found = [(event.type, event.reason) for event in bench.recorder.posted]
+    assert found == [("Normal", ConfigReason.TAKEN), ("Warning", ConfigReason.REFUSED)]
+    about = bench.recorder.posted[0].about
+    assert (about.kind, about.namespace, about.name, about.uid) == ("NodeDeviceConfig", "", "gpus", "u")
+    assert MISTAKE in bench.recorder.posted[1].message
+
+
+@virtual_time
+async def test_without_the_lead_nothing_is_decided() -> None:
+    bench = Bench()
+    bench.controller.fence = WriteFence()
+    bench.configure(1)
+    async with running(bench.controller.work()):
+        await asyncio.sleep(100)
+        assert bench.api.statuses == []
+        bench.controller.fence.open_for_good()
+        bench.polled("n1")
+        await asyncio.sleep(100)
+    assert len(bench.api.statuses) == 1

@@ -103,7 +103,8 @@ class ConfigWatch:
         # labels that no selector names change by themselves
         named = {key for config in configs for key in config.node_selector}
         found = _Stored({key: value for key, value in self._labels.items() if key in named}, configs)
-        if found != self._stored or self._applied is None:
+        # also where what was decided without them, and what they say, is that there are none
+        if found != self._stored or self._applied is None or not self._applied.is_known:
             self._stored = found
             self._decide(found)
             self._write()

@@ -110,7 +110,7 @@ class _Failures:
 
     def __init__(self, task: str, known: type[Exception] | tuple[()], about: dict[str, str]) -> None:
         self._task = task
-        self._known = (OSError, known) if known else (OSError,)
+        self._known = (OSError, known)
         self._about = about
         self._key = (task, *about.values())
 

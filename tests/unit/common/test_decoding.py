@@ -276,3 +276,20 @@ def test_bad_yaml_is_the_same_error(text: str | bytes, loader: type[Any]) -> Non
 def test_good_yaml() -> None:
     assert decode_yaml("") is None
     assert decode_yaml("a: [1, {b: c}]") == {"a": [1, {"b": "c"}]}
+
+
+@pytest.mark.parametrize(
+    ("cause", "sentence"),
+    [
+        (ValueError("two\nlines"), "two lines"),
+        (ValueError(), "ValueError"),
+        (RecursionError("x"), f"it is nested deeper than {DEEPEST} levels"),
+        (UnicodeDecodeError("utf-8", b"ab\xff", 2, 3, "invalid start byte"), "it is not UTF-8 text (byte 2)"),
+    ],
+)
+def test_each_cause_is_one_sentence(cause: Exception, sentence: str) -> None:
+    assert str(Undecodable(cause)) == sentence
+
+
+def test_what_is_cut_off_in_its_deep_part_stays_cut_off() -> None:
+    assert shallow(b'{"a":' * 100) == b'{"a":' * DEEPEST + b"null"

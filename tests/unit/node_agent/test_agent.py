@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from nodedevice_agent import __version__, metrics
@@ -16,6 +17,7 @@ from nodedevice_agent.configs.watch import ConfigWatch
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
+from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
@@ -25,7 +27,7 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher, RecordOnly
 from nodedevice_agent.kube.pods import PodWatch
-from nodedevice_agent.kubelet.backend import KubeletBackend
+from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.state_reader import KubeletStateReader
@@ -69,6 +71,11 @@ class Node:
         self.health = AgentHealth("plugin directory", "node", "api server", "pods")
         self.applied: list[PluginSettings] = []
         self.built_in = BuiltInSockets()
+        # of the kubelet's state
+        self.reads = 0
+
+    async def _read(self) -> None:
+        self.reads += 1
 
     def settings(self, **given: Any) -> AgentSettings:
         directories = {
@@ -97,8 +104,8 @@ class Node:
         idle += [(KubeletBackend, "_watch"), (KubeletStateReader, "run"), (DeviceNumbers, "run"), (NriPlugin, "run")]
         for owner, method in idle:
             monkeypatch.setattr(owner, method, Failing().work)
-        for owner, method in ((LeaseKeeper, "acquire"), (KubeletStateReader, "read")):
-            monkeypatch.setattr(owner, method, lambda _: asyncio.sleep(0))
+        monkeypatch.setattr(LeaseKeeper, "acquire", lambda _: asyncio.sleep(0))
+        monkeypatch.setattr(KubeletStateReader, "read", self._read)
         with self.agent(**given) as agent:
             task = asyncio.create_task(agent.run())
             try:
@@ -284,6 +291,32 @@ async def test_a_registry_that_contains_the_plugin_directory_is_refused(node: No
             pass
     with node.agent(runtime="none", plugins_registry_dir=str(node.folder / "registry")):
         pass
+
+
+async def test_the_kubelets_state_is_read_before_plugins_are_served_and_again_when_it_is_outdated(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    events: list[str] = []
+    monkeypatch.setattr(KubeletEndpoint, "run", Failing().work)
+    monkeypatch.setattr(KubeletStateReader, "poke", lambda _: events.append("poke"))
+    async with node.started(monkeypatch, runtime="kubelet") as agent:
+        assert node.reads == 1
+        (record,) = [found for found in caplog.records if found.message == "mirroring the kubelet's allocations"]
+        assert vars(record)["path"] == str(node.folder / "kubelet")
+        assert agent._kubelet is not None
+        mirror = cast(Mirror, agent._manager)
+        agent._host.do(mirror.connected("example.com/gpu", 1, PluginOptions(), agent._host.now()))
+        for is_outdated in (False, True):
+            mirror.is_outdated = is_outdated
+            del events[:]
+            agent._kubelet.resource_changed("example.com/gpu")
+            assert events == ["poke"] * is_outdated
+        served = agent._kubelet._serving["example.com/gpu"]
+        agent._kubelet.resource_forgotten("example.com/gpu")
+        await asyncio.gather(served, return_exceptions=True)
+        assert served.cancelled()
+        agent._kubelet.resource_forgotten("example.com/gpu")
 
 
 @virtual_time

@@ -145,6 +145,8 @@ class TestAsTheRuntimeHasIt:
             "device ownership of the runtime is n",
             *["device ownership is the runtime's"] * 2,
         ]
+        found = [(vars(record).get("owner"), vars(record)["path"]) for record in caplog.records]
+        assert found == [(owner, str(file)) for owner in (None, "container", "host")]
 
     def test_of_an_unknown_runtime_the_file_is_not_known(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO)

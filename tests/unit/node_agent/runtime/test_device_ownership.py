@@ -64,6 +64,8 @@ class TestAsTheRuntimeHasIt:
     def test_without_a_file_containerd_reads_a_directory(self, tmp_path: Path) -> None:
         (tmp_path / "conf.d").mkdir()
         (tmp_path / "conf.d/a.toml").write_text(V3 % "true")
+        # no file, whatever it is called
+        (tmp_path / "conf.d/b.toml").mkdir()
         assert is_set(tmp_path / "config.toml", OPTION)
         (tmp_path / "config.toml").write_text("version = 3")
         assert not is_set(tmp_path / "config.toml", OPTION)

@@ -1,0 +1,114 @@
+"""Plugins that announce themselves by sockets in the registry directory: which are connected, until when, and what is answered."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodedevice_agent.deviceplugin import plugin_watcher
+from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
+
+from tests.fakes.background import background
+from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.polling import until
+from tests.fakes.registrant import Registrant
+
+GPU = "example.com/gpu"
+
+
+@pytest.fixture
+async def manager(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HostedManager]:
+    # short, as sockets lie below it
+    async with hosted(tmp_path_factory.mktemp("m")) as manager:
+        yield manager
+
+
+@pytest.fixture
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("r")
+
+
+@asynccontextmanager
+async def announced(path: Path, resource_name: str = GPU, **info: Any) -> AsyncIterator[Registrant]:
+    found = Registrant(path, FakePlugin(resource_name, {"d0": FakeDevice()}), **info)
+    await found.start()
+    yield found
+    await found.stop()
+
+
+@pytest.mark.parametrize("place", ["a.sock", "plugin/a.sock", "deep/er/a.sock"])
+async def test_one_is_connected_wherever_its_socket_is_and_until_it_is_removed(
+    place: str, manager: HostedManager, registry: Path
+) -> None:
+    async with background(PluginWatcher(registry, manager.host).run()):
+        async with announced(registry / place) as plugin:
+            await plugin.until_accepted()
+            await until(lambda: manager.available(GPU) == 1)
+        await until(lambda: manager.available(GPU) == 0)
+        # and again, as another socket
+        async with announced(registry / place) as plugin:
+            await plugin.until_accepted()
+            await until(lambda: manager.available(GPU) == 1)
+    assert manager.host.rejections.report() == ""
+
+
+async def test_one_at_another_place_serves_there(manager: HostedManager, registry: Path) -> None:
+    elsewhere = registry / "sockets/b.sock"
+    async with (
+        announced(elsewhere, kind="CSIPlugin"),
+        announced(registry / "a.sock", endpoint=str(elsewhere)) as plugin,
+        background(PluginWatcher(registry, manager.host).run()),
+    ):
+        await plugin.until_accepted()
+        await until(lambda: manager.available(GPU) == 1)
+        assert manager.host.newest(GPU, "x").socket == elsewhere
+
+
+@pytest.mark.parametrize(
+    ("info", "reason"),
+    [
+        pytest.param({"versions": ["v9"]}, "v9", id="version"),
+        pytest.param({"name": "no name"}, "no name", id="name"),
+        pytest.param({"endpoint": "relative.sock"}, "relative.sock", id="endpoint"),
+    ],
+)
+async def test_what_is_invalid_is_answered_and_reported_with_the_reason(
+    info: dict[str, Any], reason: str, manager: HostedManager, registry: Path
+) -> None:
+    async with (
+        announced(registry / "a.sock", **info) as plugin,
+        background(PluginWatcher(registry, manager.host).run()),
+    ):
+        await plugin.until(lambda: bool(plugin.statuses))
+        assert reason in plugin.statuses[0]
+        await until(lambda: reason in manager.host.rejections.report())
+    assert (plugin.asked, manager.manager.resources) == (1, {})
+
+
+async def test_other_plugins_and_hidden_sockets_are_not_ours(manager: HostedManager, registry: Path) -> None:
+    async with (
+        announced(registry / "csi.sock", kind="CSIPlugin") as other,
+        announced(registry / ".hidden.sock") as hidden,
+        announced(registry / ".d/a.sock") as below,
+        announced(registry / "a.sock") as plugin,
+        background(PluginWatcher(registry, manager.host).run()),
+    ):
+        await plugin.until_accepted()
+        await other.until(lambda: other.asked == 1)
+        assert (other.statuses, hidden.asked, below.asked) == ([], 0, 0)
+
+
+async def test_one_that_does_not_answer_is_asked_again_and_reported_once(
+    manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_watcher, "FIRST_PAUSE_SECONDS", 0.001)
+    async with announced(registry / "a.sock") as plugin:
+        plugin.info_errors = 3
+        async with background(PluginWatcher(registry, manager.host).run()):
+            await plugin.until_accepted()
+    assert plugin.asked == 4
+    report = manager.host.rejections.report()
+    assert len(report.splitlines()) == 1
+    assert "GetInfo" in report

@@ -17,6 +17,7 @@ from hack.cluster.node.layout import NodeOptions
 from hack.cluster.node.real_node import RealNode
 from hack.cluster.processes.processes import removed_at_the_end
 from tests.e2e.from_clone.typed import Clone
+from tests.hack.release.committed import committed_copy
 
 _HERE = Path(__file__).parent
 _LOGS = Path(__file__).parents[3] / "build" / "e2e" / "from_clone"
@@ -43,7 +44,8 @@ def clone(progress: Callable[[str], None]) -> Iterator[Clone]:
         reachable_from_pods(control_plane, node),
     ):
         try:
-            yield Clone(control_plane, node, node.outside(containerd.SOCKET))
+            clone = committed_copy(folder / "clone")
+            yield Clone(clone, control_plane, node, node.outside(containerd.SOCKET))
         finally:
             # the folder goes with the node; what went wrong is often to be read only here
             shutil.copytree(node.folder / "logs", _LOGS, dirs_exist_ok=True)

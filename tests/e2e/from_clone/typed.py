@@ -12,15 +12,15 @@ from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.node.real_node import RealNode
 
-_ROOT = Path(__file__).parents[3]
 # of the control plane's own doing: they change without anybody's word
 _NOT_ASKED = ("events", "leases", "endpoints", "endpointslices", "ipaddresses", "servicecidrs")
 
 
 @dataclass(frozen=True)
 class Clone:
-    """socket: of the node's containerd, as seen from here."""
+    """folder: of the clone, which nobody edits meanwhile. socket: of the node's containerd, as seen from here."""
 
+    folder: Path
     control_plane: ControlPlane
     node: RealNode
     socket: Path
@@ -31,7 +31,7 @@ class Clone:
         folders = {str(find([program])[program].parent) for program in ("kubectl", "helm", "ctr")}
         return subprocess.run(
             words,
-            cwd=_ROOT,
+            cwd=self.folder,
             env={
                 **os.environ,
                 "KUBECONFIG": str(self.control_plane.admin_kubeconfig),
@@ -49,6 +49,13 @@ class Clone:
         done = self.typed(command, *arguments, **environment)
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
         return done.stdout
+
+    def settle(self) -> None:
+        """Until all of it is as it will be: every pod runs, and nothing is pending in a NodeDevice."""
+        kubectl = self.control_plane.kubectl
+        for workload in ("daemonset/nodedevice-agent", "deployment/nodedevice-operator"):
+            kubectl("rollout", "status", workload, "--namespace=nodedevice-system", "--timeout=120s")
+        kubectl("wait", "--for=condition=Ready", "nodedevices", "--all", "--timeout=120s")
 
     def versions(self) -> Mapping[str, str]:
         """The resource version of each object of every kind, by kind and name."""

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,3 +77,25 @@ def test_another_architecture_is_refused(ctr: _Ctr, archive: tuple[Path, str], t
     done = ctr.run("mount", "--platform", "linux/s390x", f"{_NAME}:0.1.0", str(tmp_path / "mounted"))
     assert done.returncode != 0
     assert "no match for platform in manifest" in done.stderr
+
+
+def test_one_architecture_is_an_archive_of_dockers_too(ctr: _Ctr, tmp_path: Path) -> None:
+    """As `docker load` of any version reads it: by manifest.json alone."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/hello").write_text("hello\n")
+    layer = oci.layer(tmp_path / "files", tmp_path / "layer.tar.gz", 0)
+    whole, bare = tmp_path / "whole.tar", tmp_path / "bare.tar"
+    oci.write(whole, "localhost/nodedevice-agent:dev-1", {"amd64": [layer]}, {}, 0)
+    with tarfile.open(whole) as archive, tarfile.open(bare, "w") as without_index:
+        for entry in archive.getmembers():
+            if entry.name not in ("index.json", "oci-layout"):
+                without_index.addfile(entry, archive.extractfile(entry))
+    done = ctr.run("import", str(bare))
+    assert done.returncode == 0, done.stderr
+    assert ctr.names() == {"localhost/nodedevice-agent:dev-1"}
+
+
+def test_several_architectures_are_none(archive: tuple[Path, str]) -> None:
+    """Docker would take the first, whatever the node is."""
+    with tarfile.open(archive[0]) as files:
+        assert "manifest.json" not in files.getnames()

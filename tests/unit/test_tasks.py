@@ -80,6 +80,7 @@ AWAITED: Final = {
     "agent/deviceplugin/host.py": {
         "self._follow_plugin(endpoint, connection)": "itself; the rest is the device manager's, and ends the agent",
         "self._sync_holdings(resource_name)": "the task holdings in it",
+        "connection.answers.work(connection.ask)": "itself; the rest is the device manager's, and ends the agent",
         "call": "itself; the rest is the device manager's, and ends the agent",
     },
     "agent/deviceplugin/plugin_watcher.py": {"self._run(path, self._sockets[path])": "the task registry socket in it"},
@@ -124,6 +125,7 @@ AWAITED: Final = {
 }
 # Callbacks that can do no more than wake a task, or that take what they raise themselves.
 CALLBACKS: Final = {
+    "agent/deviceplugin/answers.py": {"self._beat": "counts"},
     "common/tasks.py": {"is_well": "resets a pause"},
     "agent/checkpoint/writer.py": {
         "self._start": "tries again, whatever is raised",

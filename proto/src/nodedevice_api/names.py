@@ -96,7 +96,7 @@ class Reason:
     ENDPOINT_RUNNING: Final = "EndpointRunning"
     """The device plugin is connected and has sent its devices."""
     ENDPOINT_STOPPED: Final = "EndpointStopped"
-    """The device plugin's connection ended; its devices are kept for the grace period of five minutes."""
+    """The device plugin's connection ended, or it does not answer; its devices are kept for the grace period of five minutes."""
     ENDPOINT_GONE: Final = "EndpointGone"
     """The device plugin did not come back within the grace period."""
     NOT_CONFIGURED: Final = "NotConfigured"

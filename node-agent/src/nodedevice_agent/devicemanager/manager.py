@@ -124,13 +124,17 @@ class DeviceManager:
         changed += self._pending_calls(now)
         return [*changed, *self._reconsider_physical({resource_name, *self._preference.listed(resource_name)}, now)]
 
-    def disconnected(self, resource_name: str, endpoint: int, now: float) -> list[Effect]:
-        """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period."""
+    def disconnected(self, resource_name: str, endpoint: int, now: float, *, is_silent: bool = False) -> list[Effect]:
+        """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period.
+
+        is_silent: it is open, and the plugin does not answer; `connected` ends that.
+        """
         resource = self.resources.get(resource_name)
         if resource is None:
             return []
         if not resource.disconnect(endpoint, now, is_configured=self._table.is_configured(resource)):
             return []
+        resource.is_silent = is_silent and resource.state is EndpointState.STOPPED
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
         return [*changed, *self._reconsider_physical({resource_name}, now)]
 

@@ -81,6 +81,7 @@ class Snapshot(Struct, frozen=True):
     before them; none while no plugin is connected. remembered_cordons: by device ID, sorted. unknown_cordons: the first IDs that
     are no device's, with who cordoned them where that is noted. sockets: see Resource. possible_holders: how many pods may hold
     devices unknown here. is_not_configured: it is gone, as its plugin was taken out of the configuration.
+    is_silent: it is stopped, as its plugin does not answer.
     """
 
     resource_name: str
@@ -106,6 +107,7 @@ class Snapshot(Struct, frozen=True):
     possible_holders: int = 0
     part_rules: PartRules | None = None
     is_not_configured: bool = False
+    is_silent: bool = False
 
 
 def is_settling(manager: DeviceManager, resource_name: str) -> bool:
@@ -173,6 +175,7 @@ def snapshot(
         possible_holders=len(resource.possible_holders),
         part_rules=resource.listed.part_rules,
         is_not_configured=resource.is_not_configured,
+        is_silent=resource.is_silent,
     )
 
 

@@ -30,6 +30,7 @@ from nodedevice_agent.devicemanager.allocation.holdings import Holding
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.deviceplugin import codec
+from nodedevice_agent.deviceplugin.answers import Answers
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 
 DIAL_SECONDS = 10.0
 OPTIONS_SECONDS = 10.0
+# of being asked for them once more, now and then
+ASK_SECONDS = 10.0
 PREFERRED_SECONDS = 5.0
 ALLOCATE_SECONDS = 30.0
 # the only timeout that the kubelet has
@@ -67,6 +70,12 @@ _MAX_BYTES_IN_LOOP = 256 * 1024
 _AROUND_AN_ID_BYTES = 4
 _INVALID = "the response is not a message of the device plugin API"
 _CLOSED = "the connection was closed before it responded: the plugin has stopped, or has registered again"
+
+_SILENT = (
+    "it does not answer: its last calls had no answer in time; it is asked every half a minute whether it does again"
+)
+# of a deadline: an error with its code that comes before that was sent by the plugin
+_LATE_SHARE = 0.9
 
 _SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"].full_name
 _HOLDINGS: str = device_details_pb2.DESCRIPTOR.services_by_name["DeviceHoldings"].full_name
@@ -98,6 +107,9 @@ class PluginConnection:
         self.resource_name = resource_name
         self.socket = socket
         self.options = options
+        self.answers = Answers()
+        # the last list that came
+        self.listed: ListedDevices | None = None
         self._channel = channel
         self._is_closed = False
 
@@ -142,6 +154,7 @@ class PluginConnection:
                 # the same bytes are not decoded again; kept in their place, a few of the longest lists would fill the memory
                 if digest != earlier:
                     listed = await _device_list(octets, listed, is_built_in=bool(self.options.scope))
+                self.listed = listed
                 yield listed
                 await pace.wait()
         except DecodeError as exc:
@@ -153,6 +166,18 @@ class PluginConnection:
                 raise
         finally:
             stream.cancel()
+
+    async def ask(self) -> None:
+        """Ask for the options once more, to see whether there is an answer."""
+        try:
+            with self.answers.during():
+                await self._octets("GetDevicePluginOptions", _EMPTY, ASK_SECONDS)
+        except (TimeoutError, grpc.RpcError) as exc:
+            extra = {"resource_name": self.resource_name, "error": str(exc) or type(exc).__name__}
+            log.debug("asked the device plugin for its options", extra=extra)
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
 
     async def preferred(self, available: tuple[str, ...], must_include: tuple[str, ...], size: int) -> tuple[str, ...]:
         """The device IDs that the plugin prefers. Raises PluginFailed."""
@@ -214,11 +239,16 @@ class PluginConnection:
         """Raises PluginFailed for every way in which the call can fail, also when its connection is closed meanwhile."""
         if self._is_closed:
             raise PluginFailed(self.resource_name, call, _CLOSED)
+        if self.answers.is_silent:
+            raise PluginFailed(self.resource_name, call, _SILENT)
         try:
-            octets = await _method(self._channel, call, service)(request.SerializeToString(), timeout=seconds)
+            with self.answers.during():
+                octets = await self._octets(call, request.SerializeToString(), seconds, service)
             return _decoded(self.resource_name, call, octets, response, max_bytes)
         except PluginFailed:
             raise
+        except TimeoutError as exc:
+            raise PluginFailed(self.resource_name, call, str(exc)) from exc
         except grpc.RpcError as exc:
             raise PluginFailed(self.resource_name, call, rpc_error_text(exc)) from exc
         except asyncio.CancelledError as exc:
@@ -229,6 +259,19 @@ class PluginConnection:
             # only this call may fail: an error that ends the agent would return at every start, because the call is retried
             log.exception("call to device plugin failed", extra={"resource_name": self.resource_name, "call": call})
             raise PluginFailed(self.resource_name, call, f"{exc!r}, a bug in this agent") from exc
+
+    async def _octets(self, call: str, request: bytes, seconds: float, service: str = _SERVICE) -> bytes:
+        """Raises TimeoutError where there was no answer in time, RpcError for any other failure."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            return await _method(self._channel, call, service)(request, timeout=seconds)
+        except grpc.RpcError as exc:
+            # a plugin may answer with this very code, as what it asked in turn was late
+            is_late = loop.time() - began >= seconds * _LATE_SHARE
+            if is_late and getattr(exc, "code", lambda: None)() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise TimeoutError(rpc_error_text(exc)) from exc
+            raise
 
     async def aclose(self) -> None:
         self._is_closed = True

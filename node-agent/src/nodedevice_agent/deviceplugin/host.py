@@ -237,6 +237,7 @@ class PluginHost:
             extra = {"resource_name": resource_name, "sockets": list(sockets)[:_MAX_KEPT]}
             log.warning("resource is served by several device plugins; the newest list counts", extra=extra)
         self._tasks.create_task(self._follow_plugin(endpoint, connection))
+        connection.answers.on_change = partial(self._answers, endpoint, connection)
         if connection.options.holdings_required and resource_name not in self._holdings:
             self._holdings[resource_name] = HoldingsSync(self.manager, resource_name, self.newest, self.effects_done)
             self._tasks.create_task(self._sync_holdings(resource_name))
@@ -250,6 +251,10 @@ class PluginHost:
     async def _follow_plugin(self, endpoint: int, connection: PluginConnection) -> None:
         extra = {"resource_name": connection.resource_name, "socket": connection.socket.name}
         reason = "its stream ended"
+        asking = None
+        if not connection.options.scope:
+            # those of this process run as it does
+            asking = self._tasks.create_task(connection.answers.work(connection.ask))
         try:
             await self._follow_lists(endpoint, connection)
         except PluginFailed as exc:
@@ -259,6 +264,8 @@ class PluginHost:
             reason = "reading its device lists failed, a bug in this agent"
             log.exception("device plugin dropped", extra=extra)
         finally:
+            if asking is not None:
+                asking.cancel()
             self._connections.pop(endpoint, None)
             await connection.aclose()
         log.info("device plugin disconnected", extra={**extra, "reason": reason})
@@ -271,6 +278,8 @@ class PluginHost:
         is_first = True
         async for listed in connection.device_lists():
             metrics.DEVICE_LISTS.labels(resource_name).inc()
+            if connection.answers.is_silent:
+                continue  # it counts once there is an answer
             self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
             earlier, id_error = id_error, self.manager.resources[resource_name].latest(endpoint).id_error
             if id_error not in ("", earlier):
@@ -279,6 +288,22 @@ class PluginHost:
             if is_first:
                 await self._replace(endpoint, connection)
             is_first = False
+
+    def _answers(self, endpoint: int, connection: PluginConnection, does: bool) -> None:
+        """A plugin does not answer any more, or does again. Its connection stays: some never register again."""
+        resource_name = connection.resource_name
+        extra = {"resource_name": resource_name, "socket": connection.socket.name}
+        if not does:
+            log.warning(
+                "device plugin does not answer; none of its devices counts as healthy until it does", extra=extra
+            )
+            self.do(self.manager.disconnected(resource_name, endpoint, self.now(), is_silent=True))
+            return
+        log.info("device plugin answers again", extra=extra)
+        metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
+        self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket)))
+        if connection.listed is not None:
+            self.do(self.manager.listed(resource_name, endpoint, connection.listed, self.now()))
 
     def _lose(self, endpoint: int) -> None:
         """The plugin has gone, and not because this agent ends: the next start need not reconnect to it."""

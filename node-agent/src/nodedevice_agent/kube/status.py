@@ -270,6 +270,12 @@ def _registered(now: Snapshot, unsaved: str, notes: str, running: _Condition) ->
         return _NOT_CONFIGURED
     if now.state is EndpointState.GONE:
         return "False", Reason.ENDPOINT_GONE, "no device plugin has served this resource for five minutes"
+    if now.state is EndpointState.STOPPED and now.is_silent:
+        return (
+            "False",
+            Reason.ENDPOINT_STOPPED,
+            "the device plugin is connected and does not answer: it hangs, or is paused",
+        )
     if now.state is EndpointState.STOPPED:
         return "False", Reason.ENDPOINT_STOPPED, "the device plugin is disconnected; waiting for it to register again"
     if not now.is_live:

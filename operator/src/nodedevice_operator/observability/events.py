@@ -53,7 +53,11 @@ OF_CONDITIONS: Final = NEEDS_ATTENTION | {
 
 _ENDPOINTS: Final = {
     "Running": (NORMAL, names.Reason.ENDPOINT_RUNNING, "the device plugin runs again"),
-    "Stopped": (WARNING, names.Reason.ENDPOINT_STOPPED, "the device plugin has stopped; its devices are kept for now"),
+    "Stopped": (
+        WARNING,
+        names.Reason.ENDPOINT_STOPPED,
+        "the device plugin has stopped, or does not answer; its devices are kept for now",
+    ),
     "Gone": (WARNING, names.Reason.ENDPOINT_GONE, "the device plugin did not come back in time"),
 }
 _NOT_CONFIGURED: Final = (NORMAL, names.Reason.NOT_CONFIGURED, "its built-in plugin was taken out of the configuration")

@@ -103,7 +103,8 @@ class PodAllocation:
         if resource.is_not_configured:
             why = Reason.NOT_CONFIGURED, f"{name} is not configured on this node any more"
         elif resource.state is not EndpointState.RUNNING:
-            why = Reason.ENDPOINT_STOPPED, f"the device plugin of {name} is not connected"
+            does_not = "does not answer" if resource.is_silent else "is not connected"
+            why = Reason.ENDPOINT_STOPPED, f"the device plugin of {name} {does_not}"
         elif not resource.are_cordons_synced:
             why = Reason.CORDONS_NOT_SYNCED, f"the cordons of {name} on this node are not synced yet"
         elif resource.possible_holders:

@@ -106,6 +106,8 @@ class Resource:
         self._connections: list[_Connection] = []
         # it is gone because its built-in plugin was taken out of the configuration
         self.is_not_configured = False
+        # it is stopped although its last plugin is connected, and does not answer
+        self.is_silent = False
         # Derived from the connections whenever they change; read many times by every allocation.
         # the newest connection, to which calls go
         self.endpoint: int | None = None
@@ -130,7 +132,8 @@ class Resource:
         if self.is_not_configured:
             self.settle_until = settles_at
         self._connections.append(_Connection(endpoint, options, socket))
-        self.state, self.grace_ends_at, self.is_not_configured = EndpointState.RUNNING, None, False
+        self.state, self.grace_ends_at = EndpointState.RUNNING, None
+        self.is_not_configured = self.is_silent = False
         self._derive()
 
     def list(self, endpoint: int, listed: ListedDevices, now: float) -> bool:

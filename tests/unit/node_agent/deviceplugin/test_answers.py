@@ -1,0 +1,195 @@
+"""A plugin that hangs is noticed, its devices count as unhealthy, and it is back when it answers; its connection stays."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.snapshot import snapshot
+from nodedevice_agent.deviceplugin import answers as module
+from nodedevice_agent.deviceplugin import connection as connections
+from nodedevice_agent.deviceplugin.answers import ASK_EVERY_SECONDS, Answers
+from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.kube.status import node_device_status
+from nodedevice_api.names import Reason
+
+from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.polling import until
+from tests.fakes.virtual_time import later, virtual_time
+
+GOOD = "example.com/good"
+CALL_SECONDS = 10.0
+
+
+class Plugin:
+    """Answers by the loop's clock: after `takes` seconds, or with `failure`."""
+
+    def __init__(self) -> None:
+        self.changes: list[bool] = []
+        self.answers = Answers(self.changes.append)
+        self.takes = 0.1
+        self.failure: Exception | None = None
+        self.asked = 0
+
+    async def call(self, seconds: float = CALL_SECONDS) -> None:
+        with self.answers.during():
+            await later(min(self.takes, seconds))
+            if self.takes > seconds:
+                raise TimeoutError
+            if self.failure is not None:
+                raise self.failure
+
+    async def ask(self) -> None:
+        self.asked += 1
+        try:
+            await self.call()
+        except Exception:
+            logging.debug("no answer")
+
+
+@pytest.fixture
+async def plugin() -> AsyncIterator[Plugin]:
+    made = Plugin()
+    asking = asyncio.create_task(made.answers.work(made.ask))
+    yield made
+    asking.cancel()
+
+
+@virtual_time
+async def test_one_that_hangs_is_silent_after_two_questions_until_it_answers(plugin: Plugin) -> None:
+    await asyncio.sleep(10 * ASK_EVERY_SECONDS)
+    assert plugin.changes == []
+    plugin.takes = 1000.0
+    await asyncio.sleep(ASK_EVERY_SECONDS + CALL_SECONDS + 1)
+    assert plugin.changes == [], "one miss may be anything"
+    await asyncio.sleep(ASK_EVERY_SECONDS + CALL_SECONDS)
+    assert plugin.changes == [False]
+    await asyncio.sleep(600)
+    assert plugin.changes == [False]
+    plugin.takes = 0.1
+    await asyncio.sleep(ASK_EVERY_SECONDS + CALL_SECONDS)
+    assert plugin.changes == [False, True]
+
+
+@virtual_time
+async def test_an_error_is_an_answer(plugin: Plugin) -> None:
+    plugin.failure = ValueError("not implemented")
+    await asyncio.sleep(600)
+    assert plugin.asked >= 10
+    assert plugin.changes == []
+
+
+@virtual_time
+async def test_while_another_call_is_under_way_it_is_not_asked(plugin: Plugin) -> None:
+    plugin.takes = 200.0
+    await plugin.call(seconds=300.0)
+    assert (plugin.asked, plugin.changes) == (0, [])
+
+
+@virtual_time
+async def test_calls_that_have_no_answer_in_their_own_time_count(plugin: Plugin) -> None:
+    plugin.takes = 1000.0
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await plugin.call(seconds=15.0)
+    assert plugin.changes == [False]
+    assert plugin.asked == 0
+
+
+@virtual_time
+async def test_a_call_during_which_this_process_did_not_run_counts_for_nothing(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that was suspended, or has too much to do."""
+    monkeypatch.setattr(module._Call, "_beat", lambda _: None)
+    plugin.takes = 1000.0
+    await asyncio.sleep(600)
+    assert plugin.asked >= 10
+    assert plugin.changes == []
+
+
+@pytest.fixture
+async def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HostedManager]:
+    monkeypatch.setattr(module, "ASK_EVERY_SECONDS", 0.02)
+    async with hosted(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def good(manager: HostedManager) -> AsyncIterator[FakePlugin]:
+    """Registered, with two devices."""
+    made = FakePlugin(GOOD, {"d0": FakeDevice(), "d1": FakeDevice()})
+    await manager.register(made)
+    await manager.until(lambda: manager.available(GOOD) == 2)
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+def _answers_are_due_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one that hangs: who answers may be late then, on a slow machine, and is back at the next answer."""
+    monkeypatch.setattr(connections, "ASK_SECONDS", 0.05)
+
+
+def registered(manager: HostedManager) -> tuple[str, str]:
+    """Reason and message of Registered as it would be published."""
+    now = snapshot(manager.manager, GOOD)
+    status = node_device_status(now, {}, wall_time="2026-01-01T00:00:00Z", version="1", runtime="none")
+    [found] = [each for each in status["conditions"] if each["type"] == "Registered"]
+    return found["reason"], found["message"]
+
+
+@pytest.mark.usefixtures("_answers_are_due_soon")
+async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
+    manager: HostedManager, good: FakePlugin, caplog: pytest.LogCaptureFixture
+) -> None:
+    [connection] = manager.host._connections.values()
+    good.knobs.options_gate = asyncio.Event()
+    await manager.until(lambda: manager.available(GOOD) == 0)
+    resource = manager.manager.resources[GOOD]
+    assert (resource.state, resource.is_silent) == (EndpointState.STOPPED, True)
+    reason, message = registered(manager)
+    assert (reason, "does not answer" in message) == (Reason.ENDPOINT_STOPPED, True)
+    # a pod waits, with the reason, and the plugin is not called
+    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
+    (pending,) = manager.manager.pending(GOOD)
+    assert (pending.reason, "does not answer" in pending.message) == (Reason.ENDPOINT_STOPPED, True)
+    with pytest.raises(PluginFailed, match="does not answer"):
+        await connection.pre_start(("d0",))
+    assert good.calls_of("Allocate") == good.calls_of("PreStartContainer") == []
+    # what it lists meanwhile counts afterwards
+    await good.update({"d0": FakeDevice(), "d1": FakeDevice(healthy=False), "d2": FakeDevice()})
+    await until(lambda: connection.listed is not None and len(connection.listed.devices) == 3)
+    assert manager.available(GOOD) == 0
+    good.knobs.options_gate.set()
+    await until(lambda: bool(good.calls_of("Allocate")))
+    await manager.until(lambda: manager.available(GOOD) == 1)
+    assert list(manager.host._connections.values()) == [connection], "it never had to register again"
+    messages = [record.message for record in caplog.records if "answer" in record.message]
+    assert messages[0].startswith("device plugin does not answer")
+
+
+async def test_an_error_to_the_question_ends_nothing(manager: HostedManager, good: FakePlugin) -> None:
+    good.knobs.options_error = RpcFailure(grpc.StatusCode.UNIMPLEMENTED, "no such call")
+    before = len(good.calls_of("GetDevicePluginOptions"))
+    await until(lambda: len(good.calls_of("GetDevicePluginOptions")) >= before + 5)
+    assert manager.available(GOOD) == 2
+
+
+@pytest.mark.usefixtures("_answers_are_due_soon")
+async def test_one_that_ends_while_it_is_silent_is_stopped(manager: HostedManager, good: FakePlugin) -> None:
+    good.knobs.options_gate = asyncio.Event()
+    await manager.until(lambda: manager.available(GOOD) == 0)
+    await good.stop()
+    await until(lambda: not manager.host._connections)
+    assert manager.manager.resources[GOOD].state is EndpointState.STOPPED
+    # and a new one takes its place
+    again = FakePlugin(GOOD, {"d0": FakeDevice()})
+    await manager.register(again)
+    await manager.until(lambda: manager.available(GOOD) == 1)
+    await again.stop()

@@ -57,13 +57,10 @@ def test_installs_tests_upgrades_and_uninstalls(
     assert {name for name in cluster.names_of("crds") if GROUP in name}, "the kinds went with the release"
 
 
-@pytest.mark.parametrize("flags", ["", " --server-side"], ids=["client-side", "server-side"])
-def test_plain_manifests_install_and_remove_as_they_say(
-    cluster: ChartCluster, loaded: Path, flags: str, ran_on: RanOn
-) -> None:
-    """The commands that install.yaml begins with, typed in that folder; the Job runs on the node."""
+def test_plain_manifests_install_and_remove_as_they_say(cluster: ChartCluster, loaded: Path, ran_on: RanOn) -> None:
+    """The commands that install.yaml begins with; the Job runs on the node. tests/chart applies client-side and server-side."""
     install, uninstall, wait, delete = re.findall(r"^#   (kubectl .*)$", (loaded / manifest.INSTALL).read_text(), re.M)
-    _typed(cluster, loaded, install + flags)
+    _typed(cluster, loaded, install)
     plugins = {"simulated": [{"resourceName": GPU, "count": 2}]}
     kind = {"apiVersion": API_VERSION, "kind": NODE_DEVICE_CONFIG}
     cluster.apply({**kind, "metadata": {"name": "gpus"}, "spec": {"plugins": plugins}})
@@ -71,8 +68,7 @@ def test_plain_manifests_install_and_remove_as_they_say(
     cluster.run(user("holds", {GPU: 1}))
     ran_on(cluster.described)
     before = cluster.containers("default")
-    again = _typed(cluster, loaded, install + flags)
-    assert "created" not in again
+    assert "created" not in _typed(cluster, loaded, install)
     for command in (uninstall, wait, delete):
         _typed(cluster, loaded, command)
     assert GPU not in cluster.capacity()

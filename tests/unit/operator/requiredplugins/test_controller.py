@@ -11,10 +11,12 @@ from nodedevice_operator import errors
 from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable, Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
+from nodedevice_operator.observability.events import WARNING, EventReason
 from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins import watch as policy_watch
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
-from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
+from nodedevice_operator.requiredplugins.controller import RequiredPluginsController, _contended
 from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
@@ -475,3 +477,13 @@ async def test_a_standby_writes_nothing() -> None:
         await until(lambda: bench.keeper._selection.names == (GPU,))
         await asyncio.sleep(60)
     assert bench.objects.specs == {}
+
+
+@pytest.mark.parametrize("kind", [POLICIES, BINDINGS])
+async def test_an_object_that_another_client_keeps_undoing_has_an_event_of_its_own(kind: str) -> None:
+    event = _contended(kind, 61)
+    about = event.about
+    assert (about.api_version, about.kind) == (policy.API_VERSION, policy.KINDS[kind])
+    assert (about.namespace, about.name, about.uid) == ("", policy.NAME, "")
+    assert (event.type, event.reason) == (WARNING, EventReason.POLICY_CONFLICT)
+    assert "written again in 61 s" in event.message

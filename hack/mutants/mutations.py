@@ -1,8 +1,8 @@
 """Every mutant of a file: its source with one place changed.
 
 The operators are mutmut's; three more are here, for what it does not do. Only bodies of functions are changed: what runs
-when a module is imported fails everywhere or nowhere. Not changed: annotations, log calls, and texts for people (those
-with a space in them). Left out: what proves nothing (same.py).
+when a module is imported fails everywhere or nowhere. Not changed: annotations, log calls and their `extra`, and texts for
+people (those with a space in them). Left out: what proves nothing (same.py).
 """
 
 import hashlib

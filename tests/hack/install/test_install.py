@@ -275,7 +275,10 @@ def test_helm_ends_in_its_own_way_when_it_is_interrupted(world: World) -> None:
     world.program("kind")
     world.run_by([_KIND])
     built(world)
-    waits = "trap 'kill $!; echo helm ended >> {folder}/calls; exit 1' INT; touch {folder}/waits; sleep 600 & wait"
+    # longer than Python waits by itself for a program that was interrupted with it
+    waits = (
+        "trap 'kill $!; sleep 1; echo helm ended >> {folder}/calls; exit 1' INT; touch {folder}/waits; sleep 600 & wait"
+    )
     world.program("helm", f'case "$*" in *--hide-notes*) {waits} ;; esac\n{stand_ins.HELM}')
     (world.folder / "calls").touch()
     command = [sys.executable, "-m", "hack.install", "install"]

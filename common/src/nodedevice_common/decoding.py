@@ -1,4 +1,4 @@
-"""The one entrance of what others have written: JSON becomes values, and whatever a decoder raises is one error. Pure.
+"""The one entrance of what others have written: JSON becomes values, and whatever a decoder raises is one error.
 
 An API server stores JSON that is nested 10,000 levels deep, in managedFields of any pod. Decoders call themselves for each level:
 Python 3.11 ends them after a thousand, 3.12 after a number that nobody can raise, and where it may be raised a thread with a small
@@ -11,7 +11,7 @@ afterwards (comparing, copying, encoding, logging) needs no care.
 
 import json
 import re
-from functools import cache
+import threading
 from itertools import accumulate
 from typing import Any, Final, TypeVar, overload
 
@@ -61,12 +61,13 @@ def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any: ...
 def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any:
     """Values of that form, with null for what is nested deeper than DEEPEST. Raises Undecodable."""
     try:
-        if _keeps_any_shape(form):
-            return _decoder(form).decode(shallow(_octets(data)))
+        decoder = _decoder(form)
+        if decoder.keeps_any_shape:
+            return decoder.decode(shallow(_octets(data)))
         try:
-            return _decoder(form).decode(data)
+            return decoder.decode(data)
         except RecursionError:
-            return _decoder(form).decode(shallow(_octets(data)))
+            return decoder.decode(shallow(_octets(data)))
     except FAILURES as exc:
         raise Undecodable(exc) from exc
 
@@ -92,6 +93,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def convert(value: Any, form: type[T]) -> T:
     """The same of what is decoded already, without a form. Raises Undecodable."""
+    _decoder(form)
     try:
         return msgspec.convert(value, form)
     except FAILURES as exc:
@@ -136,15 +138,29 @@ def _octets(data: bytes | str | msgspec.Raw) -> bytes:
     return data.encode() if isinstance(data, str) else bytes(data)
 
 
+class _Decoder:
+    """Of one form. keeps_any_shape: whether some place of it takes anything at all, however deep."""
+
+    def __init__(self, form: Any) -> None:
+        self.decode = msgspec.json.Decoder(form).decode
+        self.keeps_any_shape = _keeps_any_shape(form)
+
+
 # a program has some fifty forms
-@cache
-def _decoder(form: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(form)
+_decoders: dict[Any, _Decoder] = {}
+# msgspec finds out about a form when it first meets it, and two threads that do that at once crash the interpreter
+_meeting: Final = threading.Lock()
 
 
-@cache
+def _decoder(form: Any) -> _Decoder:
+    found = _decoders.get(form)
+    if found is None:
+        with _meeting:
+            found = _decoders.setdefault(form, _Decoder(form))
+    return found
+
+
 def _keeps_any_shape(form: Any) -> bool:
-    """Whether some place of the form takes anything at all, however deep."""
     rest: list[Any] = [inspect.type_info(form)]
     # a form may hold itself
     seen = set[int]()

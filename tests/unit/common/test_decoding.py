@@ -293,3 +293,37 @@ def test_each_cause_is_one_sentence(cause: Exception, sentence: str) -> None:
 
 def test_what_is_cut_off_in_its_deep_part_stays_cut_off() -> None:
     assert shallow(b'{"a":' * 100) == b'{"a":' * DEEPEST + b"null"
+
+
+_THREADS = """
+import sys, threading
+from msgspec import defstruct
+from nodedevice_common import decoding
+
+def form(depth, number):
+    if not depth:
+        return defstruct(f"Leaf{number}", [(f"f{each}", int, 0) for each in range(20)])
+    below = [form(depth - 1, 3 * number + each) for each in range(3)]
+    return defstruct(f"Node{depth}_{number}", [(f"k{each}", one | None, None) for each, one in enumerate(below)])
+
+sys.setswitchinterval(1e-6)
+for number in range(60):
+    new, together = form(3, number), threading.Barrier(4)
+
+    def work():
+        together.wait()
+        decoding.decode(b'{"k0": {"k1": {"k2": {"f1": 2}}}}', new)
+        decoding.convert({"k0": {"k1": {}}}, new)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+"""
+
+
+def test_threads_that_meet_a_form_at_once_do_not_crash_the_interpreter() -> None:
+    """msgspec finds out about a form when it first meets it, without a lock; the kubelet's checkpoint is read in threads."""
+    done = subprocess.run([sys.executable, "-c", _THREADS], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

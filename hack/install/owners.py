@@ -89,7 +89,7 @@ def check_alone(found: Iterable[Owner], wanted: Owner) -> None:
         names = f"NAMESPACE={other.namespace} RELEASE={other.release}"
         remedy = f"upgrade it with `make install {names}`, or end it with `make uninstall {names}`"
     else:
-        remedy = "remove it with the commands at the end of the manifest it came from"
+        remedy = "remove it with the commands that the manifest names (docs/install.md#without-helm)"
     raise InstallError(
         f"nodedevice is installed here already, as {named}, and a cluster has only one",
         f"{remedy}. Nothing was changed",

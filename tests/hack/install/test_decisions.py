@@ -129,7 +129,10 @@ def test_who_is_there() -> None:
             r"the release theirs in the namespace team-b.*make install NAMESPACE=team-b RELEASE=theirs",
         ),
         (Owner("nodedevice-system", "other"), r"the release other in the namespace nodedevice-system"),
-        (Owner("nodedevice-system", ""), r"as a manifest in the namespace nodedevice-system.*end of the manifest"),
+        (
+            Owner("nodedevice-system", ""),
+            r"as a manifest in the namespace nodedevice-system.*commands that the manifest names",
+        ),
     ],
     ids=["another namespace", "another name", "a manifest"],
 )

@@ -92,6 +92,8 @@ class PluginHost:
         self._connections: dict[int, PluginConnection] = {}
         # by resource name, of plugins that require it
         self._holdings: dict[str, HoldingsSync] = {}
+        # to decode a long list
+        self._turn = asyncio.Lock()
         # being opened: path and resource name
         self._opening: list[tuple[str, str]] = []
         # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
@@ -276,7 +278,7 @@ class PluginHost:
         """Until the stream ends. Raises PluginFailed if it ended with an error."""
         resource_name, id_error = connection.resource_name, ""
         is_first = True
-        async for listed in connection.device_lists():
+        async for listed in connection.device_lists(self._turn):
             metrics.DEVICE_LISTS.labels(resource_name).inc()
             if connection.answers.is_silent:
                 continue  # it counts once there is an answer

@@ -10,7 +10,7 @@ from typing import cast
 import grpc
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
-from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, Device, ListedDevices
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES
@@ -426,3 +426,37 @@ async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: Fake
         async with aclosing(await Connection.open(RESOURCE, second.socket_path)) as connection:
             assert set((await first_list(connection)).devices) == {"other"}
         await second.stop()
+
+
+async def test_long_lists_of_all_streams_take_turns_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many threads as there are streams would leave the event loop, which answers the container runtime, its share of one."""
+    at_once: list[int] = []
+    threads: set[int] = set()
+    active: list[bytes] = []
+    decode = codec.device_list
+
+    def counted(octets: bytes, known: ListedDevices, *, is_built_in: bool) -> ListedDevices:
+        active.append(octets)
+        at_once.append(len(active))
+        threads.add(threading.get_ident())
+        try:
+            return decode(octets, known, is_built_in=is_built_in)
+        finally:
+            active.remove(octets)
+
+    monkeypatch.setattr(codec, "device_list", counted)
+
+    def octets(count: int, prefix: str) -> bytes:
+        devices = [api_pb2.Device(ID=f"{prefix}{number}", health="Healthy") for number in range(count)]
+        return api_pb2.ListAndWatchResponse(devices=devices).SerializeToString()
+
+    turn = asyncio.Lock()
+    lists = [octets(3000, prefix) for prefix in "abcdef"]
+    found = await asyncio.gather(
+        *(plugin_connection._device_list(each, NO_DEVICES, turn, is_built_in=False) for each in lists)
+    )
+    assert [len(each.devices) for each in found] == [3000] * 6
+    assert max(at_once) == 1
+    assert threading.get_ident() not in threads
+    await plugin_connection._device_list(octets(1000, "x"), NO_DEVICES, turn, is_built_in=False)
+    assert threading.get_ident() in threads, "a short one is decoded sooner than a thread starts"

@@ -82,10 +82,11 @@ class Planner:
 
     def plan(self, needs: Sequence[Need]) -> list[Parts] | Misfit:
         """The physical devices of each need, for a placement other than ANY."""
-        found = self._preferred(needs)
+        wholes = _most_at_once_from(needs)
+        found = self._preferred(needs, wholes)
         if isinstance(found, list) or not 1 < len(needs) <= _MAX_SEARCHED:
             return found
-        return self._search(needs, 0, [_MAX_EXAMINED]) or found
+        return self._search(needs, wholes, 0, [_MAX_EXAMINED]) or found
 
     def can_take(self, needs: Sequence[Need], wanted: Sequence[Parts]) -> bool:
         """Whether these physical devices, one entry for each need, meet all needs by the rules."""
@@ -108,13 +109,13 @@ class Planner:
             return len(parts) == 1
         return self.rules.placement is Placement.ANY or len(parts) == need.count
 
-    def _preferred(self, needs: Sequence[Need]) -> list[Parts] | Misfit:
-        """Each need in turn takes what is preferred."""
+    def _preferred(self, needs: Sequence[Need], wholes: Sequence[int]) -> list[Parts] | Misfit:
+        """Each need in turn takes what is preferred. wholes: for each, what it and those after it have at one time."""
         found: list[Parts] = []
         undo: list[_Before] = []
         try:
             for index, need in enumerate(needs):
-                parts = next(self._choices(needs, index), None)
+                parts = next(self._choices(need, wholes[index]), None)
                 if parts is None:
                     return Misfit(index, self._most())
                 undo += self._take(need, parts)
@@ -123,23 +124,24 @@ class Planner:
         finally:
             self._put_back(found, undo)
 
-    def _search(self, needs: Sequence[Need], index: int, budget: list[int]) -> list[Parts] | None:
+    def _search(
+        self, needs: Sequence[Need], wholes: Sequence[int], index: int, budget: list[int]
+    ) -> list[Parts] | None:
         if index == len(needs):
             return []
-        for parts in self._choices(needs, index):
+        for parts in self._choices(needs[index], wholes[index]):
             budget[0] -= len(self._ids)
             if budget[0] < 0:
                 return None
             undo = self._take(needs[index], parts)
-            later = self._search(needs, index + 1, budget)
+            later = self._search(needs, wholes, index + 1, budget)
             self._put_back([parts], undo)
             if later is not None:
                 return [parts, *later]
         return None
 
-    def _choices(self, needs: Sequence[Need], index: int) -> Iterator[Parts]:
+    def _choices(self, need: Need, whole: int) -> Iterator[Parts]:
         """What could be taken for a need now, preferred first. Of physical devices that are alike only one is tried."""
-        need, whole = needs[index], _most_at_once(needs[index:])
         least = need.count if self.rules.placement is Placement.SAME_PARENT else 1
         able = [parent for parent in self._ids if self._has(parent, least, need)]
         able.sort(key=lambda parent: self.preference(need, parent, whole))
@@ -231,10 +233,10 @@ class Planner:
         return self._percent_left.get(parent, 0), self._percent_of_init[parent]
 
 
-def _most_at_once(needs: Iterable[Need]) -> int:
-    """How many parts these containers have at one time, at the most."""
-    stays = most = 0
-    for need in needs:
-        most = max(most, stays + need.count)
-        stays += 0 if need.is_init else need.count
-    return most
+def _most_at_once_from(needs: Sequence[Need]) -> list[int]:
+    """For each of these containers: how many parts it and those after it have at one time, at the most."""
+    found, most = [], 0
+    for need in reversed(needs):
+        most = max(need.count, most + (0 if need.is_init else need.count))
+        found.append(most)
+    return found[::-1]

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
+from nodedevice_common import part_plan
 from nodedevice_common.part_plan import Misfit, Need, Parts, Planner
 
 SAME = PartRules(Placement.SAME_PARENT)
@@ -79,3 +80,16 @@ def test_a_plan_can_be_taken(rules: PartRules, free: dict[str, int], needs: list
     planner = Planner(rules, free, percent_left=left)
     plan = planner.plan(needs)
     assert isinstance(plan, Misfit) or planner.can_take(needs, plan)
+
+
+@given(st.lists(st.builds(Need, st.integers(1, 9), st.booleans()), max_size=12))
+def test_what_containers_have_at_one_time_is_known_for_each_from_the_last_on(needs: list[Need]) -> None:
+    """In one pass: for each container again it was the square of their number."""
+    expected = []
+    for index in range(len(needs)):
+        stays = most = 0
+        for need in needs[index:]:
+            most = max(most, stays + need.count)
+            stays += 0 if need.is_init else need.count
+        expected.append(most)
+    assert part_plan._most_at_once_from(needs) == expected

@@ -21,6 +21,8 @@ from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed
 from nodedevice_operator.objects.node_parts import NodeParts
 
 _MOST_SCORE: Final = 10
+# of one pod, that ask for parts of one resource
+MOST_CONTAINERS: Final = 128
 _NOTHING: Final[Assigned] = {}
 # nodes that are looked at for room that comes soon: each takes some 0.05 ms
 _MOST_SOON: Final = 40
@@ -139,6 +141,8 @@ class Fleet:
         if promise is not None and not promise.is_gone:
             return _only(promise, nodes)
         found = Verdicts(list(nodes))
+        if problem := self._too_many(needs):
+            return Verdicts(unresolvable=dict.fromkeys(nodes, problem))
         for resource, containers in needs.of:
             if self._with_parts[resource] > 0:
                 found.fitting = self._fitting(resource, containers, needs, found)
@@ -172,8 +176,8 @@ class Fleet:
         promise = self._promises.by_uid.get(uid)
         if promise is not None and not promise.is_gone:
             return promise.assigned if promise.node == node else NotFitting(_bound_elsewhere(promise))
-        if needs.problem and self._limits_percent(node, needs):
-            return NotFitting(needs.problem)
+        if problem := self._too_many(needs) or (needs.problem if self._limits_percent(node, needs) else ""):
+            return NotFitting(problem)
         return self._plan(needs, node, with_tentative=False)
 
     # -- promises -------------------------------------------------------------------------------------------------------
@@ -216,6 +220,8 @@ class Fleet:
 
     def fits_without(self, needs: PodNeeds, node: str, gone: frozenset[str]) -> bool:
         """Whether the node would have parts for the pod once these pods (UIDs) are gone; all parts that they hold are free then."""
+        if self._too_many(needs):
+            return False
         for resource, containers in needs.of:
             if self._with_parts[resource] <= 0:
                 continue
@@ -311,6 +317,13 @@ class Fleet:
             if parts:
                 assigned[resource] = parts
         return assigned
+
+    def _too_many(self, needs: PodNeeds) -> str:
+        """Why a pod is not planned for at all: each container takes some microseconds on each node, and others wait meanwhile."""
+        for resource, containers in needs.of:
+            if len(containers) > MOST_CONTAINERS and self._with_parts[resource] > 0:
+                return f"{len(containers)} containers of the pod ask for {resource}; {MOST_CONTAINERS} may"
+        return ""
 
     def _limits_percent(self, node: str, needs: PodNeeds) -> bool:
         found = (self._views.get(resource, {}).get(node) for resource, _ in needs.of)

@@ -9,7 +9,7 @@ import pytest
 from nodedevice_api import assigned_parts, names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
-from nodedevice_operator.extender.fleet import Fleet, NotFitting
+from nodedevice_operator.extender.fleet import MOST_CONTAINERS, Fleet, NotFitting
 from nodedevice_operator.extender.promises import GONE_SECONDS, TENTATIVE_SECONDS
 from nodedevice_operator.objects.bound_pod import (
     BoundPod,
@@ -436,3 +436,26 @@ class TestWithoutAStatus:
         known.node_gone(node("a").name, 10)
         assert reason(known, needs(1), now=44) != ""
         assert reason(known, needs(1), now=45) == ""
+
+
+class TestAPodOfManyContainers:
+    """One of 2,500 kept the extender, and so the scheduler, from everybody else for minutes."""
+
+    def test_is_refused_whole_and_for_good(self) -> None:
+        known = fleet(*(node(name, *[320] * 8) for name in "abc"))
+        many = needs(*[1] * (MOST_CONTAINERS + 1))
+        found = known.filter("p", many, ["a", "b", "c"], 0)
+        assert found.fitting == []
+        assert found.unresolvable.keys() == {"a", "b", "c"}, "no preemption helps"
+        expected = f"{MOST_CONTAINERS + 1} containers of the pod ask for {MEM}; {MOST_CONTAINERS} may"
+        assert set(found.unresolvable.values()) == {expected}
+        assert known.assign("p", many, "a", 0) == NotFitting(expected)
+        assert not known.fits_without(many, "a", frozenset())
+
+    def test_of_a_resource_without_parts_it_is_kube_schedulers_affair(self) -> None:
+        many = needs(*[1] * (MOST_CONTAINERS + 1))
+        assert fleet(node("a", rules=None)).filter("p", many, ["a"], 0).fitting == ["a"]
+
+    def test_as_many_as_may_are_planned(self) -> None:
+        known = fleet(node("a", *[80] * 8))
+        assert isinstance(known.assign("p", needs(*[1] * MOST_CONTAINERS), "a", 0), dict)

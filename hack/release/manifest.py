@@ -63,7 +63,9 @@ def write(helm: str, chart: Path, folder: Path) -> None:
         "name": chart.stem.replace("-", " ", 1),
         "namespace": _NAMESPACE,
         "images": "\n".join(f"#   {image}" for image in images),
-        "where": "#\n# They name no registry: load them onto each node (docs/releasing.md#the-images)\n" if is_local else "",
+        "where": "#\n# They name no registry: load them onto each node (docs/releasing.md#the-images)\n"
+        if is_local
+        else "",
     }
     (folder / INSTALL).write_text(_INSTALL_TEXT.format(**fields) + installed)
     (folder / UNINSTALL).write_text(_UNINSTALL_TEXT.format(**fields) + cleanup)

@@ -52,10 +52,10 @@ class _Observed(DeviceManager):
         self.observed.set()
         return super().listed(resource_name, endpoint, listed, now)
 
-    def disconnected(self, resource_name: str, endpoint: int, now: float) -> list[Effect]:
+    def disconnected(self, resource_name: str, endpoint: int, now: float, *, is_silent: bool = False) -> list[Effect]:
         self.ends[resource_name] += 1
         self.observed.set()
-        return super().disconnected(resource_name, endpoint, now)
+        return super().disconnected(resource_name, endpoint, now, is_silent=is_silent)
 
 
 class Ours:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,11 @@ class BigObjects(Client):
         return {"metadata": {**metadata, "annotations": {"weight": "x" * self.weight}}, "spec": SPEC}
 
 
-async def _records(client: Client, kind: Any) -> list[Any]:
+async def _records(kind: Any, client: Client) -> list[Any]:
     return (await Cluster(client).list_all(kind)).records
 
 
-async def _versions(client: Client, kind: Any) -> list[Any]:
+async def _versions(kind: Any, client: Client) -> list[Any]:
     return [key async for page in Cluster(client).list_versions(kind) for key in page]
 
 
@@ -66,8 +67,8 @@ async def _leases(client: Client) -> list[Any]:
 
 
 LISTS: dict[str, Callable[[Client], Any]] = {
-    **{f"list_all {kind.name}": lambda client, kind=kind: _records(client, kind) for kind in KINDS},
-    **{f"list_versions {kind.name}": lambda client, kind=kind: _versions(client, kind) for kind in KINDS},
+    **{f"list_all {kind.name}": partial(_records, kind) for kind in KINDS},
+    **{f"list_versions {kind.name}": partial(_versions, kind) for kind in KINDS},
     "leases": _leases,
     "leases as of now": lambda client: AgentsApi(client, "agents").list_leases(is_consistent=True),
     "pods without a node": lambda client: _flat(UnboundPodsApi(client).pages()),

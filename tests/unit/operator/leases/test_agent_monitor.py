@@ -239,7 +239,7 @@ async def test_who_is_silent_and_reports_without_end_has_few_polls_brought_forwa
         polls += 1
         return await list_leases(**options)
 
-    made.monitor.api.list_leases = counted  # type: ignore[method-assign, assignment]
+    made.monitor.api.list_leases = counted  # type: ignore[method-assign]
     [one, other] = made.cache.node_devices.values()
     async with running(made.monitor.work()):
         await asyncio.sleep(60)

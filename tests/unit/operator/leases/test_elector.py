@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import os
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -286,7 +287,7 @@ class SlowLeases(LeaseModel):
 
     def __init__(self, seconds: tuple[float, ...], applied_after: float = 1.0) -> None:
         super().__init__()
-        self.turns = itertools.cycle(seconds)
+        self.turns: Iterator[float] = itertools.cycle(seconds)
         self.applied_after = applied_after
         self.sent = 0
 

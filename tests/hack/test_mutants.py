@@ -194,10 +194,11 @@ def test_what_may_be_noticed_is_one(line: str, old: str, new: str) -> None:
     [
         ("def f(x: int) -> int:\n    return x + 2\n", False),
         ("def f(x: int) -> int:\n    return None\n", True),
+        ("def f(x: int) -> int:\n    return None#\n", True),
         ("def f(x: int) -> int:\n    return x + 1  # type: ignore\n", False),
         ("def f(x: int) -> int:\n    return (\n", False),
     ],
-    ids=["same type", "another type", "a comment", "no program"],
+    ids=["same type", "another type", "as long as it was", "a comment", "no program"],
 )
 def test_a_mutant_is_refused_by_its_types_alone(text: str, is_refused: bool, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.mypy]\nstrict = true\n")

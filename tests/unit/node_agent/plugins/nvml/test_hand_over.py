@@ -136,6 +136,16 @@ class TestSpecifications:
     def test_the_directories_are_the_hosts(self, root: str, first: str) -> None:
         assert [str(each) for each in CdiSpecs(root, KIND).directories] == [first, first.replace("etc", "var/run")]
 
+    async def test_one_that_is_just_small_enough_is_read(self, tmp_path: Path) -> None:
+        content = spec("GPU-1")
+        write(tmp_path, "a.json", content + " " * (cdi_specs.MAX_BYTES - len(content)))
+        specs = CdiSpecs(str(tmp_path), KIND)
+        await specs.refresh()
+        assert specs.names.keys() == {"GPU-1"}
+        write(tmp_path, "a.json", content + " " * (cdi_specs.MAX_BYTES - len(content) + 1))
+        await specs.refresh()
+        assert specs.names == {}
+
     async def test_aliases_cost_nothing(self, tmp_path: Path) -> None:
         bomb = "a: &a [x, x]\n" + "".join(
             f"{c}: &{c} [*{b}, *{b}]\n" for b, c in zip("abcdefgh", "bcdefghi", strict=True)

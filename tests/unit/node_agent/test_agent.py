@@ -6,12 +6,15 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+import msgspec
 import pytest
+import trustme
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.agent import Agent
 from nodedevice_agent.checkpoint.files import agent_id, make_state_dir
+from nodedevice_agent.cli import run
 from nodedevice_agent.configs.effective import Effective
 from nodedevice_agent.configs.watch import ConfigWatch
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
@@ -317,6 +320,33 @@ async def test_the_kubelets_state_is_read_before_plugins_are_served_and_again_wh
         await asyncio.gather(served, return_exceptions=True)
         assert served.cancelled()
         agent._kubelet.resource_forgotten("example.com/gpu")
+
+
+@pytest.mark.parametrize("authentication", ["none", "token"])
+async def test_metrics_are_protected_as_the_settings_have_it(
+    authentication: Literal["none", "token"], node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[tuple[Any, ...]] = []
+
+    def serve(*given: Any) -> Any:
+        served.append(given)
+        raise AgentSettingsError("enough")
+
+    chain = node.folder / "tls.pem"
+    trustme.CA().issue_cert("agent").private_key_and_cert_chain_pem.write_to_path(str(chain))
+    monkeypatch.setattr(run, "serve", serve)
+    given = node.settings(
+        runtime="none", metrics_authentication=authentication, tls_certificate=str(chain), tls_key=str(chain)
+    )
+    with pytest.raises(AgentSettingsError, match="enough"):
+        await run._run(given)
+    (address, health, protection) = served[0]
+    assert address == given.http_address
+    waits_for = ("api server", "node", "plugin directory", "pods")
+    assert [what for what in waits_for if f"{what}: not yet" not in health.ready()[1]] == []
+    assert (protection.access is not None) is (authentication == "token")
+    with pytest.raises(AgentSettingsError, match="belong together"):
+        await run._run(msgspec.structs.replace(given, tls_key=""))
 
 
 @virtual_time

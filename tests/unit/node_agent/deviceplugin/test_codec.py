@@ -200,3 +200,10 @@ def test_a_list_with_an_unknown_rule_for_parts_is_refused() -> None:
     assert "placement for parts is 'sameparent', and must be one of Any, SameParent, DistinctParents" in found.id_error
     # without parents the field is another vendor's
     assert set(device_list(sent(PluginDevice("a-0")) + rules).devices) == {"a-0"}
+
+
+@pytest.mark.parametrize(("parent", "found"), [("a", "a"), ("a\0b", ""), ("x" * 5000, ""), ("", "")])
+def test_a_parent_is_an_id_or_none(parent: str, found: str) -> None:
+    listed = device_list(sent(PluginDevice("a-0", parent=parent)))
+    (device,) = listed.devices.values()
+    assert device.parent == found

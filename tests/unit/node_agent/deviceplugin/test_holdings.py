@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from nodedevice_agent.devicemanager.allocation.holdings import Holding, holdings
 from nodedevice_agent.deviceplugin import holdings as sender
+from nodedevice_common import tasks
 
+from tests.fakes.failing_task import Failing
 from tests.fakes.hosted_manager import HostedManager, hosted, pod, running
 from tests.fakes.plugin import Call, FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.polling import until
 
 GPU = "example.com/gpu"
 OTHER = "example.com/other"
@@ -148,3 +151,14 @@ async def test_not_to_a_plugin_that_does_not_require_it(tmp_path: Path) -> None:
         await manager.until(lambda: manager.available(GPU) == 1)
         assert plain.calls_of("Sync") == []
     await plain.stop()
+
+
+async def test_a_bug_in_it_names_the_task_and_the_resource(
+    tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = Failing(ValueError("odd"))
+    monkeypatch.setattr(tasks, "_failing", {})
+    monkeypatch.setattr(sender.HoldingsSync, "run", bad.work)
+    async with hosted(tmp_path) as manager:
+        await manager.register(plugin)
+        await until(lambda: f"holdings {GPU} fails and is tried again: odd" in tasks.problems())

@@ -240,3 +240,14 @@ async def test_one_that_cannot_be_removed_keeps_no_other(
     assert [entry.name.removesuffix(".ended") for entry in host.iterdir()] == [names[0]]
     await directories.keep(())
     assert list(host.iterdir()) == []
+
+
+async def test_a_few_of_many_problems_are_named(directories: ContainerDirectories, host: Path) -> None:
+    for number in range(5):
+        name = f"{UID}_c{number}"
+        directories.make(DIRECTORY, UID, f"c{number}")
+        (host / name).rmdir()
+        (host / name).symlink_to(host)
+    with pytest.raises(OSError, match="cannot remove") as found:
+        await directories.keep(())
+    assert str(found.value).count(";") == 2

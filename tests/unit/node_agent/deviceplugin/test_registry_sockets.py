@@ -64,6 +64,9 @@ async def test_one_at_another_place_serves_there(manager: HostedManager, registr
         await plugin.until_accepted()
         await until(lambda: manager.available(GPU) == 1)
         assert manager.host.newest(GPU, "x").socket == elsewhere
+        # what it announced is gone, and what it serves is not
+        await plugin.stop()
+        await until(lambda: manager.available(GPU) == 0)
 
 
 @pytest.mark.parametrize(

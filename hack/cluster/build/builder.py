@@ -23,8 +23,8 @@ from hack.cluster.processes.processes import tied_to_us
 
 _REPORT_EVERY_SECONDS = 15.0
 _SHOWN_LINES = 15
-# Seconds of one core, rather too many: measured on two cores with an empty cache of Go's, one program after the other, and less by as
-# much as the flags of today saved on the API server. The first of a family pays for what they share.
+# Seconds of one core, rather too many: measured on two cores with an empty cache of Go's, one program after the other, and less by
+# as much as the flags of today saved on the API server. The first of a family pays for what they share.
 _CORE_SECONDS = {
     "etcd": 135,
     "kube-apiserver": 350,

@@ -1,11 +1,18 @@
-"""Patterns with `*`, `?` and `[...]`, as in a shell. A path's pattern is matched one directory level at a time. Pure."""
+"""Patterns with `*`, `?` and `[...]`, as in a shell. A path's pattern is matched one directory level at a time. Pure.
+
+Not by one regular expression: with eight `*` it tries a name of 119 characters in so many ways that it takes 46 s. What stands
+between two `*` has a length, and is placed as far to the right as it fits: each `*` takes as much as it can, the first one first,
+and nothing is tried twice.
+"""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 # The first character of a class belongs to it even if it is ]; a [ that is never closed is a literal.
 WILDCARD = re.compile(r"\*|\?|\[(?:!.|[^!])[^\]]*\]", re.DOTALL)
-# More wildcards than this make matching slow; nothing real needs them.
+# nothing real needs more
 _MAX_WILDCARDS = 8
 
 Captures = tuple[str, ...]
@@ -24,29 +31,64 @@ def check_wildcards(key: str, pattern: str) -> None:
 
 def is_match(pattern: str, text: str) -> bool:
     """Whether the pattern matches all of the text."""
-    return _compiled(pattern).fullmatch(text) is not None
+    return _captures(_pieces(pattern), text) is not None
 
 
 def matched(part: str, name: str) -> Captures | None:
     """What each wildcard of one path component matches in `name`; None when the component does not match."""
     if name.startswith(".") and not part.startswith("."):
         return None
-    match = _compiled(part).fullmatch(name)
-    return match.groups() if match else None
+    return _captures(_pieces(part), name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What stands between two `*`. length: of what it matches, in characters."""
+
+    regex: re.Pattern[str]
+    length: int
+
+
+def _captures(pieces: Sequence[_Piece], text: str) -> Captures | None:
+    head, *others = pieces
+    first = head.regex.match(text)
+    if first is None or not others:
+        return first.groups() if first is not None and first.end() == len(text) else None
+    placed: list[re.Match[str]] = []
+    end = len(text)
+    for piece in reversed(others):
+        highest = end - piece.length
+        # the last one ends the text
+        lowest = max(highest, head.length) if not placed else head.length
+        match = next(filter(None, (piece.regex.match(text, at) for at in range(highest, lowest - 1, -1))), None)
+        if match is None:
+            return None
+        placed.append(match)
+        end = match.start()
+    captures, at = [*first.groups()], first.end()
+    for match in reversed(placed):
+        captures += [text[at : match.start()], *match.groups()]
+        at = match.end()
+    return tuple(captures)
 
 
 @lru_cache(maxsize=1024)
-def _compiled(part: str) -> re.Pattern[str]:
-    pieces, end = [], 0
-    for wildcard in WILDCARD.finditer(part):
-        pieces += [re.escape(part[end : wildcard.start()]), f"({_as_regex(wildcard.group())})"]
-        end = wildcard.end()
-    return re.compile("".join([*pieces, re.escape(part[end:])]), re.DOTALL)
+def _pieces(pattern: str) -> tuple[_Piece, ...]:
+    pieces, regex, length, end = [], "", 0, 0
+    for wildcard in WILDCARD.finditer(pattern):
+        plain = pattern[end : wildcard.start()]
+        regex, length, end = regex + re.escape(plain), length + len(plain), wildcard.end()
+        if wildcard.group() == "*":
+            pieces.append(_Piece(re.compile(regex, re.DOTALL), length))
+            regex, length = "", 0
+        else:
+            regex, length = f"{regex}({_as_regex(wildcard.group())})", length + 1
+    plain = pattern[end:]
+    return (*pieces, _Piece(re.compile(regex + re.escape(plain), re.DOTALL), length + len(plain)))
 
 
 def _as_regex(wildcard: str) -> str:
-    if wildcard == "*":
-        return ".*"
+    """Of one character."""
     if wildcard == "?":
         return "."
     inverted = wildcard.startswith("[!")

@@ -1,0 +1,53 @@
+"""Patterns match as a shell's do, each `*` takes as much as it can, and none takes long, whatever it is matched against."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.plugins import patterns
+from nodedevice_agent.plugins.patterns import WILDCARD, is_match, matched
+
+PARTS = st.sampled_from(["*", "?", "[ab]", "[!a]", "[b-a]", "a", "b", "ab", ".", "-"])
+
+
+def by_backtracking(pattern: str, text: str) -> tuple[str, ...] | None:
+    """One regular expression, as it was before."""
+    pieces, end = [], 0
+    for wildcard in WILDCARD.finditer(pattern):
+        one = ".*" if wildcard.group() == "*" else patterns._as_regex(wildcard.group())
+        pieces += [re.escape(pattern[end : wildcard.start()]), f"({one})"]
+        end = wildcard.end()
+    match = re.fullmatch("".join([*pieces, re.escape(pattern[end:])]), text, re.DOTALL)
+    return match.groups() if match else None
+
+
+@given(st.lists(PARTS, max_size=7).map("".join), st.text("ab.-\n", max_size=9))
+def test_what_matches_and_what_each_wildcard_takes_is_as_before(pattern: str, text: str) -> None:
+    expected = by_backtracking(pattern, text)
+    assert is_match(pattern, text) == (expected is not None)
+    if not text.startswith(".") or pattern.startswith("."):
+        assert matched(pattern, text) == expected
+
+
+@pytest.mark.parametrize("fixed", ["a", "ab", "?a", "[a-z]"])
+def test_the_most_wildcards_against_the_longest_name_try_nothing_twice(
+    fixed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight of them and a name of 119 characters kept the loop for 46 s; a name may have 255."""
+    pattern, name = f"*{fixed}" * 8 + "x", "a" * 255
+    tried = 0
+
+    class Counting:
+        def __init__(self, regex: re.Pattern[str]) -> None:
+            self.regex = regex
+
+        def match(self, text: str, at: int = 0) -> re.Match[str] | None:
+            nonlocal tried
+            tried += 1
+            return self.regex.match(text, at)
+
+    counted = [patterns._Piece(Counting(piece.regex), piece.length) for piece in patterns._pieces(pattern)]  # type: ignore[arg-type]
+    assert patterns._captures(counted, name) is None
+    assert (patterns._captures(counted, f"{name[:-1]}x") is None) == (fixed == "ab")
+    assert tried <= 2 * (255 + len(counted))

@@ -350,6 +350,25 @@ def test_requires_plugin(annotations: dict[str, str], is_held: bool) -> None:
     assert requires_plugin(Sandbox("s", "p", "default", "uid", annotations), "main") == is_held
 
 
+class Unread(frozenset[str]):
+    """The kubelet's resources, whose file is not to be read."""
+
+    def __contains__(self, name: object) -> bool:
+        raise AssertionError(f"{name}: the kubelet's checkpoint is read in the event loop")
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_the_kubelets_checkpoint_is_read_only_for_who_requires_this_plugin(held: bool) -> None:
+    """It changes with each pod of the kubelet's own plugins, and may be big: containers of all pods would wait for it."""
+    scenario = RuntimeScenario().run(pod("p", gpu=1))
+    scenario.injection._of_kubelet = Unread()
+    if held:
+        with pytest.raises(AssertionError, match="is read"):
+            scenario.ask("p", held=True)
+    else:
+        assert scenario.ask("p") is None
+
+
 def test_the_kubelets_resources_are_those_of_its_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     names = KubeletCheckpoint(tmp_path)
     assert GPU not in names

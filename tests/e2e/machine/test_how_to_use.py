@@ -1,6 +1,7 @@
 """What `make up MACHINE=1` prints, typed: a pod that gets the machine's serial port, which is pulled out and plugged in again."""
 
 import os
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -9,16 +10,20 @@ from hack.cluster.build.binaries import find
 from hack.cluster.local.how_to_use import TYPED
 from hack.machine.local import is_machine, plug, what_to_type
 from tests.e2e.chart.cluster import NODE
-from tests.e2e.machine.cluster import SERIAL, MachineCluster
+from tests.e2e.machine.cluster import SERIAL, MachineCluster, serial_ports
 from tests.e2e.pages import typed
 
 
 @pytest.fixture
-def plugged(cluster: MachineCluster) -> MachineCluster:
-    """As `make up MACHINE=1` leaves it."""
+def plugged(cluster: MachineCluster) -> Iterator[MachineCluster]:
+    """As `make up MACHINE=1` leaves it. A configuration goes before the agents' file, where another resource has the port."""
+    spec = {"plugins": {"generic": [serial_ports()]}}
+    config = {"apiVersion": "nodedevice.io/v1alpha1", "kind": "NodeDeviceConfig", "metadata": {"name": "ports"}}
+    cluster.apply({**config, "spec": spec})
     cluster.plug("AAA", "1")
     cluster.wait_capacity(SERIAL, 1)
-    return cluster
+    yield cluster
+    cluster.control_plane.kubectl("delete", "nodedeviceconfigs", "ports")
 
 
 def test_each_line_works(plugged: MachineCluster) -> None:

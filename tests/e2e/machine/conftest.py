@@ -10,6 +10,7 @@ from hack.cluster.build import product_images
 from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine import network, packages
 from hack.machine.node import MachineOptions
+from tests.e2e.chart.cluster import Json
 from tests.e2e.machine.cluster import (
     FUSE,
     HOT_PLUGGED,
@@ -45,20 +46,31 @@ def installed_machine(progress: Callable[[str], None]) -> Iterator[MachineCluste
         MachineCluster.start(folder, progress, MachineOptions(shutdown_seconds=20)) as cluster,
     ):
         try:
-            permissions = ("r", "w", "rw", "rm", "m")
-            chars = [device(f"fuse-{each}", FUSE, each) for each in permissions]
-            blocks = [device(f"loop-{each}", LOOP, each) for each in ("r", "rw")]
-            plugged = [files(kind.resource, kind.pattern) for kind in HOT_PLUGGED]
-            cluster.install(serial_ports(), selected_ports(), *chars, *blocks, *plugged)
+            cluster.install(*offered(serial_ports()))
             progress("the chart is installed")
             yield cluster
         finally:
             cluster.save_logs(LOGS)
 
 
+def offered(ports: Json) -> list[Json]:
+    """Serial ports in one of the two ways, as each is offered once; and everything else that tests here ask for."""
+    chars = [device(f"fuse-{each}", FUSE, each) for each in ("r", "w", "rw", "rm", "m")]
+    blocks = [device(f"loop-{each}", LOOP, each) for each in ("r", "rw")]
+    return [ports, *chars, *blocks, *(files(kind.resource, kind.pattern) for kind in HOT_PLUGGED)]
+
+
 @pytest.fixture
 def cluster(installed_machine: MachineCluster, ran_on: RanOn) -> MachineCluster:
     """Without what a test before has left. Nobody waits for the end of the last one's pods: the machine ends with them."""
     installed_machine.clear()
+    installed_machine.change(*offered(serial_ports()))
     ran_on(installed_machine.described)
     return installed_machine
+
+
+@pytest.fixture
+def selecting_cluster(cluster: MachineCluster) -> MachineCluster:
+    """The same, with serial ports that are selected by their vendor."""
+    cluster.change(*offered(selected_ports()))
+    return cluster

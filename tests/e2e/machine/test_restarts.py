@@ -4,20 +4,20 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from tests.e2e.machine.cluster import SELECTED, SERIAL, MachineCluster, talker
+from tests.e2e.machine.cluster import SERIAL, MachineCluster, talker
 
 
 def test_a_reset_swaps_nobodys_device(cluster: MachineCluster, progress: Callable[[str], None]) -> None:
-    """Not even when the ports change places meanwhile: kernel names do then, IDs do not. By path, and selected by their vendor."""
+    """Not even when the ports change places meanwhile: kernel names do then, IDs do not."""
     ports = {"AAA": "1", "BBB": "2"}
     exchanged = dict(zip(ports, reversed(ports.values()), strict=True))
     for serial, port in ports.items():
         cluster.plug_named(serial, port)
-    pods = {"one": SERIAL, "two": SERIAL, "first": SELECTED, "second": SELECTED}
-    for name, resource in pods.items():
-        cluster.wait_capacity(resource, 2)
-        cluster.run(talker(name, resource))
-    held = {name: cluster.devices_of(name, resource) for name, resource in pods.items()}
+    pods = ("one", "two")
+    cluster.wait_capacity(SERIAL, 2)
+    for name in pods:
+        cluster.run(talker(name))
+    held = {name: cluster.devices_of(name) for name in pods}
     serial_of = {name: next(serial for serial in ports if serial in ids[0]) for name, ids in held.items()}
     for name, serial in serial_of.items():
         cluster.until_heard(serial, name)
@@ -36,7 +36,7 @@ def test_a_reset_swaps_nobodys_device(cluster: MachineCluster, progress: Callabl
     assert cluster.kernel_names() == dict(zip(before, reversed(before.values()), strict=True))
     for name, serial in serial_of.items():
         cluster.until_heard(serial, name)
-        assert cluster.devices_of(name, pods[name]) == held[name]
+        assert cluster.devices_of(name) == held[name]
 
 
 def test_after_a_power_cut_a_pod_waits_for_its_device(cluster: MachineCluster, progress: Callable[[str], None]) -> None:

@@ -26,8 +26,9 @@ from nodedevice_operator.capacity.ownership import NodeHistory, history_of, with
 from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
 from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import CORE, Requests, path_segment
+from nodedevice_operator.kube.client import CORE, path_segment
 from nodedevice_operator.kube.decode import decode_record
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.leases.agent_liveness import AgentState
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real

@@ -7,8 +7,9 @@ import msgspec
 from nodedevice_api import names
 
 from nodedevice_operator.errors import NotFound
-from nodedevice_operator.kube.client import MERGE_PATCH, OWN, Client, Requests, path_segment
+from nodedevice_operator.kube.client import MERGE_PATCH, OWN, Client, path_segment
 from nodedevice_operator.kube.decode import decode, decode_list
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 from nodedevice_operator.objects.unwatched import PodSchema
 

@@ -21,8 +21,9 @@ from nodedevice_operator.cli import progress as command
 from nodedevice_operator.cli.api import existed
 from nodedevice_operator.errors import Invalid, NotFound, OlderRelease
 from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.client import APPLY, Requests, path_segment
+from nodedevice_operator.kube.client import APPLY, path_segment
 from nodedevice_operator.kube.decode import decode
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import Schema
 from nodedevice_operator.objects.nodedevice_schema import ConditionStatus
 

@@ -20,8 +20,9 @@ from nodedevice_common.tasks import apart
 from nodedevice_operator.configs.status import ConfigStatus, Reports, config_status, read_reports, to_json
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading
 from nodedevice_operator.informers.store import Store
-from nodedevice_operator.kube.client import OWN, Requests, now_text, path_segment
+from nodedevice_operator.kube.client import OWN, now_text, path_segment
 from nodedevice_operator.kube.lists import Kind, kind_of
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.refusing_lease import RefusingLease, refusing_lease
 from nodedevice_operator.objects.unwatched import LeaseRecord, LeaseSchema

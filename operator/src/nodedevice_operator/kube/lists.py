@@ -9,7 +9,7 @@ from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 
 from nodedevice_operator.errors import InvalidResponse
-from nodedevice_operator.kube.client import CORE, JSON, OWN, Requests, path_segment
+from nodedevice_operator.kube.client import CORE, JSON, OWN, path_segment
 from nodedevice_operator.kube.decode import (
     VALUE_ERRORS,
     Key,
@@ -18,6 +18,7 @@ from nodedevice_operator.kube.decode import (
     key_of,
     log_undecodable,
 )
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import ListSchema, PartialObject, PartialObjectList, WatchEvent
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record

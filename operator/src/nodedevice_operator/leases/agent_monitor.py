@@ -21,7 +21,8 @@ from nodedevice_common.tasks import apart
 
 from nodedevice_operator.errors import ApiError
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import Client, Requests, path_segment
+from nodedevice_operator.kube.client import Client, path_segment
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.leases.agent_liveness import (
     ALIVE,
     GRACE_SECONDS,

@@ -29,7 +29,8 @@ from nodedevice_common.pacing import TokenBucket
 from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
-from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, now_text, path_segment
+from nodedevice_operator.kube.client import CORE, MERGE_PATCH, now_text, path_segment
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.aggregates import Aggregate, NumberAggregate

@@ -12,8 +12,9 @@ from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.capacity.reconciler import CapacityOutcome
 from nodedevice_operator.errors import ApiError, NotFound, concerns_all_requests
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, Requests, now_text, path_segment
+from nodedevice_operator.kube.client import OWN, now_text, path_segment
 from nodedevice_operator.kube.decode import decode_record
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.objects.nodedevice import (
     NodeDeviceRecord,

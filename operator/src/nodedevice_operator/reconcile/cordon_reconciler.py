@@ -14,8 +14,9 @@ from nodedevice_common.decoding import Undecodable
 
 from nodedevice_operator.errors import ApiError, NotFound, concerns_all_requests
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, Requests, path_segment
+from nodedevice_operator.kube.client import OWN, path_segment
 from nodedevice_operator.kube.decode import decode
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.observability.aggregates import some

@@ -13,8 +13,9 @@ from nodedevice_api import names
 from nodedevice_operator.capacity.decide import is_reported
 from nodedevice_operator.errors import ApiError, Conflict, NotFound
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, Requests, path_segment
+from nodedevice_operator.kube.client import OWN, path_segment
 from nodedevice_operator.kube.decode import decode_record
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.objects.poddevice import (
     PodDeviceRecord,

@@ -15,7 +15,8 @@ from nodedevice_common.tasks import apart
 
 from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import CORE, Requests, path_segment
+from nodedevice_operator.kube.client import CORE, path_segment
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import is_real
 from nodedevice_operator.observability.events import WARNING, Event, EventReason, about_pod

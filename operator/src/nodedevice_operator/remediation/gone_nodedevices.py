@@ -28,7 +28,8 @@ from nodedevice_operator.errors import (
     concerns_all_requests,
 )
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, Requests, path_segment
+from nodedevice_operator.kube.client import OWN, path_segment
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 

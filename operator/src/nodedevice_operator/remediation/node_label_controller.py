@@ -17,8 +17,9 @@ from nodedevice_common.tasks import apart
 
 from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading, Unauthorized
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, path_segment
+from nodedevice_operator.kube.client import CORE, MERGE_PATCH, path_segment
 from nodedevice_operator.kube.decode import decode, decode_record
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.node import (
     TAINT,

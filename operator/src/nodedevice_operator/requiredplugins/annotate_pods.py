@@ -18,8 +18,9 @@ from typing import Final
 from nodedevice_api import names
 
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
-from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, path_segment
+from nodedevice_operator.kube.client import CORE, MERGE_PATCH, path_segment
 from nodedevice_operator.kube.decode import decode
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
 from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure, Tries, next_tries, to_annotate
 from nodedevice_operator.requiredplugins.policy import is_annotated

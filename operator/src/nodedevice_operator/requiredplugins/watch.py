@@ -17,8 +17,9 @@ from nodedevice_common.pacing import Backoff
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable, WatchInterrupted
-from nodedevice_operator.kube.client import APPLY, Requests
+from nodedevice_operator.kube.client import APPLY
 from nodedevice_operator.kube.decode import decode
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import ListSchema, RawWatchEvent, ResourceList, Schema
 from nodedevice_operator.requiredplugins.policy import API_VERSION, BINDINGS, NAME, POLICIES, Spec, body
 

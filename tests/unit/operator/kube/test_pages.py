@@ -11,7 +11,7 @@ import nodedevice_operator
 import pytest
 from nodedevice_operator.cli.api import LeftoversApi
 from nodedevice_operator.errors import TooBig
-from nodedevice_operator.kube import client as module
+from nodedevice_operator.kube import requests as module
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import KINDS, Cluster
 from nodedevice_operator.leases.agent_monitor import AgentsApi
@@ -97,4 +97,4 @@ def test_nothing_else_reads_pages() -> None:
     """Whoever follows a token by itself has no bound."""
     package = Path(nodedevice_operator.__file__).parent
     readers = {path.name for path in package.rglob("*.py") if '"continue"' in path.read_text(encoding="utf-8")}
-    assert readers == {"client.py", "meta.py"}, "who asks, and the form of the answer"
+    assert readers == {"requests.py", "meta.py"}, "who asks, and the form of the answer"

@@ -8,8 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.errors import InvalidResponse, NotFound
-from nodedevice_operator.kube.client import Client, Requests
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Cluster, Kind
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.leases.agent_monitor import AgentsApi
 from nodedevice_operator.leases.elector import LeaderLeases
 from nodedevice_operator.leases.leader_election import LeaderLease

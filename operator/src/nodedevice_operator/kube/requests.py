@@ -1,0 +1,99 @@
+"""What the requests of several features share: server-side apply, lists in pages of a bounded length, and reading one pod."""
+
+import asyncio
+import math
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from nodedevice_api import names
+
+from nodedevice_operator.errors import NotFound, TooBig
+from nodedevice_operator.kube.client import APPLY, CORE, JSON, Client
+from nodedevice_operator.kube.decode import decode_list, decode_record
+from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
+
+T = TypeVar("T")
+
+PAGE: Final = 250  # objects, at most
+# A page of 250 Nodes is some 2 MB of JSON. Decoded it takes several times as much.
+_PAGE_BYTES: Final = 2 * 1024 * 1024
+_MOST_PAGE_BYTES: Final = 2 * _PAGE_BYTES
+_FEWER: Final = 8
+# 5,000 Leases are 3 to 4 MB
+_MOST_WHOLE_BYTES: Final = 8 * _PAGE_BYTES
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_POD_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class Requests:
+    """What the requests of several features share: server-side apply, lists in pages, and reading one pod."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def read_pod(self, namespace: str, name: str) -> PodRecord:
+        """Which pod has that name now, and where it runs. Raises NotFound, also for what no pod can be called."""
+        if not (_LABEL.fullmatch(namespace) and _POD_NAME.fullmatch(name)):
+            # not even asked for: to a path a dot or two are more than a name
+            raise NotFound("GET", "pods", "no pod can have that name", 404)
+        data = await self._client.request("GET", "pods", f"{CORE}/namespaces/{namespace}/pods/{name}")
+        return decode_record("GET", "pods", data, PodSchema, pod_record)
+
+    async def _pages(
+        self, what: str, path: str, schema: type[T], query: Mapping[str, str] | None = None
+    ) -> AsyncIterator[list[T]]:
+        """Items of a list, page by page, all as of one moment; without those that cannot be decoded. query: of the first page."""
+
+        def read(data: bytes) -> tuple[list[T], str]:
+            page = decode_list(what, data, schema)
+            return page.items, page.metadata.continue_
+
+        async for items in self._read_pages(what, path, read, query or {}):
+            yield items
+
+    async def _read_pages(
+        self,
+        what: str,
+        path: str,
+        read: Callable[[bytes], tuple[T, str]],
+        query: Mapping[str, str],
+        accept: str = JSON,
+    ) -> AsyncIterator[T]:
+        """A list page by page, each of a bounded length: whoever may write big objects must not fill the memory with one page.
+
+        A longer page is asked for again with fewer objects. read: a page, and the token of the next one, "" after the last.
+        A list of version 0 comes whole, from the API server's cache; one that is too long for that is read in pages, as of now.
+        """
+        asked: dict[str, str | int] = {**query}
+        limit = PAGE
+        while True:
+            is_whole = asked.get("resourceVersion") == "0"
+            most = _MOST_WHOLE_BYTES if is_whole else _MOST_PAGE_BYTES if limit > 1 else math.inf
+            try:
+                data = await self._client.request(
+                    "GET", what, path, query={"limit": limit, **asked}, accept=accept, most_bytes=most
+                )
+            except TooBig:
+                if is_whole:
+                    del asked["resourceVersion"]
+                else:
+                    limit = max(limit // _FEWER, 1)
+                continue
+            page, token = read(data)
+            limit = min(max(limit * _PAGE_BYTES // len(data), 1), PAGE)
+            yield page
+            del data, page
+            if not token:
+                return
+            # a version beside a continue token is refused
+            asked = {**query, "continue": token}
+            asked.pop("resourceVersion", None)
+            # decoding a page keeps the loop busy for a while; whoever waits goes first
+            await asyncio.sleep(0)
+
+    async def _apply(
+        self, what: str, path: str, body: Any, *, force: bool, manager: str = names.OPERATOR_FIELD_MANAGER
+    ) -> bytes:
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
+        return await self._client.request("PATCH", what, path, query=query, body=body, content_type=APPLY)

@@ -26,6 +26,7 @@ from hack.demo.narration import Broken, narrate, say
 
 # What takes no longer is not worth a show. As with everything built: then nothing is shown.
 _AFTER_SECONDS: Final = 4.0
+_CTRL_C_SECONDS: Final = 1.0
 _PATIENCE_SECONDS: Final = 120.0
 _ASK_EVERY_SECONDS: Final = 0.2
 _CALL_SECONDS: Final = 60.0
@@ -46,7 +47,8 @@ def shown_meanwhile(folder: Path) -> Iterator[None]:
 
     Raises Broken at the end of the block when the agent did not do what is shown.
     """
-    is_over, is_shown, trouble = threading.Event(), threading.Event(), list[Exception]()
+    is_over, is_shown, is_cut_off = threading.Event(), threading.Event(), threading.Event()
+    trouble: list[Exception] = []
 
     def show() -> None:
         if is_over.wait(_AFTER_SECONDS):
@@ -58,6 +60,9 @@ def shown_meanwhile(folder: Path) -> Iterator[None]:
         except (_Over, KeyboardInterrupt):
             return
         except Exception as exc:
+            # Ctrl-C reaches the agent as well, and may do so first
+            if is_cut_off.wait(_CTRL_C_SECONDS):
+                return
             trouble.append(exc)
             say("  the agent failed, which ends this demo when the programs are built; they are kept")
 
@@ -65,6 +70,9 @@ def shown_meanwhile(folder: Path) -> Iterator[None]:
     thread.start()
     try:
         yield
+    except BaseException:
+        is_cut_off.set()
+        raise
     finally:
         is_over.set()
         thread.join()

@@ -143,7 +143,9 @@ def test_it_can_be_ended_at_any_moment(start: Callable[..., FirstDemo], moment: 
     assert "everything that was started has ended" in demo.printed
     assert "failed" not in demo.printed
     assert not [child for child in children if child.is_running()]
-    assert list(demo.cache.rglob("*unfinished*")) == []
+    if moment != _BEFORE[0]:
+        # of a compiler that is just being started the next build removes it
+        assert list(demo.cache.rglob("*unfinished*")) == []
 
 
 @pytest.mark.parametrize("moment", ["Meanwhile", _ALL_SHOWN])

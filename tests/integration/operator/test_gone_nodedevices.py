@@ -96,7 +96,8 @@ def test_it_is_not_tried_while_somebody_needs_it(operator: OperatorProcess, play
     node.wait_shown(1, NIC)
     end(node, resource=NIC)
     wait_until(lambda: not exists(node, NIC), "the other one is deleted")
-    assert (exists(node, GPU), deletions(node), deletions(node, NIC)) == (True, 0, 1)
+    # another one may be tried twice, where its conditions are written meanwhile
+    assert (exists(node, GPU), deletions(node), deletions(node, NIC) > 0) == (True, 0, True)
     node.client.patch(NodeDevice, node.nd_name(), {"spec": {"cordonedDevices": []}}, patch_type=PatchType.MERGE)
     wait_until(lambda: not exists(node, GPU), "it is deleted once nobody cordons it")
 

@@ -33,12 +33,12 @@ def applied_by(page: str) -> list[str]:
 
 
 def typed(
-    command: str, environment: Mapping[str, str], timeout_seconds: float = 60
+    command: str, environment: Mapping[str, str] | None, timeout_seconds: float = 60, folder: Path = ROOT
 ) -> "subprocess.CompletedProcess[str]":
-    """What became of a command in a shell, in the root of the repository."""
+    """What became of a command in a shell. folder: the root of the repository, unless it is named."""
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
-        cwd=ROOT,
+        cwd=folder,
         check=False,
         capture_output=True,
         text=True,
@@ -53,16 +53,7 @@ def typed_in_one_shell(
 ) -> dict[str, str]:
     """What each prints, by line; functions and variables of one are those of the next. None may fail."""
     script = "".join(f"printf '\\0%s\\0' {shlex.quote(line)}\n{line}\n" for line in lines)
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        check=False,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=timeout_seconds,
-        env=environment,
-    )
+    done = typed(script, environment, timeout_seconds, folder)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     parts = done.stdout.split("\0")[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))

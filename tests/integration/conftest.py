@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,16 @@ def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
 def proxy(installed: ControlPlane) -> Iterator[FaultProxy]:
     with FaultProxy(installed.admin_kubeconfig) as made:
         yield made
+
+
+@pytest.fixture
+def operator_by_proxy(installed: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """One that reaches the API server by the proxy, and is ready."""
+    running = OperatorProcess(installed, tmp_path)
+    running.reach_by(proxy.url)
+    running.start()
+    yield running
+    running.close()
 
 
 @pytest.fixture

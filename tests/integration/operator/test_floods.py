@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from nodedevice_operator.capacity.reconciler import NODE_WRITES_AT_ONCE, NODE_WRITES_PER_SECOND
@@ -16,12 +15,8 @@ CHANGES = 200
 
 
 @pytest.fixture
-def operator(installed: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
-    running = OperatorProcess(installed, tmp_path)
-    running.reach_by(proxy.url)
-    running.start()
-    yield running
-    running.close()
+def operator(operator_by_proxy: OperatorProcess) -> OperatorProcess:
+    return operator_by_proxy
 
 
 @pytest.fixture

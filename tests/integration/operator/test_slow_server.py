@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from lightkube.resources.coordination_v1 import Lease
@@ -22,12 +21,8 @@ _LEASE = f"/leases/{names.OPERATOR_LEASE}"
 
 
 @pytest.fixture
-def operator(installed: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
-    running = OperatorProcess(installed, tmp_path)
-    running.reach_by(proxy.url)
-    running.start()
-    yield running
-    running.close()
+def operator(operator_by_proxy: OperatorProcess) -> OperatorProcess:
+    return operator_by_proxy
 
 
 @pytest.fixture

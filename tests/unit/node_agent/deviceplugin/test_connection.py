@@ -20,6 +20,7 @@ from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltIn, BuiltInSo
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_common.threads import in_thread
 
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure, StreamEnd
 from tests.fakes.virtual_time import virtual_time
@@ -431,20 +432,17 @@ async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: Fake
 async def test_long_lists_of_all_streams_take_turns_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many threads as there are streams would leave the event loop, which answers the container runtime, its share of one."""
     at_once: list[int] = []
-    threads: set[int] = set()
-    active: list[bytes] = []
-    decode = codec.device_list
+    under_way: list[object] = []
 
-    def counted(octets: bytes, known: ListedDevices, *, is_built_in: bool) -> ListedDevices:
-        active.append(octets)
-        at_once.append(len(active))
-        threads.add(threading.get_ident())
+    async def counted(decode: Callable[[], ListedDevices]) -> ListedDevices:
+        under_way.append(decode)
+        at_once.append(len(under_way))
         try:
-            return decode(octets, known, is_built_in=is_built_in)
+            return await in_thread(decode)
         finally:
-            active.remove(octets)
+            under_way.remove(decode)
 
-    monkeypatch.setattr(codec, "device_list", counted)
+    monkeypatch.setattr(plugin_connection, "in_thread", counted)
 
     def octets(count: int, prefix: str) -> bytes:
         devices = [api_pb2.Device(ID=f"{prefix}{number}", health="Healthy") for number in range(count)]
@@ -456,7 +454,6 @@ async def test_long_lists_of_all_streams_take_turns_in_a_thread(monkeypatch: pyt
         *(plugin_connection._device_list(each, NO_DEVICES, turn, is_built_in=False) for each in lists)
     )
     assert [len(each.devices) for each in found] == [3000] * 6
-    assert max(at_once) == 1
-    assert threading.get_ident() not in threads
+    assert at_once == [1] * 6
     await plugin_connection._device_list(octets(1000, "x"), NO_DEVICES, turn, is_built_in=False)
-    assert threading.get_ident() in threads, "a short one is decoded sooner than a thread starts"
+    assert len(at_once) == 6, "a short one is decoded sooner than a thread starts"

@@ -20,7 +20,7 @@ Values = Mapping[str, Any]
 Manifests = list[dict[str, Any]]
 Answer = subprocess.CompletedProcess[str]
 
-_WORK = {"Job", "Pod"}
+WORK = {"DaemonSet", "Deployment", "Job", "Pod"}
 
 
 def ask_helm(arguments: tuple[str, ...], values: Values | None = None) -> Answer:
@@ -52,7 +52,23 @@ def hook_manifests(name: str, values: Values | None = None) -> Manifests:
     """The hook's account, roles and bindings, as Helm makes them before it runs."""
     found = [each for each in render(values) if is_hook(each) and each["metadata"]["name"] == name]
     assert found, f"the chart has no hook {name}"
-    return [each for each in found if each["kind"] not in _WORK]
+    return [each for each in found if each["kind"] not in WORK]
+
+
+def named(kind: str, name: str, values: Values | None = None) -> dict[str, Any]:
+    """The one manifest of this kind and name."""
+    [found] = [each for each in render(values) if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Its pod's spec."""
+    spec: dict[str, Any] = manifest["spec"] if manifest["kind"] == "Pod" else manifest["spec"]["template"]["spec"]
+    return spec
+
+
+def agent_pod(values: Values | None = None) -> dict[str, Any]:
+    return pod_of(named("DaemonSet", "nodedevice-agent", values))
 
 
 def refusal(values: Values) -> str:

@@ -6,37 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.plugins.nvml.cdi_specs import DIRECTORIES
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.settings import PluginSettings
-from nodedevice_agent.settings import AgentSettings
 
 from hack import yaml_text
-from hack.cluster.chart import CHART, HOOK, SYSTEM_NAMESPACE, is_hook, manifests_of
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, manifests_of
 from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import CommandError
-from tests.chart.rendering import ask_helm, hook_manifests, manifests, refusal, render
+from tests.chart.rendering import WORK, agent_pod, ask_helm, hook_manifests, manifests, named, pod_of, render
 from tests.chart.values import DIGEST, HOOK_OF, VALUE_SETS
 
 pytestmark = pytest.mark.cluster
 
-WORK = {"DaemonSet", "Deployment", "Job", "Pod"}
 # Pods that may do what the Pod Security level `restricted` forbids
 PRIVILEGED = {"nodedevice-agent", "nodedevice-agent-gpus", "nodedevice-agent-lab"}
-
-
-def named(kind: str, name: str, values: dict[str, Any] | None = None) -> dict[str, Any]:
-    [found] = [each for each in render(values) if (each["kind"], each["metadata"]["name"]) == (kind, name)]
-    return found
-
-
-def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    spec: dict[str, Any] = manifest["spec"] if manifest["kind"] == "Pod" else manifest["spec"]["template"]["spec"]
-    return spec
-
-
-def agent_pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
-    return pod_of(named("DaemonSet", "nodedevice-agent", values))
 
 
 @pytest.mark.parametrize("name", VALUE_SETS)
@@ -127,109 +107,6 @@ def test_restricted_is_what_the_api_server_calls_restricted(with_accounts: Contr
         assert printed.count(" created ") == len(pods) > 0
     finally:
         with_accounts.remove_namespace("strict")
-
-
-def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
-    """What of the host an agent has: path on the host by path inside, and whether it may write there."""
-    pod = agent_pod(values)
-    hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
-    [container] = pod["containers"]
-    return {
-        mount["mountPath"]: (hosts[mount["name"]], not mount.get("readOnly", False))
-        for mount in container["volumeMounts"]
-        if mount["name"] in hosts
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "written", "read"),
-    [
-        (
-            "defaults",
-            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
-        ),
-        (
-            "by the kubelet",
-            {"/var/lib/nodedevice", "/data/kubelet/device-plugins"},
-            {"/dev", "/data/kubelet/pod-resources", "/var/run/nri"},
-        ),
-        (
-            "by NRI",
-            {"/var/lib/nodedevice"},
-            {"/dev", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/run/other"},
-        ),
-        (
-            "the runtime's configuration",
-            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/etc/containerd", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
-        ),
-        (
-            "nothing injected",
-            {"/var/lib/nodedevice"},
-            {"/dev", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
-        ),
-        ("nothing observed", {"/var/lib/nodedevice"}, {"/dev", "/var/run/nri"}),
-        (
-            "USB devices",
-            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
-        ),
-        (
-            "udev for configurations of nodes",
-            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
-        ),
-        (
-            "CDI for configurations of nodes",
-            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/etc/cdi", "/var/run/cdi", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
-        ),
-        (
-            "GPUs by NVIDIA's runtime",
-            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/etc/cdi", "/var/run/cdi", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
-        ),
-        (
-            "GPUs without a choice of the way",
-            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
-        ),
-        (
-            "paths for configurations",
-            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/opt/devices", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
-        ),
-        (
-            "directories of one's own",
-            {"/data/nodedevice", "/data/plugins", "/run/monitors", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
-        ),
-    ],
-)
-def test_an_agent_has_of_its_host_what_its_settings_need(name: str, written: set[str], read: set[str]) -> None:
-    found = mounts(VALUE_SETS[name])
-    assert all(inside == outside for inside, (outside, _) in found.items())
-    assert {path for path, (_, may_write) in found.items() if may_write} == written
-    assert {path for path, (_, may_write) in found.items() if not may_write} == read
-
-
-def test_paths_that_nobody_set_are_the_agents_own_defaults() -> None:
-    defaults = AgentSettings()
-    found = mounts()
-    assert defaults.state_dir in found
-    assert defaults.plugin_dir.startswith(f"{defaults.state_dir}/")
-    assert f"{defaults.kubelet_dir}/device-plugins" in found
-    assert str(Path(defaults.nri_socket).parent) in found
-    unset, default = (mounts({"agents": {"config": {"runtime": value}}}) for value in (None, defaults.runtime))
-    assert unset == default
-    # of the nvml plugin, what is mounted for its defaults
-    unset, default = (
-        mounts({"agents": {"config": {"plugins": {"nvml": each, "hostRoot": PluginSettings().host_root}}}})
-        for each in ({}, {"handOver": NvmlSettings().hand_over})
-    )
-    assert unset == default
-    assert set(DIRECTORIES) <= unset.keys()
 
 
 def test_images() -> None:
@@ -339,65 +216,6 @@ def test_a_name_that_yaml_would_convert_stays_a_name(word: str) -> None:
     assert rendered(word, "456") == sorted(ordinary)
 
 
-@pytest.mark.parametrize(
-    ("config", "sentence"),
-    [
-        (
-            {"stateDir": "/"},
-            "agents.config.stateDir has the host's directory / mounted into the agent's container, which",
-        ),
-        ({"stateDir": "/dev"}, "agents.config.stateDir has the host's directory /dev mounted"),
-        ({"stateDir": "/dev/x/"}, "agents.config.stateDir has the host's directory /dev/x mounted"),
-        ({"stateDir": "/etc"}, "which needs its own /etc/nodedevice"),
-        ({"stateDir": "/etc/nodedevice"}, "which needs its own /etc/nodedevice"),
-        ({"stateDir": "/opt/nodedevice/state"}, "which needs its own /opt/nodedevice"),
-        ({"pluginDir": "/usr/lib"}, "agents.config.pluginDir has the host's directory /usr/lib mounted"),
-        ({"kubeletDir": "/proc"}, "agents.config.kubeletDir has the host's directory /proc/device-plugins mounted"),
-        ({"pluginsRegistryDir": "/run"}, "agents.config.pluginsRegistryDir has the host's directory /run mounted"),
-        ({"nriSocket": "/nri.sock"}, "agents.config.nriSocket has the host's directory / mounted"),
-        ({"nriSocket": "/var/run/nri.sock"}, "agents.config.nriSocket has the host's directory /var/run mounted"),
-        (
-            {"runtimeConfig": "/etc/containerd.toml"},
-            "agents.config.runtimeConfig has the host's directory /etc mounted",
-        ),
-        ({"podResourcesSocket": "/x.sock"}, "agents.config.podResourcesSocket has the host's directory / mounted"),
-        ({"stateDir": "/a:b"}, 'agents.config.stateDir is "/a:b": a path that is mounted'),
-        ({"pluginDir": "/a/../../b"}, 'agents.config.pluginDir is "/a/../../b": a path that is mounted'),
-        ({"kubeletDir": "/a\nb"}, 'agents.config.kubeletDir is "/a\\nb": a path that is mounted'),
-        (
-            {"pluginDir": "/var/lib/kubelet/device-plugins"},
-            "agents.config.pluginDir and agents.config.kubeletDir both have /var/lib/kubelet/device-plugins mounted from the host: "
-            "give one of them another directory; the kubelet's own is no place for pluginDir",
-        ),
-        (
-            {"stateDir": "/data/a/", "nriSocket": "/data/a/nri.sock"},
-            "agents.config.stateDir and agents.config.nriSocket both have /data/a mounted from the host",
-        ),
-        (
-            {"pluginsRegistryDir": "/data", "pluginDir": "/data/plugins"},
-            "agents.config.pluginsRegistryDir is /data, which contains pluginDir /data/plugins",
-        ),
-    ],
-)
-def test_directories_that_an_agent_cannot_have(config: dict[str, str], sentence: str) -> None:
-    assert sentence in refusal({"agents": {"config": {"runtime": "auto", **config}}})
-
-
-def test_nothing_is_mounted_twice() -> None:
-    for path, by in (("/dev/", "the agent itself"), ("/var/run/nri", "nriSocket"), ("/etc/nodedevice", "settings")):
-        extra = {"extraVolumes": [{"name": "a"}], "extraVolumeMounts": [{"name": "a", "mountPath": path}]}
-        with pytest.raises(
-            CommandError, match=f"agents.extraVolumeMounts: something is mounted at {path} already, by .*{by}"
-        ):
-            render({"agents": extra})
-
-
-def test_a_socket_among_the_plugins_needs_no_mount_of_its_own() -> None:
-    config = {"stateDir": "/data/a", "pluginDir": "/data/b", "podResourcesSocket": "/data/b/monitors/x.sock"}
-    found = mounts({"agents": {"config": config}})
-    assert {path for path in found if path.startswith("/data")} == {"/data/a", "/data/b"}
-
-
 @pytest.mark.parametrize(("values", "ports"), [("closed ports", []), ("ports for monitoring", [8080, 9808])])
 def test_only_peers_that_are_named_reach_the_ports(values: str, ports: list[int]) -> None:
     found = [each["spec"] for each in manifests(values) if each["kind"] == "NetworkPolicy"]
@@ -413,58 +231,3 @@ def test_only_peers_that_are_named_reach_the_ports(values: str, ports: list[int]
 def test_a_single_operator_has_no_budget() -> None:
     kinds = {each["kind"] for each in render({"operator": {"replicas": 1}})}
     assert "PodDisruptionBudget" not in kinds
-
-
-def test_hooks() -> None:
-    """What runs when, and that nothing of a hook outlives it."""
-    hooks = [each for each in manifests() if is_hook(each)]
-    work = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in hooks if each["kind"] in WORK}
-    assert {name: annotations[HOOK] for name, annotations in work.items()} == {
-        "nodedevice-crds": "pre-upgrade",
-        "nodedevice-cleanup": "pre-delete",
-        "nodedevice-image-pull": "test",
-        "nodedevice-check": "test",
-    }
-    weights = {name: int(annotations["helm.sh/hook-weight"]) for name, annotations in work.items()}
-    assert weights.pop("nodedevice-image-pull") < weights["nodedevice-check"]
-    assert set(weights.values()) == {0}
-    policies = {name: annotations["helm.sh/hook-delete-policy"] for name, annotations in work.items()}
-    # of what failed there are Events; the pod of a check has a log
-    assert policies.pop("nodedevice-image-pull") == "before-hook-creation,hook-succeeded,hook-failed"
-    assert set(policies.values()) == {"before-hook-creation,hook-succeeded"}
-    for annotations in (each["metadata"]["annotations"] for each in hooks if each["kind"] not in WORK):
-        assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
-        assert int(annotations["helm.sh/hook-weight"]) < 0
-
-
-def test_hooks_can_be_left_out() -> None:
-    names = {each["metadata"]["name"] for each in manifests("as little as may be") if is_hook(each)}
-    assert names == {"nodedevice-image-pull", "nodedevice-check"}
-
-
-def test_the_job_whose_name_blames_images_does_nothing_else_that_takes_long() -> None:
-    """Started with our programs, it failed on a slow machine that had both images."""
-    job = named("Job", "nodedevice-image-pull")
-    pod = pod_of(job)
-    assert [container["name"] for container in pod["containers"]] == ["nodedevice-operator", "nodedevice-agent"]
-    assert {tuple(container["command"]) for container in pod["containers"]} == {("python3", "-ISc", "pass")}
-    assert not [container for container in pod["containers"] if "args" in container]
-    assert job["spec"]["activeDeadlineSeconds"] == 60
-
-
-@pytest.mark.parametrize(
-    ("values", "more"), [({}, []), ({"crds": {"keep": False, "allowDowngrade": True}}, ["--delete-crds"])]
-)
-def test_arguments_of_the_hooks(values: dict[str, Any], more: list[str]) -> None:
-    [container] = pod_of(named("Job", "nodedevice-cleanup", values))["containers"]
-    assert container["args"] == [
-        "cleanup",
-        "--yes",
-        "--leases-namespace=nodedevice-agents",
-        "--delete-leases-namespace",
-        "--timeout-seconds=180",
-        "--daemon-set=nodedevice-agent",
-        *more,
-    ]
-    [container] = pod_of(named("Job", "nodedevice-crds", values))["containers"]
-    assert container["args"] == ["crds", "apply", "--timeout-seconds=60", *(["--allow-downgrade"] if more else [])]

@@ -224,6 +224,11 @@ def installed(world: World) -> None:
     world.answer("crds", {"items": [{"metadata": {"name": f"{kind}.nodedevice.io"}} for kind in ("a", "b", "c")]})
 
 
+def owned_by_another(world: World) -> None:
+    """The release of somebody else, in another namespace."""
+    world.answer("releases", [{"namespace": "b", "name": "theirs", "status": "deployed", "chart": "nodedevice-0.1.0"}])
+
+
 def ctr(world: World) -> None:
     """containerd's client; what it lists is the answer `on-node`."""
     world.program("ctr", _CTR)

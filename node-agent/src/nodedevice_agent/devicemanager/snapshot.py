@@ -240,6 +240,8 @@ def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:
     listed = resource.listed
     if not resource.is_live:
         return []
+    if resource.flap_damping.is_of_all:
+        return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
     damped = (i for i in resource.flap_damping.damped if i in listed.devices)
     return _first({*listed.unhealthy_ids[:MAX_NAMED_DEVICES], *damped, *missing, *resource.held_back})
 
@@ -275,7 +277,7 @@ def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
     """Why a listed device is not healthy: reason and message; empty where the endpoint's state is the reason."""
     if not resource.is_live:
         return "", ""
-    if device.id in resource.flap_damping.damped:
+    if resource.flap_damping.has(device.id):
         return Reason.FLAPPING, resource.flap_damping.message(device.id)
     if device.id in resource.held_back:
         return Reason.IN_OTHER_USE, _in_other_use(device, resource.held_back[device.id])

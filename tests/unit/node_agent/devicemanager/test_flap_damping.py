@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, accept
-from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
+from nodedevice_agent.devicemanager.resources.flap_damping import MOST_AT_ONCE, FlapDamping, FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.podresources.view import allocatable
 
@@ -274,6 +274,55 @@ class TestInTheManager:
         assert scenario.snapshot().total == 0
 
 
+class TestVeryManyAtOnce:
+    """Counted one by one, a hundred thousand would stop the agent for a second and a half."""
+
+    MANY = MOST_AT_ONCE + 1
+
+    def many(self, scenario: Scenario, *healths: bool, but: int = 0) -> None:
+        for health in healths:
+            scenario.passes(1)
+            scenario.lists(Device(f"d{index}", health or index < but) for index in range(self.MANY + but))
+
+    def test_is_a_change_of_all(self) -> None:
+        scenario = Scenario.with_plugin(self.MANY)
+        self.many(scenario, SICK, WELL)
+        assert scenario.snapshot().available == self.MANY, "the first recovery takes effect at once"
+        self.many(scenario, SICK, WELL)
+        now = scenario.snapshot()
+        assert (now.total, now.healthy, now.available) == (self.MANY, 0, 0)
+        assert scenario.manager.resources[GPU].free() == ()
+        assert len(now.devices) == self.MANY
+        assert {(view.healthy, view.reason) for view in now.devices} == {(False, "Flapping")}
+        assert "3 times or more" in now.unhealthy[0].message
+        scenario.run(pod("p", gpu=1))
+        assert scenario.reasons() == {"p": "NotEnoughDevices"}
+        assert GPU in published(scenario.passes(10))
+        assert scenario.snapshot().available == self.MANY
+
+    def test_includes_those_that_did_not_change(self) -> None:
+        """They are of one plugin, which is what keeps changing."""
+        scenario = Scenario.with_plugin(self.MANY + 5)
+        self.many(scenario, SICK, WELL, SICK, but=5)
+        assert scenario.snapshot().healthy == 0
+
+    def test_a_few_less_are_counted_one_by_one(self) -> None:
+        scenario = Scenario.with_plugin(MOST_AT_ONCE + 1)
+        for health in (SICK, WELL, SICK):
+            scenario.passes(1)
+            scenario.lists(Device(f"d{index}", health or index == 0) for index in range(MOST_AT_ONCE + 1))
+        assert scenario.snapshot().healthy == 1
+
+    def test_they_leave_the_list_and_come_back(self) -> None:
+        scenario = Scenario.with_plugin(self.MANY)
+        for count in (0, self.MANY, 0, self.MANY):
+            scenario.passes(1)
+            scenario.lists(count)
+        assert scenario.snapshot().available in (0, self.MANY)
+        scenario.passes(10)
+        assert scenario.snapshot().available == self.MANY
+
+
 # of four devices: not listed, unhealthy, healthy
 LISTS = st.lists(st.sampled_from([None, SICK, WELL]), min_size=4, max_size=4)
 
@@ -320,3 +369,16 @@ def test_with_damped_devices_that_are_absent_a_list_keeps_its_errors() -> None:
     found = flapping.with_absent(left)
     assert sorted(found.devices) == ["d0", "d1"]
     assert (found.id_error, found.plugin_message) == (left.id_error, left.plugin_message)
+    assert derived(found) == derived(ListedDevices(found.devices))
+
+
+def derived(listed: ListedDevices) -> tuple[object, ...]:
+    return listed.ids, listed.healthy_ids, listed.unhealthy_ids, listed.by_parent, listed.has_identities
+
+
+@given(st.dictionaries(st.integers(0, 9), st.booleans()), st.sets(st.integers(5, 14)))
+def test_added_devices_are_derived_as_if_they_had_been_listed(healths: dict[int, bool], more: set[int]) -> None:
+    listed = ListedDevices({f"d{i}": Device(f"d{i}", health, parent=f"p{i % 3}") for i, health in healths.items()})
+    added = {f"d{i}": Device(f"d{i}", SICK, parent=f"p{i % 4}") for i in more if i not in healths}
+    found = listed.with_unhealthy(added)
+    assert derived(found) == derived(ListedDevices({**listed.devices, **added}))

@@ -5,7 +5,9 @@ twice with different health in both sets; here an ID is counted once, and invali
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import msgspec
 from nodedevice_api.parts import PartRules, parent_and_number
@@ -95,6 +97,26 @@ class ListedDevices:
     def is_refused(self) -> bool:
         """Whether the plugin's latest list was refused for its length; then this is the one before it."""
         return self.id_error == _REFUSED
+
+    def with_unhealthy(self, more: Mapping[str, Device]) -> "ListedDevices":
+        """The same with other devices, none of which is healthy. A few cost much less than deriving all anew."""
+        found = copy(self)
+        by_parent = {**self.by_parent}
+        for device_id, device in sorted(more.items()):
+            if device.parent:
+                by_parent[device.parent] = sorted((*by_parent.get(device.parent, ()), device_id))
+        derived: dict[str, object] = {
+            "devices": {**self.devices, **more},
+            # two sequences in order, which sorting finds
+            "ids": tuple(sorted(chain(self.ids, sorted(more)))),
+            "unhealthy_ids": tuple(sorted(chain(self.unhealthy_ids, sorted(more)))),
+            "by_parent": by_parent,
+            "has_identities": self.has_identities or any(device.identity for device in more.values()),
+            "has_aliases": self.has_aliases or any(device.aliases for device in more.values()),
+        }
+        for name, value in derived.items():
+            object.__setattr__(found, name, value)
+        return found
 
     def is_listed_healthy(self, device_id: str) -> bool:
         """Whether it is listed as healthy."""

@@ -4,15 +4,23 @@ back, counts as unhealthy until it has not changed for a while. Meanwhile it sta
 The first changes take effect at once, so a real failure is never delayed. Only the return to healthy is damped, and with it
 writes to the API and the allocation of a device that is about to fail again. Only the plugin's reports count: the end of its
 connection is no change of a device.
+Each device is counted by itself, unless a list changes very many: that counts as one change of all of them. So a list costs the
+event loop the same few milliseconds, whatever a plugin does to a hundred thousand devices.
 """
 
-from collections.abc import KeysView
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Iterator, KeysView
+from itertools import chain, islice
 
 from msgspec import Struct, structs
 
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
+
+# Changes of one list that are counted by device.
+MOST_AT_ONCE = 1024
+# Damped devices, and those with recent changes; others are not damped until there is room.
+_MOST_KEPT = 4096
+# in place of an ID: of a change of very many devices at once
+_ALL = ""
 
 
 class FlapDampingLimits(Struct, frozen=True):
@@ -42,50 +50,69 @@ class FlapDamping:
         # Bounds what is kept of a plugin that lists ever new devices: twice its longest list.
         self._most_kept = 0
         self._recent: dict[str, list[float]] = {}
+        # in the order in which they end
         self._damped: dict[str, _Damped] = {}
-        # IDs of the damped devices, which count as unhealthy whatever is reported; a live view
+        # IDs of the devices that are damped one by one, which count as unhealthy whatever is reported; a live view
         self.damped: KeysView[str] = self._damped.keys()
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether all devices count as unhealthy, whatever is reported."""
+        return _ALL in self._damped
+
+    def has(self, device_id: str) -> bool:
+        """Whether that device counts as unhealthy, whatever is reported."""
+        return device_id in self._damped or _ALL in self._damped
 
     def record(self, before: ListedDevices, after: ListedDevices, now: float) -> None:
         """A list replaced another, both as the plugin sent them. A device that was not listed lately is no change."""
         if not self.limits.changes:
             return
         self.expire(now)
-        self._most_kept = max(self._most_kept, 2 * len(after.devices))
-        failed = filter(before.is_listed_healthy, after.unhealthy_ids)
-        recovered = filter(after.is_listed_healthy, before.unhealthy_ids)
-        removed = before.devices.keys() - after.devices.keys()
-        added = (after.devices.keys() - before.devices.keys()) & (self._recent.keys() | self._damped.keys())
-        for device_id in chain(failed, recovered, removed, added):
+        self._most_kept = min(max(self._most_kept, 2 * len(after.devices)), _MOST_KEPT)
+        changes = list(islice(self._changes(before, after), MOST_AT_ONCE + 1))
+        if len(changes) > MOST_AT_ONCE:
+            self._changed(_ALL, now)
+            return
+        for device_id in changes:
             self._changed(device_id, now)
-        for device_id in added & self._damped.keys():
-            self._damped[device_id].absent = None
-        for device_id in removed & self._damped.keys():
-            self._damped[device_id].absent = structs.replace(before.devices[device_id], healthy=False)
+            if device_id in self._damped:
+                is_absent = device_id not in after.devices
+                absent = structs.replace(before.devices[device_id], healthy=False) if is_absent else None
+                self._damped[device_id].absent = absent
+
+    def _changes(self, before: ListedDevices, after: ListedDevices) -> Iterator[str]:
+        """Found as they are asked for."""
+        was_sick, is_sick = frozenset(before.unhealthy_ids), frozenset(after.unhealthy_ids)
+        yield from (i for i in after.unhealthy_ids if i not in was_sick and i in before.devices)
+        yield from (i for i in before.unhealthy_ids if i not in is_sick and i in after.devices)
+        if before.ids != after.ids:
+            yield from before.devices.keys() - after.devices.keys()
+            # of those alone that are known here
+            yield from [i for i in chain(self._recent, self._damped) if i in after.devices and i not in before.devices]
 
     def with_absent(self, listed: ListedDevices) -> ListedDevices:
         """The plugin's list, and the damped devices that it has left out."""
         absent = {i: damped.absent for i, damped in self._damped.items() if damped.absent and i not in listed.devices}
-        if not absent:
-            return listed
-        return replace(listed, devices={**listed.devices, **absent})
+        return listed.with_unhealthy(absent) if absent else listed
 
     def expire(self, now: float) -> bool:
         """Time has passed. Returns whether damping ended for a device; its reported health counts again."""
-        quiet = [device_id for device_id, damped in self._damped.items() if damped.until <= now]
-        for device_id in quiet:
-            del self._damped[device_id]
-        return bool(quiet)
+        has_ended = False
+        while self._damped and (deadline := self.next_deadline()) is not None and deadline <= now:
+            del self._damped[next(iter(self._damped))]
+            has_ended = True
+        return has_ended
 
     def next_deadline(self) -> float | None:
-        return min((damped.until for damped in self._damped.values()), default=None)
+        return next(iter(self._damped.values())).until if self._damped else None
 
     def message(self, device_id: str) -> str:
         """Why a damped device counts as unhealthy.
 
         Contains the number of changes rounded down, so that not every further change writes the status.
         """
-        changes = self._damped[device_id].changes
+        changes = (self._damped.get(device_id) or self._damped[_ALL]).changes
         rounded = max(self.limits.changes, 10 ** (len(str(changes)) - 1))
         return (
             f"its health changed, or it left the list or came back, {rounded} times or more within a short time; "
@@ -93,10 +120,11 @@ class FlapDamping:
         )
 
     def _changed(self, device_id: str, now: float) -> None:
-        damped = self._damped.get(device_id)
+        damped = self._damped.pop(device_id, None)
         if damped is not None:
             damped.changes += 1
             damped.until = now + self.limits.quiet_seconds
+            self._damped[device_id] = damped
             return
         horizon = now - self.limits.window_seconds
         recent = [time for time in self._recent.pop(device_id, ()) if time >= horizon] + [now]

@@ -329,7 +329,7 @@ class Resource:
     def is_healthy(self, device_id: str) -> bool:
         """Listed as healthy by a connected plugin, not damped, and its physical device is not used in another way."""
         device = self.devices.get(device_id) if self.is_live else None
-        is_out = device_id in self.flap_damping.damped or device_id in self.held_back
+        is_out = self.flap_damping.has(device_id) or device_id in self.held_back
         return device is not None and device.healthy and not is_out
 
     def is_usable(self, device_id: str) -> bool:
@@ -337,11 +337,13 @@ class Resource:
         return self.is_healthy(device_id) and not self.is_cordoned(device_id)
 
     def healthy_count(self) -> int:
-        return self._healthy_count_without({*self.flap_damping.damped, *self.held_back}) if self.is_live else 0
+        if not self.is_live or self.flap_damping.is_of_all:
+            return 0
+        return self._healthy_count_without({*self.flap_damping.damped, *self.held_back})
 
     def free(self) -> tuple[str, ...]:
         """Device IDs that are healthy, not cordoned, not held and not reserved; sorted, so equal state gives an equal result."""
-        if not self.is_live or ALL_DEVICES in self.cordoned_ids:
+        if not self.is_live or ALL_DEVICES in self.cordoned_ids or self.flap_damping.is_of_all:
             return ()
         held, reserved, out = self.holders, self.reserved, self.cordoned_ids
         if self.flap_damping.damped:
@@ -352,7 +354,7 @@ class Resource:
 
     def free_count(self) -> int:
         """The number of free() devices. In a long list with few exceptions, the exceptions are subtracted."""
-        if not self.is_live or ALL_DEVICES in self.cordoned_ids:
+        if not self.is_live or ALL_DEVICES in self.cordoned_ids or self.flap_damping.is_of_all:
             return 0
         # looking one up takes several times as long as iterating over one
         if 8 * len(self.holders) > len(self.listed.healthy_ids):

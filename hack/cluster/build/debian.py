@@ -37,6 +37,7 @@ PACKAGES = {
     "docker-registry": Package("docker-registry", "2.8.2+ds1-1", "usr/bin/docker-registry"),
     "prometheus": Package("prometheus", _PROMETHEUS, "usr/bin/prometheus"),
     "promtool": Package("prometheus", _PROMETHEUS, "usr/bin/promtool"),
+    "strace": Package("strace", "6.1-0.1", "usr/bin/strace"),
 }
 
 

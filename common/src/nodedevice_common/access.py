@@ -50,7 +50,7 @@ async def review(create: Create, token: str) -> HTTPStatus:
     if not found.authenticated:
         return HTTPStatus.UNAUTHORIZED
     # what one calls a username the other calls a user
-    user = {"user": found.user.get("username", ""), **{k: v for k, v in found.user.items() if k != "username"}}
+    user = {"user" if key == "username" else key: value for key, value in found.user.items()}
     spec = {**user, "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
     status = await create("authorization.k8s.io", "SubjectAccessReview", spec)
     return HTTPStatus.OK if convert(status, _AccessStatus).allowed else HTTPStatus.FORBIDDEN

@@ -13,7 +13,7 @@ from typing import Any, Final
 import kopf
 from nodedevice_api import names
 from nodedevice_common.http_server import Protection, protection
-from nodedevice_common.tasks import ended, retried
+from nodedevice_common.tasks import ended, log_failed_callbacks, retried
 from nodedevice_common.text import shown
 
 from nodedevice_operator.capacity.reconciler import CapacityApi, CapacityReconciler
@@ -159,6 +159,7 @@ class Operator:
         Raises OperatorSettingsError when the HTTP address cannot be had, StaleWatch for a watch that
         does not deliver what the API server has, and TaskEnded for what can only be a bug.
         """
+        log_failed_callbacks()
         self._take_signals()
         # kopf takes them for itself while it starts; one that comes before they are ours again waits, and no thread takes it
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)

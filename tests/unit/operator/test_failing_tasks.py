@@ -4,6 +4,9 @@ One that is vital ends the program, in a sentence that names it.
 """
 
 import asyncio
+import logging
+import os
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -149,6 +152,27 @@ async def test_what_is_vital_ends_the_program_in_a_sentence(
     assert text.startswith(f"the task {name.partition('{')[0]}")
     assert text.endswith("which is a bug: report it with the log; exiting for a restart")
     assert "\n" not in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_a_signal_ends_it_with_all_its_tasks(
+    program: str,
+    number: signal.Signals,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(program, "beat", (), tmp_path, monkeypatch) as (beat, task):
+        async with asyncio.timeout(60):
+            await beat.is_well.wait()
+            os.kill(os.getpid(), number)
+            await task
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+    messages = [record.message for record in caplog.records]
+    assert "serving" in messages
+    assert messages[-1] == "stopped"
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -72,7 +72,7 @@ def _why_left_out(record: NodeDeviceRecord) -> str | None:
     if record.allocated + record.reserved > 0:
         return None
     if record.endpoint == "Gone":
-        return names.Reason.NOT_CONFIGURED if record.is_not_configured else names.Reason.ENDPOINT_GONE
+        return record.ended or names.Reason.ENDPOINT_GONE
     return None if is_injectable(record) else names.Reason.NOT_INJECTABLE
 
 

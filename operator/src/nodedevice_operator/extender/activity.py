@@ -26,7 +26,7 @@ class Activity:
         self._read_term = -math.inf
         self._begins = asyncio.Event()
 
-    def begin_term(self, another_wrote: bool, _nobody_since: float) -> None:
+    def begin_term(self, another_wrote: bool, _nobody_since: float = 0.0) -> None:
         """This process leads; again, if nobody else has written since it last did."""
         if another_wrote:
             self._term += 1

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.http_server import Protection, protection
+from nodedevice_common.tasks import log_failed_callbacks
 from nodedevice_common.text import clean
 
 from nodedevice_operator.errors import OperatorSettingsError
@@ -86,12 +87,13 @@ class Extender:
         Raises OperatorSettingsError when an address or a certificate cannot be used, StaleWatch for a watch that does not deliver
         what the API server has, and TaskEnded for what can only be a bug.
         """
+        log_failed_callbacks()
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         tasks: list[asyncio.Task[None]] = []
         try:
             await self._serve()
-            tasks = [asyncio.create_task(work, name=name) for name, work in self._work.items()]
+            tasks = [*map(asyncio.create_task, self._work.values())]
             for task in tasks:
                 task.add_done_callback(lambda _: self._stop.set())
             await self._stop.wait()
@@ -133,7 +135,7 @@ class Extender:
         """Our part in the election, with connections of its own: a crowd of other requests must not hold it up."""
         if not self._settings.leader_elect:
             self._fence.open_for_good()
-            self._activity.begin_term(True, 0.0)
+            self._activity.begin_term(True)
             return {}
         client = Client(self._login, self._api_health, self._metrics.writes, concurrent=LEASE_REQUESTS)
         self._clients.append(client)

@@ -57,7 +57,7 @@ class Credentials:
         if self._token_file is not None:
             return self._from_file(self._token_file)
         try:
-            value = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+            value = self.configuration.get_api_key_with_prefix("BearerToken")
         except (OSError, ValueError, RecursionError, config.ConfigException) as exc:
             raise CredentialsError(f"the token cannot be read ({exc})") from exc
         return str(value) if value else None

@@ -37,6 +37,8 @@ _CONDITIONS: Final = "f:conditions"
 _THEIR_CONDITIONS: Final = frozenset(
     f'k:{{"type":"{kind}"}}' for kind in (*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS)
 )
+# Reasons for which an agent has ended a resource at once: nobody waits for its plugin to come back.
+_ENDED: Final = frozenset({names.Reason.NOT_CONFIGURED, names.Reason.PLACE_TAKEN})
 # Reasons of Ready False with which no device is missing that a pod holds.
 _INTENDED: Final = frozenset({names.Reason.NO_DEVICES, names.Reason.ALL_CORDONED, names.Reason.NOT_CONFIGURED})
 # one write's worth; the others follow when these are set. And of cordons, so many are known by their IDs.
@@ -177,17 +179,20 @@ class NodeDeviceRecord:
         return self.is_gone and not is_needed
 
     @property
-    def is_not_configured(self) -> bool:
-        """Whether its agent has ended the plugin, as nothing configures it any more. What pods hold of it stays theirs."""
+    def ended(self) -> str:
+        """Why its agent has ended it at once, as when nothing configures it any more; "" where it has not.
+
+        What pods hold of it stays theirs.
+        """
         registered = self.conditions.get(names.Condition.REGISTERED)
-        return registered is not None and registered.reason == names.Reason.NOT_CONFIGURED
+        return registered.reason if registered is not None and registered.reason in _ENDED else ""
 
     @property
     def is_over(self) -> bool:
-        """Whether it is to be deleted at once: it is not configured, unused, and its capacity was withdrawn from its Node."""
+        """Whether it is to be deleted at once: it was ended, is unused, and its Node does not show it, or not from here."""
         advertised = self.conditions.get(names.Condition.ADVERTISED)
-        is_withdrawn = advertised is not None and advertised.reason == names.Reason.NOT_CONFIGURED
-        return is_withdrawn and self.is_not_configured and self.is_unused
+        is_withdrawn = self.is_observed or (advertised is not None and advertised.reason in _ENDED)
+        return is_withdrawn and bool(self.ended) and self.is_unused
 
     @property
     def is_unready_by_intent(self) -> bool:
@@ -203,14 +208,14 @@ class NodeDeviceRecord:
 
     def unhealthy(self) -> frozenset[str]:
         """IDs; none where it is not configured: then nobody knows how the devices are that pods hold."""
-        if self.is_not_configured:
+        if self.ended:
             return _NOBODY
         return frozenset(device_id for device_id, device in self.devices.items() if device.health == "Unhealthy")
 
     @property
     def broken(self) -> int:
         """How many devices are not healthy, listed or not."""
-        return 0 if self.is_not_configured else max(self.total - self.healthy, 0)
+        return 0 if self.ended else max(self.total - self.healthy, 0)
 
     @property
     def unlisted_unhealthy(self) -> int:

@@ -45,6 +45,7 @@ OF_CONDITIONS: Final = NEEDS_ATTENTION | {
     names.Reason.ENDPOINT_STOPPED,
     names.Reason.ENDPOINT_GONE,
     names.Reason.NOT_CONFIGURED,
+    names.Reason.PLACE_TAKEN,
     names.Reason.DEVICES_NOT_INJECTED,
     names.Reason.LEASE_RENEWED,
     names.Reason.LEASE_EXPIRED,
@@ -60,7 +61,18 @@ _ENDPOINTS: Final = {
     ),
     "Gone": (WARNING, names.Reason.ENDPOINT_GONE, "the device plugin did not come back in time"),
 }
-_NOT_CONFIGURED: Final = (NORMAL, names.Reason.NOT_CONFIGURED, "its built-in plugin was taken out of the configuration")
+_ENDED: Final = {
+    names.Reason.NOT_CONFIGURED: (
+        NORMAL,
+        names.Reason.NOT_CONFIGURED,
+        "its built-in plugin was taken out of the configuration",
+    ),
+    names.Reason.PLACE_TAKEN: (
+        WARNING,
+        names.Reason.PLACE_TAKEN,
+        "another resource name has its place, as a node has 256 at most",
+    ),
+}
 # Characters; the API server rejects a longer message.
 LONGEST_MESSAGE: Final = 1024
 
@@ -248,9 +260,9 @@ def of_too_many(type_: str, reason: str, events: int) -> Event:
 
 
 def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
-    is_other = (old.endpoint, old.is_not_configured) != (new.endpoint, new.is_not_configured)
+    is_other = (old.endpoint, old.ended) != (new.endpoint, new.ended)
     if new.endpoint in _ENDPOINTS and old.endpoint is not None and is_other:
-        kind, reason, sentence = _NOT_CONFIGURED if new.is_not_configured else _ENDPOINTS[new.endpoint]
+        kind, reason, sentence = _ENDED.get(new.ended) or _ENDPOINTS[new.endpoint]
         yield Event(about_node_device(new), kind, reason, f"{new.resource} on {new.node}: {sentence}")
 
 

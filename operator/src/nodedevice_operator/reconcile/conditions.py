@@ -54,6 +54,7 @@ _NOT_SHOWN: Final = {
     Reason.SERVED_BY_KUBELET: "{node} does not show this resource, which its kubelet serves",
     Reason.ENDPOINT_GONE: "its device plugin is gone and no device is allocated",
     Reason.NOT_CONFIGURED: "nothing configures its device plugin on {node} any more, and no device is allocated",
+    Reason.PLACE_TAKEN: "another resource name of {node} has its place, and no device is allocated",
     Reason.NOT_INJECTABLE: "devices cannot reach containers of {node}: see Injectable",
     Reason.WRONG_NAME: "{resource} of {node} belongs in the NodeDevice {right_name}; this one is ignored: delete it",
     Reason.NODE_MISSING: "there is no {node} with the uid of this object's owner",
@@ -208,7 +209,7 @@ def _is_unguarded(record: NodeDeviceRecord, lacks_policies: bool | None) -> bool
 def _conflict(record: NodeDeviceRecord, status: ResourceStatus) -> DesiredCondition:
     if status.conflict_with is None:
         return DesiredCondition("False", Reason.NO_CONFLICT, "no other field manager sets this name on the Node")
-    if status.reason in (Reason.ENDPOINT_GONE, Reason.NOT_CONFIGURED):
+    if status.reason in (Reason.ENDPOINT_GONE, Reason.NOT_CONFIGURED, Reason.PLACE_TAKEN):
         message = f"{status.conflict_with} sets this name on the Node, and no device plugin serves it here any more"
         return DesiredCondition("True", status.conflict_reason, message)
     remedy = f"stop it, then remove {record.resource} from Node {record.node}'s status; it is advertised at once then"

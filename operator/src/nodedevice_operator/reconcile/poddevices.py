@@ -148,7 +148,7 @@ def _in_words(
 def _device(record: NodeDeviceRecord, device_id: str, parts: int = 0) -> HeldDevice:
     device = record.devices.get(device_id)
     of = _total(record, device_id) if parts else 0
-    if device is None or record.is_not_configured:
+    if device is None or record.ended:
         return HeldDevice(device_id, _UNKNOWN, (), parts, of)
     return HeldDevice(device_id, device.health, device.numa_nodes, parts, of)
 

@@ -1,7 +1,7 @@
 """Deletes NodeDevices whose device plugin has been gone for an hour: a plugin that registers ever new names leaves nothing behind.
 
-And at once those of built-in plugins that were taken out of the configuration, when they are withdrawn from their Node: an object
-that goes sooner would look like one that was deleted by hand, whose number is kept for a moment.
+And at once those that their agent has ended, as nothing configures them any more or another name has their place, when they are
+withdrawn from their Node: an object that goes sooner would look like one that was deleted by hand, whose number is kept for a moment.
 
 Not those with allocations, waiting pods or cordons. A policy of the chart holds the operator to that, but for the
 hour: expressions in the API server have no clock.
@@ -39,6 +39,10 @@ GONE_SECONDS: Final = 3600.0
 # What is not configured, where the kubelet counts it: it does so for five minutes more, and the agent would show that.
 BY_KUBELET_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 30.0
+_WHY: Final = {
+    names.Reason.NOT_CONFIGURED: "nothing configures it any more",
+    names.Reason.PLACE_TAKEN: "another resource name has its place",
+}
 
 
 class NodeDevicesApi(Requests):
@@ -115,7 +119,7 @@ class GoneNodeDevices:
         now = self.clock()
         hour, by_kubelet = _text(now - GONE_SECONDS), _text(now - BY_KUBELET_SECONDS)
         for record in records:
-            is_of_kubelet = record.is_not_configured and record.runtime == names.RUNTIME_KUBELET
+            is_of_kubelet = record.ended and record.runtime == names.RUNTIME_KUBELET
             latest = by_kubelet if is_of_kubelet else hour
             if record.is_over or (record.is_unused and record.endpoint_since <= latest):
                 try:
@@ -128,7 +132,7 @@ class GoneNodeDevices:
                     # such as a webhook's denial: it is about this one
                     problem = problem or error
                     continue
-                why = "nothing configures it any more" if record.is_not_configured else "its device plugin is gone"
+                why = _WHY.get(record.ended, "its device plugin is gone")
                 extra = {"nodedevice": record.name, "since": record.endpoint_since, "reason": why}
                 log.info("NodeDevice deleted: nobody uses it", extra=extra)
         if problem is not None:

@@ -77,11 +77,12 @@ def test_a_gone_resource_leaves_and_comes_back() -> None:
     assert model.repairs == []
 
 
-def test_what_is_not_configured_leaves_at_once_and_comes_back() -> None:
+@pytest.mark.parametrize("reason", [Reason.NOT_CONFIGURED, Reason.PLACE_TAKEN])
+def test_what_its_agent_has_ended_leaves_at_once_and_comes_back(reason: str) -> None:
     model = advertising(4)
-    settle(model, [not_configured()])
+    settle(model, [not_configured(reason=reason)])
     assert not model.node.seen(GPU).is_present
-    assert model.condition(Condition.ADVERTISED).reason == Reason.NOT_CONFIGURED
+    assert model.condition(Condition.ADVERTISED).reason == reason
     settle(model, [node_device(available=4)])
     assert model.node.seen(GPU).capacity == 4
     assert (model.reported(), model.repairs) == ([], [])

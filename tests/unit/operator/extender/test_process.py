@@ -120,6 +120,8 @@ async def test_without_an_election_it_is_active(tmp_path: Path) -> None:
     with made(tmp_path, **ALONE) as extender:
         assert extender._fence.is_open
         assert extender._election is None
+        # it reads what is bound before it answers
+        assert one_of(extender, Activity)._begins.is_set()
 
 
 @pytest.mark.parametrize(
@@ -136,9 +138,10 @@ async def test_where_a_service_chooses_only_the_active_one_is_ready(
         assert extender._waits_for() == ((extender._activity.problem(),) if is_waiting else ())
 
 
-async def test_metrics_show_whether_it_is_active(tmp_path: Path) -> None:
+async def test_metrics_show_whether_it_is_active_and_what_it_knows(tmp_path: Path) -> None:
     with made(tmp_path) as extender:
         value = extender._metrics.registry.get_sample_value
+        assert [value("nodedevice_extender_objects", {"kind": kind.name}) for kind in KINDS] == [0, 0]
         assert value("nodedevice_extender_active") == 0
         extender._activity.problem = lambda: ""  # type: ignore[method-assign]
         assert value("nodedevice_extender_active") == 1

@@ -6,10 +6,12 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 import pytest
 from nodedevice_operator.errors import ApiError, Conflict, NoAnswer, NotLeading, Unreachable
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import LeaderLease, Timing
@@ -240,6 +242,23 @@ async def test_a_claim_that_is_answered_after_the_end_began_opens_nothing(run: R
     assert (run.fence.is_open, run.led) == (False, [])
 
 
+async def test_a_request_is_waited_for_as_long_as_its_caller_says() -> None:
+    waited: list[tuple[str, float]] = []
+
+    class Noting(Client):
+        def __init__(self) -> None:
+            """Of no server."""
+
+        async def request(self, verb: str, *given: Any, **more: Any) -> bytes:
+            waited.append((verb, more["seconds"]))
+            return b'{"metadata": {}, "spec": {}}'
+
+    leases = LeaderLeases(Noting(), "ours")
+    await leases.read(3.0)
+    await leases.write(LeaderLease(), 4.0)
+    assert waited == [("GET", 3.0), ("PUT", 4.0)]
+
+
 def test_two_processes_are_never_the_same_candidate() -> None:
     assert identity() != identity()
 
@@ -342,6 +361,8 @@ async def test_answers_of_one_to_three_seconds_cost_the_lead_once_at_most(applie
         leases.turns = itertools.cycle((1.0, 2.9, 2.0, 3.0, 1.5, 2.4))
         assert await leader.closed(30) <= 5
         assert await leader.closed(270) == 0
+        # five times what an answer takes, which others read in it
+        assert leases.lease.duration_seconds == 15
         assert leader.led.count(True) == 1, "nobody else ever wrote"
         # and when it is quick again, a crash is noticed as soon as before
         leases.turns = itertools.cycle((0.01,))

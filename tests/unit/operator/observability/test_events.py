@@ -167,6 +167,12 @@ def test_what_is_not_configured_any_more_is_no_warning(before: str) -> None:
     assert reported(ENDED, replace(ENDED, allocated=0, allocations=(), devices={}, listed=())) == []
 
 
+def test_a_place_that_another_name_has_is_a_warning() -> None:
+    (event,) = transitions(record(), not_configured(reason="PlaceTaken"))
+    assert (event.type, event.reason) == ("Warning", "PlaceTaken")
+    assert "another resource name has its place" in event.message
+
+
 def test_it_comes_back_without_a_recovery_and_with_what_is_broken_then() -> None:
     runs = ("EndpointRunning", f"{GPU} on node-a: the device plugin runs again")
     assert reported(ENDED, record(allocations=ENDED.allocations)) == [runs]

@@ -89,12 +89,14 @@ def test_a_resource_that_nobody_needs_or_that_is_cordoned_is_no_trouble() -> Non
     assert ({"resource_name": GPU, "ready": "False"}, 4) in found["nodedevices"]
 
 
-def test_what_is_not_configured_any_more_is_no_trouble() -> None:
+@pytest.mark.parametrize("reason", ["NotConfigured", "PlaceTaken"])
+def test_what_its_agent_has_ended_is_no_trouble_unless_pods_want_it(reason: str) -> None:
     held = (holder("default", "gpu-0"),)
-    ended = not_configured(total=1, allocated=1, allocations=held, devices={"gpu-0": BROKEN})
-    ready = not_ready("NotConfigured")
+    ended = not_configured(reason=reason, total=1, allocated=1, allocations=held, devices={"gpu-0": BROKEN})
+    ready = not_ready(reason)
     found = reported([replace(ended, conditions={**ended.conditions, **ready})])
-    assert found["not_ready"] == found["unhealthy_devices"] == []
+    assert found["unhealthy_devices"] == []
+    assert len(found["not_ready"]) == (reason == "PlaceTaken")
     assert found["allocated_devices"] == [({"namespace": "default", "resource_name": GPU}, 1)]
 
 

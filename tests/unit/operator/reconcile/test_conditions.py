@@ -193,6 +193,7 @@ def test_every_reason_has_its_sentence() -> None:
         ("kubelet", Reason.FOREIGN_OWNER, "keeps it for five minutes after its device plugin has stopped"),
         ("kubelet", Reason.ENDPOINT_GONE, "kubelet sets this name on the Node, and no device plugin serves it here"),
         ("kubelet", Reason.NOT_CONFIGURED, "kubelet sets this name on the Node, and no device plugin serves it here"),
+        ("kubelet", Reason.PLACE_TAKEN, "kubelet sets this name on the Node, and no device plugin serves it here"),
     ],
 )
 def test_a_conflict_is_described_as_what_it_is(writer: str, reason: str, words: str) -> None:

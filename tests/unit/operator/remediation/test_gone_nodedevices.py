@@ -141,11 +141,18 @@ def advertised(status: str, reason: str) -> dict[str, StoredCondition]:
         pytest.param({"waiting": (Waiting("uid-a", "main", "NotConfigured"),)}, False, id="a pod waits"),
         pytest.param({"cordons": 1}, False, id="an administrator's cordon"),
         pytest.param({"lost_cordons": frozenset({"gpu-0"})}, False, id="a cordon of the object before it"),
+        pytest.param(
+            {"is_withdrawn": False, "is_observed": True}, True, id="the kubelet serves it, and it is not ours"
+        ),
+        pytest.param({"is_observed": True, "endpoint": "Running"}, False, id="the kubelet serves it again"),
     ],
 )
-async def test_what_is_not_configured_is_deleted_without_a_wait(fields: dict[str, Any], is_deleted: bool) -> None:
+@pytest.mark.parametrize("reason", [Reason.NOT_CONFIGURED, Reason.PLACE_TAKEN])
+async def test_what_its_agent_has_ended_is_deleted_without_a_wait(
+    reason: str, fields: dict[str, Any], is_deleted: bool
+) -> None:
     api = Api()
-    await task(api, not_configured(endpoint_since=SINCE, **fields), seconds=0).reconcile()
+    await task(api, not_configured(endpoint_since=SINCE, reason=reason, **fields), seconds=0).reconcile()
     assert api.deleted == ([GPU] if is_deleted else [])
 
 

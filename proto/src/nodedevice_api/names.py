@@ -101,6 +101,8 @@ class Reason:
     """The device plugin did not come back within the grace period."""
     NOT_CONFIGURED: Final = "NotConfigured"
     """The agent ended the built-in plugin, which nothing configures on this node any more."""
+    PLACE_TAKEN: Final = "PlaceTaken"
+    """A node has 256 resource names at most, and another one has its place; the agent ended it."""
     DEVICE_LIST_PENDING: Final = "DeviceListPending"
     """The device plugin registered and has not sent its devices yet."""
     DEVICES_REFUSED: Final = "DevicesRefused"

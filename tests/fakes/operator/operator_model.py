@@ -45,14 +45,19 @@ def node_device(
     return replace(record, **fields)
 
 
-def not_configured(resource: str = GPU, *, is_withdrawn: bool = True, **fields: Any) -> NodeDeviceRecord:
-    """One whose built-in plugin was taken out of the configuration. is_withdrawn: and whose name has left the Node."""
+def not_configured(
+    resource: str = GPU, *, is_withdrawn: bool = True, reason: str = names.Reason.NOT_CONFIGURED, **fields: Any
+) -> NodeDeviceRecord:
+    """One whose built-in plugin was taken out of the configuration. is_withdrawn: and whose name has left the Node.
+
+    reason: PlaceTaken for one whose place another name has.
+    """
     conditions = {
-        names.Condition.REGISTERED: StoredCondition("False", names.Reason.NOT_CONFIGURED, "", "then", 1),
+        names.Condition.REGISTERED: StoredCondition("False", reason, "", "then", 1),
         names.Condition.HEALTHY: StoredCondition("False", names.Reason.NO_DEVICES, "", "then", 1),
     }
     if is_withdrawn:
-        conditions[names.Condition.ADVERTISED] = StoredCondition("False", names.Reason.NOT_CONFIGURED, "", "then", 1)
+        conditions[names.Condition.ADVERTISED] = StoredCondition("False", reason, "", "then", 1)
     return node_device(resource, **{"endpoint": "Gone", "conditions": conditions, **fields})
 
 

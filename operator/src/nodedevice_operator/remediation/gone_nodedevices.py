@@ -1,7 +1,7 @@
 """Deletes NodeDevices whose device plugin has been gone for an hour: a plugin that registers ever new names leaves nothing behind.
 
 And at once those that their agent has ended, as nothing configures them any more or another name has their place, when they are
-withdrawn from their Node: an object that goes sooner would look like one that was deleted by hand, whose number is kept for a moment.
+withdrawn from their Node: an object that goes sooner would look like one that was deleted by hand, whose number stays for a moment.
 
 Not those with allocations, waiting pods or cordons. A policy of the chart holds the operator to that, but for the
 hour: expressions in the API server have no clock.

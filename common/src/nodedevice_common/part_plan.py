@@ -84,7 +84,7 @@ class Planner:
         """The physical devices of each need, for a placement other than ANY."""
         wholes = _most_at_once_from(needs)
         found = self._preferred(needs, wholes)
-        if isinstance(found, list) or not 1 < len(needs) <= _MAX_SEARCHED:
+        if isinstance(found, list) or len(needs) > _MAX_SEARCHED:
             return found
         return self._search(needs, wholes, 0, [_MAX_EXAMINED]) or found
 

@@ -6,11 +6,20 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
 import pytest
 from nodedevice_common import http_server
-from nodedevice_common.http_server import MAX_CONNECTIONS, Authentication, BoundedServer, protection, serve
+from nodedevice_common.access import MetricsAccess
+from nodedevice_common.http_server import (
+    MAX_CONNECTIONS,
+    Authentication,
+    BoundedServer,
+    Protection,
+    protection,
+    serve,
+)
 from prometheus_client import CollectorRegistry
 
 from hack.cluster.waiting import wait_until
@@ -170,6 +179,49 @@ def test_a_port_whose_thread_cannot_be_started_is_an_error_of_the_system(monkeyp
     monkeypatch.setattr(threading.Thread, "start", refused)
     with pytest.raises(OSError, match="free process IDs"):
         serve(("127.0.0.1", 0), {}, CollectorRegistry())
+
+
+class Account(MetricsAccess):
+    """Access of which the verdict is set."""
+
+    def __init__(self, verdict: HTTPStatus) -> None:
+        self.verdict = verdict
+        self.asked: list[str] = []
+
+    def check(self, authorization: str) -> HTTPStatus:
+        self.asked.append(authorization)
+        return self.verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (HTTPStatus.OK, ""),
+        (HTTPStatus.UNAUTHORIZED, "a bearer token that the API server accepts is needed\n"),
+        (HTTPStatus.FORBIDDEN, "this account may not read metrics: grant it get on the nonResourceURL /metrics\n"),
+        (HTTPStatus.TOO_MANY_REQUESTS, "too many unknown tokens; try again in a second\n"),
+        (HTTPStatus.SERVICE_UNAVAILABLE, "the API server does not answer who this is; its state is at /healthz\n"),
+    ],
+)
+def test_metrics_are_for_those_who_may_read_them_and_probes_for_everybody(verdict: HTTPStatus, text: str) -> None:
+    access = Account(verdict)
+    checks = {"/healthz": lambda: (True, "ok")}
+    server = serve(("127.0.0.1", 0), checks, CollectorRegistry(), Protection(access=access))
+    try:
+        answers = [
+            raw(server, f"GET {path} HTTP/1.1\r\nHost: here\r\n{header}\r\n")
+            for path in ("/metrics", "/healthz")
+            for header in ("Authorization: Bearer t\r\n", "")
+        ]
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert access.asked == ["Bearer t", ""]
+    for status, headers, body in answers[:2]:
+        assert status == f"HTTP/1.1 {verdict.value} {verdict.phrase}"
+        assert headers.get("WWW-Authenticate") == ("Bearer" if verdict is HTTPStatus.UNAUTHORIZED else None)
+        assert body.decode() == text
+    assert [body for _, _, body in answers[2:]] == [b"ok\n"] * 2
 
 
 def raw(server: BoundedServer, request: str) -> tuple[str, dict[str, str], bytes]:

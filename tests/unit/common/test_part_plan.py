@@ -38,6 +38,22 @@ def test_an_init_containers_parts_are_used_again() -> None:
     assert not planner.can_take([Need(6), Need(4)], [{"a": 6}, {"a": 4}])
 
 
+def test_a_search_is_for_so_many_containers_and_examines_so_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs, planner = [Need(3), Need(3), Need(4)], Planner(SAME, {"a": 4, "b": 6})
+    found = [{"b": 3}, {"b": 3}, {"a": 4}]
+    assert planner.plan(needs) == found
+    monkeypatch.setattr(part_plan, "_MAX_SEARCHED", len(needs))
+    assert planner.plan(needs) == found
+    # two devices for each of the five choices: a b (and none for the third), b b a
+    monkeypatch.setattr(part_plan, "_MAX_EXAMINED", 10)
+    assert planner.plan(needs) == found
+    monkeypatch.setattr(part_plan, "_MAX_EXAMINED", 9)
+    assert planner.plan(needs) == Misfit(2, 3)
+    monkeypatch.undo()
+    monkeypatch.setattr(part_plan, "_MAX_SEARCHED", len(needs) - 1)
+    assert planner.plan(needs) == Misfit(2, 3)
+
+
 class TestPercent:
     def test_what_an_init_container_had_is_free_for_those_that_take_over_its_parts(self) -> None:
         planner = Planner(SAME, {"a": 8}, percent_left={"a": 60})

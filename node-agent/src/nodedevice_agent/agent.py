@@ -88,6 +88,9 @@ class Agent:
         )
         self.is_serving = self._host.is_serving
         self._observer = self._kubelet_observer(cluster)
+        if self._observer is not None:
+            places, served = self._manager.places, self._observer.served.places
+            places.others, places.displace_others, served.others = served.own, self._observer.displace, places.own
         self._pods = PodWatch(self._host, self._publisher, health, self._observer)
         self._lease = LeaseKeeper(
             cluster, settings.leases_namespace, node_name, identity(agent_id(state_dir)), self._host.rejections, health

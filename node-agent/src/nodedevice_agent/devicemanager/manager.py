@@ -20,6 +20,7 @@ from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.kubelet_requests import KubeletRequests
 from nodedevice_agent.devicemanager.other_holders import OtherHolders
+from nodedevice_agent.devicemanager.places import Places
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.releasing import Releasing
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
@@ -69,6 +70,7 @@ class DeviceManager:
         self._waits_for_runtime = waits_for_runtime
         # every pod of this node that has not ended, with or without devices; without unproven mirror pods
         self.pods: dict[str, Pod] = {}
+        self.places = Places(self.resources, self.pods)
         # of these pods: what the kubelet has met, which the Pod above lacks
         self._kubelet_requests = KubeletRequests(self._table, self.book)
         self._static_pods = StaticPods(checkpoint.static_pods if checkpoint is not None else ())
@@ -149,6 +151,13 @@ class DeviceManager:
             return []
         changed: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in over)]
         return [*changed, *self._reconsider_physical(over, now)]
+
+    def displaced(self, resource_names: Collection[str], by: str, now: float) -> list[Effect]:
+        """Their place is another name's, "" where there are too many anyway; nobody waits for a grace period."""
+        for name in resource_names:
+            self.resources[name].displaced(by)
+        changed: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in resource_names)]
+        return [*changed, *self._reconsider_physical(resource_names, now)] if resource_names else []
 
     def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> list[Effect]:
         """Which resource of built-in plugins has priority where two have the same device: that of the lower number.

@@ -4,25 +4,33 @@ Source: kubelet device manager, registration (its rules for extended resource na
 one point: an endpoint is a file name inside the plugin directory; the kubelet follows `../` out of it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from nodedevice_api.extended_resources import resource_name_problem
 
 SUPPORTED_VERSIONS = ("v1beta1",)
-# Of all plugins together: far more than a node has, and few enough for a process's limit of open files.
-MAX_CONNECTIONS = 256
-# Of one socket, for any resources. A plugin that registers again has two for a moment; one that keeps its old streams has more.
+# Of one socket, for any resources.
 MAX_CONNECTIONS_OF_A_SOCKET = 64
+# A plugin that registers again has two for a moment; one that keeps its old streams has more. Of one resource; and of all together,
+# beside one for each: few enough for a process's limit of open files.
+MAX_CONNECTIONS_OF_A_NAME = 16
+MAX_FURTHER_CONNECTIONS = 64
+# Registrations whose plugins have not answered yet, each for half a minute at most.
+MAX_OPENING = 64
 _MAX_SHOWN = 80
 _MAX_VERSIONS = 5
 
 
 class RegistrationRejected(Exception):
-    """A rejected registration. reason: one word for metrics; the message names the remedy."""
+    """A rejected registration. reason: one word for metrics; the message names the remedy.
 
-    def __init__(self, reason: str, message: str) -> None:
+    of_all: the same for all names at once, where ever more of them may be rejected for one cause.
+    """
+
+    def __init__(self, reason: str, message: str, of_all: str = "") -> None:
         super().__init__(message)
         self.reason = reason
+        self.of_all = of_all
 
 
 def check_registration(version: str, resource_name: str, endpoint: str) -> None:
@@ -50,25 +58,48 @@ def _check(resource_name: str, offered: str, *, is_supported: bool) -> None:
         raise RegistrationRejected("ResourceName", f"resource name {_shown(resource_name)}: {problem}")
 
 
-def check_connection_limit(connections: Collection[tuple[str, str]], socket: str, resource_name: str) -> None:
+def check_connections(
+    connections: Collection[tuple[str, str]],
+    opening: Collection[tuple[str, str]],
+    socket: str,
+    resource_name: str,
+    *,
+    is_known: bool,
+) -> None:
     """Whether one more connection may be opened. Raises RegistrationRejected.
 
-    connections: the open ones, each a socket and a resource name. A connection that replaces another because its plugin
-    registers again is not rejected because of the limit for all plugins.
+    connections: the open ones, each a socket and a resource name; opening: those whose plugins are being dialled. is_known: the
+    name has its place. Then it is rejected only while this very name is being dialled: its own older connections go instead.
     """
-    of_this_socket = sum(1 for other, _ in connections if other == socket)
+    if is_known and resource_name not in (name for _, name in opening):
+        return
+    of_this_socket = sum(1 for other, _ in (*connections, *opening) if other == socket)
     if of_this_socket >= MAX_CONNECTIONS_OF_A_SOCKET:
         raise RegistrationRejected(
             "Connections",
             f"{resource_name}: {of_this_socket} connections to this socket are open, which is the limit; "
             "close streams that are no longer used, or serve fewer resources on one socket",
+            f"more connections to one socket are refused: {MAX_CONNECTIONS_OF_A_SOCKET} are the limit; "
+            "close streams that are no longer used, or serve fewer resources on one socket",
         )
-    if len(connections) >= MAX_CONNECTIONS and (socket, resource_name) not in connections:
+    if len(opening) >= MAX_OPENING:
+        waits = f"{len(opening)} device plugins that registered have not answered yet, which is the limit"
         raise RegistrationRejected(
             "Connections",
-            f"{resource_name}: {len(connections)} connections to device plugins are open, which is the limit; "
-            "stop plugins that this node does not need",
+            f"{resource_name}: {waits}; register again, or stop plugins that hang",
+            f"more registrations are refused: {waits}; stop plugins that hang",
         )
+
+
+def surplus_connection(connections: Mapping[int, str], resource_name: str) -> int | None:
+    """Which one has to go where that name gets one more: its oldest one, where it or all together have too many.
+
+    connections: the resource name of each, by endpoint. At most one for each name, and MAX_FURTHER_CONNECTIONS more.
+    """
+    own = [endpoint for endpoint, name in connections.items() if name == resource_name]
+    further = len(connections) - len({*connections.values()})
+    is_full = len(own) >= MAX_CONNECTIONS_OF_A_NAME or further >= MAX_FURTHER_CONNECTIONS
+    return min(own) if own and is_full else None
 
 
 def _shown(text: str) -> str:

@@ -80,7 +80,8 @@ class Snapshot(Struct, frozen=True):
     parts, their parents. unhealthy: the first few devices that are not healthy, or have such parts, also where `devices` is cut
     before them; none while no plugin is connected. remembered_cordons: by device ID, sorted. unknown_cordons: the first IDs that
     are no device's, with who cordoned them where that is noted. sockets: see Resource. possible_holders: how many pods may hold
-    devices unknown here. is_not_configured: it is gone, as its plugin was taken out of the configuration.
+    devices unknown here. is_not_configured: it is gone, as its plugin was taken out of the configuration, or as another name has
+    its place; lost_to: which one, "" where that is not known, None where it has its place.
     is_silent: it is stopped, as its plugin does not answer.
     """
 
@@ -107,6 +108,7 @@ class Snapshot(Struct, frozen=True):
     possible_holders: int = 0
     part_rules: PartRules | None = None
     is_not_configured: bool = False
+    lost_to: str | None = None
     is_silent: bool = False
 
 
@@ -175,6 +177,7 @@ def snapshot(
         possible_holders=len(resource.possible_holders),
         part_rules=resource.listed.part_rules,
         is_not_configured=resource.is_not_configured,
+        lost_to=resource.lost_to,
         is_silent=resource.is_silent,
     )
 

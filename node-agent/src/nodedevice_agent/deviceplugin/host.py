@@ -34,7 +34,8 @@ from nodedevice_agent.devicemanager.effects import (
     UnknownResource,
 )
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_connection_limit
+from nodedevice_agent.devicemanager.registration import RegistrationRejected
+from nodedevice_agent.deviceplugin.admission import Admission
 from nodedevice_agent.deviceplugin.codec import allocate_details
 from nodedevice_agent.deviceplugin.connection import PluginConnection, reconnect
 from nodedevice_agent.deviceplugin.holdings import HoldingsSync
@@ -94,8 +95,7 @@ class PluginHost:
         self._holdings: dict[str, HoldingsSync] = {}
         # to decode a long list
         self._turn = asyncio.Lock()
-        # being opened: path and resource name
-        self._opening: list[tuple[str, str]] = []
+        self._admission = Admission(manager, self._connections, self.do, self.now)
         # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
         self._sockets: dict[int, PluginSocket] = {}
         # by the path the plugin registered: when one of its connections was last replaced by a newer one
@@ -209,21 +209,30 @@ class PluginHost:
 
     async def _connect(self, resource_name: str, socket: Path, socket_name: str) -> PluginConnection:
         """Raises PluginFailed or RegistrationRejected."""
-        plugin = (str(socket), resource_name)
-        open_now = [(str(other.socket), other.resource_name) for other in self._connections.values()]
-        check_connection_limit([*open_now, *self._opening], *plugin)
-        self._opening.append(plugin)
-        try:
+        with self._admission.opening(resource_name, str(socket)):
             connection = await PluginConnection.open(resource_name, socket, socket_name, self._built_in)
-        finally:
-            self._opening.remove(plugin)
-        if self._is_ending:
+        try:
+            if self._is_ending:
+                problem = "this device manager is stopping; register with the next one"
+                raise PluginFailed(resource_name, "Register", problem)
+            closing = self._admission.take(resource_name)
+        except (PluginFailed, RegistrationRejected):
             await connection.aclose()
-            raise PluginFailed(resource_name, "Register", "this device manager is stopping; register with the next one")
+            raise
         metrics.REGISTRATIONS.labels(resource_name).inc()
         log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
         self._adopt(connection, socket_name)
+        await self._close(closing)
         return connection
+
+    def bound_names(self) -> None:
+        """All pods are known: names that nobody needs go where there are too many, from before there was a bound."""
+        if closing := self._admission.bound_names():
+            self._start_call(self._close(closing))
+
+    async def _close(self, connections: Iterable[PluginConnection]) -> None:
+        for connection in connections:
+            await connection.aclose()
 
     def _adopt(self, connection: PluginConnection, socket_name: str) -> None:
         resource_name = connection.resource_name
@@ -283,6 +292,8 @@ class PluginHost:
             if connection.answers.is_silent:
                 continue  # it counts once there is an answer
             self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
+            if endpoint not in self._connections:
+                return  # its name has lost its place
             earlier, id_error = id_error, self.manager.resources[resource_name].latest(endpoint).id_error
             if id_error not in ("", earlier):
                 extra = {"resource_name": resource_name, "devices": len(listed.devices), "error": id_error}
@@ -293,6 +304,8 @@ class PluginHost:
 
     def _answers(self, endpoint: int, connection: PluginConnection, does: bool) -> None:
         """A plugin does not answer any more, or does again. Its connection stays: some never register again."""
+        if endpoint not in self._connections:
+            return  # its name has lost its place
         resource_name = connection.resource_name
         extra = {"resource_name": resource_name, "socket": connection.socket.name}
         if not does:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_common.pacing import TokenBucket
 from nodedevice_common.text import shown
 
 from nodedevice_agent import metrics
@@ -35,6 +37,9 @@ CHECK_SECONDS = 1.0
 _EXPIRY_SECONDS = 600.0
 _MAX_REJECTIONS = 5
 _MAX_CHARACTERS = 400
+# of the log
+_LINES_PER_SECOND = 0.1
+_LINES_AT_ONCE = 10
 # No longer than the socket's own name. The library removes any socket at the path where it binds, and again when it ends; so it
 # binds here, and the socket is then renamed to the name that plugins know.
 _BOUND_AS = ".kubelet.new"
@@ -47,32 +52,45 @@ class Rejections:
 
     An invalid resource name has no NodeDevice that could show it. The Lease is the agent's own, and the operator reads it anyway:
     it creates an Event on the Node for each new rejection. changed: set when there is one that report() has not returned yet.
+    A plugin may be rejected any number of times a second: then they are logged in sums.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # by text: when it last occurred, the latest at the end
-        self._last_at: dict[str, float] = {}
+        # when it last occurred, and its text, the latest at the end; by text, or by reason where that is the same for all names
+        self._last: dict[str, tuple[float, str]] = {}
+        self._lines = TokenBucket(_LINES_PER_SECOND, _LINES_AT_ONCE, clock())
+        # by reason, those that have no line
+        self._unlogged: Counter[str] = Counter()
         self.changed = asyncio.Event()
 
     def add(self, reason: str, error: Exception, **where: str) -> None:
         """reason: one word, for the metric."""
         metrics.REGISTRATIONS_REFUSED.labels(reason).inc()
-        log.error("registration rejected", extra={**where, "error": str(error)})
+        if self._lines.take(self._clock()):
+            log.error("registration rejected", extra={**where, "error": str(error)})
+        else:
+            self._unlogged[reason] += 1
+        of_all = error.of_all if isinstance(error, RegistrationRejected) else ""
         # of a Lease, which takes no text but UTF-8
-        text = shown(error, _MAX_CHARACTERS)
-        if self._last_at.pop(text, None) is None:
+        text = shown(of_all or error, _MAX_CHARACTERS)
+        key = reason if of_all else text
+        if self._last.pop(key, None) is None:
             self.changed.set()
-        self._last_at[text] = self._clock()
-        if len(self._last_at) > _MAX_REJECTIONS:
-            del self._last_at[next(iter(self._last_at))]
+        self._last[key] = self._clock(), text
+        if len(self._last) > _MAX_REJECTIONS:
+            del self._last[next(iter(self._last))]
 
     def report(self) -> str:
-        """The current ones, a line each, in a stable order."""
+        """The current ones, a line each, in a stable order. Called with each renewal of the Lease."""
         self.changed.clear()
+        if self._unlogged:
+            extra = {"count": self._unlogged.total(), "reasons": dict(self._unlogged)}
+            log.error("more registrations rejected", extra=extra)
+            self._unlogged.clear()
         earliest = self._clock() - _EXPIRY_SECONDS
-        self._last_at = {text: at for text, at in self._last_at.items() if at > earliest}
-        return "\n".join(sorted(self._last_at))
+        self._last = {key: (at, text) for key, (at, text) in self._last.items() if at > earliest}
+        return "\n".join(sorted(text for _, text in self._last.values()))
 
 
 class RegistrationServer:

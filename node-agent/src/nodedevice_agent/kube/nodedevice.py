@@ -18,7 +18,9 @@ from nodedevice_api.names import Reason, node_device_name
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import __version__, metrics
+from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
@@ -118,6 +120,8 @@ class Publisher:
         self._runtime = runtime
         self._notes = notes
         self._objects: dict[str, NodeDeviceSync] = {}
+        # of these, those that are not watched yet: there are no more NodeDevices and watches than a node may have names
+        self._waiting: dict[str, NodeDeviceSync] = {}
         self._stale_watches: frozenset[str] = frozenset()
         self._host: PluginHost
         self._backend: Backend
@@ -140,8 +144,9 @@ class Publisher:
         """The same for a resource that the kubelet serves."""
         found = self._objects.get(resource_name)
         if found is None:
-            found = self._objects[resource_name] = NodeDeviceSync(self, resource_name)
-            self._tasks.create_task(retried("nodedevice", found.run, resource_name=resource_name))
+            found = NodeDeviceSync(self, resource_name)
+            self._objects[resource_name] = self._waiting[resource_name] = found
+            self._begin()
         found.touch()
 
     def refresh(self, resource_name: str) -> None:
@@ -165,9 +170,19 @@ class Publisher:
             return False
         if resource_name in self._objects:
             self._objects.pop(resource_name).stop()
+            self._waiting.pop(resource_name, None)
             metrics.forget(resource_name)
             log.info("resource forgotten: its plugin is gone", extra={"resource_name": resource_name})
+            self._begin()
         return True
+
+    def _begin(self) -> None:
+        """Watch those that wait, as many as there is room for; first those whose plugin is connected."""
+        while self._waiting and len(self._objects) - len(self._waiting) < MAX_NAMES:
+            known = self._host.manager.resources
+            running = (name for name in self._waiting if name in known and known[name].state is EndpointState.RUNNING)
+            name = next(running, None) or next(iter(self._waiting))
+            self._tasks.create_task(retried("nodedevice", self._waiting.pop(name).run, resource_name=name))
 
     def poll_watches(self) -> str:
         """Publish which watches are stale, where that has changed. Returns what is wrong; empty when nothing is."""

@@ -185,6 +185,7 @@ class PodWatch:
         self._host.do(self._host.manager.pods_synced(pods, self._host.now()))
         if self._observer is not None:
             self._observer.pods_synced(pods)
+        self._host.bound_names()
         self._publisher.refresh_all()
 
     def updated(self, found: PodObject) -> None:

@@ -17,6 +17,7 @@ from msgspec import structs
 from nodedevice_api.names import AGENT_CONDITIONS, SERVED_BY_NODEDEVICE, Condition, Reason
 from nodedevice_api.parts import Advertise, PartRules
 
+from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
@@ -266,6 +267,8 @@ def _condition(kind: str, status: str, reason: str, message: str, earlier: Mappi
 
 
 def _registered(now: Snapshot, unsaved: str, notes: str, running: _Condition) -> _Condition:
+    if now.lost_to is not None:
+        return "False", Reason.PLACE_TAKEN, _place_taken(now.lost_to)
     if now.is_not_configured:
         return _NOT_CONFIGURED
     if now.state is EndpointState.GONE:
@@ -294,6 +297,14 @@ def _registered(now: Snapshot, unsaved: str, notes: str, running: _Condition) ->
         message = f"spec.cordonedDevices has IDs that the device plugin does not list: {named}; correct or remove them"
         return "True", Reason.CORDONED_DEVICE_UNKNOWN, message
     return running
+
+
+def _place_taken(by: str) -> str:
+    whose = f"{by} has its place" if by else "others have all places"
+    return (
+        f"a node has {MAX_NAMES} resource names at most, and {whose}; this object is deleted once no pod holds or awaits a device "
+        "and none is cordoned; stop device plugins that this node does not need, and have this one register again"
+    )
 
 
 def _healthy(now: Snapshot) -> tuple[str, str, str]:

@@ -111,7 +111,9 @@ class Mirror(DeviceManager):
         found = {pod.uid: self._with_first_hash(pod) for pod in pods}
         earlier = self.pods.keys() if self._state else self.pods.keys() | self.book.by_pod.keys()
         gone = earlier - found.keys()
-        self.pods = {uid: pod for uid, pod in found.items() if not pod.has_ended}
+        # the same object, which others read
+        self.pods.clear()
+        self.pods.update({uid: pod for uid, pod in found.items() if not pod.has_ended})
         over = gone | (found.keys() - self.pods.keys())
         self._ended = (self._ended | over | self._static_uids_of(over)) - self.pods.keys()
         self.is_outdated = True

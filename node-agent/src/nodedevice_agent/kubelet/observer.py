@@ -86,6 +86,11 @@ class Observer:
                         await asyncio.sleep(_TOGETHER_SECONDS)
                         break
 
+    def displace(self, resource_names: Iterable[str], by: str) -> None:
+        """The places of those that the kubelet serves are that name's."""
+        own = [name for name in resource_names if name in self.served.resources]
+        self._do(self.served.displaced(own, by, self._now()))
+
     def pods_synced(self, pods: Iterable[Pod]) -> None:
         self._rows.forget()
         self._do(self.served.pods_synced(pods, self._now()))
@@ -152,7 +157,10 @@ class Observer:
         self._report("allocatable", problem, message)
         self._pauses.reset()
         found = KubeletDevices(healthy, are_names_complete=checkpoint is not None)
+        before = self.served.without_place
         self._do(self.served.read(found, KubeletState(entries, rows), self._now()))
+        if (count := self.served.without_place) not in (0, before):
+            log.warning("resources of the kubelet are not shown: this node has too many names", extra={"count": count})
         self._do(self.served.tick(self._now()))
         if healthy != self._healthy:
             self._healthy = healthy

@@ -49,6 +49,8 @@ class ServedByKubelet(Mirror):
         # of the Node, by resource name; empty until it was read
         self._capacity: Mapping[str, int] = {}
         self._healthy: Mapping[str, DevicesByID] = {}
+        # how many names the kubelet has that are not shown, as the node has too many
+        self.without_place = 0
         # IDs that were healthy before, by resource name
         self._remembered: dict[str, frozenset[str]] = {}
         # of these the published devices are remembered
@@ -60,7 +62,10 @@ class ServedByKubelet(Mirror):
 
     def read(self, found: KubeletDevices, state: KubeletState, now: float) -> list[Effect]:
         """What the kubelet has now. Where its pod resources could not be read, the last allocations stay."""
-        self._healthy = {name: ids for name, ids in found.healthy.items() if not resource_name_problem(name)}
+        names = [name for name in dict.fromkeys([*found.healthy, *_held_names(state)]) if not resource_name_problem(name)]
+        placed = self.places.placed(names)
+        self.without_place = len(names) - len(placed)
+        self._healthy = {name: ids for name, ids in found.healthy.items() if name in placed}
         effects: list[Effect] = []
         for name in self._healthy:
             known = self.resources.get(name)
@@ -69,9 +74,9 @@ class ServedByKubelet(Mirror):
         if found.are_names_complete:
             for name in self.resources.keys() - self._healthy.keys():
                 effects += self.disconnected(name, _ENDPOINT, now)
-        for name in _held_names(state):
+        for name in names:
             # its plugin may be gone, and its pods run on
-            if name not in self.resources and not resource_name_problem(name):
+            if name in placed and name not in self.resources:
                 self._table.add(name)
                 effects.append(Publish(name))
         effects += self.mirrored(state, now)
@@ -87,6 +92,7 @@ class ServedByKubelet(Mirror):
     def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:
         """The complete list of this node's pods."""
         found = list(pods)
+        self.places.are_pods_known = True
         self._reported = {pod.uid: pod.unhealthy for pod in found if pod.unhealthy and not pod.has_ended}
         return [*super().pods_synced(found, now), *self._list(now)]
 

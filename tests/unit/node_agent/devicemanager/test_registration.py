@@ -2,12 +2,14 @@
 
 import pytest
 from nodedevice_agent.devicemanager.registration import (
-    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_OF_A_NAME,
     MAX_CONNECTIONS_OF_A_SOCKET,
+    MAX_OPENING,
     RegistrationRejected,
-    check_connection_limit,
+    check_connections,
     check_plugin_info,
     check_registration,
+    surplus_connection,
 )
 
 GOOD = {"version": "v1beta1", "resource_name": "example.com/gpu", "endpoint": "gpu.sock"}
@@ -73,31 +75,73 @@ def many(count: int, socket: str = "{}.sock") -> list[tuple[str, str]]:
     return [(socket.format(number), f"example.com/r{number}") for number in range(count)]
 
 
-class TestConnectionLimit:
+class TestConnections:
     @pytest.mark.parametrize(
-        "connections",
+        ("connections", "opening"),
         [
-            pytest.param([], id="no connection"),
-            pytest.param(many(MAX_CONNECTIONS - 1), id="one less than the most"),
-            pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET - 1, "new.sock"), id="one less than the most of a socket"),
-            pytest.param([*many(MAX_CONNECTIONS), NEW], id="full, but it is one of them"),
+            pytest.param([], [], id="no connection"),
+            pytest.param(many(256), [], id="one for each name that a node may have, on other sockets"),
+            pytest.param(
+                many(MAX_CONNECTIONS_OF_A_SOCKET - 1, "new.sock"), [], id="one less than the most of a socket"
+            ),
+            pytest.param([], many(MAX_OPENING - 1), id="one less than may be dialled"),
         ],
     )
-    def test_below(self, connections: list[tuple[str, str]]) -> None:
-        check_connection_limit(connections, *NEW)
+    def test_below(self, connections: list[tuple[str, str]], opening: list[tuple[str, str]]) -> None:
+        check_connections(connections, opening, *NEW, is_known=False)
 
     @pytest.mark.parametrize(
-        ("connections", "part"),
+        ("connections", "opening", "part"),
         [
-            pytest.param(many(MAX_CONNECTIONS), "stop plugins", id="all together"),
-            pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET, "new.sock"), "fewer resources", id="names of one socket"),
-            pytest.param([NEW] * MAX_CONNECTIONS_OF_A_SOCKET, "streams that are no longer used", id="one name"),
+            pytest.param(
+                many(MAX_CONNECTIONS_OF_A_SOCKET, "new.sock"), [], "fewer resources", id="names of one socket"
+            ),
+            pytest.param(
+                many(60, "new.sock"), many(4, "new.sock"), "streams that are no longer used", id="some are dialled"
+            ),
+            pytest.param([], many(MAX_OPENING), "stop plugins that hang", id="too many are dialled"),
         ],
     )
-    def test_reached(self, connections: list[tuple[str, str]], part: str) -> None:
-        with pytest.raises(RegistrationRejected, match=part) as rejected:
-            check_connection_limit(connections, *NEW)
-        assert rejected.value.reason == "Connections"
+    def test_reached(self, connections: list[tuple[str, str]], opening: list[tuple[str, str]], part: str) -> None:
+        for is_known in (False, True):
+            # a name that has its place, too, while it is dialled already
+            dialled = [*opening, NEW] if is_known else opening
+            with pytest.raises(RegistrationRejected, match=part) as rejected:
+                check_connections(connections, dialled, *NEW, is_known=is_known)
+            assert rejected.value.reason == "Connections"
+            assert rejected.value.of_all
+
+    @pytest.mark.parametrize(
+        ("connections", "opening"),
+        [
+            pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET, "new.sock"), [], id="its socket is full"),
+            pytest.param([NEW] * 100, [], id="it has many itself"),
+            pytest.param(many(400), [], id="all together"),
+            pytest.param([], many(MAX_OPENING), id="many are dialled"),
+        ],
+    )
+    def test_a_name_that_has_its_place_is_not_rejected(
+        self, connections: list[tuple[str, str]], opening: list[tuple[str, str]]
+    ) -> None:
+        check_connections(connections, opening, *NEW, is_known=True)
+
+    @pytest.mark.parametrize(
+        ("connections", "name", "surplus"),
+        [
+            pytest.param({}, "a", None, id="none"),
+            pytest.param({1: "a", 2: "b"}, "a", None, id="room"),
+            pytest.param(dict.fromkeys(range(5, 5 + MAX_CONNECTIONS_OF_A_NAME), "a"), "a", 5, id="many of the name"),
+            pytest.param(dict.fromkeys(range(MAX_CONNECTIONS_OF_A_NAME - 1), "a"), "a", None, id="one less"),
+            pytest.param({**dict.fromkeys(range(65), "b"), 70: "a", 71: "a"}, "a", 70, id="many of all"),
+            pytest.param({**dict.fromkeys(range(64), "b"), 70: "a"}, "a", None, id="one less of all"),
+            pytest.param(dict.fromkeys(range(100), "b"), "a", None, id="the first one of its name"),
+            pytest.param({number: str(number) for number in range(256)}, "7", None, id="one for each name"),
+        ],
+    )
+    def test_its_oldest_one_goes_where_there_are_too_many(
+        self, connections: dict[int, str], name: str, surplus: int | None
+    ) -> None:
+        assert surplus_connection(connections, name) == surplus
 
 
 @pytest.mark.parametrize("versions", [["v1beta1"], ["v1alpha1", "v1beta1"]])

@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin import registration_server
 from nodedevice_agent.deviceplugin.connection import PluginConnection
@@ -391,3 +392,24 @@ def test_changing_errors_do_not_fill_the_lease(rejected: Rejections) -> None:
 def test_a_rejection_is_one_line(rejected: Rejections) -> None:
     rejected.add("Version", ValueError("a\nb\r\n\tc  d"))
     assert rejected.report() == "a b c d"
+
+
+def test_many_are_logged_in_sums(rejected: Rejections, time: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(100_000):
+        rejected.add("Names" if number % 10 else "Version", ValueError(f"{number}"))
+        time[0] += 0.001
+    lines = [record.getMessage() for record in caplog.records]
+    assert {*lines} == {"registration rejected"}
+    assert len(lines) <= 25
+    rejected.report()
+    rejected.report()
+    (summed,) = (record for record in caplog.records if record.getMessage() == "more registrations rejected")
+    assert vars(summed)["count"] == sum(vars(summed)["reasons"].values()) == 100_000 - len(lines)
+    assert vars(summed)["reasons"].keys() == {"Names", "Version"}
+
+
+def test_what_is_the_same_for_all_names_is_one_line_of_the_lease(rejected: Rejections) -> None:
+    for number in range(100):
+        rejected.add("Names", RegistrationRejected("Names", f"a.b/{number}: no room", f"no room: {number} names"))
+        assert rejected.changed.is_set() == (number == 0)
+        assert rejected.report() == f"no room: {number} names"

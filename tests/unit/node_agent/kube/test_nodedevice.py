@@ -25,6 +25,7 @@ from nodedevice_agent.kube.write_budget import (
     WriteShare,
 )
 from nodedevice_agent.kube.write_queue import WriteQueue
+from nodedevice_api.names import node_device_name
 from prometheus_client import generate_latest
 
 from tests.fakes.background import background
@@ -393,3 +394,56 @@ async def test_a_list_is_taken_unless_our_own_write_is_newer(
     made.synced([stored(version, "listed")], as_of)
     assert publisher.cordoned_ids == cordoned
     assert [record.getMessage() for record in caplog.records] == []
+
+
+class ManyObjects(FakeCluster):
+    """Objects by name, each of which exists until its watch reports that it was deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watched: list[str] = []
+        self.deleted: dict[str, asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def watch(
+        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int
+    ) -> AsyncIterator[AsyncIterator[tuple[str, NodeDeviceObject]]]:
+        name = fields["metadata.name"]
+        self.watched.append(name)
+        yield self._until_deleted(self.deleted.setdefault(name, asyncio.Event()))
+
+    async def _until_deleted(self, deleted: asyncio.Event) -> AsyncIterator[tuple[str, NodeDeviceObject]]:
+        await deleted.wait()
+        yield "DELETED", OTHER
+        await asyncio.Event().wait()
+
+
+@virtual_time
+async def test_no_more_objects_are_watched_than_a_node_has_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait until one is deleted: first those whose plugin is connected."""
+    monkeypatch.setattr(node_devices, "MAX_NAMES", 2)
+    cluster, scenario = ManyObjects(), Scenario()
+    names = [f"example.com/r{number}" for number in range(5)]
+    for endpoint, name in enumerate(names):
+        scenario.plugin(1, name, endpoint)
+    for endpoint in (0, 1, 2):
+        scenario.disconnect(names[endpoint], endpoint)
+    scenario.passes(STOP_GRACE_PERIOD_SECONDS + 1)
+    publisher = FixedStatus(cast(KubeClient, cluster), total=1)
+    async with asyncio.TaskGroup() as tasks:
+        publisher.start(tasks, ManagerOnly(scenario), RecordOnly())
+        for name in names:
+            publisher.publish(name)
+        expected = [0, 1]
+        for following in (3, 4, 2):
+            await asyncio.sleep(1)
+            assert [*cluster.watched] == [node_device_name("n1", names[number]) for number in expected]
+            leaves = names[expected[-2]]
+            scenario.disconnect(leaves, names.index(leaves))
+            scenario.passes(STOP_GRACE_PERIOD_SECONDS + 1)
+            cluster.deleted[node_device_name("n1", leaves)].set()
+            expected.append(following)
+        await asyncio.sleep(1)
+        assert [*cluster.watched] == [node_device_name("n1", names[number]) for number in expected]
+        for name in names:
+            publisher._objects[name].stop() if name in publisher._objects else None

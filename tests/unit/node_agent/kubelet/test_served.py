@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.effects import Effect, Publish
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.places import MAX_NAMES
+from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
 from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
@@ -53,6 +54,37 @@ def test_devices_and_holders_are_the_kubelets() -> None:
     assert (numbers(seen), shown(seen)) == ((2, 2, 1, 1), {"a": "Healthy", "b": "Healthy"})
     assert [(v.allocation.pod_uid, v.allocation.device_ids) for v in seen.held] == [("one", ("a",))]
     assert seen.devices[0].numa_nodes == (0,)
+
+
+def many(count: int) -> dict[str, dict[str, tuple[int, ...]]]:
+    return {f"example.com/r{number:03}": {"a": ()} for number in range(count)}
+
+
+def test_names_get_places_that_nobody_has() -> None:
+    found = ServedByKubelet(0.0)
+    found.pods_synced([], 0.0)
+    # one of the agent's own is the kubelet's as well, and counts once
+    found.places.others = lambda: dict.fromkeys(["example.com/own", "example.com/r000"], False)
+    read(found, KubeletDevices(many(MAX_NAMES + 10)))
+    assert [*found.resources] == [*many(MAX_NAMES - 1)]
+    assert found.without_place == 11
+    read(found, KubeletDevices(dict(reversed(many(MAX_NAMES + 10).items()))))
+    assert [*found.resources] == [*many(MAX_NAMES - 1)]
+
+
+def test_a_name_that_has_lost_its_place_is_shown_again_when_it_was_forgotten_and_has_one() -> None:
+    found = ServedByKubelet(0.0)
+    found.pods_synced([], 0.0)
+    read(found, KubeletDevices(many(2)))
+    lost = "example.com/r001"
+    assert Publish(lost) in found.displaced([lost], "example.com/new", 0.0)
+    for _ in range(2):
+        assert read(found, KubeletDevices(many(2))) == []
+    seen = found.snapshot(lost)
+    assert (seen.state, seen.total, seen.lost_to) == (EndpointState.GONE, 0, "example.com/new")
+    assert found.forget(lost)
+    assert Publish(lost) in read(found, KubeletDevices(many(2)))
+    assert found.snapshot(lost).lost_to is None
 
 
 def test_nothing_is_published_when_nothing_changed() -> None:

@@ -100,7 +100,9 @@ class PodAllocation:
     def short(self, request: DeviceRequest, missing: int) -> PendingAllocation:
         """Pending because `missing` devices of the resource cannot be had now."""
         name, resource = request.resource_name, self.book.resources[request.resource_name]
-        if resource.is_not_configured:
+        if resource.lost_to is not None:
+            why = Reason.PLACE_TAKEN, f"another resource name has the place of {name} on this node, which has too many"
+        elif resource.is_not_configured:
             why = Reason.NOT_CONFIGURED, f"{name} is not configured on this node any more"
         elif resource.state is not EndpointState.RUNNING:
             does_not = "does not answer" if resource.is_silent else "is not connected"

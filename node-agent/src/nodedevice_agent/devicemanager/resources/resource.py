@@ -104,8 +104,10 @@ class Resource:
         self.settle_until: float | None = None
         self._settles_at: float | None = None
         self._connections: list[_Connection] = []
-        # it is gone because its built-in plugin was taken out of the configuration
+        # it is gone because its built-in plugin was taken out of the configuration, or because another name has its place
         self.is_not_configured = False
+        # ... which one that is, "" where it is not known; None where it has its place
+        self.lost_to: str | None = None
         # it is stopped although its last plugin is connected, and does not answer
         self.is_silent = False
         # Derived from the connections whenever they change; read many times by every allocation.
@@ -134,6 +136,7 @@ class Resource:
         self._connections.append(_Connection(endpoint, options, socket))
         self.state, self.grace_ends_at = EndpointState.RUNNING, None
         self.is_not_configured = self.is_silent = False
+        self.lost_to = None
         self._derive()
 
     def list(self, endpoint: int, listed: ListedDevices, now: float) -> bool:
@@ -222,6 +225,13 @@ class Resource:
         self.expire()
         self.is_not_configured = True
         return True
+
+    def displaced(self, by: str) -> None:
+        """Its place is another name's: its plugins do not count any more, and it is gone without a grace period."""
+        self._connections.clear()
+        self.settle_until = self._settles_at = None
+        self.expire()
+        self.is_not_configured, self.lost_to = True, by
 
     def expire(self) -> None:
         """The grace period has ended: forget the devices (held ones are shown as missing)."""

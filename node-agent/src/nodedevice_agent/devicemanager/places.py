@@ -1,0 +1,124 @@
+"""Which resource names a node has: at most 256, whoever serves them, as each costs the API server an object and a watch.
+
+A name has its place from its first registration until its NodeDevice is deleted. Where all are taken, a domain with fewer names
+than the one with most gets a place of that: the newest one that nobody needs. So a plugin that invents names takes places from
+itself; one that invents domains, too, takes at most one a minute.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.registration import RegistrationRejected
+from nodedevice_agent.devicemanager.resources.resource import Resource
+
+MAX_NAMES: Final = 256
+EXCHANGE_SECONDS: Final = 60.0
+# of domains, in a message
+_MOST_SHOWN: Final = 5
+# of names that have lost their place
+_MOST_REMEMBERED: Final = 64
+_REMEDY: Final = "stop device plugins that it does not need, and delete the NodeDevices of those that are gone"
+
+
+class Places:
+    """The names of some resources, in the order in which they came. pods: all of the node.
+
+    others: the names that somebody else serves here and that are shown, too, and whether each is needed; displace_others: gives
+    some of them up, for the name that gets their place.
+    """
+
+    def __init__(self, resources: Mapping[str, Resource], pods: Mapping[str, Pod]) -> None:
+        self._resources, self._pods = resources, pods
+        self.others: Callable[[], Mapping[str, bool]] = dict
+        self.displace_others: Callable[[Collection[str], str], None] = lambda names, by: None
+        # until then any name may be needed
+        self.are_pods_known = False
+        self._next_exchange = 0.0
+        # of names that have lost their place: whose it is now, the latest last
+        self._lost: dict[str, str] = {}
+
+    def own(self) -> dict[str, bool]:
+        """By name, the newest last: whether it is needed, as it is held, cordoned, or asked for by a pod."""
+        asked = {request.resource_name for pod in self._pods.values() for request in pod.device_requests}
+        return {
+            name: not self.are_pods_known or name in asked or _is_needed(resource)
+            for name, resource in self._resources.items()
+        }
+
+    def taken(self) -> dict[str, bool]:
+        """The same, with the names of others."""
+        own, others = self.own(), self.others()
+        return {**others, **{name: is_needed or others.get(name, False) for name, is_needed in own.items()}}
+
+    def placed(self, names: Iterable[str]) -> set[str]:
+        """Of these, those that have a place here or get one that nobody has; not those that have lost it."""
+        taken, found = {*self.taken()}, set()
+        for name in names:
+            if name in taken or len(taken) < MAX_NAMES:
+                taken.add(name)
+                found.add(name)
+        return {name for name in found if name not in self._resources or self._resources[name].lost_to is None}
+
+    def find(self, name: str, now: float) -> str:
+        """Where there is room for that name: the one that is to lose its place to it, "" for none. Raises RegistrationRejected."""
+        if name in self._resources:
+            return ""
+        taken = self.taken()
+        if name in taken or len(taken) < MAX_NAMES:
+            return ""
+        # one more is about to go, or has been here since before there was a bound
+        may_exchange = len(taken) == MAX_NAMES and now >= self._next_exchange
+        found = spare(name, taken) if may_exchange else ""
+        if not found:
+            raise self._full(name, taken)
+        return found
+
+    def exchanged(self, loser: str, name: str, now: float) -> None:
+        """The place of the first one is the other's."""
+        self._next_exchange = now + EXCHANGE_SECONDS
+        self._lost.pop(name, None)
+        self._lost[loser] = name
+        if len(self._lost) > _MOST_REMEMBERED:
+            del self._lost[next(iter(self._lost))]
+
+    def beyond(self) -> list[str]:
+        """The names that have to go where there are too many, from before there was a bound: the newest that nobody needs."""
+        taken = self.taken()
+        unneeded = [name for name in reversed([*taken]) if not taken[name]]
+        return unneeded[: max(0, len(taken) - MAX_NAMES)]
+
+    def _full(self, name: str, taken: Collection[str]) -> RegistrationRejected:
+        by = f"; {self._lost[name]} has its place" if name in self._lost else ""
+        what = f"this node has {len(taken)} resource names, which is the limit: {_summed(taken)}"
+        return RegistrationRejected(
+            "Names", f"{name}: {what}{by}; {_REMEDY}", f"more resource names are refused: {what}; {_REMEDY}"
+        )
+
+
+def spare(name: str, taken: Mapping[str, bool]) -> str:
+    """The newest name that nobody needs of the domain with most, among domains with more names than that name's; "" for none.
+
+    taken: by name, the newest last, whether it is needed.
+    """
+    counts = Counter(map(_domain, taken))
+    own = counts[_domain(name)]
+    unneeded = [other for other in reversed([*taken]) if not taken[other] and counts[_domain(other)] > own]
+    return max(unneeded, key=lambda other: counts[_domain(other)], default="")
+
+
+def _is_needed(resource: Resource) -> bool:
+    return bool(resource.holders or resource.reserved or resource.cordons or resource.possible_holders)
+
+
+def _summed(names: Collection[str]) -> str:
+    """How many each domain has, those with most first."""
+    counts = sorted(Counter(map(_domain, names)).items(), key=lambda found: (-found[1], found[0]))
+    named = ", ".join(f"{count} of {domain}" for domain, count in counts[:_MOST_SHOWN])
+    others = [count for _, count in counts[_MOST_SHOWN:]]
+    return f"{named}, {sum(others)} of {len(others)} more domains" if others else named
+
+
+def _domain(name: str) -> str:
+    return name.partition("/")[0]

@@ -1,0 +1,209 @@
+"""Which resource names a node has: who gets a place, who loses one, and what nobody can lose."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.places import EXCHANGE_SECONDS, MAX_NAMES, spare
+from nodedevice_agent.devicemanager.pods import Container
+from nodedevice_agent.devicemanager.registration import RegistrationRejected
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
+
+from tests.unit.node_agent.devicemanager.scenario import Scenario, pod, status
+
+MANY, FEW = "many.example.com", "few.example.com"
+NOW = "2026-01-01T12:00:00Z"
+
+
+def names(domain: str, count: int) -> list[str]:
+    return [f"{domain}/r{number}" for number in range(count)]
+
+
+def node(*registered: str, are_pods_known: bool = True) -> Scenario:
+    """With a plugin for each of these names, in that order."""
+    scenario = Scenario()
+    for endpoint, name in enumerate(registered, start=1):
+        scenario.plugin(1, name, endpoint)
+    scenario.manager.places.are_pods_known = are_pods_known
+    return scenario
+
+
+def full(many: int = MAX_NAMES, *others: str) -> Scenario:
+    return node(*others, *names(MANY, many - len(others)))
+
+
+def find(scenario: Scenario, name: str) -> str:
+    return scenario.manager.places.find(name, scenario.now)
+
+
+def refusal(scenario: Scenario, name: str) -> RegistrationRejected:
+    with pytest.raises(RegistrationRejected) as refused:
+        find(scenario, name)
+    assert refused.value.reason == "Names"
+    return refused.value
+
+
+def exchange(scenario: Scenario, name: str) -> str:
+    """The name registers. Returns which one has lost its place."""
+    loser = find(scenario, name)
+    scenario.manager.places.exchanged(loser, name, scenario.now)
+    scenario.happens("displaced", [loser], name)
+    scenario.plugin(1, name, endpoint=1000)
+    return loser
+
+
+class TestRoom:
+    def test_up_to_256_names_have_a_place_whoever_serves_them(self) -> None:
+        scenario = node(*names(MANY, MAX_NAMES - 2))
+        scenario.manager.places.others = lambda: {f"{FEW}/kubelets": False}
+        assert find(scenario, f"{MANY}/last") == ""
+        scenario.plugin(1, f"{MANY}/last", endpoint=999)
+        refusal(scenario, f"{MANY}/one-more")
+
+    @pytest.mark.parametrize(
+        "happens",
+        [
+            pytest.param(lambda scenario, name: None, id="it serves"),
+            pytest.param(lambda scenario, name: scenario.disconnect(name, 1), id="it has stopped"),
+            pytest.param(lambda scenario, name: (scenario.disconnect(name, 1), scenario.passes(301)), id="it is gone"),
+        ],
+    )
+    def test_a_name_that_has_its_place_registers_again(self, happens: Callable[[Scenario, str], object]) -> None:
+        scenario = full()
+        happens(scenario, f"{MANY}/r0")
+        assert find(scenario, f"{MANY}/r0") == ""
+        # it is counted until it is forgotten, and that is when its NodeDevice is deleted
+        refusal(scenario, f"{MANY}/one-more")
+
+    def test_what_is_forgotten_leaves_its_place(self) -> None:
+        scenario = full()
+        scenario.disconnect(f"{MANY}/r0", 1)
+        scenario.passes(301)
+        assert scenario.manager.forget(f"{MANY}/r0")
+        assert find(scenario, f"{MANY}/one-more") == ""
+
+
+class TestExchange:
+    def test_the_domain_with_most_loses_its_newest_name(self) -> None:
+        scenario = full(MAX_NAMES, f"{FEW}/old")
+        assert exchange(scenario, f"{FEW}/new") == f"{MANY}/r254"
+
+    def test_it_is_gone_without_a_grace_period_and_says_whose_its_place_is(self) -> None:
+        scenario = full()
+        loser = f"{MANY}/r255"
+        effects = scenario.happens("displaced", [loser], f"{FEW}/new")
+        assert effects == [SaveCheckpoint(durable=False), Publish(loser)]
+        resource = scenario.manager.resources[loser]
+        assert (resource.state, resource.grace_ends_at, resource.listed.devices) == (EndpointState.GONE, None, {})
+        (registered,) = (c for c in status(scenario, {}, NOW, name=loser)["conditions"] if c["type"] == "Registered")
+        assert (registered["status"], registered["reason"]) == ("False", "PlaceTaken")
+        assert f"{FEW}/new has its place" in registered["message"]
+        # the end of its stream comes late, and so does a list
+        assert scenario.disconnect(loser, 256) == []
+        assert scenario.lists(2, loser, 256) == []
+        assert scenario.manager.forget(loser)
+
+    def test_at_most_one_a_minute_and_none_before_the_last_one_is_over(self) -> None:
+        scenario = full()
+        loser = exchange(scenario, f"{FEW}/a")
+        scenario.passes(EXCHANGE_SECONDS - 1)
+        assert scenario.manager.forget(loser)
+        refusal(scenario, f"{FEW}/b")
+        scenario.passes(1)
+        loser = exchange(scenario, f"{FEW}/b")
+        scenario.passes(EXCHANGE_SECONDS)
+        # its NodeDevice is still there
+        refusal(scenario, f"{FEW}/c")
+        assert scenario.manager.forget(loser)
+        assert find(scenario, f"{FEW}/c")
+
+    def test_who_has_lost_its_place_learns_to_whom(self) -> None:
+        scenario = full()
+        loser = exchange(scenario, f"{FEW}/a")
+        assert scenario.manager.forget(loser)
+        assert f"{FEW}/a has its place" in str(refusal(scenario, loser))
+        assert "has its place" not in str(refusal(scenario, f"{MANY}/another"))
+
+    @pytest.mark.parametrize(
+        "needs",
+        [
+            pytest.param(lambda scenario, name: scenario.manager.resources[name].holders.update(d0="u"), id="held"),
+            pytest.param(
+                lambda scenario, name: scenario.manager.resources[name].reserved.update(d0="u"), id="reserved"
+            ),
+            pytest.param(
+                lambda scenario, name: scenario.see(pod("u", Container("c", limits={name: 9}))), id="asked for"
+            ),
+            pytest.param(lambda scenario, name: scenario.cordon(name, ["d0"]), id="cordoned"),
+            pytest.param(
+                lambda scenario, name: setattr(scenario.manager.resources[name], "possible_holders", frozenset({"u"})),
+                id="perhaps held",
+            ),
+        ],
+    )
+    def test_what_is_needed_stays(self, needs: Callable[[Scenario, str], object]) -> None:
+        scenario = full()
+        needs(scenario, f"{MANY}/r255")
+        assert find(scenario, f"{FEW}/new") == f"{MANY}/r254"
+
+    def test_nothing_is_exchanged_before_the_pods_are_known(self) -> None:
+        scenario = node(*names(MANY, MAX_NAMES), are_pods_known=False)
+        refusal(scenario, f"{FEW}/new")
+
+    def test_a_name_that_the_kubelet_serves_loses_its_place_like_any_other(self) -> None:
+        scenario = node(f"{FEW}/own")
+        scenario.manager.places.others = lambda: {
+            **dict.fromkeys(names(MANY, MAX_NAMES - 1), False),
+            f"{MANY}/r254": True,
+        }
+        assert find(scenario, f"{FEW}/new") == f"{MANY}/r253"
+
+
+@pytest.mark.parametrize(
+    ("taken", "name", "loser"),
+    [
+        pytest.param({"a.b/1": False, "a.b/2": False}, "c.d/1", "a.b/2", id="the newest"),
+        pytest.param({"a.b/1": False, "a.b/2": True}, "c.d/1", "a.b/1", id="that nobody needs"),
+        pytest.param({"a.b/1": True, "a.b/2": True}, "c.d/1", "", id="all are needed"),
+        pytest.param({"a.b/1": False, "c.d/1": False}, "c.d/2", "", id="as many as any other domain"),
+        pytest.param({"a.b/1": False, "a.b/2": False, "c.d/1": False}, "c.d/2", "a.b/2", id="fewer"),
+        pytest.param({"a.b/1": False, "c.d/1": False}, "e.f/1", "c.d/1", id="of several with most, the newest"),
+        pytest.param(
+            {"a.b/1": False, "c.d/1": True, "c.d/2": True, "e.f/1": False}, "g.h/1", "e.f/1", id="of those that can"
+        ),
+        pytest.param({"a.b/1": False, "a.b/2": False}, "b/3", "a.b/2", id="a domain is the whole of it"),
+        pytest.param({}, "a.b/1", "", id="none"),
+    ],
+)
+def test_which_one_loses_its_place(taken: dict[str, bool], name: str, loser: str) -> None:
+    assert spare(name, taken) == loser
+
+
+class TestRefusal:
+    def test_it_lists_in_sums_what_has_the_places(self) -> None:
+        others = [f"d{number}.example.com/r" for number in range(7)]
+        text = str(refusal(full(MAX_NAMES, *others), f"{MANY}/new"))
+        assert text.startswith(f"{MANY}/new: this node has 256 resource names, which is the limit: 249 of {MANY}, ")
+        assert "1 of d0.example.com" in text
+        assert "3 of 3 more domains" in text
+
+    def test_all_refusals_have_one_text_together(self) -> None:
+        scenario = full()
+        assert refusal(scenario, f"{MANY}/a").of_all == refusal(scenario, f"{MANY}/b").of_all
+        assert MANY in refusal(scenario, f"{MANY}/a").of_all
+
+
+def displaced(scenario: Scenario) -> Iterable[str]:
+    return (name for name, resource in scenario.manager.resources.items() if resource.lost_to is not None)
+
+
+class TestFromBeforeThereWasABound:
+    def test_the_newest_that_nobody_needs_have_to_go(self) -> None:
+        scenario = node(*names(MANY, MAX_NAMES + 2))
+        scenario.cordon(f"{MANY}/r257", ["d0"])
+        assert scenario.manager.places.beyond() == [f"{MANY}/r256", f"{MANY}/r255"]
+        scenario.happens("displaced", scenario.manager.places.beyond(), "")
+        assert [*displaced(scenario)] == [f"{MANY}/r255", f"{MANY}/r256"]
+
+    def test_nothing_else_does(self) -> None:
+        assert full().manager.places.beyond() == []

@@ -1,0 +1,143 @@
+"""Plugins that register ever more names or connections: what they get, and that nobody else is refused for it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+import pytest
+from nodedevice_agent.devicemanager import places, registration
+from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_NAME
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.errors import PluginFailed
+
+from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin
+
+MANY, FEW = "many.example.com", "few.example.com"
+
+Start = Callable[[str], Awaitable[FakePlugin]]
+
+
+@pytest.fixture
+async def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HostedManager]:
+    """With room for four names."""
+    monkeypatch.setattr(places, "MAX_NAMES", 4)
+    async with hosted(tmp_path) as manager:
+        manager.pods()
+        manager.host.bound_names()
+        yield manager
+
+
+@pytest.fixture
+async def start(manager: HostedManager) -> AsyncIterator[Start]:
+    plugins = []
+
+    async def start(resource_name: str) -> FakePlugin:
+        plugin = FakePlugin(resource_name, {"d0": FakeDevice()})
+        plugins.append(plugin)
+        await plugin.start(manager.plugin_dir)
+        return plugin
+
+    yield start
+    for plugin in plugins:
+        await plugin.stop()
+
+
+async def fill(manager: HostedManager, start: Start) -> list[FakePlugin]:
+    found = [await start(f"{MANY}/r{number}") for number in range(4)]
+    for plugin in found:
+        await plugin.register()
+        await manager.until(lambda plugin=plugin: manager.available(plugin.resource_name) == 1)
+    return found
+
+
+async def test_one_name_more_is_refused_without_being_dialled(manager: HostedManager, start: Start) -> None:
+    await fill(manager, start)
+    one_more = await start(f"{MANY}/one-more")
+    with pytest.raises(grpc.aio.AioRpcError, match=f"4 of {MANY}") as refused:
+        await one_more.register()
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    # announced in the registry it is tried again, as anything is that may pass
+    with pytest.raises(PluginFailed, match=f"4 of {MANY}"):
+        await manager.host.connect(one_more.resource_name, one_more.socket_path)
+    assert one_more.calls == []
+    assert one_more.resource_name not in manager.manager.resources
+
+
+async def test_a_domain_with_fewer_names_gets_the_place_of_the_newest(
+    manager: HostedManager, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = await fill(manager, start)
+    new = await start(f"{FEW}/new")
+    await new.register()
+    await manager.until(lambda: manager.available(new.resource_name) == 1)
+    loser = found[-1]
+    await loser.wait_for_streams(0)
+    resource = manager.manager.resources[loser.resource_name]
+    assert (resource.state, resource.lost_to) == (EndpointState.GONE, new.resource_name)
+    assert [plugin.streams for plugin in found[:-1]] == [1, 1, 1]
+    (logged,) = (r for r in caplog.records if r.getMessage().startswith("resource name has lost its place"))
+    assert (vars(logged)["resource_name"], vars(logged)["taken_by"]) == (loser.resource_name, new.resource_name)
+    # until its NodeDevice is deleted it is known, and no other place is given away
+    with pytest.raises(grpc.aio.AioRpcError, match="5 resource names"):
+        await (await start(f"{FEW}/another")).register()
+    assert manager.manager.forget(loser.resource_name)
+    with pytest.raises(grpc.aio.AioRpcError, match=f"{FEW}/new has its place"):
+        await loser.register()
+
+
+async def test_a_plugin_that_hangs_takes_nobodys_place(
+    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "MAX_OPENING", 2)
+    found = await fill(manager, start)
+    hanging = [await start(f"{FEW}/hangs-{number}") for number in range(3)]
+    waiting = []
+    for plugin in hanging[:2]:
+        plugin.knobs.options_gate = asyncio.Event()
+        waiting.append(asyncio.create_task(plugin.register()))
+        await plugin.wait_for_calls("GetDevicePluginOptions")
+    with pytest.raises(grpc.aio.AioRpcError, match="stop plugins that hang"):
+        await hanging[2].register()
+    # names that have their places are not refused for that, and lose nothing
+    await found[-1].register()
+    assert [plugin.streams for plugin in found[:-1]] == [1, 1, 1]
+    assert not any(resource.lost_to for resource in manager.manager.resources.values())
+    for task in waiting:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_name_that_registers_without_end_is_never_refused_and_keeps_few_connections(
+    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = await start(f"{MANY}/r0")
+    for _ in range(3 * MAX_CONNECTIONS_OF_A_NAME):
+        await plugin.register()
+    open_now = [c for c in manager.host._connections.values() if c.resource_name == plugin.resource_name]
+    assert len(open_now) <= MAX_CONNECTIONS_OF_A_NAME
+    await manager.until(lambda: manager.available(plugin.resource_name) == 1)
+
+
+async def test_names_from_before_there_was_a_bound_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    plugins = [FakePlugin(f"{MANY}/r{number}", {"d0": FakeDevice()}) for number in range(4)]
+    async with hosted(tmp_path) as manager:
+        for plugin in plugins:
+            await manager.register(plugin)
+        monkeypatch.setattr(places, "MAX_NAMES", 2)
+        manager.pods()
+        manager.host.bound_names()
+        await plugins[2].wait_for_streams(0)
+        await plugins[3].wait_for_streams(0)
+        assert [r.lost_to for r in manager.manager.resources.values()] == [None, None, "", ""]
+        (logged,) = (r for r in caplog.records if r.getMessage().startswith("this node has too many resource names"))
+        assert vars(logged)["count"] == 2
+        for plugin in plugins:
+            await plugin.stop()

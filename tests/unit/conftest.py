@@ -1,7 +1,9 @@
 """The event loops of unit tests; and what a process remembers of its log lines and failures, forgotten before each."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import io
+import sys
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from nodedevice_common import skipped, tasks
@@ -15,6 +17,21 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     if marker is not None and "loop_factories" in marker.kwargs:
         return {virtual_time.NAME: virtual_time.VirtualTimeLoop}
     return {"real time": asyncio.new_event_loop}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_text_is_read_as_the_locale_has_it() -> Iterator[None]:
+    """A file that our programs read or write as text has an encoding of its own: a container's locale knows ASCII alone."""
+    chosen = io.text_encoding
+
+    def text_encoding(encoding: str | None, stacklevel: int = 2, /) -> str:
+        caller = sys._getframe(2).f_code.co_filename
+        assert encoding is not None or "/src/nodedevice_" not in caller, f"{caller}: name the encoding"
+        return chosen(encoding, stacklevel)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(io, "text_encoding", text_encoding)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -70,6 +70,7 @@ def test_idle_connections_keep_nobody_out(server: BoundedServer) -> None:
     before = threading.active_count()
     idle = [connected(server) for _ in range(4 * MAX_CONNECTIONS)]
     assert answer(server) == "ok\n"
+    assert "http" in {thread.name for thread in threading.enumerate()}
     wait_until(lambda: threading.active_count() - before <= MAX_CONNECTIONS, "threads end with their connections")
     wait_until(lambda: all(is_closed(each) for each in idle[:MAX_CONNECTIONS]), "the oldest are closed")
     assert not is_closed(idle[-1])

@@ -26,7 +26,10 @@ def test_a_thread_that_cannot_be_started_is_an_error_of_the_system(monkeypatch: 
     ran = threading.Event()
     with no_threads(monkeypatch), pytest.raises(OSError, match="free process IDs"):
         threads.start(ran.set, "test")
-    threads.start(ran.set, "test").join()
+    started = threads.start(ran.set, "test")
+    started.join()
+    # as debuggers and `top -H` show it
+    assert (started.name, started.daemon) == ("test", True)
     assert ran.is_set()
 
 

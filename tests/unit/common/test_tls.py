@@ -122,3 +122,14 @@ def test_a_client_authority_that_is_replaced_in_the_middle_keeps_the_former(tmp_
     write(authority, other.cert_pem.bytes())
     assert certificate.context() is not before
     assert len(certificate.context().get_ca_certs()) == 1
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passwords: list[object] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", lambda *_, password: passwords.append(password))
+    write(tmp_path / "chain", OLD.chain)
+    write(tmp_path / "key", OLD.key)
+    ServerCertificate(str(tmp_path / "chain"), str(tmp_path / "key"))
+    assert passwords == [""], "without one the library asks at the terminal, and waits"

@@ -45,7 +45,7 @@ def install(root: Path) -> None:
         target = root / folder / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(_content(name))
+            target.write_text(_content(name), encoding="utf-8")
         except OSError as exc:
             raise click.ClickException(f"{target}: {exc.strerror}; run it as root") from exc
         click.echo(f"written: {target}")
@@ -56,7 +56,7 @@ def install(root: Path) -> None:
 
 
 def _content(name: str) -> str:
-    text = resources.files("nodedevice_agent.systemd").joinpath(name).read_text()
+    text = resources.files("nodedevice_agent.systemd").joinpath(name).read_text(encoding="utf-8")
     program = Path(sys.argv[0]).absolute()
     # `python -m nodedevice_agent` is no program of its own: then as it is documented
     return text.replace(_USUAL_PROGRAM, str(program)) if program.name == "nodedevice-agent" else text

@@ -136,7 +136,7 @@ def _of_pod(configuration: Configuration) -> Credentials:
     loaders: Any = config  # without types of its own
     loaders.load_incluster_config(client_configuration=configuration)
     token = Path(config.incluster_config.SERVICE_TOKEN_FILENAME)
-    return Credentials(configuration, token, _POD_NAMESPACE.read_text().strip(), _POD)
+    return Credentials(configuration, token, _POD_NAMESPACE.read_text(encoding="utf-8").strip(), _POD)
 
 
 def _of_kubeconfig(configuration: Configuration, files: str) -> Credentials:

@@ -208,6 +208,6 @@ def _some(names: list[str]) -> str:
 @contextmanager
 def _locked(state_dir: Path) -> Iterator[None]:
     """No other command may write between our read and write, or its change would be lost."""
-    with (simulated_dir(state_dir) / ".lock").open("w") as lock:
+    with (simulated_dir(state_dir) / ".lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

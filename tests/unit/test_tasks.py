@@ -64,7 +64,7 @@ RETRIED: Final = {
 }
 # One object of many, in a loop.
 APART: Final = {
-    "agent": {"kubelet state", "plugin settings"},
+    "agent": {"file events", "kubelet state", "list of simulated devices", "plugin settings"},
     "operator": {"config status", "evictions", "node labels", "reports of agents"},
     "extender": {"binds of unknown outcome"},
 }

@@ -34,6 +34,7 @@ MAX_CONNECTIONS: Final = 64
 # of one connection, from accept to close: one request, and its response read
 CONNECTION_SECONDS: Final = 30.0
 _REQUEST_BYTES: Final = 16 * 1024
+_ACCEPT_PAUSE_SECONDS: Final = 0.5
 # the kernel has no IPv6, or it is switched off
 _NO_IPV6: Final = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT}
 
@@ -139,16 +140,34 @@ class BoundedServer(ThreadingHTTPServer):
         # when each was accepted, oldest first
         self._accepted_at: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
+        # why none can be accepted, as it was logged; empty once one is
+        self._problem = ""
         self.certificate: ServerCertificate | None = None
         super().__init__(address, handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        connection, address = super().get_request()
+        """Raises OSError, after a pause where that will not be over at once, such as without free descriptors: who asks waits."""
+        try:
+            connection, address = super().get_request()
+        except OSError as exc:
+            self._not_taken(exc)
+            raise
+        self._problem = ""
         if self.certificate is None:
             return connection, address
         # the handshake is made by the first that reads
         context = self.certificate.context()
         return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
+
+    def _not_taken(self, problem: OSError) -> None:
+        if isinstance(problem, BlockingIOError):
+            return
+        error = str(problem)
+        if error != self._problem:
+            extra = {"error": error, "retry_in_seconds": _ACCEPT_PAUSE_SECONDS}
+            log.warning("cannot accept connections of probes and metrics", extra=extra)
+        self._problem = error
+        time.sleep(_ACCEPT_PAUSE_SECONDS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
@@ -105,6 +105,24 @@ def apart(task: str, passing: type[Exception] | tuple[type[Exception], ...] = ()
         failures.is_over()
 
 
+def log_failed_callbacks() -> None:
+    """From now on, what callbacks of the running event loop raise is logged once each, counted and named at /healthz, as tasks'.
+
+    asyncio itself logs a traceback each time: a call of the system that keeps failing would fill the disk with them.
+    """
+    asyncio.get_running_loop().set_exception_handler(_callback_failed)
+
+
+def _callback_failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    failure = context.get("exception")
+    if not isinstance(failure, Exception):
+        loop.default_exception_handler(context)
+        return
+    # such as "Exception in callback FileWatcher.dispatch()", followed by addresses
+    what = str(context["message"]).partition("(")[0].removeprefix("Exception in callback ")
+    _Failures("callback", (), {"callback": shown(what)}).failed(innermost(failure), {}, "callback failed")
+
+
 class _Failures:
     """Of one task, about one thing."""
 
@@ -114,18 +132,19 @@ class _Failures:
         self._about = about
         self._key = (task, *about.values())
 
-    def failed(self, cause: BaseException, more: dict[str, float]) -> None:
-        error = shown(str(cause) or type(cause).__name__)
+    def failed(self, cause: BaseException, more: dict[str, float], event: str = "task failed; retrying it") -> None:
+        error, now = shown(str(cause) or type(cause).__name__), time.monotonic()
+        before, at = _failing.get(self._key, ("", now))
         # problems of the node need no traceback; anything else is a bug
-        is_known, is_news = isinstance(cause, self._known), _failing.get(self._key, ("", 0.0))[0] != error
+        is_known, is_news = isinstance(cause, self._known), before != error or now - at > _CURRENT_SECONDS
         log.log(
             logging.ERROR if is_news else logging.DEBUG,
-            "task failed; retrying it",
+            event,
             extra={"task": self._task, **self._about, "error": error, **more},
             exc_info=None if is_known or not is_news else cause,
         )
         _failures[self._task] += 1
-        _failing[self._key] = error, time.monotonic()
+        _failing[self._key] = error, now
         if len(_failing) > _MOST_FAILING:
             del _failing[next(iter(_failing))]
 

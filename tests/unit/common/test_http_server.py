@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import socket
+import socketserver
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -269,3 +270,26 @@ def test_metrics_come_in_the_form_that_is_asked_for(server: BoundedServer, accep
     assert status == "HTTP/1.1 200 OK"
     assert headers["Content-Type"].startswith(accept.partition(";")[0] or "text/plain; version=")
     assert headers["Content-Length"] == str(len(content))
+
+
+def test_without_descriptors_a_client_waits_and_the_thread_sleeps(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each failure is a try: without the pause there would be a hundred thousand a second, and a line for each."""
+    failures = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
+    pauses: list[float] = []
+    monkeypatch.setattr(http_server.time, "sleep", pauses.append)
+    accept = socketserver.TCPServer.get_request
+
+    def accepting(server: BoundedServer) -> tuple[socket.socket, object]:
+        if failures:
+            raise failures.pop()
+        return accept(server)
+
+    monkeypatch.setattr(socketserver.TCPServer, "get_request", accepting)
+    server = served("127.0.0.1")
+    assert answer(server) == "ok\n"
+    assert len(pauses) == 3
+    assert [record.message for record in caplog.records] == ["cannot accept connections of probes and metrics"]
+    server.shutdown()
+    server.server_close()

@@ -179,3 +179,48 @@ class TestApart:
     async def test_what_the_loop_takes_itself_passes(self) -> None:
         with pytest.raises(Known), apart("objects", Known, config="bad"):
             raise Known
+
+
+class TestCallbacks:
+    @each_failure
+    async def test_are_logged_once_whatever_they_raise(
+        self, failure: Exception, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        tasks.log_failed_callbacks()
+        loop, before = asyncio.get_running_loop(), metric("callback")
+        call, over = Failing(3, failure), asyncio.Event()
+
+        def fail() -> None:
+            call.at.append(0.0)
+            loop.call_soon(fail if len(call.at) < 3 else over.set)
+            raise failure
+
+        loop.call_soon(fail)
+        await over.wait()
+        (logged,) = [record for record in caplog.records if record.levelno >= logging.INFO]
+        assert (logged.message, logged.levelname) == ("callback failed", "ERROR")
+        assert vars(logged)["callback"].endswith("fail")
+        assert bool(logged.exc_info) != isinstance(tasks.innermost(failure), OSError)
+        assert metric("callback") - before == 3
+        (problem,) = tasks.problems()
+        assert problem.startswith("callback TestCallbacks.")
+        tasks._failing.clear()
+
+    async def test_what_is_no_failure_is_asyncios(self, caplog: pytest.LogCaptureFixture) -> None:
+        tasks.log_failed_callbacks()
+        asyncio.get_running_loop().call_exception_handler({"message": "Unclosed connection"})
+        assert [record.message for record in caplog.records] == ["Unclosed connection"]
+        assert tasks.problems() == ()
+
+    @virtual_time
+    async def test_the_same_is_news_again_when_it_was_long_ago(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tasks.time, "monotonic", asyncio.get_running_loop().time)
+        for pause, logged in ((0, 1), (599, 1), (601, 2)):
+            await asyncio.sleep(pause)
+            with tasks.apart("shown"):
+                raise OSError("No such device")
+            assert len([record for record in caplog.records if record.levelno >= logging.INFO]) == logged
+        with tasks.apart("shown"):
+            """It succeeds."""

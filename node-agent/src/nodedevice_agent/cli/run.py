@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 from nodedevice_common import logs
 from nodedevice_common.http_server import Protection, protection
-from nodedevice_common.tasks import innermost, retried
+from nodedevice_common.tasks import innermost, log_failed_callbacks, retried
 
 from nodedevice_agent import __version__
 from nodedevice_agent.agent import Agent
@@ -94,6 +94,7 @@ def run(config: Path | None, **flags: Any) -> None:
 async def _until_stopped(settings: AgentSettings) -> None:
     """Run until the first signal; a second one ends the process immediately, by its default action."""
     loop = asyncio.get_running_loop()
+    log_failed_callbacks()
     running = asyncio.create_task(_run(settings))
 
     def stop(number: signal.Signals) -> None:

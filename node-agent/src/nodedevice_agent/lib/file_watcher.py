@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from inotify_simple import INotify, flags
+from inotify_simple import Event, INotify, flags
+from nodedevice_common.tasks import apart
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +66,7 @@ class FileWatcher:
 
     def dispatch(self) -> None:
         """Pass the events that the kernel has reported so far to the subscribers."""
-        if self._inotify is None:
-            return
-        for event in self._inotify.read(timeout=0):
+        for event in self._events():
             if event.mask & flags.Q_OVERFLOW:
                 self._note_all()
                 continue
@@ -78,6 +77,14 @@ class FileWatcher:
                 del self._watches[event.wd]
             for subscription in self._subscriptions:
                 subscription.note(directory, event.name)
+
+    def _events(self) -> list[Event]:
+        """Those that the kernel has; after a failure they wait there for the next call, which its reader makes at once."""
+        events: list[Event] = []
+        if self._inotify is not None:
+            with apart("file events"):
+                events = self._inotify.read(timeout=0)
+        return events
 
     def watch(self, directory: Path, contents: bool) -> Path:
         """Watch this directory or its nearest existing parent. Returns which."""
@@ -122,10 +129,11 @@ class FileWatcher:
             self._report(directory, error)
             return True
         self._watches[wd] = directory
+        self._reported.discard(directory)
         return True
 
     def _report(self, directory: Path, error: OSError) -> None:
-        """Once per directory: watching it is retried at every rescan."""
+        """Once, until it can be watched again: that is tried at every rescan."""
         if directory not in self._reported:
             log.warning("cannot watch directory", extra={"path": str(directory), "error": str(error)})
         self._reported.add(directory)

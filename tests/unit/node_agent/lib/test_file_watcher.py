@@ -1,8 +1,10 @@
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from inotify_simple import Event
 from nodedevice_agent.lib import file_watcher
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
@@ -114,3 +116,45 @@ async def test_an_event_ends_a_wait_at_once(watcher: FileWatcher, tmp_path: Path
     await asyncio.sleep(0)
     (tmp_path / "a").touch()
     assert await waiting == {tmp_path / "a"}
+
+
+async def test_events_that_cannot_be_read_come_later_and_it_is_logged_once(
+    watcher: FileWatcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A subscriber that asks for them meanwhile is not the one to fail."""
+    subscription = watcher.subscribe()
+    subscription.follow([tmp_path])
+    assert watcher._inotify is not None
+    failures = [OSError(errno.EIO, "Input/output error") for _ in range(3)]
+    read = watcher._inotify.read
+
+    def reading(*, timeout: int) -> list[Event]:
+        if failures:
+            raise failures.pop()
+        return read(timeout=timeout)
+
+    monkeypatch.setattr(watcher._inotify, "read", reading)
+    (tmp_path / "a").touch()
+    assert subscription.drain() == frozenset()
+    assert await subscription.wait(LONG_SECONDS) == {tmp_path / "a"}
+    (failed,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert vars(failed)["task"] == "file events"
+
+
+async def test_a_directory_that_cannot_be_watched_is_logged_each_time_that_this_begins(
+    watcher: FileWatcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    subscription = watcher.subscribe()
+    assert watcher._inotify is not None
+    add = watcher._inotify.add_watch
+
+    def failing(path: Path, mask: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for _ in range(2):
+        monkeypatch.setattr(watcher._inotify, "add_watch", failing)
+        for _ in range(2):
+            subscription.follow([tmp_path])
+        monkeypatch.setattr(watcher._inotify, "add_watch", add)
+        subscription.follow([tmp_path])
+    assert [record.message for record in caplog.records] == ["cannot watch directory"] * 2

@@ -8,6 +8,8 @@ import logging
 import os
 from pathlib import Path
 
+from nodedevice_common.tasks import apart
+
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, shared_ids
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
@@ -102,9 +104,10 @@ class SimulatedSource:
         known = ids if part_count == 1 else (*ids, *(part for name in ids for part in shared_ids(name, part_count)))
         self._warn_unknown(state.unknown(known), ids)
         if ids != self._listed_ids:
-            # for the simulate command
-            write_listing(self._state_dir, Listing(self.resource_name, list(known)))
-            self._listed_ids = ids
+            # for the simulate command alone; written at the next rescan where it could not be
+            with apart("list of simulated devices", resource_name=self.resource_name):
+                write_listing(self._state_dir, Listing(self.resource_name, list(known)))
+                self._listed_ids = ids
         devices = simulated_devices(ids, self._settings.numa_nodes, state, part_count)
         if self.devices.publish(devices):
             unhealthy = sum(not device.is_healthy for device in devices)

@@ -17,6 +17,7 @@ from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceS
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import FileIdentity
+from nodedevice_agent.lib.turn import Turn
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, PluginSettings, SimulatedSettings
 
@@ -44,7 +45,7 @@ async def serve(
         rescan_seconds=rescan_seconds,
         while_served=while_served,
     )
-    source.refresh()
+    await source.read()
     async with asyncio.TaskGroup() as group:
         group.create_task(source.run())
         group.create_task(socket.run())
@@ -61,6 +62,8 @@ class PluginRunner:
         self._plugin_dir = plugin_dir
         self._state_dir = state_dir
         self.sockets = BuiltInSockets()
+        # to look for device files
+        self._turn = Turn()
         self._wanted: dict[str, _Plugin] = {}
         self._running: dict[str, _Running] = {}
         self._changed = asyncio.Event()
@@ -111,7 +114,7 @@ class PluginRunner:
         if isinstance(settings, NvmlSettings):
             await retried("gpus", partial(self._run_gpus, settings, running.plugin.host_root, watcher))
         else:
-            make = partial(running.make, self._state_dir, watcher)
+            make = partial(running.make, self._state_dir, watcher, self._turn)
             made = partial(self.sockets.made, resource_name=name, scope=f"{SCOPE} {name}")
             await _served(name, lambda: serve(make(), self._plugin_dir, watcher, while_served=made))
 
@@ -143,14 +146,14 @@ class _Running:
         # for settings of the same kind
         self._reconfigure: Callable[[Any], None] | None = None
 
-    def make(self, state_dir: Path, watcher: FileWatcher) -> DeviceSource:
+    def make(self, state_dir: Path, watcher: FileWatcher, turn: Turn) -> DeviceSource:
         """A source with the current settings; called again after each failure."""
         # imported here, as below: an agent saves the memory, and the time at its start, of plugins that its node does not have
         settings = self.plugin.settings
         if isinstance(settings, GenericSettings):
             from nodedevice_agent.plugins.generic.source import GenericSource
 
-            generic = GenericSource(settings, self.plugin.host_root, watcher, state_dir)
+            generic = GenericSource(settings, self.plugin.host_root, watcher, state_dir, turn)
             self._reconfigure = generic.reconfigure
             return generic
         assert isinstance(settings, SimulatedSettings)

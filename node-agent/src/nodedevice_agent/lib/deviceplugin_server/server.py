@@ -97,7 +97,7 @@ class DeviceSource(Protocol):
     # whether preferred() has an opinion
     prefers: bool
 
-    def refresh(self) -> None:
+    async def read(self) -> None:
         """Read the devices once and publish them, so that the first list sent is right. May raise OSError."""
 
     async def run(self) -> None:

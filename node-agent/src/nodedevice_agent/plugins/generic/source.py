@@ -2,20 +2,25 @@
 
 A device is healthy as long as its files exist. Behaves like the generic device plugins in use, with one difference: paths of
 one device are joined by name, not by position (see devices.py).
+Files are looked for in a thread: the kernel may keep a reader of sysfs waiting for as long as a device hangs.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, Trouble
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.filesystem import names_in
+from nodedevice_agent.lib.turn import Turn
 from nodedevice_agent.plugins.generic.absent import incomplete, no_match, not_shared, same_device, wrong_paths
 from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate, generic_devices
 from nodedevice_agent.plugins.generic.files import found_file, udev_links
@@ -27,7 +32,7 @@ from nodedevice_agent.plugins.generic.serials_file import SerialsFile
 from nodedevice_agent.plugins.generic.stable_names import advice, stable_names
 from nodedevice_agent.plugins.generic.uevents import Uevents
 from nodedevice_agent.plugins.patterns import Captures, matched, wildcard_count
-from nodedevice_agent.plugins.settings import GenericSettings
+from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +41,18 @@ MAX_DEVICES = 10_000
 _RESCAN_SECONDS = 30.0
 _UDEV_POLL_SECONDS = 0.25
 _SETTLE_SECONDS = 0.1
+# Directories; what happens in others is seen at the next scan. A pattern with two wildcards may lead to thousands.
+_MAX_FOLLOWED = 512
 # selections in a message
 _MAX_NAMED = 3
+
+
+class _Look(Struct):
+    """What was found. directories: whose changes could change it."""
+
+    by_id: Mapping[str, GenericDevice]
+    trouble: Trouble
+    directories: frozenset[Path]
 
 
 class GenericSource:
@@ -46,9 +61,14 @@ class GenericSource:
     prefers = False
 
     def __init__(
-        self, settings: GenericSettings, host_root: str, watcher: FileWatcher, state_dir: Path | None = None
+        self,
+        settings: GenericSettings,
+        host_root: str,
+        watcher: FileWatcher,
+        state_dir: Path | None = None,
+        turn: Turn | None = None,
     ) -> None:
-        """state_dir: for what is remembered over a restart; None for nothing."""
+        """state_dir: for what is remembered over a restart; None for nothing. turn: of all such sources, to look for files."""
         self.resource_name = settings.resource_name
         self.devices = DeviceList(settings.part_rules)
         self._configure(settings)
@@ -57,11 +77,12 @@ class GenericSource:
         self._serials = Serials(self._serials_file.read() if self._serials_file is not None else {})
         self._select = SelectScan(settings.resource_name, self._root, self._serials)
         self._watcher = watcher
-        self._by_id: dict[str, GenericDevice] = {}
+        self._turn = turn or Turn()
+        self._by_id: Mapping[str, GenericDevice] = {}
         self._problem = NO_TROUBLE
         self._warned: set[str] = set()
         self._not_listed: list[Trouble] = []
-        self._directories: set[Path] = set()
+        self._directories: frozenset[Path] = frozenset()
         self._subscription: Subscription | None = None
 
     @property
@@ -76,25 +97,37 @@ class GenericSource:
 
     def _configure(self, settings: GenericSettings) -> None:
         self._groups = settings.groups
-        self._patterns = tuple(dict.fromkeys(path.path for group in settings.groups for path in group.paths))
 
     def refresh(self) -> None:
-        """Find the files and publish their devices."""
-        self._directories = set()
+        """Find the files and publish their devices, for whoever may wait."""
+        self._publish(self._look(self._groups))
+
+    async def read(self) -> None:
+        """The same in a thread."""
+        self._publish(await self._turn.run(partial(self._look, self._groups)))
+
+    def _publish(self, look: _Look) -> None:
+        self._by_id, self._directories = look.by_id, look.directories
+        if self.devices.publish((device.listed for device in look.by_id.values()), look.trouble):
+            log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(look.by_id)})
+
+    def _look(self, groups: Sequence[GroupSettings]) -> _Look:
+        """One at a time. What it keeps in this object is used here alone."""
+        directories: set[Path] = set()
         # before sysfs is read: the kernel makes a device's file last
-        matching = {pattern: self._matches(pattern) for pattern in self._patterns}
+        patterns = dict.fromkeys(path.path for group in groups for path in group.paths)
+        matching = {pattern: self._matches(pattern, directories) for pattern in patterns}
         files = [file for each in matching.values() for file in each]
-        selected = self._select.scan(self._groups, time.monotonic(), files)
+        selected = self._select.scan(groups, time.monotonic(), files)
         if self._serials_file is not None:
             self._serials_file.write(self._serials.known)
         found = {
             pattern: [self._select.inventory.identified(file) for file in files] for pattern, files in matching.items()
         }
-        if any(group.select is not None and group.select.udev for group in self._groups):
-            self._directories.add(Path(self._select.udev_directory))
-        choice = choose(self._groups, found, selected)
-        by_id = generic_devices(self._groups, choice.listed, are_parts=self.devices.part_rules is not None)
-        self._by_id = dict(list(by_id.items())[:MAX_DEVICES])
+        if any(group.select is not None and group.select.udev for group in groups):
+            directories.add(Path(self._select.udev_directory))
+        choice = choose(groups, found, selected)
+        by_id = generic_devices(groups, choice.listed, are_parts=self.devices.part_rules is not None)
         before, self._problem = self._problem, self._trouble(len(by_id))
         if self._problem not in (before, NO_TROUBLE):
             extra = {"resource_name": self.resource_name, "reason": self._problem[0], "error": self._problem[1]}
@@ -103,15 +136,14 @@ class GenericSource:
             each
             for each in (
                 self._problem,
-                *self._not_as_meant(found, choice.not_listed),
+                *self._not_as_meant(groups, found, choice.not_listed),
                 self._names_of_the_kernel(found),
-                self._no_match(found),
+                NO_TROUBLE if by_id else self._no_match(groups, found),
             )
             if each != NO_TROUBLE
         ]
         trouble = (notes[0][0], "; ".join(message for _, message in notes)) if notes else NO_TROUBLE
-        if self.devices.publish((device.listed for device in self._by_id.values()), trouble):
-            log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(self._by_id)})
+        return _Look(dict(list(by_id.items())[:MAX_DEVICES]), trouble, frozenset(directories))
 
     def _names_of_the_kernel(self, found: Found) -> Trouble:
         """What prevents nothing today, and may give a pod another device after a reboot. Logged once for each pattern."""
@@ -125,11 +157,13 @@ class GenericSource:
             log.warning("device files go by the kernel's names, which are not lasting", extra=extra)
         return "KernelNames", message
 
-    def _not_as_meant(self, found: Found, not_listed: Sequence[NotListed]) -> list[Trouble]:
+    def _not_as_meant(
+        self, groups: Sequence[GroupSettings], found: Found, not_listed: Sequence[NotListed]
+    ) -> list[Trouble]:
         """What is configured and cannot be listed, whatever else is. Logged once, and again when it has changed."""
-        lacking = [*incomplete_devices(self._groups, found), *self._select.incomplete]
+        lacking = [*incomplete_devices(groups, found), *self._select.incomplete]
         notes = [
-            ("WrongPath", wrong_paths(self._groups, found)),
+            ("WrongPath", wrong_paths(groups, found)),
             ("IncompleteDevice", incomplete(lacking)),
             ("NotShared", not_shared(not_listed)),
             ("SameDevice", same_device(not_listed)),
@@ -142,13 +176,9 @@ class GenericSource:
         self._not_listed = notes
         return notes
 
-    def _no_match(self, found: Found) -> Trouble:
+    def _no_match(self, groups: Sequence[GroupSettings], found: Found) -> Trouble:
         """Nothing is found: on a node without the hardware that is right, and otherwise a setting is wrong. Not logged."""
-        if self._by_id:
-            return NO_TROUBLE
-        message = "; ".join(
-            each for each in (no_match(self._groups, found), *self._select.unmatched[:_MAX_NAMED]) if each
-        )
+        message = "; ".join(each for each in (no_match(groups, found), *self._select.unmatched[:_MAX_NAMED]) if each)
         return ("NoMatch", message) if message else NO_TROUBLE
 
     def _trouble(self, found: int) -> Trouble:
@@ -168,7 +198,7 @@ class GenericSource:
                 while True:
                     if self._selects and events is None:
                         events = stack.enter_context(Uevents(subscription.wake))
-                    self._follow_and_refresh(subscription)
+                    await self._follow_and_read(subscription)
                     await self._wait(subscription)
         finally:
             self._subscription = None
@@ -182,13 +212,13 @@ class GenericSource:
             await asyncio.sleep(_SETTLE_SECONDS)
             subscription.drain()
 
-    def _follow_and_refresh(self, subscription: Subscription) -> None:
+    async def _follow_and_read(self, subscription: Subscription) -> None:
         """Follow before reading, so that a change in between is an event. Reading may find further directories to follow."""
-        followed: set[Path] | None = None
+        followed: frozenset[Path] | None = None
         while followed != self._directories:
             followed = self._directories
-            subscription.follow(followed)
-            self.refresh()
+            subscription.follow(sorted(followed)[:_MAX_FOLLOWED])
+            await self.read()
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         """Raises AllocationRefused."""
@@ -198,24 +228,26 @@ class GenericSource:
         """Not offered: the distance between device files is unknown."""
         raise AllocationRefused(self.resource_name, "has no preference among its devices")
 
-    def _matches(self, pattern: str) -> list[FoundFile]:
+    def _matches(self, pattern: str, directories: set[Path]) -> list[FoundFile]:
         """Files that match. Notes the directories whose changes could change that."""
         return [
             file
-            for path, captures in self._walk("", (), pattern.strip("/").split("/"))
+            for path, captures in self._walk("", (), pattern.strip("/").split("/"), directories)
             if (file := found_file(self._root, path, captures)) is not None
         ]
 
-    def _walk(self, base: str, captures: Captures, parts: list[str]) -> Iterator[tuple[str, Captures]]:
+    def _walk(
+        self, base: str, captures: Captures, parts: list[str], directories: set[Path]
+    ) -> Iterator[tuple[str, Captures]]:
         literal = list(takewhile(lambda part: not wildcard_count(part), parts))
         path = "/".join([base, *literal])
         if len(literal) == len(parts):
-            self._directories.add(Path(self._root + path).parent)
+            directories.add(Path(self._root + path).parent)
             yield path, captures
             return
         pattern, *below = parts[len(literal) :]
-        self._directories.add(Path(f"{self._root}{path}/"))
+        directories.add(Path(f"{self._root}{path}/"))
         for name in names_in(f"{self._root}{path}/"):
             captured = matched(pattern, name)
             if captured is not None:
-                yield from self._walk(f"{path}/{name}", captures + captured, below)
+                yield from self._walk(f"{path}/{name}", captures + captured, below, directories)

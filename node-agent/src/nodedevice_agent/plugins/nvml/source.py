@@ -58,7 +58,7 @@ class NvmlSource:
         self._listed: dict[str, tuple[Gpu, PartsOf]] = {}
         self.devices = DeviceList(self._parts.rules() if self._parts is not None else None)
 
-    def refresh(self) -> None:
+    async def read(self) -> None:
         """The list is what the reader reported last."""
 
     async def run(self) -> None:

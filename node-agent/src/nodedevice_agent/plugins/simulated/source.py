@@ -6,7 +6,10 @@ nothing and is logged once.
 
 import logging
 import os
+from functools import partial
 from pathlib import Path
+
+from nodedevice_common.threads import in_thread
 
 from nodedevice_common.tasks import apart
 
@@ -57,12 +60,15 @@ class SimulatedSource:
         if self._subscription is not None:
             self._subscription.wake()
 
-    def refresh(self) -> None:
+    async def read(self) -> None:
         """Create the state file if there is none, read it, and publish the devices. Raises OSError."""
+        await in_thread(self._make)
+        await self._read()
+
+    def _make(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if not os.path.exists(self._path):
             write_state(self._path, self.resource_name, SimulatedState())
-        self._read()
 
     async def run(self) -> None:
         """Read the state file at once, at each change of it or of the settings, and every half minute."""
@@ -76,7 +82,7 @@ class SimulatedSource:
                     settings = self._settings
                     # followed before it is read, so that an edit in between is an event
                     subscription.follow([folder], contents=True)
-                    self._read()
+                    await self._read()
                 happened = await subscription.wait(_RESCAN_SECONDS)
         finally:
             self._subscription = None
@@ -88,9 +94,10 @@ class SimulatedSource:
     def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
         return preferred({device.id: device.numa_nodes for device in self.devices.latest}, free, must_include, size)
 
-    def _read(self) -> None:
+    async def _read(self) -> None:
         try:
-            state = read_state(self._path)
+            # a MiB of YAML takes seconds to decode
+            state = await in_thread(partial(read_state, self._path))
         except FileNotFoundError:
             self._log(logging.INFO, "state file was deleted; keeping the last state", "")
             return

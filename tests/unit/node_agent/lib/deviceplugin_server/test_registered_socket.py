@@ -135,9 +135,9 @@ async def test_a_source_is_read_before_it_is_served_and_runs_meanwhile(tmp_path:
     happened: list[str] = []
 
     class Source(SimulatedSource):
-        def refresh(self) -> None:
+        async def read(self) -> None:
             happened.append("read")
-            super().refresh()
+            await super().read()
 
         async def run(self) -> None:
             happened.append("runs")

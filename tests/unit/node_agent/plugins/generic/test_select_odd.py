@@ -242,7 +242,7 @@ def test_a_selection_of_more_devices_than_fit(
     assert "narrow the paths or the selection" in source.devices.trouble[1]
 
 
-def test_what_is_followed_is_what_can_change_the_list(host: FakeSysfs) -> None:
+async def test_what_is_followed_is_what_can_change_the_list(host: FakeSysfs) -> None:
     """The directories of the files, and udevd's where a selection goes by its properties."""
     watcher = FileWatcher()
     subscription = watcher.subscribe()
@@ -251,7 +251,7 @@ def test_what_is_followed_is_what_can_change_the_list(host: FakeSysfs) -> None:
     by_path = GroupSettings([PathSettings("/dev/serial/by-id/*")])
     for selects, followed in (([DONGLES, FTDI], {links, entries}), ([DONGLES], {links})):
         settings = GenericSettings("example.com/x", [by_path, *Selecting(host, *selects).groups])
-        GenericSource(settings, str(host.root), watcher)._follow_and_refresh(subscription)
+        await GenericSource(settings, str(host.root), watcher)._follow_and_read(subscription)
         assert set(subscription.followed) == followed
 
 

@@ -176,7 +176,7 @@ async def test_a_source_lists_what_its_state_file_says_and_makes_one_where_there
             source = SimulatedSource(SimulatedSettings(GPU, 2), state_dir, watcher)
             if broken:
                 set_health(state_dir, GPU, "gpu-0", healthy=False)
-            source.refresh()
+            await source.read()
             assert {device.id for device in source.devices.latest if not device.is_healthy} == broken
             assert {device.id for device in source.devices.latest} == {"gpu-0", "gpu-1"}
     assert state_path(state_dir, GPU).is_file()

@@ -86,14 +86,14 @@ def test_how_devices_reach_containers_is_listed_once_for_each_way() -> None:
     exempt = "connected; exempt by nvml.exempt: kube-system/dcgm"
     records = [
         injected("c", "True", "by the kubelet"),
-        injected("b", "True", exempt),
-        injected("a", "True", "by the kubelet"),
+        injected("a", "True", exempt),
+        injected("b", "True", "by the kubelet"),
     ]
     records += [injected("d", "False", "no runtime"), node_device(node="e", conditions={})]
     found = of_delivery(records)
-    assert [(each.name, each.is_good, each.details) for each in found] == [
-        (records[2].name, True, "by the kubelet (2 NodeDevices)"),
-        (records[1].name, True, exempt),
+    assert found == [
+        CheckResult("delivery", records[2].name, True, "by the kubelet (2 NodeDevices)"),
+        CheckResult("delivery", records[1].name, True, exempt),
     ]
     assert len(of_delivery(injected(f"n{number}", "True", str(number)) for number in range(100))) == MOST_LISTED
 

@@ -70,6 +70,7 @@ def test_nothing_is_removed_that_nobody_confirmed(
     assert second == "  no workload of ours is in namespace there (--namespace names another)"
     assert third == "  delete 2 NodeDevices"
     assert ("give --yes" in done.stderr) is (status == 2)
+    assert ("nothing was changed, as this is a dry run" in done.stdout) is ("--dry-run" in flags)
 
 
 def test_a_closed_stdin_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

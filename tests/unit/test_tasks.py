@@ -54,7 +54,7 @@ VITAL: Final = {
 RETRIED: Final = {
     "agent": {
         *("configs", "device numbers", "gpus", "holdings", "kubelet endpoint", "kubelet observer", "kubelet state"),
-        *("kubelet takeover", "node", "nodedevice", "plugin", "plugin registry", "plugins", "pods"),
+        *("kubelet takeover", "node", "nodedevice", "plugin", "plugin registry", "plugins", "pods", "pods of the kubelet"),
         *("registration socket", "registry socket"),
     },
     "operator": {

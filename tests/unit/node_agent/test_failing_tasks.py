@@ -54,6 +54,7 @@ NRI: Final[dict[str, tuple[Any, str]]] = {
     "plugin registry": (PluginWatcher, "run"),
     "plugins": (PluginRunner, "run"),
     "pods": (PodWatch, "run"),
+    "pods of the kubelet": (NriBackend, "_leave_all_to_kubelet"),
     "registration socket": (RegistrationServer, "keep"),
 }
 KUBELET: Final[dict[str, tuple[Any, str]]] = {

@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 
 # Half of the second that a response may take; an allocation that takes longer is injected at the kubelet's next attempt.
 WAIT_SECONDS = 0.5
+# why a pod waits for a plugin that is not connected here
+_NOT_SERVED = (Reason.ENDPOINT_STOPPED, Reason.NOT_CONFIGURED)
 # more than there are containers with devices on most nodes; beyond, a message is logged twice
 _MAX_LOGGED = 256
 
@@ -81,6 +83,8 @@ class NriBackend:
         self._ownership = DeviceOwnership(settings.device_ownership, settings.runtime_config)
         self._grace: asyncio.TimerHandle | None = None
         self._synchronized = asyncio.Event()
+        # a pod may wait for what the kubelet has allocated to it
+        self._may_be_kubelets = asyncio.Event()
         # logged, by resource: pod UID and container name; and container ID
         self._not_injected: dict[str, set[tuple[str, str]]] = {}
         self._using_released: dict[str, set[str]] = {}
@@ -97,6 +101,7 @@ class NriBackend:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(vital("ends of containers", self._watch_doubtful))
                 tasks.create_task(retried("kubelet takeover", self._takeover.run))
+                tasks.create_task(retried("pods of the kubelet", self._leave_all_to_kubelet))
                 tasks.create_task(retried("device numbers", self._numbers.run))
                 await self._plugin.run()
         finally:
@@ -113,8 +118,8 @@ class NriBackend:
     def resource_changed(self, resource_name: str) -> None:
         """Pods that wait for a plugin which is not connected here may have been served by the kubelet."""
         self._numbers.changed()
-        for pending in self._manager.pending(resource_name):
-            self._leave_to_kubelet(pending.pod_uid)
+        if any(pending.reason in _NOT_SERVED for pending in self._manager.pending(resource_name)):
+            self._may_be_kubelets.set()
 
     def resource_forgotten(self, resource_name: str) -> None:
         for known in (self._not_injected, self._using_released):
@@ -178,7 +183,9 @@ class NriBackend:
             effects += self.events.creating(sandbox.uid, container.name, now)
         if effects:
             self._host.do(effects)
-        self._leave_to_kubelet(sandbox.uid)
+        if self._asks_kubelet(sandbox, container):
+            await self._kubelet.refresh()
+            self._leave_to_kubelet(sandbox.uid)
         decision = self._injection.decide(sandbox, container.name, container.env)
         if decision is None:
             return self._gpus.edits(sandbox, container, None)
@@ -296,10 +303,33 @@ class NriBackend:
 
     # -- internals ------------------------------------------------------------------------------------------------------
 
+    def _asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
+        """Whether the answer depends on what the kubelet has. Of few containers: its file may change with each pod of the node."""
+        pending = self._manager.allocator.pending.get(sandbox.uid)
+        may_be_kubelets = pending is not None and pending.reason in _NOT_SERVED
+        return (
+            may_be_kubelets
+            or self._injection.asks_kubelet(sandbox, container.name)
+            or self._gpus.asks_kubelet(sandbox, container)
+        )
+
+    async def _leave_all_to_kubelet(self) -> NoReturn:
+        while True:
+            await self._may_be_kubelets.wait()
+            self._may_be_kubelets.clear()
+            try:
+                await self._kubelet.refresh()
+                for pod_uid in list(self._manager.allocator.pending):
+                    self._leave_to_kubelet(pod_uid)
+            except Exception:
+                # it is due as before when this is run again
+                self._may_be_kubelets.set()
+                raise
+
     def _leave_to_kubelet(self, pod_uid: str) -> None:
         """A pod waits for a plugin that is not connected here: what the kubelet has allocated to it, the kubelet injects."""
         pending = self._manager.allocator.pending.get(pod_uid)
-        if pending is None or pending.reason not in (Reason.ENDPOINT_STOPPED, Reason.NOT_CONFIGURED):
+        if pending is None or pending.reason not in _NOT_SERVED:
             return
         effects = self._manager.kubelet_allocated(pod_uid, self._kubelet.requests_met(pod_uid), self._host.now())
         if effects:

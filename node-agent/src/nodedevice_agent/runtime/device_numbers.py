@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
+from nodedevice_common.threads import in_thread
+
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.nri.host_devices import HostDeviceStat
@@ -59,7 +61,7 @@ class DeviceNumbers:
         given = tuple(given_files(self._manager))
         numbers = {path: await self._number(path) for path in sorted({file.host_path for file in given})}
         host = _Host(numbers, self._sysfs)
-        self._set(tuple(file for file in given if is_renumbered(file, host)))
+        self._set(await in_thread(lambda: tuple(file for file in given if is_renumbered(file, host))))
 
     def _set(self, found: tuple[GivenFile, ...]) -> None:
         before, self.found = self.found, found

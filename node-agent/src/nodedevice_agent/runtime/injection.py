@@ -181,14 +181,19 @@ class Injection:
         If the pod requires this plugin and has no other resource that is registered here, it must be one of these. If it has one,
         these may well be another plugin's.
         """
-        has_known = any(request.resource_name in self._manager.resources for request in pod.device_requests)
-        if has_known or not requires_plugin(sandbox, container):
+        if not self.asks_kubelet(sandbox, container):
             return None
-        # last: the kubelet's checkpoint is read again whenever it has changed, which with 100,000 devices takes a third of a second
         unknown = next((name for name in _requested(pod, container) if name not in self._of_kubelet), None)
         if unknown is None:
             return None
         return Refusal(f"no device plugin has registered {unknown} with the agent of this node yet")
+
+    def asks_kubelet(self, sandbox: Sandbox, container: str) -> bool:
+        """Whether decide() depends on what the kubelet serves, which is to be read before."""
+        pod = self._manager.pod(sandbox.uid)
+        requests = pod.device_requests if pod is not None else ()
+        has_known = any(request.resource_name in self._manager.resources for request in requests)
+        return bool(requests) and not has_known and requires_plugin(sandbox, container)
 
     def _unknown_pod(self, sandbox: Sandbox, container: str) -> Refusal | None:
         """The API has not shown the pod, and the container has no allocation."""

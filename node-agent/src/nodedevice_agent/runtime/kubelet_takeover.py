@@ -11,8 +11,6 @@ import logging
 from pathlib import Path
 from typing import NoReturn
 
-from nodedevice_common.threads import in_thread
-
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES, PodResourcesUnavailable, list_pod_resources
@@ -29,7 +27,6 @@ class KubeletTakeover:
 
     def __init__(self, manager: DeviceManager, kubelet_dir: Path) -> None:
         self._manager = manager
-        # of its own: read in a thread, as its checksum covers every byte of the plugins' responses
         self._checkpoint = KubeletCheckpoint(kubelet_dir)
         self._socket = kubelet_dir / POD_RESOURCES
         # the outcome that was logged last: the names, and the error, if any
@@ -44,7 +41,8 @@ class KubeletTakeover:
         served = {name for name, found in self._manager.resources.items() if found.state is EndpointState.RUNNING}
         names, problem = frozenset[str](), ""
         if served:
-            names = await in_thread(self._checkpoint.allocated_names) & served
+            await self._checkpoint.refresh()
+            names = self._checkpoint.allocated_names() & served
         if names:
             try:
                 await list_pod_resources(self._socket)

@@ -36,6 +36,10 @@ class WithheldGpus:
         self._gpus.configured(exempt)
         self._on_change()
 
+    def asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
+        """Whether edits() may depend on what the kubelet has given, which is to be read before."""
+        return self._gpus.withheld(sandbox, container) is not None
+
     def edits(
         self, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None
     ) -> ContainerEdits | None:

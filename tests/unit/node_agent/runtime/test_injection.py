@@ -1,5 +1,6 @@
 """What a container gets when it is created, and why it is refused."""
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -369,21 +370,38 @@ def test_the_kubelets_checkpoint_is_read_only_for_who_requires_this_plugin(held:
         assert scenario.ask("p") is None
 
 
-def test_the_kubelets_resources_are_those_of_its_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    names = KubeletCheckpoint(tmp_path)
+async def test_the_kubelets_resources_are_those_of_its_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names, readers = KubeletCheckpoint(tmp_path), set()
+    read = names._read
+
+    def noted() -> None:
+        readers.add(threading.current_thread())
+        read()
+
+    names._read = noted  # type: ignore[method-assign]
+    await names.refresh()
     assert GPU not in names
     (tmp_path / "device-plugins").mkdir()
     checkpoint = tmp_path / "device-plugins" / "kubelet_internal_checkpoint"
     checkpoint.write_text("{ torn")
+    await names.refresh()
     assert GPU not in names
+    await names.refresh()
     assert GPU not in names
     assert len(caplog.records) == 1
     checkpoint.write_bytes((CHECKPOINTS / "v2-two-gpus-numa1.json").read_bytes())
+    await names.refresh()
     assert "nvidia.com/gpu" in names
+    await names.refresh()
     assert GPU not in names
     replaced = tmp_path / "replaced"
     replaced.write_text(encode(Checkpoint(registered={GPU: ("a",), "nvidia.com/gpu": ()})))
     replaced.replace(checkpoint)
+    await names.refresh()
     assert GPU in names
     checkpoint.unlink()
+    await names.refresh()
     assert "nvidia.com/gpu" not in names
+    assert threading.main_thread() not in readers, "it may take seconds"

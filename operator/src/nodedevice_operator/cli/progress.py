@@ -108,11 +108,11 @@ class Progress:
             await asyncio.sleep(_POLL_SECONDS)
 
     def _remember(self, state: RetryCallState) -> None:
-        failure = state.outcome.exception() if state.outcome else None
+        assert state.outcome is not None
+        trouble = str(state.outcome.exception())
         if self.trouble == self.missing:
-            self._report(str(failure))
-        self.trouble = str(failure) if failure else ""
-        self.missing = ""
+            self._report(trouble)
+        self.trouble, self.missing = trouble, ""
 
 
 @asynccontextmanager

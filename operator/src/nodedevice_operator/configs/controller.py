@@ -141,10 +141,11 @@ class ConfigController:
 
     def _read(self) -> None:
         """Of each node the newer report: that of the poll, or that of the watch."""
-        texts = {node: text for node, (_, text) in self._polled.items()}
+        reports = dict(self._polled)
         for lease in self.refusing.values():
-            if lease.resource_version > self._polled.get(lease.node, (0, ""))[0]:
-                texts[lease.node] = lease.configs
+            watched = lease.resource_version, lease.configs
+            reports[lease.node] = max(watched, reports.get(lease.node, watched))
+        texts = {node: text for node, (_, text) in reports.items()}
         if texts != self._texts:
             # a fleet has few different ones
             read = {text: read_reports(text) for text in set(texts.values())}

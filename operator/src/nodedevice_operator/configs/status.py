@@ -33,7 +33,7 @@ Reports = Mapping[str, _Report]
 def read_reports(text: str) -> Reports:
     """Of a Lease's annotation; empty where it is no such report."""
     try:
-        return decode(text, dict[str, _Report]) if text else {}
+        return decode(text, dict[str, _Report])
     except Undecodable:
         return {}
 

@@ -1,8 +1,31 @@
 """A writer that changes our numbers again and again: how long a name is not written, and how that ends."""
 
+import pytest
 from nodedevice_api.names import Condition, Reason
+from nodedevice_operator.contention import Contention
 
 from tests.fakes.operator.operator_model import GPU, OperatorModel, advertising
+
+
+class TestContention:
+    """To the second: what is undone, written again and paused."""
+
+    def test_three_within_a_minute_pause_it(self) -> None:
+        assert Contention().repaired(0).repaired(1).undone(59.9) == Contention((), 1, 119.9)
+        # the first is a minute old
+        known = Contention().repaired(0).repaired(1)
+        assert known.undone(60) is known
+
+    def test_nothing_is_counted_while_it_is_paused(self) -> None:
+        paused = Contention((158, 159), 1, 160)
+        assert paused.undone(159.9) is paused
+        assert paused.undone(160).pauses == 2
+        assert (paused.wait_seconds(159), paused.wait_seconds(161)) == (1, 0)
+
+    @pytest.mark.parametrize(("quiet", "pauses"), [(599.9, 2), (600, 1)])
+    def test_after_the_longest_pause_without_any_it_begins_from_the_first(self, quiet: float, pauses: int) -> None:
+        now = 160 + quiet
+        assert Contention((now - 1, now), 1, 160).undone(now) == Contention((), pauses, now + 60 * pauses)
 
 
 class TestContest:

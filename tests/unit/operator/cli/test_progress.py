@@ -32,8 +32,15 @@ def away() -> ApiError:
 async def test_waits_for_an_api_server_that_is_away() -> None:
     server = Server(away(), Unavailable("GET", "nodes", "busy", 429))
     async with within(60) as progress:
+        assert (progress.step, progress.trouble, progress.missing) == ("beginning", "", "")
         assert await progress.retrying(server.ask) == "well"
+        assert (progress.trouble, progress.missing) == ("", "")
     assert server.calls == 3
+    clock = asyncio.get_running_loop().time
+    for _ in range(50):
+        began = clock()
+        await progress.retrying(Server(away()).ask)
+        assert clock() - began <= 0.2
 
 
 async def test_what_is_waited_for_is_reported_once_for_each_outage() -> None:
@@ -66,6 +73,8 @@ async def test_what_is_missing_is_not_mistaken_for_an_outage() -> None:
             async with asyncio.timeout(5):
                 await progress.until(missing)
         assert (progress.missing, progress.trouble) == ("", "GET nodes: connection refused")
+        progress.begin("the next step")
+        assert (progress.missing, progress.trouble) == ("", "")
     assert reported == ["GET nodes: connection refused"]
 
 

@@ -141,6 +141,18 @@ async def test_what_is_over_is_forgotten_though_nobody_asks() -> None:
     assert (fleet._promises.by_uid, fleet._promises._open, len(fleet._promises._gone)) == ({}, {}, 0)
 
 
+async def test_one_that_is_being_bound_again_keeps_no_other_waiting(bench: Bench) -> None:
+    other = BindRequest("other", "default", "other", "node")
+    bench.binder.remember("other", NEEDS)
+    for pod in (POD, other):
+        assert await bench.binder.bind(pod) == ""
+    bench.api.pod = None
+    bench.clock.now += UNSEEN_SECONDS
+    bench.binder._under_way.add("uid")
+    await bench.resolve()
+    assert bench.fleet.states == {"uid": "confirmed", "other": "gone"}
+
+
 class SlowReads(Api):
     """Each read takes a second of the loop's."""
 

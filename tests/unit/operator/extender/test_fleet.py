@@ -155,6 +155,31 @@ def test_nodes_where_no_preemption_helps(record: NodeParts, wanted: PodNeeds, ex
     assert expected in found.unresolvable["a"]
 
 
+def test_an_annotation_that_is_none_matters_where_percent_counts_alone() -> None:
+    wanted = needs(1, 2, problem="bad annotation")
+    known = fleet(node("a", 80, sm_percent=1), node("b", 80))
+    found = known.filter("p", wanted, ["a", "b"], 0)
+    assert (found.fitting, found.unresolvable) == (["b"], {"a": "bad annotation"})
+    assert known.assign("p", wanted, "a", 0) == NotFitting("bad annotation")
+    assert known.assign("p", wanted, "b", 0) == {MEM: {"c0": {"g0": 1}, "c1": {"g0": 2}}}
+
+
+def test_what_a_pod_holds_tentatively_ends_to_the_second() -> None:
+    known = fleet(node("a", 80))
+    assert known.filter("p", needs(50), ["a"], 0).fitting == ["a"]
+    assert known.filter("q", needs(50), ["a"], TENTATIVE_SECONDS - 0.1).fitting == []
+    assert known.filter("q", needs(50), ["a"], TENTATIVE_SECONDS).fitting == ["a"]
+
+
+def test_a_resource_without_parts_beside_one_that_has_them() -> None:
+    both = PodNeeds((("rdma/hca", (ContainerNeed("c0", 1),)), (MEM, (ContainerNeed("c0", 50),))))
+    known = fleet(node("a", 80))
+    assert known.assign("p", both, "a", 0) == given("g0", 50)
+    assert known.fits_without(both, "a", frozenset())
+    known.promise("p", both, "a", given("g0", 50), 0)
+    assert not known.fits_without(both, "a", frozenset())
+
+
 def test_a_resource_that_has_parts_nowhere_is_the_schedulers() -> None:
     other = PodNeeds((("rdma/hca", (ContainerNeed("c0", 1),)),))
     known = fleet(node("a", 80))
@@ -454,6 +479,10 @@ class TestAPodOfManyContainers:
         assert set(found.unresolvable.values()) == {expected}
         assert known.assign("p", many, "a", 0) == NotFitting(expected)
         assert not known.fits_without(many, "a", frozenset())
+
+    def test_is_refused_where_one_node_has_parts(self) -> None:
+        many = needs(*[1] * (MOST_CONTAINERS + 1))
+        assert fleet(node("a", *[320] * 8)).filter("p", many, ["a"], 0).unresolvable.keys() == {"a"}
 
     def test_of_a_resource_without_parts_it_is_kube_schedulers_affair(self) -> None:
         many = needs(*[1] * (MOST_CONTAINERS + 1))

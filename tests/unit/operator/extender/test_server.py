@@ -22,6 +22,7 @@ from nodedevice_operator.extender.wire import BindRequest, decode
 
 from tests.fakes.operator.collaborators import running
 from tests.fakes.polling import until
+from tests.unit.common.test_http_server import has_ipv6
 
 Json = dict[str, Any]
 BIND = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
@@ -38,9 +39,9 @@ async def echo(body: bytes) -> tuple[bytes, str]:
 
 
 @asynccontextmanager
-async def served(tls: Tls | None = None) -> AsyncIterator[str]:
+async def served(tls: Tls | None = None, metrics: ExtenderMetrics | None = None) -> AsyncIterator[str]:
     """Its address, HOST:PORT."""
-    made = Server(("127.0.0.1", 0), tls, {"bind": echo}, ExtenderMetrics())
+    made = Server(("127.0.0.1", 0), tls, {"bind": echo}, metrics or ExtenderMetrics())
     host, port = await made.start()
     try:
         async with running(made.work()):
@@ -92,6 +93,52 @@ async def test_each_request_gets_a_clear_answer(method: str, path: str, body: by
         assert text in answer
         assert "secret" not in answer
         assert (await asked(f"http://{address}/bind", json.dumps(BIND).encode()))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "outcome"),
+    [
+        (json.dumps(BIND).encode(), "application/json", "ok"),
+        (b"{", "text/plain", "bad"),
+        (b" " * (MOST_REQUEST_BYTES + 1), "text/plain", "bad"),
+        (json.dumps({**BIND, "Node": "standby"}).encode(), "text/plain", "standby"),
+        (json.dumps({**BIND, "Node": "broken"}).encode(), "text/plain", "failed"),
+    ],
+    ids=["ok", "bad", "too long", "standby", "failed"],
+)
+async def test_each_answer_has_its_type_and_is_counted(body: bytes, kind: str, outcome: str) -> None:
+    metrics = ExtenderMetrics()
+    async with (
+        served(metrics=metrics) as address,
+        aiohttp.ClientSession() as session,
+        session.post(f"http://{address}/bind", data=io.BytesIO(body)) as got,
+    ):
+        assert got.content_type == kind
+    labels = {"verb": "bind", "outcome": outcome}
+    assert metrics.registry.get_sample_value("nodedevice_extender_requests_total", labels) == 1
+    assert metrics.registry.get_sample_value("nodedevice_extender_request_seconds_count", {"verb": "bind"}) == 1
+
+
+async def test_whoever_is_connected_sees_its_end() -> None:
+    made = Server(("127.0.0.1", 0), None, {"bind": echo}, ExtenderMetrics())
+    host, port = await made.start()
+    assert made._runner._shutdown_timeout == server_module._SHUTDOWN_SECONDS
+    async with running(made.work()):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200" in await reader.readline()
+        await made.close()
+        async with asyncio.timeout(60):
+            await reader.read()
+    writer.close()
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback address")
+async def test_an_address_of_ipv6_is_shown_as_it_is_used() -> None:
+    made = Server(("::1", 0), None, {"bind": echo}, ExtenderMetrics())
+    host, port = await made.start()
+    assert (host, port > 0) == ("::1", True)
+    await made.close()
 
 
 async def test_a_long_request_in_chunks_ends_where_it_is_too_long() -> None:
@@ -227,8 +274,11 @@ async def test_no_connection_is_lost_while_certificates_are_renewed(tmp_path: Pa
 async def test_a_certificate_that_is_none_is_an_error_at_the_start(tmp_path: Path, authority: Authority) -> None:
     files = tls(tmp_path, authority)
     Path(files.client_ca).write_text("nothing")
+    made = Server(("127.0.0.1", 0), files, {}, ExtenderMetrics())
     with pytest.raises(OperatorSettingsError, match=r"tlsCertificate: .* cannot be used"):
-        await Server(("127.0.0.1", 0), files, {}, ExtenderMetrics()).start()
+        await made.start()
+    assert made._socket is not None
+    assert made._socket.fileno() == -1, "it listens no more"
 
 
 class TestBounds:

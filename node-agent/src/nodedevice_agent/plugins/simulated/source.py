@@ -9,9 +9,8 @@ import os
 from functools import partial
 from pathlib import Path
 
-from nodedevice_common.threads import in_thread
-
 from nodedevice_common.tasks import apart
+from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, shared_ids

@@ -77,4 +77,13 @@ class AssignedParts(Struct, frozen=True):
     problem: str
 
 
-Effect = CallPreferred | CallAllocate | CallPreStart | SaveCheckpoint | Publish | UnknownResource | AssignedParts
+class TakeList(Struct, frozen=True):
+    """There is room for the refused list of this connection: read it again; it comes to DeviceManager.listed(...)."""
+
+    resource_name: str
+    endpoint: int
+
+
+Effect = (
+    CallPreferred | CallAllocate | CallPreStart | SaveCheckpoint | Publish | UnknownResource | AssignedParts | TakeList
+)

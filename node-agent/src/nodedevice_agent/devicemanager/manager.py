@@ -26,7 +26,7 @@ from nodedevice_agent.devicemanager.releasing import Releasing
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
-from nodedevice_agent.devicemanager.resources.list_limit import within_limit
+from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
 from nodedevice_agent.devicemanager.resources.physical_devices import PhysicalDevices
 from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, PluginOptions
@@ -61,6 +61,7 @@ class DeviceManager:
     ) -> None:
         self._table = ResourceTable(waits_for_cordons=waits_for_cordons, flapping=flapping)
         self.resources, self.cordons = self._table.by_name, self._table.cordons
+        self.list_limit = ListLimit(self.resources)
         self.book = AllocationBook(self.resources)
         self._preference = Preference(self.resources)
         self._physical = PhysicalDevices(self.resources, self._preference)
@@ -106,11 +107,15 @@ class DeviceManager:
     ) -> list[Effect]:
         """A plugin registered and returned its options. Calls go to the newest connection of a resource. socket: its path."""
         is_new = resource_name not in self.resources
-        self._table.add(resource_name).connect(endpoint, options, socket, settles_at=now + SETTLE_SECONDS)
-        self._preference.added(self.resources[resource_name])
+        resource = self._table.add(resource_name)
+        lists = resource.answers_again(endpoint)
+        resource.connect(endpoint, options, socket, settles_at=now + SETTLE_SECONDS)
+        self._preference.added(resource)
         effects: list[Effect] = [Publish(resource_name)]
         if is_new:
             effects += [SaveCheckpoint(durable=False), *self._reconsider({resource_name}, now)]
+        for listed in lists:
+            effects += self.listed(resource_name, endpoint, listed, now)
         return effects
 
     def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> list[Effect]:
@@ -118,10 +123,12 @@ class DeviceManager:
         resource = self.resources.get(resource_name)
         if resource is None:
             return []
-        accepted = within_limit(self.resources.values(), resource, endpoint, listed)
-        if not resource.list(endpoint, accepted, now):
+        accepted = self.list_limit.accepted(resource, endpoint, listed)
+        is_changed = resource.list(endpoint, accepted, now)
+        self.list_limit.noted(resource)
+        if not is_changed:
             return []
-        changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
+        changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name), *self.list_limit.due()]
         self._reallocations.forget_outdated(resource)
         changed += self._pending_calls(now)
         return [*changed, *self._reconsider_physical({resource_name, *self._preference.listed(resource_name)}, now)]
@@ -134,10 +141,13 @@ class DeviceManager:
         resource = self.resources.get(resource_name)
         if resource is None:
             return []
-        if not resource.disconnect(endpoint, now, is_configured=self._table.is_configured(resource)):
-            return []
+        is_configured = self._table.is_configured(resource)
+        is_changed = resource.disconnect(endpoint, now, is_configured=is_configured, is_silent=is_silent)
+        self.list_limit.noted(resource)
+        if not is_changed:
+            return [*self.list_limit.due()]
         resource.is_silent = is_silent and resource.state is EndpointState.STOPPED
-        changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
+        changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name), *self.list_limit.due()]
         return [*changed, *self._reconsider_physical({resource_name}, now)]
 
     def configured(self, is_configured: IsConfigured, now: float, returning: Iterable[str] = ()) -> list[Effect]:
@@ -149,7 +159,11 @@ class DeviceManager:
         over = self._table.configured(is_configured, returning, now)
         if not over:
             return []
-        changed: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in over)]
+        changed: list[Effect] = [
+            SaveCheckpoint(durable=False),
+            *(Publish(name) for name in over),
+            *self.list_limit.due(),
+        ]
         return [*changed, *self._reconsider_physical(over, now)]
 
     def displaced(self, resource_names: Collection[str], by: str, now: float) -> list[Effect]:
@@ -157,6 +171,7 @@ class DeviceManager:
         for name in resource_names:
             self.resources[name].displaced(by)
         changed: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in resource_names)]
+        changed += self.list_limit.due()
         return [*changed, *self._reconsider_physical(resource_names, now)] if resource_names else []
 
     def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> list[Effect]:
@@ -364,6 +379,7 @@ class DeviceManager:
     def tick(self, now: float) -> list[Effect]:
         """Time has passed: grace periods end, restarts settle, damping of flapping devices ends, failed calls are retried."""
         effects, recovered = self._table.tick(now)
+        effects += self.list_limit.due()
         effects += self._reconsider_physical([*recovered, *self._preference.due(now)], now)
         effects += self._releasing.due(now) + self._pending_calls(now)
         return effects + self.allocator.retry(now)

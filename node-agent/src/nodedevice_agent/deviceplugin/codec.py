@@ -32,10 +32,13 @@ from nodedevice_agent.devicemanager.resources.devices import (
     MAX_NUMA_NODE,
     MAX_NUMA_NODES,
     NO_DEVICES,
+    TOO_MANY,
     Device,
     ListedDevices,
+    Size,
     accept,
     is_valid_id,
+    no_list,
 )
 
 HEALTHY = "Healthy"
@@ -60,13 +63,21 @@ _ALL_PERCENT = 100
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
-def device_list(octets: bytes, known: ListedDevices = NO_DEVICES, *, is_built_in: bool = False) -> ListedDevices:
+def device_list(
+    octets: bytes, known: ListedDevices = NO_DEVICES, *, is_built_in: bool = False, most: int = MAX_DEVICES
+) -> ListedDevices:
     """A ListAndWatchResponse, read up to the first device above the limit; known: as in accept().
 
-    is_built_in: a plugin of this program sent it, and is believed what its devices are. Raises DecodeError.
+    is_built_in: a plugin of this program sent it, and is believed what its devices are. most: devices that there is room for; a
+    longer list is refused before anything is made of it. Raises DecodeError.
     """
-    octets = truncated(octets, api_pb2.ListAndWatchResponse.DEVICES_FIELD_NUMBER, MAX_DEVICES + 1)
+    # a field has two bytes at least
+    if len(octets) > 2 * MAX_DEVICES:
+        octets = truncated(octets, api_pb2.ListAndWatchResponse.DEVICES_FIELD_NUMBER, MAX_DEVICES + 1)
     message = api_pb2.ListAndWatchResponse.FromString(octets)
+    count = len(message.devices)
+    if count > min(most, MAX_DEVICES):
+        return no_list(Size(count, len(octets)), TOO_MANY)
     details = _details(octets)
     plugin_message = _plain(details.message or details.reason, _MAX_MESSAGE)
     try:

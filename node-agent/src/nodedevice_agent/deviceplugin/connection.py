@@ -9,7 +9,7 @@ import hashlib
 import logging
 import os
 import stat
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -27,7 +27,7 @@ from nodedevice_common.threads import in_thread
 from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.holdings import Holding
-from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.answers import Answers
@@ -109,8 +109,10 @@ class PluginConnection:
         self.socket = socket
         self.options = options
         self.answers = Answers()
-        # the last list that came
-        self.listed: ListedDevices | None = None
+        # what counts as the last list that came: the next one takes equal devices from it
+        self.last = NO_DEVICES
+        # that list as it came, while it is being dealt with
+        self.octets = b""
         self._channel = channel
         self._is_closed = False
 
@@ -137,10 +139,12 @@ class PluginConnection:
             await channel.close()
             raise
 
-    async def device_lists(self, turn: asyncio.Lock | None = None) -> AsyncIterator[ListedDevices]:
+    async def device_lists(
+        self, turn: asyncio.Lock | None = None, most: Callable[[], int] | None = None
+    ) -> AsyncIterator[ListedDevices]:
         """Complete device lists as they come, until the stream ends; LISTS_PER_SECOND at most, and then the plugin has to wait.
 
-        turn: held while a long list is decoded, so that all streams take turns.
+        turn: held while a long list is decoded, so that all streams take turns. most: devices that there is room for then.
         Raises PluginFailed if it ended with an error.
         """
         if self._is_closed:
@@ -148,17 +152,18 @@ class PluginConnection:
         method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(
             f"/{_SERVICE}/ListAndWatch"
         )
-        stream, listed, digest = method(_EMPTY), NO_DEVICES, b""
-        turn = turn or asyncio.Lock()
+        stream, digest = method(_EMPTY), b""
+        turn, most = turn or asyncio.Lock(), most or _most
         pace = _Pace(self.resource_name)
         try:
             async for octets in stream:
                 earlier, digest = digest, hashlib.blake2b(octets).digest()
                 # the same bytes are not decoded again; kept in their place, a few of the longest lists would fill the memory
                 if digest != earlier:
-                    listed = await _device_list(octets, listed, turn, is_built_in=bool(self.options.scope))
-                self.listed = listed
-                yield listed
+                    self.last = await self.decoded(octets, turn, most)
+                self.octets = octets
+                yield self.last
+                self.octets = octets = b""
                 await pace.wait()
         except DecodeError as exc:
             raise PluginFailed(self.resource_name, "ListAndWatch", _INVALID) from exc
@@ -169,6 +174,10 @@ class PluginConnection:
                 raise
         finally:
             stream.cancel()
+
+    async def decoded(self, octets: bytes, turn: asyncio.Lock, most: Callable[[], int]) -> ListedDevices:
+        """One list; turn, most: as in device_lists. Raises DecodeError."""
+        return await _device_list(octets, self.last, turn, most, is_built_in=bool(self.options.scope))
 
     async def ask(self) -> None:
         """Ask for the options once more, to see whether there is an answer."""
@@ -278,6 +287,8 @@ class PluginConnection:
 
     async def aclose(self) -> None:
         self._is_closed = True
+        # Not kept until the garbage collector comes by, which a long list outlives by minutes.
+        self.last, self.octets, self.answers.on_change = NO_DEVICES, b"", _ignore
         await self._channel.close()
 
 
@@ -328,12 +339,28 @@ async def _reopened(directory: PluginDirectory, socket: PluginSocket) -> tuple[P
         return None, socket.name
 
 
-async def _device_list(octets: bytes, known: ListedDevices, turn: asyncio.Lock, *, is_built_in: bool) -> ListedDevices:
+def _ignore(does: bool) -> None:
+    """Whether a plugin answers whose connection is closed."""
+
+
+def _most() -> int:
+    """Devices that a list may have where nobody else lists any."""
+    return MAX_DEVICES
+
+
+async def _device_list(
+    octets: bytes, known: ListedDevices, turn: asyncio.Lock, most: Callable[[], int] = _most, *, is_built_in: bool
+) -> ListedDevices:
     """Raises DecodeError."""
     if len(octets) <= _MAX_BYTES_IN_LOOP:
-        return codec.device_list(octets, known, is_built_in=is_built_in)
+        return codec.device_list(octets, known, is_built_in=is_built_in, most=most())
     async with turn:
-        return await in_thread(partial(codec.device_list, octets, known, is_built_in=is_built_in))
+        now = asyncio.get_running_loop().time
+        began = now()
+        listed = await in_thread(partial(codec.device_list, octets, known, is_built_in=is_built_in, most=most()))
+        # whatever plugins send, the interpreter is the loop's for half of the time
+        await asyncio.sleep(now() - began)
+        return listed
 
 
 def _method(

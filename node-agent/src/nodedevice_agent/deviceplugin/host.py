@@ -8,6 +8,7 @@ that changed, and the sources of other events (pods, cordons) pass the manager's
 import asyncio
 import logging
 import time
+import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -31,13 +32,16 @@ from nodedevice_agent.devicemanager.effects import (
     Effect,
     Publish,
     SaveCheckpoint,
+    TakeList,
     UnknownResource,
 )
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
+from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.deviceplugin.admission import Admission
 from nodedevice_agent.deviceplugin.codec import allocate_details
 from nodedevice_agent.deviceplugin.connection import PluginConnection, reconnect
+from nodedevice_agent.deviceplugin.held_lists import HeldLists
 from nodedevice_agent.deviceplugin.holdings import HoldingsSync
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
@@ -95,6 +99,7 @@ class PluginHost:
         self._holdings: dict[str, HoldingsSync] = {}
         # to decode a long list
         self._turn = asyncio.Lock()
+        self._held = HeldLists()
         self._admission = Admission(manager, self._connections, self.do, self.now)
         # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
         self._sockets: dict[int, PluginSocket] = {}
@@ -186,6 +191,8 @@ class PluginHost:
                     log.info("pod requests a resource that no device plugin has registered yet", extra=extra)
                 case AssignedParts():
                     _report(effect)
+                case TakeList():
+                    self._start_call(self._take_list(effect))
                 case _:
                     assert_never(effect)
         self._set_timer()
@@ -278,6 +285,7 @@ class PluginHost:
             if asking is not None:
                 asking.cancel()
             self._connections.pop(endpoint, None)
+            self._held.drop(endpoint)
             await connection.aclose()
         log.info("device plugin disconnected", extra={**extra, "reason": reason})
         self._lose(endpoint)
@@ -287,20 +295,50 @@ class PluginHost:
         """Until the stream ends. Raises PluginFailed if it ended with an error."""
         resource_name, id_error = connection.resource_name, ""
         is_first = True
-        async for listed in connection.device_lists(self._turn):
+        most = partial(self.manager.list_limit.most_devices, resource_name, endpoint)
+        async for listed in connection.device_lists(self._turn, most):
             metrics.DEVICE_LISTS.labels(resource_name).inc()
-            if connection.answers.is_silent:
-                continue  # it counts once there is an answer
             self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
             if endpoint not in self._connections:
                 return  # its name has lost its place
-            earlier, id_error = id_error, self.manager.resources[resource_name].latest(endpoint).id_error
+            latest = self.manager.resources[resource_name].latest(endpoint)
+            await self._hold(endpoint, connection, latest)
+            earlier, id_error = id_error, latest.id_error
             if id_error not in ("", earlier):
                 extra = {"resource_name": resource_name, "devices": len(listed.devices), "error": id_error}
                 log.error("invalid device list", extra=extra)
             if is_first:
                 await self._replace(endpoint, connection)
             is_first = False
+
+    async def _hold(self, endpoint: int, connection: PluginConnection, latest: ListedDevices) -> None:
+        """latest: what counts as the list that has just come."""
+        connection.last = latest
+        if latest.is_refused:
+            await self._held.hold(endpoint, connection.resource_name, connection.octets)
+        else:
+            self._held.drop(endpoint)
+
+    async def _take_list(self, effect: TakeList) -> None:
+        """The list that was refused for lack of room, if it is still the latest one."""
+        endpoint, extra = effect.endpoint, {"resource_name": effect.resource_name}
+        connection, held = self._connections.get(endpoint), self._held.find(endpoint)
+        if connection is None or held is None:
+            return
+        most = partial(self.manager.list_limit.most_devices, effect.resource_name, endpoint)
+        try:
+            listed = await connection.decoded(zlib.decompress(held), self._turn, most)
+        except Exception:
+            # as in _follow_plugin; the connection goes on without it
+            log.exception("reading a refused device list failed, a bug in this agent", extra=extra)
+            return
+        if self._connections.get(endpoint) is not connection or self._held.find(endpoint) is not held:
+            return
+        self.do(self.manager.listed(effect.resource_name, endpoint, listed, self.now()))
+        connection.last = self.manager.resources[effect.resource_name].latest(endpoint)
+        if not connection.last.is_refused:
+            self._held.drop(endpoint)
+            log.info("device list taken, as there is room by now", extra={**extra, "devices": len(listed.ids)})
 
     def _answers(self, endpoint: int, connection: PluginConnection, does: bool) -> None:
         """A plugin does not answer any more, or does again. Its connection stays: some never register again."""
@@ -317,8 +355,6 @@ class PluginHost:
         log.info("device plugin answers again", extra=extra)
         metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
         self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket)))
-        if connection.listed is not None:
-            self.do(self.manager.listed(resource_name, endpoint, connection.listed, self.now()))
 
     def _lose(self, endpoint: int) -> None:
         """The plugin has gone, and not because this agent ends: the next start need not reconnect to it."""

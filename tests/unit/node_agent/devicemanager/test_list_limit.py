@@ -1,17 +1,23 @@
 """How many devices all plugins of a node may list: which list is refused, and what stays of its plugin."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
+from nodedevice_agent.devicemanager.effects import Effect, TakeList
+from nodedevice_agent.devicemanager.resources import devices as devices_module
 from nodedevice_agent.devicemanager.resources import list_limit
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids, pod, status
 from tests.unit.node_agent.kube import crd_rules
 
 MOST, SMALL = 100, 10
+TIME = "2026-01-05T00:00:00Z"
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +30,12 @@ def totals(scenario: Scenario) -> dict[str, int]:
     return {name: scenario.snapshot(name).total for name in scenario.manager.resources}
 
 
+def taken(effects: Iterable[Effect]) -> list[TakeList]:
+    return [effect for effect in effects if isinstance(effect, TakeList)]
+
+
 def is_refused(scenario: Scenario, name: str) -> bool:
-    shown = status(scenario, {}, "2026-01-05T00:00:00Z", name=name)
+    shown = status(scenario, {}, TIME, name=name)
     assert crd_rules.problems(shown) == []
     (registered,) = (c for c in shown["conditions"] if c["type"] == "Registered")
     return (registered["status"], registered["reason"]) == ("True", "DevicesRefused")
@@ -58,15 +68,132 @@ def test_a_short_list_is_never_refused() -> None:
     assert totals(scenario)[GPU] == MOST - 1
 
 
-def test_there_is_room_again_once_a_plugin_is_gone() -> None:
-    scenario = Scenario.with_plugin(60)
+def test_devices_of_a_plugin_that_is_gone_give_way_but_for_those_that_a_pod_holds_or_are_cordoned() -> None:
+    scenario = Scenario.with_plugin(60).run(pod("p", gpu=2))
+    scenario.cordon(GPU, ["d59"])
     scenario.plugin(60, NIC, 2)
-    scenario.disconnect()
-    scenario.lists(device_ids(60), NIC, 2)
     assert is_refused(scenario, NIC)
+    effects = scenario.disconnect()
+    assert TakeList(NIC, 2) in effects
+    scenario.lists(device_ids(MOST - 2), NIC, 2)
+    assert is_refused(scenario, NIC), "three of the other are claimed"
+    scenario.lists(device_ids(MOST - 3), NIC, 2)
+    assert (totals(scenario), is_refused(scenario, NIC)) == ({GPU: 60, NIC: MOST - 3}, False)
+    assert scenario.snapshot(GPU).allocated == 2
+
+
+def test_a_refused_list_is_read_again_once_there_is_room() -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.plugin(30, NIC, 2)
+    waiting = "example.com/third"
+    scenario.connect(waiting, 3)
+    assert not taken(scenario.lists(device_ids(41), waiting, 3))
+    # too little room yet; then enough; and it is asked for once
+    assert not taken(scenario.lists(device_ids(30), GPU))
+    assert taken(scenario.lists(device_ids(29), NIC, 2)) == [TakeList(waiting, 3)]
+    assert not taken(scenario.lists(device_ids(28), NIC, 2))
+    scenario.lists(device_ids(41), waiting, 3)
+    assert (totals(scenario)[waiting], is_refused(scenario, waiting)) == (41, False)
+
+
+def test_a_list_that_is_refused_again_waits_again() -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.connect(NIC, 2)
+    scenario.lists(device_ids(50), NIC, 2)
+    assert taken(scenario.lists(device_ids(50))) == [TakeList(NIC, 2)]
+    # it has grown meanwhile
+    assert not taken(scenario.lists(device_ids(51), NIC, 2))
+    assert taken(scenario.lists(device_ids(49))) == [TakeList(NIC, 2)]
+    scenario.disconnect(NIC, 2)
+    assert not taken(scenario.lists(device_ids(1)))
+
+
+def test_what_ends_makes_room() -> None:
+    """Whatever gives room: a shorter list, an end, one that is not configured any more, a grace period, a place that is lost."""
+    ends: dict[str, Callable[[Scenario], list[Effect]]] = {
+        "a shorter list": lambda scenario: scenario.lists(device_ids(10)),
+        "the end of the plugin": lambda scenario: scenario.disconnect(),
+        "a lost place": lambda scenario: scenario.happens("displaced", [GPU], NIC),
+    }
+    for end, act in ends.items():
+        scenario = Scenario.with_plugin(60)
+        scenario.plugin(60, NIC, 2)
+        assert taken(act(scenario)) == [TakeList(NIC, 2)], end
+
+
+def test_a_domain_leaves_room_to_others() -> None:
+    with patch.multiple(list_limit, MAX_DEVICES_OF_DOMAIN=70):
+        scenario = Scenario.with_plugin(60)
+        scenario.plugin(11, NIC, 2)
+        assert is_refused(scenario, NIC)
+        (registered,) = (c for c in status(scenario, {}, TIME, name=NIC)["conditions"] if c["type"] == "Registered")
+        assert registered["message"].startswith("the device plugins of example.com may list 70 devices on a node")
+        other = "example.org/gpu"
+        scenario.plugin(40, other, 3)
+        assert (totals(scenario)[other], is_refused(scenario, other)) == (40, False)
+
+
+def test_memory_is_bounded_whatever_devices_are_made_of() -> None:
+    """A device that says much of itself counts as the memory that it takes."""
+    long = tuple((f"name-{n}", "v" * 200) for n in range(20))
+    devices = [Device(f"d{index}", attributes=long) for index in range(20)]
+    size = accept(devices).size
+    assert size.octets > 20 * 20 * 200
+    with patch.multiple(
+        list_limit, MAX_OCTETS=3 * size.octets, MAX_OCTETS_OF_DOMAIN=2 * size.octets, _SMALL_OCTETS=1000
+    ):
+        scenario = Scenario()
+        for number, name in enumerate((GPU, NIC, "example.com/third", "example.org/a", "example.org/b")):
+            scenario.plugin(devices, name, 1 + number)
+        refused = [name for name in totals(scenario) if is_refused(scenario, name)]
+        assert refused == ["example.com/third", "example.org/b"], "two of a domain, three in all"
+        # a plain list of as many is small
+        scenario.lists(device_ids(1), "example.org/b", 5)
+        assert totals(scenario)["example.org/b"] == 1
+
+
+@pytest.mark.parametrize("more", [{"message": "m" * 500}, {"attributes": (("a", "b"),)}, {"numa_nodes": (0, 1)}])
+def test_what_a_device_says_of_itself_counts(more: dict[str, Any]) -> None:
+    plain, rich = accept([Device("d", healthy=False)]), accept([Device("d", healthy=False, **more)])
+    assert rich.size.octets > plain.size.octets > 0
+    assert accept([], parents={"p": Device("p", **more)}).size.octets > 0
+
+
+def test_of_a_long_list_of_a_plugin_that_is_gone_only_claimed_devices_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices_module, "MAX_KEPT_OF_GONE", 8)
+    scenario = Scenario.with_plugin([Device(f"d{index:02}", parent=f"p{index // 4}") for index in range(40)])
+    scenario.run(pod("p", gpu=1))
+    scenario.cordon(GPU, ["d39"])
+    before = scenario.snapshot()
+    scenario.disconnect()
+    seen, resource = scenario.snapshot(), scenario.manager.resources[GPU]
+    # held and cordoned ones, with what is of the same physical devices
+    assert sorted(resource.devices) == ["d00", "d01", "d02", "d03", "d36", "d37", "d38", "d39"]
+    assert (seen.total, seen.cordoned, seen.allocated, seen.healthy) == (40, 1, 1, 0)
+    assert [view.id for view in seen.devices] == ["d00", "d39"]
+    # it comes back, and has all of them
+    scenario.plugin([Device(f"d{index:02}", parent=f"p{index // 4}") for index in range(40)], endpoint=2)
+    assert scenario.snapshot() == structs.replace(before, sockets=scenario.snapshot().sockets)
+
+
+def test_lists_of_a_plugin_that_does_not_answer_count_until_it_ends() -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)
+    scenario.plugin(60, NIC, 2)
+    assert is_refused(scenario, NIC)
+    # what it lists meanwhile counts once it answers
+    scenario.lists(device_ids(50), GPU)
+    assert scenario.snapshot(GPU).total == 60
+    assert scenario.snapshot(GPU).available == 0
+    scenario.connect(GPU, 1)
+    assert (scenario.snapshot(GPU).total, scenario.snapshot(GPU).available) == (50, 50)
+    # long after its grace period, too
+    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)
     scenario.passes(300)
     scenario.lists(device_ids(60), NIC, 2)
-    assert totals(scenario) == {GPU: 0, NIC: 60}
+    assert is_refused(scenario, NIC)
+    assert taken(scenario.disconnect(GPU, 1)) == [TakeList(NIC, 2)]
+    scenario.lists(device_ids(60), NIC, 2)
     assert not is_refused(scenario, NIC)
 
 
@@ -151,7 +278,10 @@ def test_a_late_list_of_a_connection_that_has_ended_changes_nothing() -> None:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from([GPU, NIC]), st.integers(1, 4), st.sampled_from(["list", "connect", "end"]), st.integers(0, 120)
+        st.sampled_from([GPU, NIC]),
+        st.integers(1, 4),
+        st.sampled_from(["list", "connect", "end", "hang"]),
+        st.integers(0, 120),
     ),
     max_size=30,
 )
@@ -171,11 +301,14 @@ def test_no_more_is_kept_of_any_connections(steps: list[tuple[str, int, str, int
             scenario.connect(name, number)
         elif what == "end":
             scenario.disconnect(name, number)
+        elif what == "hang":
+            scenario.manager.disconnected(name, number, scenario.now, is_silent=True)
         else:
             scenario.lists(device_ids(count), name, number)
         resources = scenario.manager.resources.values()
-        lists = [c.listed for r in resources for c in r._connections if c.listed is not None]
-        lists += [r._reported for r in resources]
+        lists = [c.listed for r in resources for c in (*r._connections, *r._silent.values()) if c.listed is not None]
+        # of a plugin that is gone it is short, or a number
+        lists += [r._reported for r in resources if r._connections]
         kept = {id(each.devices): len(each.devices) for each in lists}
         small = [size for size in kept.values() if size <= SMALL]
         assert sum(kept.values()) <= MOST + sum(small) + SMALL

@@ -164,7 +164,7 @@ async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
     assert good.calls_of("Allocate") == good.calls_of("PreStartContainer") == []
     # what it lists meanwhile counts afterwards
     await good.update({"d0": FakeDevice(), "d1": FakeDevice(healthy=False), "d2": FakeDevice()})
-    await until(lambda: connection.listed is not None and len(connection.listed.devices) == 3)
+    await until(lambda: len(connection.last.devices) == 3)
     assert manager.available(GOOD) == 0
     good.knobs.options_gate.set()
     await until(lambda: bool(good.calls_of("Allocate")))

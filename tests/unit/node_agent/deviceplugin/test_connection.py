@@ -98,9 +98,9 @@ class TestDeviceLists:
     ) -> None:
         readers: list[threading.Thread] = []
 
-        def read(octets: bytes, known: ListedDevices, *, is_built_in: bool) -> ListedDevices:
+        def read(octets: bytes, known: ListedDevices, *, is_built_in: bool, most: int) -> ListedDevices:
             readers.append(threading.current_thread())
-            return device_list(octets, known, is_built_in=is_built_in)
+            return device_list(octets, known, is_built_in=is_built_in, most=most)
 
         device_list = codec.device_list
         monkeypatch.setattr(codec, "device_list", read)
@@ -128,9 +128,9 @@ class TestDeviceLists:
     ) -> None:
         decoded: list[bytes] = []
 
-        def read(octets: bytes, known: ListedDevices, *, is_built_in: bool) -> ListedDevices:
+        def read(octets: bytes, known: ListedDevices, *, is_built_in: bool, most: int) -> ListedDevices:
             decoded.append(octets)
-            return device_list(octets, known, is_built_in=is_built_in)
+            return device_list(octets, known, is_built_in=is_built_in, most=most)
 
         device_list = codec.device_list
         monkeypatch.setattr(codec, "device_list", read)

@@ -4,10 +4,11 @@ Source: kubelet deviceplugin v1beta1, ListAndWatch. The kubelet accepts any byte
 twice with different health in both sets; here an ID is counted once, and invalid IDs are rejected and reported.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
+from sys import getsizeof
 
 import msgspec
 from nodedevice_api.parts import PartRules, parent_and_number
@@ -20,12 +21,27 @@ MAX_NUMA_NODE = 2**31 - 1
 # Of all plugins of a node: as many as 32 NodeDevices could name, or one for each MiB of 128 GiB. More would delay all that the
 # agent must answer in time (the container runtime within two seconds, for example) and cost more than some 100 MiB.
 MAX_DEVICES = 32 * 4096
-_REFUSED = (
-    f"the device plugins of a node may list {MAX_DEVICES} devices in all; the latest list of this one exceeds that and is refused, "
-    "and the list before it counts: have it list fewer, coarser devices, or stop other plugins and restart it"
+# Of a plugin that is gone, devices that nobody claims are known by name where its list was no longer.
+MAX_KEPT_OF_GONE = 256
+# In memory: a device with its places in the list, less its ID; and an attribute, less its name and its value.
+_DEVICE_OCTETS, _ATTRIBUTE_OCTETS = 192, 72
+TOO_MANY = (
+    f"the device plugins of a node may list {MAX_DEVICES} devices in all; the latest list of this one alone exceeds that and is "
+    "refused, and the list before it counts: have it list fewer, coarser devices"
 )
 _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
+
+
+class Size(msgspec.Struct, frozen=True):
+    """Of device lists. octets: that they take in memory, about."""
+
+    devices: int = 0
+    octets: int = 0
+
+    def of(self, devices: int) -> "Size":
+        """Of so many of them."""
+        return Size(devices, self.octets * devices // self.devices) if self.devices else self
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -57,8 +73,11 @@ class ListedDevices:
 
     plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts;
     None for others. parents: details of the physical devices of parts, by ID; only reason, message, attributes, part_size count.
+    omitted: how many more there were, of a plugin that is gone. is_refused: the plugin's latest list exceeds a limit, and id_error
+    says which; this is the one before it. size: of the plugin's list, also of a refused one.
     ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. by_parent: IDs of the devices of
-    each physical device, sorted; only where the plugin names these. has_identities, has_aliases: of any device. Derived once,
+    each physical device, sorted; only where the plugin names these. has_identities, has_aliases: of any device. kinds: the IDs of each device that says what it is, or of several that are shared and alike.
+    Derived once,
     where the list is decoded: every pod and every publication reads them and must not iterate over a hundred thousand devices.
     """
 
@@ -67,12 +86,16 @@ class ListedDevices:
     plugin_message: str = ""
     part_rules: PartRules | None = None
     parents: Mapping[str, Device] = field(default_factory=dict)
+    omitted: int = 0
+    is_refused: bool = False
+    size: Size = field(init=False, repr=False, compare=False)
     ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
     healthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
     unhealthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
     by_parent: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
     has_identities: bool = field(init=False, repr=False, compare=False)
     has_aliases: bool = field(init=False, repr=False, compare=False)
+    kinds: Sequence[tuple[Device, Sequence[str]]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ids = tuple(sorted(self.devices))
@@ -83,20 +106,44 @@ class ListedDevices:
         object.__setattr__(self, "unhealthy_ids", unhealthy)
         by_parent: dict[str, list[str]] = {}
         has_identities = has_aliases = False
+        octets = _DEVICE_OCTETS * len(ids) + sum(map(getsizeof, ids)) + sum(map(_octets, self.parents.values()))
         for device_id in ids:
             device = self.devices[device_id]
+            if device.attributes or device.message or device.numa_nodes:
+                octets += _octets(device)
             if parent := device.parent:
                 by_parent.setdefault(parent, []).append(device_id)
             has_identities = has_identities or bool(device.identity)
             has_aliases = has_aliases or bool(device.aliases)
+        object.__setattr__(self, "size", Size(len(ids), octets))
         object.__setattr__(self, "by_parent", by_parent)
         object.__setattr__(self, "has_identities", has_identities)
         object.__setattr__(self, "has_aliases", has_aliases)
+        object.__setattr__(self, "kinds", _kinds(self.devices.values()) if has_identities else ())
 
-    @property
-    def is_refused(self) -> bool:
-        """Whether the plugin's latest list was refused for its length; then this is the one before it."""
-        return self.id_error == _REFUSED
+    def refused(self, why: str) -> "ListedDevices":
+        """What is known of a plugin whose latest list is refused: still this one, and why."""
+        if self.is_refused and self.id_error == why:
+            return self
+        found = copy(self)
+        object.__setattr__(found, "id_error", why)
+        object.__setattr__(found, "is_refused", True)
+        return found
+
+    def of_gone(self, claimed: Collection[str]) -> "ListedDevices":
+        """What is kept of a plugin that is gone: of a long list the claimed devices, with all of the same parents, and a number."""
+        if len(self.ids) <= MAX_KEPT_OF_GONE:
+            return self
+        parents = {self.devices[i].parent for i in claimed if i in self.devices}
+        ids = {i for i in claimed if i in self.devices}.union(*(self.by_parent.get(p, ()) for p in parents))
+        if len(ids) == len(self.ids):
+            return self
+        return ListedDevices(
+            {i: self.devices[i] for i in self.ids if i in ids},
+            part_rules=self.part_rules,
+            parents={p: device for p, device in self.parents.items() if p in parents},
+            omitted=self.omitted + len(self.ids) - len(ids),
+        )
 
     def with_unhealthy(self, more: Mapping[str, Device]) -> "ListedDevices":
         """The same with other devices, none of which is healthy. A few cost much less than deriving all anew."""
@@ -124,7 +171,30 @@ class ListedDevices:
         return device is not None and device.healthy
 
 
+def _octets(device: Device) -> int:
+    """Of what not every device has."""
+    texts = (device.reason, device.message, *chain.from_iterable(device.attributes))
+    return _ATTRIBUTE_OCTETS * len(device.attributes) + sum(map(getsizeof, texts)) + getsizeof(device.numa_nodes)
+
+
+def _kinds(devices: Iterable[Device]) -> Sequence[tuple[Device, Sequence[str]]]:
+    """See ListedDevices.kinds."""
+    found: dict[object, tuple[Device, list[str]]] = {}
+    for device in devices:
+        if device.identity:
+            alike = (device.identity, device.parent) if device.is_shared else device.id
+            found.setdefault(alike, (device, []))[1].append(device.id)
+    return tuple(found.values())
+
+
 NO_DEVICES = ListedDevices({})
+
+
+def no_list(size: Size, why: str) -> ListedDevices:
+    """In place of a list that is refused, for whoever has the one before it. size: of the refused one."""
+    found = NO_DEVICES.refused(why)
+    object.__setattr__(found, "size", size)
+    return found
 
 
 class _Examples:
@@ -166,7 +236,7 @@ def accept(
     duplicate, invalid, no_part = _Examples(), _Examples(), _Examples()
     for number, device in enumerate(listed):
         if number == MAX_DEVICES:
-            return refused(known)
+            return known.refused(TOO_MANY)
         if not is_valid_id(device.id):
             invalid.add(device.id)
             continue
@@ -183,15 +253,6 @@ def accept(
     id_error = _id_error(duplicate, invalid, no_part)
     found = ListedDevices(devices, id_error, plugin_message, part_rules, parents or {})
     return known if found == known else found
-
-
-def refused(known: ListedDevices) -> ListedDevices:
-    """What is known of a plugin whose list is refused for its length: still the list before it, and why."""
-    return known if known.is_refused else replace(known, id_error=_REFUSED)
-
-
-# in place of a list that is refused for its length, for whoever has the one before it
-REFUSED = refused(NO_DEVICES)
 
 
 def is_valid_id(device_id: str) -> bool:

@@ -4,9 +4,9 @@ Source: kubelet device manager, endpoints and their stop grace period. Connectio
 plugin's connection never affects a newer one (the kubelet before 1.37 looked them up by resource name).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 
 from msgspec import Struct
 from nodedevice_api.names import ALL_DEVICES
@@ -14,7 +14,7 @@ from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.resources.aliases import as_known
 from nodedevice_agent.devicemanager.resources.claims import when_gone
-from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, REFUSED, Device, ListedDevices, refused
+from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, Size
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.identity import Identity
 
@@ -52,17 +52,20 @@ class OtherUse(Struct, frozen=True):
 
 
 class _Connection(Struct):
-    """listed: its own latest list that was accepted, and no other connection's, which would be kept after that one replaced it."""
+    """listed: its own latest list that was accepted, and no other connection's, which would be kept after that one replaced it.
+    refusal: in place of its latest list, where that is refused; is_awaited: it is being read again, as there is room.
+    """
 
     endpoint: int | None
     options: PluginOptions
     socket: str = ""
     listed: ListedDevices | None = None
-    is_latest_refused: bool = False
+    refusal: ListedDevices | None = None
+    is_awaited: bool = False
 
     @property
     def has_listed(self) -> bool:
-        return self.listed is not None or self.is_latest_refused
+        return self.listed is not None or self.refusal is not None
 
 
 class Resource:
@@ -80,6 +83,10 @@ class Resource:
         self.cordoned_ids: frozenset[str] = frozenset()
         # device ID to who has the same device, or uses it in another way: not allocated before that ends
         self.held_back: Mapping[str, OtherUse] = {}
+        # why none of its devices can be given out, as there are too many of those that need comparing; empty where they are few
+        self.excess = ""
+        # how often what is held of it has changed
+        self.holds = 0
         # by physical device: the size of the parts that are held, or else listed; without empty ones
         self.part_sizes: dict[str, str] = {}
         # device ID to pod UID: of committed allocations (kept by the AllocationBook), and reserved by one in flight
@@ -104,6 +111,8 @@ class Resource:
         self.settle_until: float | None = None
         self._settles_at: float | None = None
         self._connections: list[_Connection] = []
+        # by endpoint, those whose plugin does not answer: its lists count again once it does
+        self._silent: dict[int, _Connection] = {}
         # it is gone because its built-in plugin was taken out of the configuration, or because another name has its place
         self.is_not_configured = False
         # ... which one that is, "" where it is not known; None where it has its place
@@ -140,14 +149,16 @@ class Resource:
         self._derive()
 
     def list(self, endpoint: int, listed: ListedDevices, now: float) -> bool:
-        """A complete list was received; REFUSED: the list before it stays. Returns whether it changed anything."""
+        """A complete list was received; of a refused one the list before it stays. Returns whether it changed anything."""
         connection = self._find(endpoint)
         if connection is None:
             return False
         was_live, was_settling = self.is_live, self.settle_until is not None
-        connection.is_latest_refused = listed.is_refused
+        connection.is_awaited, connection.refusal = False, listed if listed.is_refused else None
         if not listed.is_refused:
             connection.listed = listed
+        if endpoint in self._silent:
+            return False
         current = self._current_list()
         is_changed = current != self._reported
         if is_changed:
@@ -156,25 +167,44 @@ class Resource:
         self.settle_until = None
         return is_changed or was_settling or not was_live
 
-    def kept_count(self, besides: int | None = None) -> int:
-        """How many listed devices are kept, those of older connections among them. besides: without that connection's list."""
-        kept = [(c.endpoint, len(c.listed.devices)) for c in self._connections if c.listed is not None]
-        if not kept:
-            # the last list known, which the next one replaces
-            return len(self._reported.devices) if besides is None else 0
-        return sum(count for endpoint, count in kept if endpoint != besides)
+    def kept_sizes(self, besides: int | None = None, *, besides_older: bool = False) -> tuple[Size, ...]:
+        """Of the lists that are kept, those of older connections among them. besides: without that connection's; besides_older:
+        without those of the connections before it, either.
+        """
+        own = dropwhile(lambda one: besides_older and one.endpoint != besides, self._connections)
+        counted = (*own, *self._silent.values())
+        kept = tuple(c.listed.size for c in counted if c.listed is not None and c.endpoint != besides)
+        if kept or besides is not None:
+            return kept
+        # else the last list known, which the next one replaces; of a plugin that is gone it gives way to those of living ones
+        count = len(self._reported.ids) if self._connections else sum(i in self._reported.devices for i in self._named())
+        return (self._reported.size.of(count),)
 
     def latest(self, endpoint: int) -> ListedDevices:
-        """The latest list of that connection, or REFUSED; before its first one, that of the resource."""
+        """The latest list of that connection, or what stands for a refused one; before its first one, that of the resource."""
         connection = self._find(endpoint)
-        if connection is not None and connection.is_latest_refused:
-            return REFUSED
+        if connection is not None and connection.refusal is not None:
+            return connection.refusal
         return self._reported if connection is None or connection.listed is None else connection.listed
 
-    def count_of(self, endpoint: int) -> int:
-        """How many devices that connection has listed; 0 before a list of it was accepted."""
+    def size_of(self, endpoint: int) -> Size:
+        """Of that connection's list; nothing before one of it was accepted."""
         connection = self._find(endpoint)
-        return 0 if connection is None or connection.listed is None else len(connection.listed.devices)
+        return Size() if connection is None or connection.listed is None else connection.listed.size
+
+    def refused_lists(self) -> dict[int, Size]:
+        """Of which connections the latest list is refused, and its size; without those that are being read again."""
+        return {
+            c.endpoint: c.refusal.size
+            for c in self._connections
+            if c.endpoint is not None and c.refusal is not None and not c.is_awaited
+        }
+
+    def awaits(self, endpoint: int) -> None:
+        """The refused list of that connection is being read again."""
+        connection = self._find(endpoint)
+        if connection is not None:
+            connection.is_awaited = True
 
     def forget_older_lists(self, endpoint: int) -> None:
         """Of connections older than that one, which is about to list. Their plugins list again if they are needed again."""
@@ -182,7 +212,7 @@ class Resource:
             # a list that came late, of a connection that has ended
             return
         for connection in takewhile(lambda one: one.endpoint != endpoint, self._connections):
-            connection.listed, connection.is_latest_refused = None, False
+            connection.listed = connection.refusal = None
 
     def end_damping(self, now: float) -> bool:
         """Whether damping has ended for a device, by time."""
@@ -191,15 +221,22 @@ class Resource:
             self._derive()
         return has_ended
 
-    def disconnect(self, endpoint: int, now: float, *, is_configured: bool = True) -> bool:
+    def disconnect(self, endpoint: int, now: float, *, is_configured: bool = True, is_silent: bool = False) -> bool:
         """A connection ended. Returns whether this changed anything; the end of a replaced connection does not.
 
-        is_configured: False where a built-in plugin was ended because nothing configures the resource any more.
+        is_configured: False where a built-in plugin was ended because nothing configures the resource any more. is_silent: the
+        plugin only does not answer; its lists are kept, and count once it is connected again, or ends.
         """
         connection = self._find(endpoint)
         if connection is None:
             return False
         before = (self.endpoint, self.listed, self.is_live, self.sockets)
+        was_silent = self._silent.pop(endpoint, None) is not None
+        if is_silent:
+            self._silent[endpoint] = connection
+        if was_silent:
+            self._derive()
+            return not self._connections
         self._connections.remove(connection)
         self._derive()
         if not self._connections and (is_configured or not self.unconfigured()):
@@ -208,6 +245,11 @@ class Resource:
             # Shortly after a restart many plugins recreate their socket and register again: keep waiting.
             self.settle_until = self._settles_at
         return before != (self.endpoint, self.listed, self.is_live, self.sockets)
+
+    def answers_again(self, endpoint: int) -> tuple[ListedDevices, ...]:
+        """The plugin of that connection was silent, and is about to be connected again: its lists, which count again."""
+        silent = self._silent.pop(endpoint, None)
+        return () if silent is None else tuple(each for each in (silent.listed, silent.refusal) if each is not None)
 
     def is_replaced(self, settles_at: float) -> None:
         """Another built-in plugin takes the place of the one that serves it: as after a restart, it is waited for until then."""
@@ -229,6 +271,7 @@ class Resource:
     def displaced(self, by: str) -> None:
         """Its place is another name's: its plugins do not count any more, and it is gone without a grace period."""
         self._connections.clear()
+        self._silent.clear()
         self.settle_until = self._settles_at = None
         self.expire()
         self.is_not_configured, self.lost_to = True, by
@@ -271,7 +314,8 @@ class Resource:
     @property
     def is_ready(self) -> bool:
         """Whether devices may be allocated."""
-        return self.is_live and self.are_cordons_synced and not self.possible_holders and not self.awaits_others
+        is_known = self.are_cordons_synced and not self.possible_holders and not self.awaits_others
+        return self.is_live and is_known and not self.excess
 
     @property
     def is_built_in(self) -> bool:
@@ -298,6 +342,10 @@ class Resource:
         found = {device_id: self.identity_of(device_id) for device_id in self._claimed()}
         return {device_id: identity for device_id, identity in found.items() if identity is not None}
 
+    def _named(self) -> Collection[str]:
+        """Devices that are known by name without a plugin."""
+        return {*self.holders, *self.reserved, *self.cordoned_ids}
+
     def _claimed(self) -> Collection[str]:
         if ALL_DEVICES in self.cordoned_ids:
             return {*self.holders, *self.devices}
@@ -307,11 +355,18 @@ class Resource:
         """As a connected plugin lists it now, damped or not."""
         return self._reported.devices.get(device_id) if self.is_live else None
 
-    def offered(self) -> Iterator[Device]:
-        """As a connected plugin lists them now, in its order, without those that a pod holds and cordoned ones."""
-        for device in self._reported.devices.values() if self.is_live else ():
-            if device.id not in self.holders and not self.is_cordoned(device.id):
-                yield device
+    @property
+    def kinds(self) -> Sequence[tuple[Device, Sequence[str]]]:
+        """Of the devices as a connected plugin lists them now; see ListedDevices."""
+        return self._reported.kinds if self.is_live else ()
+
+    def offered(self) -> Iterator[tuple[Device, Sequence[str]]]:
+        """By kind, in the plugin's order, the devices without those that a pod holds and cordoned ones; and the first of each."""
+        devices = self._reported.devices
+        for _, ids in self.kinds:
+            free = [i for i in ids if i not in self.holders and not self.is_cordoned(i)]
+            if free:
+                yield devices[free[0]], free
 
     def parent_of(self, device_id: str) -> str:
         """The physical device of a listed one, or of a held one, as it was listed or by its ID; the ID itself without any."""
@@ -339,21 +394,25 @@ class Resource:
     def is_healthy(self, device_id: str) -> bool:
         """Listed as healthy by a connected plugin, not damped, and its physical device is not used in another way."""
         device = self.devices.get(device_id) if self.is_live else None
-        is_out = self.flap_damping.has(device_id) or device_id in self.held_back
+        is_out = bool(self.excess) or self.flap_damping.has(device_id) or device_id in self.held_back
         return device is not None and device.healthy and not is_out
 
     def is_usable(self, device_id: str) -> bool:
         """Healthy, and not cordoned."""
         return self.is_healthy(device_id) and not self.is_cordoned(device_id)
 
+    @property
+    def _are_all_out(self) -> bool:
+        return bool(self.excess) or self.flap_damping.is_of_all
+
     def healthy_count(self) -> int:
-        if not self.is_live or self.flap_damping.is_of_all:
+        if not self.is_live or self._are_all_out:
             return 0
         return self._healthy_count_without({*self.flap_damping.damped, *self.held_back})
 
     def free(self) -> tuple[str, ...]:
         """Device IDs that are healthy, not cordoned, not held and not reserved; sorted, so equal state gives an equal result."""
-        if not self.is_live or ALL_DEVICES in self.cordoned_ids or self.flap_damping.is_of_all:
+        if not self.is_live or ALL_DEVICES in self.cordoned_ids or self._are_all_out:
             return ()
         held, reserved, out = self.holders, self.reserved, self.cordoned_ids
         if self.flap_damping.damped:
@@ -364,7 +423,7 @@ class Resource:
 
     def free_count(self) -> int:
         """The number of free() devices. In a long list with few exceptions, the exceptions are subtracted."""
-        if not self.is_live or ALL_DEVICES in self.cordoned_ids or self.flap_damping.is_of_all:
+        if not self.is_live or ALL_DEVICES in self.cordoned_ids or self._are_all_out:
             return 0
         # looking one up takes several times as long as iterating over one
         if 8 * len(self.holders) > len(self.listed.healthy_ids):
@@ -420,19 +479,22 @@ class Resource:
         self._past_identities = past
 
     def _current_list(self) -> ListedDevices:
-        is_refused, found = False, self._reported
+        found, refusal = self._reported, None
+        if not self._connections and not self._silent:
+            return found.of_gone(self._named())
         for connection in reversed(self._connections):
-            is_refused = is_refused or connection.is_latest_refused
+            refusal = refusal or connection.refusal
             if connection.listed is not None:
                 found = as_known(connection.listed, _Known(self))
                 break
-        if is_refused and self._reported.is_refused and self._reported.devices is found.devices:
-            # derived already, which sorts all devices
-            return self._reported
-        return refused(found) if is_refused else found
+        if refusal is None:
+            return found
+        # the same again where nothing has changed
+        is_same = self._reported.devices is found.devices
+        return (self._reported if is_same else found).refused(refusal.id_error)
 
     def _find(self, endpoint: int) -> _Connection | None:
-        return next((c for c in self._connections if c.endpoint == endpoint), None)
+        return next((c for c in self._connections if c.endpoint == endpoint), self._silent.get(endpoint))
 
 
 class _Known:

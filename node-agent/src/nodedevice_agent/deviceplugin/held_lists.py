@@ -1,0 +1,43 @@
+"""Device lists that are refused for lack of room, as they came: most plugins send a list once, and it is taken when there is room.
+
+Compressed, as they wait for minutes or days: to a tenth, where IDs are numbered.
+"""
+
+import zlib
+from functools import partial
+
+from nodedevice_common.threads import in_thread
+
+# Of all plugins together, and of those of one domain. A list that takes more is not held, and counts when it comes again.
+MAX_HELD_BYTES = 16 * 1024 * 1024
+MAX_HELD_BYTES_OF_DOMAIN = 12 * 1024 * 1024
+# a shorter list is compressed within a millisecond
+_MAX_BYTES_IN_LOOP = 32 * 1024
+
+
+class HeldLists:
+    """The latest list of connections, by endpoint."""
+
+    def __init__(self) -> None:
+        # with the domain
+        self._held: dict[int, tuple[str, bytes]] = {}
+
+    async def hold(self, endpoint: int, resource_name: str, octets: bytes) -> None:
+        """In place of the connection's list before it."""
+        self.drop(endpoint)
+        packing = partial(zlib.compress, octets, 1)
+        packed = packing() if len(octets) <= _MAX_BYTES_IN_LOOP else await in_thread(packing)
+        domain = resource_name.partition("/")[0]
+        in_all = sum(len(other) for _, other in self._held.values())
+        of_domain = sum(len(other) for its, other in self._held.values() if its == domain)
+        if in_all + len(packed) <= MAX_HELD_BYTES and of_domain + len(packed) <= MAX_HELD_BYTES_OF_DOMAIN:
+            self._held[endpoint] = domain, packed
+
+    def drop(self, endpoint: int) -> None:
+        """The connection has ended, or its latest list is in force."""
+        self._held.pop(endpoint, None)
+
+    def find(self, endpoint: int) -> bytes | None:
+        """Compressed."""
+        found = self._held.get(endpoint)
+        return None if found is None else found[1]

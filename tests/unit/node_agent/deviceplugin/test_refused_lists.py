@@ -1,0 +1,130 @@
+"""Lists that are refused for lack of room, on real sockets: nothing is made of them, and they are taken when there is room."""
+
+import threading
+import weakref
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.devicemanager.resources import list_limit
+from nodedevice_agent.devicemanager.resources.devices import Size
+from nodedevice_agent.deviceplugin import codec, held_lists
+from nodedevice_agent.deviceplugin.held_lists import HeldLists
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.polling import until
+
+FIRST, SECOND, THIRD = "one.example.com/a", "two.example.com/b", "three.example.com/c"
+
+
+@pytest.fixture
+async def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HostedManager]:
+    monkeypatch.setattr(list_limit, "MAX_DEVICES", 1000)
+    async with hosted(tmp_path) as manager:
+        yield manager
+
+
+def some(count: int, prefix: str = "d") -> dict[str, FakeDevice]:
+    return {f"{prefix}{index}": FakeDevice() for index in range(count)}
+
+
+def total(manager: HostedManager, name: str) -> int:
+    return len(manager.manager.resources[name].devices)
+
+
+async def test_it_is_taken_once_there_is_room_though_its_plugin_sent_it_once(manager: HostedManager) -> None:
+    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
+    try:
+        await manager.register(first)
+        await manager.register(second)
+        assert (total(manager, FIRST), total(manager, SECOND)) == (600, 0)
+        assert manager.manager.resources[SECOND].listed.is_refused
+        await first.stop()
+        await manager.until(lambda: total(manager, SECOND) == 500)
+        assert not manager.manager.resources[SECOND].listed.is_refused
+        assert (second.lists_sent, manager.host._held.find(2)) == (1, None)
+        # the same list again is no longer a refused one
+        await second.resend()
+        await second.wait_for_lists(2)
+        await second.update(some(499))
+        await manager.until(lambda: total(manager, SECOND) == 499)
+    finally:
+        await second.stop()
+
+
+async def test_the_latest_of_refused_lists_is_taken(manager: HostedManager) -> None:
+    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
+    try:
+        await manager.register(first)
+        await manager.register(second)
+        for count in (450, 700, 420):
+            await second.update(some(count))
+            await until(lambda count=count: refused_sizes(manager) == [count])  # type: ignore[misc]
+        await first.update(some(500))
+        await manager.until(lambda: total(manager, SECOND) == 420)
+    finally:
+        await first.stop()
+        await second.stop()
+
+
+def refused_sizes(manager: HostedManager) -> list[int]:
+    return [size.devices for size in manager.manager.resources[SECOND].refused_lists().values()]
+
+
+async def test_nothing_is_kept_of_connections_that_have_ended(manager: HostedManager) -> None:
+    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
+    await manager.register(first)
+    await manager.register(second)
+    connections = [weakref.ref(each) for each in manager.host._connections.values()]
+    await first.stop()
+    await second.stop()
+    await until(lambda: not manager.host._connections)
+    assert manager.host._held._held == {}
+    assert all(ref() is None or ref().last.ids == () for ref in connections)  # type: ignore[union-attr]
+
+
+def test_more_devices_than_there_is_room_for_are_counted_and_not_made() -> None:
+    octets = api_pb2.ListAndWatchResponse(
+        devices=[api_pb2.Device(ID=f"d{index}", health="Healthy") for index in range(20)]
+    ).SerializeToString()
+    found = codec.device_list(octets, most=19)
+    assert (found.is_refused, found.ids, found.size) == (True, (), Size(20, len(octets)))
+    assert len(codec.device_list(octets, most=20).ids) == 20
+
+
+async def test_what_is_held_has_a_bound_for_each_domain_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of lists that nothing compresses."""
+    kib = bytes(1024)
+    monkeypatch.setattr(zlib, "compress", lambda octets, _: octets)
+    monkeypatch.setattr(held_lists, "MAX_HELD_BYTES", 4 * 1024)
+    monkeypatch.setattr(held_lists, "MAX_HELD_BYTES_OF_DOMAIN", 3 * 1024)
+    held = HeldLists()
+    for endpoint in range(5):
+        await held.hold(endpoint, FIRST, kib)
+    assert [held.find(endpoint) is not None for endpoint in range(5)] == [True, True, True, False, False]
+    await held.hold(5, SECOND, kib)
+    await held.hold(6, THIRD, kib)
+    assert (held.find(5), held.find(6)) == (kib, None)
+    # one list of a connection, the latest; none of one that has ended
+    await held.hold(0, FIRST, kib[:10])
+    held.drop(1)
+    await held.hold(6, THIRD, kib)
+    assert (held.find(0), held.find(1), held.find(6)) == (kib[:10], None, kib)
+
+
+async def test_a_long_list_is_compressed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    compress = zlib.compress
+
+    def noted(octets: bytes, level: int) -> bytes:
+        threads.append(threading.current_thread())
+        return compress(octets, level)
+
+    monkeypatch.setattr(zlib, "compress", noted)
+    held = HeldLists()
+    await held.hold(1, FIRST, bytes(32 * 1024))
+    await held.hold(2, FIRST, bytes(32 * 1024 + 1))
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]

@@ -138,7 +138,8 @@ def snapshot(
     releasing = sum(uid in ended for uid in holders.values())
     missing = [device_id for device_id in holders if device_id not in resource.devices]
     total = len(resource.devices) + len(missing)
-    shown = _shown_by_parent if resource.listed.part_rules is not None else _shown_one_by_one
+    are_parts = resource.listed.part_rules is not None and not resource.excess
+    shown = _shown_by_parent if are_parts else _shown_one_by_one
     devices, unhealthy_devices = shown(resource, missing)
     if resource.held_back:
         devices = [_with_holder(manager, resource, view) for view in devices]
@@ -159,7 +160,7 @@ def snapshot(
         state=resource.state,
         options=resource.options,
         is_live=resource.is_live,
-        id_error=resource.listed.id_error,
+        id_error=resource.excess or resource.listed.id_error,
         plugin_message=resource.listed.plugin_message,
         devices=tuple(devices),
         unhealthy=tuple(unhealthy_devices),
@@ -243,7 +244,7 @@ def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:
     listed = resource.listed
     if not resource.is_live:
         return []
-    if resource.flap_damping.is_of_all:
+    if resource.flap_damping.is_of_all or resource.excess:
         return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
     damped = (i for i in resource.flap_damping.damped if i in listed.devices)
     return _first({*listed.unhealthy_ids[:MAX_NAMED_DEVICES], *damped, *missing, *resource.held_back})
@@ -284,6 +285,8 @@ def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
         return Reason.FLAPPING, resource.flap_damping.message(device.id)
     if device.id in resource.held_back:
         return Reason.IN_OTHER_USE, _in_other_use(device, resource.held_back[device.id])
+    if device.healthy and resource.excess:
+        return Reason.IN_OTHER_USE, "whether it is used in another way is not known: its plugin lists too many devices"
     message = device.message or "the device plugin reports it unhealthy"
     return device.reason or Reason.REPORTED_UNHEALTHY, message
 

@@ -2,8 +2,14 @@
 
 from collections.abc import Sequence
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.resources import physical_devices
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.resource import PluginOptions
+from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import PartRules, Placement, part_id
 
@@ -179,3 +185,65 @@ def test_an_instance_that_is_destroyed_while_a_pod_holds_it_still_has_its_gpu() 
     assert scenario.snapshot(UNITS).available == 0
     scenario.gone("p")
     assert scenario.snapshot(UNITS).available == 4
+
+
+class TestTooManyToCompare:
+    """What a physical device is used for is decided again at each change: of some thousand devices."""
+
+    @pytest.fixture(autouse=True)
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(physical_devices, "MOST_LINKED", 6)
+        monkeypatch.setattr(physical_devices, "MOST_KINDS", 3)
+
+    def test_of_a_resource_that_exceeds_it_nothing_is_given_out(self) -> None:
+        scenario = Scenario()
+        scenario.plugin([Device(f"d{i}", parent=f"d{i}") for i in range(4)], name="a.example/b")
+        scenario.plugin([Device(f"e{i}", parent=f"e{i}") for i in range(3)], name="a.example/c", endpoint=2)
+        scenario.plugin([Device(f"f{i}", parent=f"f{i}") for i in range(6)], name="other.example/c", endpoint=3)
+        scenario.plugin([f"g{i}" for i in range(9)], name="a.example/d", endpoint=4)
+        found = {name: snapshot(scenario.manager, name) for name in scenario.manager.resources}
+        available = {"a.example/b": 4, "a.example/c": 0, "a.example/d": 9, "other.example/c": 6}
+        assert {name: seen.available for name, seen in found.items()} == available
+        assert "the plugins of a.example name the physical devices of more than 6" in found["a.example/c"].id_error
+        assert {view.reason for view in found["a.example/c"].devices} == {"InOtherUse"}
+        scenario.lists([Device("d0", parent="d0")], name="a.example/b")
+        assert snapshot(scenario.manager, "a.example/c").available == 3
+        assert snapshot(scenario.manager, "a.example/c").id_error == ""
+
+    def test_a_pod_waits_and_who_holds_some_keeps_them(self) -> None:
+        scenario = Scenario.with_plugin([Device("d0", parent="d0")]).run(pod("p", gpu=1))
+        scenario.lists([Device(f"d{i}", parent=f"d{i}") for i in range(7)])
+        scenario.run(pod("q", gpu=1))
+        assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {"q": "NotEnoughDevices"})
+        scenario.answer_all(scenario.lists([Device(f"d{i}", parent=f"d{i}") for i in range(2)]))
+        assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
+
+    def test_shared_ones_that_are_alike_count_once(self) -> None:
+        scenario = Scenario()
+        options = PluginOptions(scope="built-in files")
+        shared = [Device(f"s{i}", identity=("c1:3",), is_shared=True) for i in range(9)]
+        alone = [Device(f"a{i}", identity=(f"c1:{i}",)) for i in range(3)]
+        for endpoint, (name, devices) in enumerate({"x.example/a": shared, "x.example/b": alone}.items(), start=1):
+            scenario.plugin(devices, name, endpoint, options)
+        found = {name: snapshot(scenario.manager, name) for name in scenario.manager.resources}
+        assert {name: seen.available for name, seen in found.items()} == {"x.example/a": 9, "x.example/b": 0}
+        assert "may be one and the same" in found["x.example/b"].id_error
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.booleans()), max_size=12))
+def test_what_was_decided_before_is_what_is_decided_anew(lists: list[tuple[str, int, bool]]) -> None:
+    """Only the scope in which something has changed is looked at."""
+    scenario = Scenario()
+    for endpoint, name in enumerate("abc", start=1):
+        scenario.plugin([], name=f"{name}.example/{name}", endpoint=endpoint)
+        scenario.plugin([], name=f"{name}.example/other", endpoint=endpoint + 10)
+    for number, (name, count, is_other) in enumerate(lists):
+        resource_name = f"{name}.example/{'other' if is_other else name}"
+        devices = [Device(f"p{i}-{number % 2}", parent=f"p{i}") for i in range(count)]
+        devices += [Device("p0", parent="p0")] if count > 1 else []
+        endpoint = "abc".index(name) + 1 + 10 * is_other
+        scenario.lists(devices, resource_name, endpoint)
+        before = {each.name: {**each.held_back} for each in scenario.manager.resources.values()}
+        scenario.manager._physical._seen.clear()
+        scenario.manager._physical.hold_back()
+        assert {each.name: {**each.held_back} for each in scenario.manager.resources.values()} == before

@@ -156,6 +156,7 @@ class AllocationBook:
             if holder != pod_uid:
                 raise ValueError(f"{allocation.resource_name} {device_id} is held by pod {holder}")
         holders.update(dict.fromkeys(allocation.device_ids, pod_uid))
+        self.resources[allocation.resource_name].holds += 1
         self.by_pod.setdefault(pod_uid, {})[allocation.container, allocation.resource_name] = allocation
         self.unanswered.pop(allocation.key, None)
         if allocation.response is None:
@@ -179,6 +180,7 @@ class AllocationBook:
 
     def _free(self, allocation: Allocation) -> None:
         self.unanswered.pop(allocation.key, None)
+        self.resources[allocation.resource_name].holds += 1
         holders = self.resources[allocation.resource_name].holders
         for device_id in allocation.device_ids:
             holders.pop(device_id, None)

@@ -8,12 +8,13 @@ devices by naming them, or what a built-in plugin's IDs stand for.
 A device of a built-in plugin is besides what its identity says, under any ID of any resource: see claims.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from msgspec import Struct
 from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.resources.claims import Claim, winners
-from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import OtherUse, Resource
@@ -27,14 +28,30 @@ Parent = tuple[str, str]
 GivenNumbers = Iterable[tuple[str, str, tuple[str, ...], bool]]
 
 
+# Devices that are compared with each other at each change: of one scope those that name physical devices, and of all built-in plugins
+# those that say what they are, where those that are shared and alike count once. A node has some hundred.
+MOST_LINKED = 16384
+MOST_KINDS = 4096
+_TOO_MANY_LINKED = (
+    "the plugins of {0} name the physical devices of more than {1} devices, and of this resource none is given out: "
+    "have them list fewer, coarser devices"
+)
+_TOO_MANY_KINDS = (
+    "the configured plugins of this node list more than {0} devices that may be one and the same, and of this resource none is "
+    "given out: narrow its paths or its selection, or those of other resources"
+)
+
+
 class PhysicalDevices:
     """Of the resources whose plugins name physical devices, or say what their devices are; for any others it costs nothing."""
 
     def __init__(self, resources: Mapping[str, Resource], preference: Preference) -> None:
         self._resources = resources
         self._preference = preference
-        # of those that are listed in some way
-        self._uses: dict[Parent, Use] = {}
+        # by scope, of those that are listed in some way
+        self._uses: dict[str, dict[str, Use]] = {}
+        # by scope: what was looked at, and what was found by resource and device ID
+        self._seen: dict[str, _Seen] = {}
         self._had_identities = False
 
     def hold_back(self, given: GivenNumbers = ()) -> set[str]:
@@ -42,56 +59,58 @@ class PhysicalDevices:
 
         given: the device files that running containers have.
         """
-        naming = [r for r in self._resources.values() if r.listed.by_parent]
+        scopes = {_scope(r) for r in self._resources.values() if r.listed.by_parent} | self._uses.keys()
         has_identities = any(r.listed.has_identities for r in self._resources.values())
-        if not naming and not self._uses and not has_identities and not self._had_identities:
+        if not scopes and not has_identities and not self._had_identities:
             return set()
         self._had_identities = has_identities
-        found = self._in_other_use(naming)
-        for key, winner in winners(self._claims(given), self._offers()).items() if has_identities else ():
-            found.setdefault(key[0], {}).setdefault(key[1], self._same_device(winner))
-        return {r.name for r in self._resources.values() if _set_held_back(r, found.get(r.name, {}))}
+        excess = self._too_many_kinds() if has_identities else {}
+        found: dict[str, dict[str, OtherUse]] = {}
+        for scope in scopes:
+            seen = self._look(scope)
+            excess |= seen.excess
+            found |= {name: {**held_back} for name, held_back in seen.found.items()}
+        if has_identities:
+            offers = self._offers(excess)
+            alike = {claim.key: ids for claim, ids in offers}
+            for (name, device_id), winner in winners(self._claims(given), (claim for claim, _ in offers)).items():
+                of_resource, use = found.setdefault(name, {}), self._same_device(winner)
+                for each in alike[name, device_id]:
+                    of_resource.setdefault(each, use)
+        return {r.name for r in self._resources.values() if _set(r, found.get(r.name, {}), excess.get(r.name, ""))}
 
     # -- uses of physical devices -----------------------------------------------------------------------------------------
 
-    def _in_other_use(self, naming: list[Resource]) -> dict[str, dict[str, OtherUse]]:
-        """By resource and device ID."""
-        for resource in self._resources.values():
+    def _look(self, scope: str) -> "_Seen":
+        """What is held back in that scope: decided again where anything has changed that it rests on."""
+        resources = [r for r in self._resources.values() if _scope(r) == scope or r.scope is None]
+        state = [(r.name, id(r.listed), r.is_live, r.holds, r.scope) for r in resources]
+        seen = self._seen.get(scope)
+        if seen is None or seen.state != state:
+            # with the lists, so that no other gets the identity of one
+            seen = self._seen[scope] = _Seen(state, [r.listed for r in resources], *self._decide(scope, resources))
+        if not self._uses.get(scope):
+            self._uses.pop(scope, None)
+            self._seen.pop(scope, None)
+        return seen
+
+    def _decide(self, scope: str, resources: list[Resource]) -> tuple[dict[str, dict[str, OtherUse]], dict[str, str]]:
+        """By resource: what is held back, by device ID; and why nothing of it is given out."""
+        excess: dict[str, str] = {}
+        naming, linked = [], 0
+        for resource in sorted(resources, key=lambda resource: resource.name):
+            if resource.listed.by_parent and _scope(resource) == scope:
+                linked += len(resource.listed.ids)
+                if linked > MOST_LINKED:
+                    excess[resource.name] = _TOO_MANY_LINKED.format(scope.rpartition(" ")[2] or "a domain", MOST_LINKED)
+                    continue
+                naming.append(resource)
             _note_part_sizes(resource)
         listed = _listed(naming)
-        held = self._held(listed)
-        self._uses = {p: _decided(self._uses.get(p), uses, held.get(p, {})) for p, uses in listed.items()}
-        return {resource.name: self._held_back_in(resource, held) for resource in naming}
-
-    def _held_back_in(self, resource: Resource, held: Mapping[Parent, Mapping[Use, str]]) -> dict[str, OtherUse]:
-        found: dict[str, OtherUse] = {}
-        for parent, device_ids in resource.listed.by_parent.items():
-            key = _scope(resource), parent
-            for device_id in device_ids:
-                use = _use(resource, resource.devices[device_id])
-                others = [_other(other, name) for other, name in held.get(key, {}).items() if other != use]
-                if others:
-                    found[device_id] = others[0]
-                elif self._uses.get(key, use) != use:
-                    found[device_id] = _other(self._uses[key], self._uses[key][1])
-        return found
-
-    def _held(self, listed: Mapping[Parent, object]) -> dict[Parent, dict[Use, str]]:
-        """By physical device and use: the resource by which pods hold it, also where no plugin lists it so any more."""
-        found: dict[Parent, dict[Use, str]] = {}
-        by_id: dict[str, list[Parent]] = {}
-        for key in listed:
-            by_id.setdefault(key[1], []).append(key)
-        for resource in self._resources.values():
-            for device_id in resource.holders:
-                device = resource.devices.get(device_id)
-                parent = resource.parent_of(device_id) if device is None else device.parent
-                for key in by_id.get(parent, ()):
-                    # of a plugin that has not connected since a restart it may be any
-                    if resource.scope in (None, key[0]):
-                        use = _held_use(resource, device, parent, device_id)
-                        found.setdefault(key, {})[use] = resource.name
-        return found
+        held = _held([r for r in resources if r.name not in excess], listed)
+        before = self._uses.get(scope, {})
+        uses = self._uses[scope] = {p: _decided(before.get(p), uses, held.get(p, ())) for p, uses in listed.items()}
+        return {resource.name: _held_back_in(resource, listed, held, uses) for resource in naming}, excess
 
     # -- devices that are one ---------------------------------------------------------------------------------------------
 
@@ -110,22 +129,91 @@ class PhysicalDevices:
             return OtherUse(resource_name, device_id, "allocated")
         return OtherUse(resource_name, device_id, "cordoned" if resource.is_cordoned(device_id) else "offered")
 
-    def _offers(self) -> list[Claim]:
-        """The free ones, in the order in which they are preferred."""
-        naming = [resource for resource in self._resources.values() if resource.listed.has_identities]
+    def _offers(self, excess: Collection[str]) -> list[tuple[Claim, Sequence[str]]]:
+        """The free ones, in the order in which they are preferred, one for all that are alike; and the IDs of these."""
         return [
-            Claim((resource.name, device.id), Identity(device.identity, device.is_shared), _parent(resource, device.id))
-            for resource in sorted(naming, key=lambda resource: self._preference.key(resource.name))
-            for device in resource.offered()
-            if device.identity
+            (Claim((r.name, device.id), Identity(device.identity, device.is_shared), _parent(r, device.id)), ids)
+            for r in self._by_preference()
+            for device, ids in (r.offered() if r.name not in excess else ())
         ]
 
+    def _by_preference(self) -> list[Resource]:
+        """Of those that say what their devices are."""
+        naming = [resource for resource in self._resources.values() if resource.listed.has_identities]
+        return sorted(naming, key=lambda resource: self._preference.key(resource.name))
 
-def _set_held_back(resource: Resource, found: Mapping[str, OtherUse]) -> bool:
+    def _too_many_kinds(self) -> dict[str, str]:
+        """By resource: why nothing of it is given out."""
+        excess, count = {}, 0
+        for resource in self._by_preference():
+            count += len(resource.kinds)
+            if count > MOST_KINDS:
+                excess[resource.name] = _TOO_MANY_KINDS.format(MOST_KINDS)
+        return excess
+
+
+class _Seen(Struct):
+    state: Sequence[tuple[object, ...]]
+    lists: list[ListedDevices]
+    found: dict[str, dict[str, OtherUse]]
+    excess: dict[str, str]
+
+
+def _set(resource: Resource, found: Mapping[str, OtherUse], excess: str) -> bool:
     """Whether that changed anything."""
-    is_changed = found != resource.held_back
-    resource.held_back = found
+    is_changed = found != resource.held_back or excess != resource.excess
+    resource.held_back, resource.excess = found, excess
     return is_changed
+
+
+def _held_back_in(
+    resource: Resource, listed: Mapping[str, list[Use]], held: Mapping[str, Mapping[Use, str]], uses: Mapping[str, Use]
+) -> dict[str, OtherUse]:
+    found: dict[str, OtherUse] = {}
+    for parent, device_ids in resource.listed.by_parent.items():
+        here = held.get(parent, {})
+        if not here and len(listed.get(parent, ())) <= 1:
+            # the only use there is
+            continue
+        for use, ids in _by_use(resource, parent, device_ids):
+            others = [_other(other, name) for other, name in here.items() if other != use]
+            if others:
+                found.update(dict.fromkeys(ids, others[0]))
+            elif uses.get(parent, use) != use:
+                found.update(dict.fromkeys(ids, _other(uses[parent], uses[parent][1])))
+    return found
+
+
+def _by_use(resource: Resource, parent: str, device_ids: Sequence[str]) -> list[tuple[Use, Sequence[str]]]:
+    """The ways in which a resource lists a physical device, and the IDs of each."""
+    first = resource.devices[device_ids[0]]
+    # parts of one device are all alike
+    if resource.listed.part_rules is not None or len(device_ids) == 1:
+        return [(_use(resource, first), device_ids)]
+    if parent not in resource.devices or resource.devices[parent].parent != parent:
+        return [(_use(resource, first), device_ids)]
+    whole, instances = _use(resource, resource.devices[parent]), [i for i in device_ids if i != parent]
+    found: list[tuple[Use, Sequence[str]]] = [(_use(resource, resource.devices[instances[0]]), instances)]
+    return [(whole, [parent]), *found] if first.id == parent else [*found, (whole, [parent])]
+
+
+def _held(resources: Iterable[Resource], listed: Mapping[str, object]) -> dict[str, dict[Use, str]]:
+    """By physical device and use: the resource by which pods hold it, also where no plugin lists it so any more.
+
+    resources: of one scope, and those of plugins that have not connected since a restart: theirs may be any.
+    """
+    found: dict[str, dict[Use, str]] = {}
+    for resource in resources:
+        names_none = not resource.listed.by_parent
+        for device_id in resource.holders:
+            device = resource.devices.get(device_id)
+            if device is not None and names_none:
+                continue
+            parent = resource.parent_of(device_id) if device is None else device.parent
+            if parent in listed:
+                use = _held_use(resource, device, parent, device_id)
+                found.setdefault(parent, {})[use] = resource.name
+    return found
 
 
 def _scope(resource: Resource) -> str:
@@ -138,22 +226,14 @@ def _parent(resource: Resource, device_id: str) -> Parent | None:
     return (_scope(resource), parent) if parent and resource.scope is not None else None
 
 
-def _listed(resources: list[Resource]) -> dict[Parent, list[Use]]:
-    """By physical device: the ways in which connected plugins list it."""
-    found: dict[Parent, list[Use]] = {}
+def _listed(resources: list[Resource]) -> dict[str, list[Use]]:
+    """By physical device: the ways in which connected plugins of one scope list it."""
+    found: dict[str, list[Use]] = {}
     for resource in resources:
-        for parent, use in _uses_of(resource) if resource.is_live else ():
-            uses = found.setdefault((_scope(resource), parent), [])
-            if use not in uses:
-                uses.append(use)
+        for parent, device_ids in resource.listed.by_parent.items() if resource.is_live else ():
+            uses = found.setdefault(parent, [])
+            uses += [use for use, _ in _by_use(resource, parent, device_ids) if use not in uses]
     return found
-
-
-def _uses_of(resource: Resource) -> Iterator[tuple[str, Use]]:
-    for parent, device_ids in resource.listed.by_parent.items():
-        # parts of one device are all alike
-        for device_id in device_ids[:1] if resource.listed.part_rules is not None else device_ids:
-            yield parent, _use(resource, resource.devices[device_id])
 
 
 def _use(resource: Resource, device: Device) -> Use:

@@ -134,6 +134,7 @@ CALLBACKS: Final = {
     },
     "agent/deviceplugin/host.py": {"self._tick": "passes what is raised to the task device manager"},
     "agent/kube/write_queue.py": {"self._give_turns": "wakes tasks"},
+    "agent/kube/turns.py": {"self._give": "wakes tasks"},
     "agent/kubelet/backend.py": {"self._set_registration": "notes a state, and enqueues a write"},
     "agent/lib/file_watcher.py": {"self.dispatch": "wakes tasks"},
     "agent/nri/session.py": {"self._mux.close": "ends a connection"},

@@ -1,4 +1,5 @@
 """Lists and watches for the agent: one request a watch, with a pause after each that was of no use; all of them share a budget.
+The first list and watch of each have one of their own.
 
 A watch that ended in order continues from the last version; any other end leads to a list, which finds what no watch brought. So
 an agent behind a proxy that passes no watch on still learns what changes, half a minute late at most.
@@ -9,7 +10,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from nodedevice_common.pacing import TokenBucket, jittered
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import ApiGone, ApiRequestError, ApiSilent, ApiUnreachable
 from nodedevice_agent.kube.client import KubeClient, log_failure, pause_seconds
+from nodedevice_agent.kube.turns import LIST, WATCH, Turn, Turns
 from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS, WatchState, number
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ R_contra = TypeVar("R_contra", bound=res.Resource, contravariant=True)
 # The API server ends a watch after about this time; spread, as all watches of an agent begin together.
 WATCH_SECONDS = 300.0
 _SPREAD = 0.2
-# Of one agent with any number of resources. The first list and watch of each are free: a start is no trouble.
+# Of one agent with any number of resources, after the first list and watch of each.
 REQUESTS_PER_SECOND = 3.0
 # Beside those: the watch of pods waits for no other, however many resources there are.
 URGENT_REQUESTS_PER_SECOND = 1.0
@@ -62,6 +64,7 @@ class Watches:
         self.clock = clock
         self._budget = TokenBucket(REQUESTS_PER_SECOND, _REQUESTS_AT_ONCE, clock())
         self._urgent_budget = TokenBucket(URGENT_REQUESTS_PER_SECOND, _REQUESTS_AT_ONCE, clock())
+        self.first = Turns(clock)
         self._loops: dict[str, WatchLoop[Any]] = {}
         self._catching_up = asyncio.Lock()
         # by kind: the version of the last consistent read
@@ -141,27 +144,37 @@ class WatchLoop(Generic[R]):
         state, clock = self.state, self._watches.clock
         if state.is_list_due(clock()):
             await self._list()
-        await self._turn("watch")
+        turn = await self._turn(WATCH)
         self._is_first = False
-        seconds = round(jittered(WATCH_SECONDS, _SPREAD, random.random()))
-        async with self._cluster.watch(self._kind, self._fields, state.version, seconds) as events:
-            state.opened(clock())
-            catching_up = asyncio.create_task(self._catch_up())
-            try:
-                async for event, found in events:
-                    state.heard(found.metadata.resourceVersion or "", clock())
-                    self._is_logged = self._is_logged and state.failures > 0
-                    self._handle(event, found)
-            finally:
-                catching_up.cancel()
+        try:
+            seconds = round(jittered(WATCH_SECONDS, _SPREAD, random.random()))
+            async with self._cluster.watch(self._kind, self._fields, state.version, seconds) as events:
+                turn.end()
+                state.opened(clock())
+                await self._follow(events)
+        finally:
+            turn.end()
         if not state.ended(clock()):
             self._log(ApiUnreachable(f"watching {self._kind.__name__}", "the API server ended the watch at once"))
 
+    async def _follow(self, events: AsyncIterator[tuple[str, Any]]) -> None:
+        catching_up = asyncio.create_task(self._catch_up())
+        try:
+            async for event, found in events:
+                self.state.heard(found.metadata.resourceVersion or "", self._watches.clock())
+                self._is_logged = self._is_logged and self.state.failures > 0
+                self._handle(event, found)
+        finally:
+            catching_up.cancel()
+
     async def _list(self) -> None:
-        await self._turn("list")
+        turn = await self._turn(LIST)
         known_version = self._handler.known_version
         objects: list[Any]
-        objects, version = await self._cluster.list(self._kind, self._fields)
+        try:
+            objects, version = await self._cluster.list(self._kind, self._fields)
+        finally:
+            turn.end()
         self._watches.was_read(self._kind, version)
         is_restored = bool(version) and self.state.listed(version, self._watches.clock(), known_version)
         if is_restored:
@@ -185,14 +198,18 @@ class WatchLoop(Generic[R]):
                 await self._watches.catch_up(self._kind, self.state.version, self._read)
 
     async def _read(self) -> str:
-        await self._turn("list")
+        await self._turn(LIST)
         return await self._cluster.catch_up(self._kind, self._fields)
 
-    async def _turn(self, request: str) -> None:
-        """Wait until that request may be sent."""
+    async def _turn(self, request: int) -> Turn:
+        """Wait until that request may be sent. request: LIST or WATCH."""
+        turn = Turn(lambda: None)
         if not self._is_first:
             await asyncio.sleep(self._watches.reserve(is_urgent=self._is_urgent))
-        metrics.WATCH_REQUESTS.labels(request).inc()
+        elif not self._is_urgent:
+            turn = await self._watches.first.take(request)
+        metrics.WATCH_REQUESTS.labels("list" if request == LIST else "watch").inc()
+        return turn
 
     def _handle(self, event: str, found: Any) -> None:
         if event == "DELETED":

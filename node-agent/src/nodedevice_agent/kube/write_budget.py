@@ -25,11 +25,12 @@ class WriteShare:
     """What one object has of the budget. on_turn: called when it may write, after it had to wait.
 
     is_loss: its next write takes devices away. is_bulk: its next write is the first one, or reports that the plugin has gone, which
-    hundreds of plugins may do at once. has_turn: it may write once.
+    hundreds of plugins may do at once. has_turn: it may write once. number: higher for what came later.
     """
 
-    def __init__(self, now: float, on_turn: Callable[[], None]) -> None:
+    def __init__(self, now: float, on_turn: Callable[[], None], number: int = 0) -> None:
         self.on_turn = on_turn
+        self.number = number
         self.is_loss = self.is_bulk = False
         self.has_turn = False
         # the number of its last write among all of the agent's
@@ -53,16 +54,14 @@ class WriteBudget:
     def take_turn(self, waiting: Collection[WriteShare], now: float) -> WriteShare | None:
         """Which of them may write now, if one may.
 
-        Plugins that serve go before those that come or go, losses before gains, then whoever has not written for longest.
+        Plugins that serve go before those that come or go, losses before gains, then whoever has not written for longest; of those
+        that never have, whoever came last: after a start, that is a plugin that has registered just now.
         """
         ready = [share for share in waiting if share.wait_seconds(now) == 0.0]
         if not ready or not self._bucket.take(now):
             return None
         self._turns += 1
-        is_fair = self._turns % _FAIR_TURN == 0
-        share = min(
-            ready, key=lambda share: (0 if is_fair else 2 * share.is_bulk + (not share.is_loss), share.last_turn)
-        )
+        share = min(ready, key=_in_fair_turn if self._turns % _FAIR_TURN == 0 else _in_order)
         share.last_turn, share.has_turn = self._turns, True
         share.spend(now)
         return share
@@ -75,3 +74,11 @@ class WriteBudget:
     def wait_seconds(self, waiting: Collection[WriteShare], now: float) -> float:
         """How long until one of them may write; waiting: at least one."""
         return max(self._bucket.wait_seconds(now), min(share.wait_seconds(now) for share in waiting))
+
+
+def _in_fair_turn(share: WriteShare) -> tuple[int, ...]:
+    return share.last_turn, share.number
+
+
+def _in_order(share: WriteShare) -> tuple[int, ...]:
+    return 2 * share.is_bulk + (not share.is_loss), share.last_turn, -share.number

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from itertools import count
 
 from nodedevice_agent.kube.write_budget import WriteBudget, WriteShare
 
@@ -13,12 +14,13 @@ class WriteQueue:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._budget = WriteBudget(clock())
+        self._numbers = count()
         self._waiting: set[WriteShare] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def share(self, on_turn: Callable[[], None]) -> WriteShare:
         """Of a new object."""
-        return WriteShare(self._clock(), on_turn)
+        return WriteShare(self._clock(), on_turn, next(self._numbers))
 
     def is_waiting(self, share: WriteShare) -> bool:
         return share in self._waiting

@@ -27,7 +27,7 @@ class Objects:
         self.budget = WriteBudget(self.now)
         # when, and which object
         self.log: list[tuple[float, int]] = []
-        self.shares = [WriteShare(self.now, lambda: None) for _ in range(count)]
+        self.shares = [WriteShare(self.now, lambda: None, number) for number in range(count)]
 
     def turns(self, seconds: float, *wanted: bool | None) -> list[int]:
         """The objects that may write within that time; wanted: what each of them always has to write, if anything."""
@@ -108,6 +108,17 @@ def test_a_plugin_that_serves_goes_before_hundreds_that_end_at_once_and_those_ha
     turns = objects.turns(255 / AGENT_WRITES_PER_SECOND, *[LOSS] * 255, LOSS)
     assert turns.count(255) >= OBJECT_WRITES_PER_SECOND * 255 / AGENT_WRITES_PER_SECOND - 1
     assert len({*turns}) > 200
+
+
+def test_of_those_that_have_never_written_the_last_one_is_next_and_the_first_ones_have_their_turns() -> None:
+    objects = Objects(256)
+    for share in objects.shares:
+        share.is_bulk = True
+    some = objects.turns(1.0, *[GAIN] * 255, None)
+    assert 255 in objects.turns(2 / AGENT_WRITES_PER_SECOND + HAIR, *[GAIN] * 255, GAIN)
+    assert {0, 1, 2} < {*some}
+    turns = objects.turns(2 * 255 / AGENT_WRITES_PER_SECOND, *[GAIN] * 256)
+    assert {*some, *turns, 255} == {*range(256)}
 
 
 STEPS = st.lists(

@@ -108,7 +108,8 @@ async def test_after_a_restart_a_running_one_is_the_kubelets(
     kubelet_allocates(manager.folder / "kubelet", "main", "more")
     manager.pods(POD)
     backend.resource_changed(RESOURCE)
-    assert manager.manager.pending(RESOURCE) == []
+    assert not backend.not_injected(POD.uid, "main", RESOURCE), "what the kubelet has is not known yet"
+    await manager.until(lambda: not manager.manager.pending(RESOURCE))
 
 
 async def test_the_kubelet_forgets_what_a_plugin_here_serves(

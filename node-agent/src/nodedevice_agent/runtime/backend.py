@@ -67,7 +67,6 @@ class NriBackend:
         delivery: Delivery | None = None,
     ) -> None:
         self.events = ContainerEvents(host.manager)
-        self.not_injected = self.events.not_injected
         self._manager = host.manager
         self._host = host
         self._on_change = on_change
@@ -83,8 +82,9 @@ class NriBackend:
         self._ownership = DeviceOwnership(settings.device_ownership, settings.runtime_config)
         self._grace: asyncio.TimerHandle | None = None
         self._synchronized = asyncio.Event()
-        # a pod may wait for what the kubelet has allocated to it
+        # a pod may wait for what the kubelet has allocated to it, and whether that is not read yet
         self._may_be_kubelets = asyncio.Event()
+        self._is_asking = False
         # logged, by resource: pod UID and container name; and container ID
         self._not_injected: dict[str, set[tuple[str, str]]] = {}
         self._using_released: dict[str, set[str]] = {}
@@ -120,6 +120,18 @@ class NriBackend:
         self._numbers.changed()
         if any(pending.reason in _NOT_SERVED for pending in self._manager.pending(resource_name)):
             self._may_be_kubelets.set()
+            self._is_asking = True
+
+    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
+        """Whether it runs without that resource; not before it is known what it has of the kubelet."""
+        return not (self._is_asking and self._waits(pod_uid)) and self.events.not_injected(
+            pod_uid, container, resource_name
+        )
+
+    def _waits(self, pod_uid: str) -> bool:
+        """For a plugin that is not connected here."""
+        pending = self._manager.allocator.pending.get(pod_uid)
+        return pending is not None and pending.reason in _NOT_SERVED
 
     def resource_forgotten(self, resource_name: str) -> None:
         for known in (self._not_injected, self._using_released):
@@ -305,10 +317,8 @@ class NriBackend:
 
     def _asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
         """Whether the answer depends on what the kubelet has. Of few containers: its file may change with each pod of the node."""
-        pending = self._manager.allocator.pending.get(sandbox.uid)
-        may_be_kubelets = pending is not None and pending.reason in _NOT_SERVED
         return (
-            may_be_kubelets
+            self._waits(sandbox.uid)
             or self._injection.asks_kubelet(sandbox, container.name)
             or self._gpus.asks_kubelet(sandbox, container)
         )
@@ -321,6 +331,9 @@ class NriBackend:
                 await self._kubelet.refresh()
                 for pod_uid in list(self._manager.allocator.pending):
                     self._leave_to_kubelet(pod_uid)
+                if not self._may_be_kubelets.is_set():
+                    self._is_asking = False
+                    self._on_change()
             except Exception:
                 # it is due as before when this is run again
                 self._may_be_kubelets.set()

@@ -261,7 +261,7 @@ class Store(Generic[K, R]):
             self._by_node[node] = tuple(other for other in keys if other != key)
         if self._bounds is not None:
             weighed: Any = held
-            self._weights[node] = self._weights.get(node, 0) - weighed.weight
+            self._weights[node] -= weighed.weight
         if not self._by_node[node]:
             del self._by_node[node]
             self._weights.pop(node, None)

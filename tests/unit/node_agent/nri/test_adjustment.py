@@ -76,6 +76,12 @@ def test_paths_of_devices_are_in_normal_form() -> None:
     assert [d.path for d in codec.container(api_pb2.Container(linux=linux)).devices] == ["/dev/x"] * 3
 
 
+def test_a_device_with_the_permissions_that_each_has_needs_no_rule() -> None:
+    linux = adjustment(edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw")]), HOST_DEVICES).linux
+    assert [device.path for device in linux.devices] == ["/dev/f"]
+    assert not linux.HasField("resources")
+
+
 def test_nothing() -> None:
     made = adjustment(edits(), {})
     assert made.ByteSize() == 0
@@ -236,6 +242,23 @@ def test_a_file_that_the_containers_user_cannot_open(user: api_pb2.User, closed:
     assert closed_file(adjustment(given, HOST_DEVICES, FileRules(has_mode=False)), user) is None
 
 
+@pytest.mark.parametrize("user", [(20, 1), (1, 30), (1, 1)], ids=["owner", "group", "others"])
+@pytest.mark.parametrize("shift", [6, 3, 0], ids=["for the owner", "for the group", "for others"])
+@pytest.mark.parametrize("bits", [0, 1, 2, 4])
+def test_a_file_is_open_by_the_bits_of_those_it_is_for(bits: int, shift: int, user: tuple[int, int]) -> None:
+    """As the kernel has it: an owner's bits are the owner's, whatever others have."""
+    file = api_pb2.LinuxDevice(
+        path="/dev/f",
+        uid=api_pb2.OptionalUInt32(value=20),
+        gid=api_pb2.OptionalUInt32(value=30),
+        file_mode=api_pb2.OptionalFileMode(value=bits << shift),
+    )
+    made = api_pb2.ContainerAdjustment(linux=api_pb2.LinuxContainerAdjustment(devices=[file]))
+    is_for_them = shift == {(20, 1): 6, (1, 30): 3, (1, 1): 0}[user]
+    is_closed = closed_file(made, api_pb2.User(uid=user[0], gid=user[1])) is not None
+    assert is_closed is not (is_for_them and bits in (2, 4))
+
+
 @pytest.mark.parametrize(
     ("mode", "remedy"),
     [
@@ -331,7 +354,10 @@ def test_duplicate_edits_are_made_once() -> None:
         (edits({"": "x"}), "''"),
         (edits({"A=B": "x"}), "'A=B'"),
         (edits({"A": "x\0"}), "A has a zero byte"),
-        (edits(annotations={"-a": "x"}), "'-a'"),
+        (edits(annotations={"-a": "x"}), "'-a' cannot be the name of an annotation; "),
+        (edits(annotations={"a": "\0"}), "annotation a has a zero byte in its value; "),
+        (edits(annotations={"cdi.k8s.io/a": "x" * 200}), f"'{'x' * 200}' is no list of CDI devices"),
+        (edits(annotations={"cdi.k8s.io/a": "x" * 201}), f"'{'x' * 200}…' is no list of CDI devices"),
         (
             edits(annotations={"cdi.k8s.io/a": "v.com/c=d,"}),
             "annotation cdi.k8s.io/a: 'v.com/c=d,' is no list of CDI devices",

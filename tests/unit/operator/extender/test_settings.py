@@ -25,6 +25,7 @@ _TLS = {"tls_certificate": "a", "tls_key": "b", "client_ca": "c"}
         ({"policy": "first"}, "--policy"),
         ({"leader_lease_seconds": 1}, "--leader-lease-seconds"),
         ({"leader_lease_seconds": 3}, "Expected `int` >= 4; a bind has the last quarter of it to arrive"),
+        ({"metrics_authentication": "x"}, "choose one of none, token$"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_name(given: dict[str, Any], problem: str) -> None:
@@ -39,6 +40,9 @@ def test_a_file_has_the_same_names_and_a_typo_is_an_error(tmp_path: Path) -> Non
     assert (made.followed, made.policy, made.tls, made.endpoint) == (
         ("kube-system", "kube-scheduler"), "spread", None, ("127.0.0.1", 8888),
     )  # fmt: skip
+    file.write_text("leaderLeaseSeconds: 3\n")
+    with pytest.raises(OperatorSettingsError, match="; a bind has the last quarter of it to arrive, and no less than"):
+        load(file, {})
     file.write_text("polcy: spread\n")
     with pytest.raises(OperatorSettingsError, match="polcy"):
         load(file, {})

@@ -62,6 +62,26 @@ def test_nodes_are_shown_by_name() -> None:
     assert fleet.changes == [("changed", "n.gpu"), ("gone", "n.gpu")]
 
 
+def test_what_is_not_complete_is_named() -> None:
+    stores = FleetStores(Shown(), lambda _: None)
+    assert stores.waits_for() == (
+        "the list of bound pods is not complete",
+        "the list of NodeDevices is not complete",
+    )
+    stores.stores[BOUND_PODS.name].replace([], 1)
+    assert stores.waits_for() == ("the list of NodeDevices is not complete",)
+
+
+def test_one_that_loses_its_lists_to_another_is_shown_again() -> None:
+    fleet = Shown()
+    store = FleetStores(fleet, lambda _: None).stores[NODE_PARTS.name]
+    made = NodeParts("", "", 1, "n", "example.com/gpu", weight=MOST_BYTES_OF_NODE // 4)
+    # the newer one comes first
+    store.update(replace(made, name="newer", uid="b", created="2026-01-02T00:00:00Z"))
+    store.update(replace(made, name="older", uid="a", created="2026-01-01T00:00:00Z"))
+    assert fleet.changes == [("changed", "newer"), ("changed", "newer"), ("changed", "older")]
+
+
 def test_what_one_node_lists_is_bounded_in_all() -> None:
     """Each change of a pod there goes through all of it; and 450 NodeDevices of 0.8 MB were all the memory that an extender has."""
     fleet = Fleet()

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,8 @@ def store() -> Store[str, NodeDeviceRecord]:
 def test_the_oldest_count_whatever_comes_after_them(store: Store[str, NodeDeviceRecord]) -> None:
     order = list(range(100))
     random.Random(1).shuffle(order)
+    store.put(record(50))
+    assert of(store) == [50]
     for number in order:
         store.put(record(number))
     store.put(record(7, node="node-b"))
@@ -71,6 +74,20 @@ def test_what_they_weigh_is_bounded_after_any_changes(store: Store[str, NodeDevi
             weight = sum(found.weight for found in store._all_of(each))
             assert weight <= 1000
             assert store._weights.get(each, 0) == weight
+
+
+def test_one_byte_too_many_is_too_many(store: Store[str, NodeDeviceRecord]) -> None:
+    store.put(record(1, weight=500))
+    store.put(record(2, weight=500))
+    assert store._weights == {"node-a": 1000}
+    store.put(record(2, version=2, weight=501))
+    assert store._weights == {"node-a": 500}
+
+
+def test_one_that_names_another_node_weighs_there(store: Store[str, NodeDeviceRecord]) -> None:
+    store.put(record(1, weight=500))
+    store.put(replace(record(1, version=2, weight=600), node="node-b"))
+    assert store._weights == {"node-b": 600}
 
 
 def test_a_restored_server_changes_no_sum(store: Store[str, NodeDeviceRecord]) -> None:

@@ -147,8 +147,10 @@ def event(version: int, available: int, kind: str = "MODIFIED", node: str = "nod
     return json.dumps({"type": kind, "object": body}).encode() + b"\n"
 
 
-def bookmark(version: int) -> bytes:
-    body = {"kind": "NodeDevice", "metadata": {"resourceVersion": str(version)}, "spec": {"nodeName": "", "x": 1}}
+def bookmark(version: int, node: str = "") -> bytes:
+    """node: of what it has for an object; without one it is none."""
+    spec = {"nodeName": node, "resourceName": "example.com/gpu"} if node else {"nodeName": "", "x": 1}
+    body = {"kind": "NodeDevice", "metadata": {"resourceVersion": str(version)}, "spec": spec}
     return json.dumps({"type": "BOOKMARK", "object": body}).encode() + b"\n"
 
 
@@ -156,14 +158,19 @@ ERROR = json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": 410, "
 LAST = event(999, 9, node="node-z")
 
 
-async def test_it_goes_on_where_it_was_cut_also_after_bookmarks(watched: Watched) -> None:
+async def test_it_goes_on_where_it_was_cut_also_after_bookmarks(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
     lines = event(201, 1) + event(202, 2)
     pieces = [lines[:10], lines[10:400], lines[400:]]
-    watched.server.answers = [pieces, [event(203, 3), bookmark(230)], [LAST]]
+    watched.server.answers = [pieces, [event(203, 3), bookmark(220, "node-b"), bookmark(230)], [LAST]]
     watched.start()
     await watched.until(4)
     assert watched.news == [("node-a", None, 1), ("node-a", 1, 2), ("node-a", 2, 3), ("node-z", None, 9)]
     assert [asked["resourceVersion"] for asked in watched.server.asked[:3]] == ["101", "202", "230"]
+    # whatever is in a bookmark beside its version is no object
+    assert watched.cache.node_devices.nodes() == {"node-a", "node-z"}
+    assert [each.message for each in caplog.records if each.levelname == "ERROR"] == []
     assert watched.server.tokens == {"Bearer fresh"}
     assert watched.cluster.version == 101, "listed once"
 

@@ -1,12 +1,17 @@
-"""Unix sockets as files: path length, gRPC target, whether a process listens, identity. Locks, durable replacement, boot ID."""
+"""Unix sockets as files: path length, gRPC target, whether a process listens, identity. What is in a directory, and whether that is
+known. Locks, durable replacement, boot ID.
+"""
 
 import errno
 import fcntl
 import os
 import socket
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -15,6 +20,11 @@ from nodedevice_common.text import clean
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # sun_path, less its closing zero byte
 MAX_PATH_BYTES = 107
+
+# Answers that nothing is there, or no longer, or in circles; EINVAL is what readlink says of no link. All others are none.
+_ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENODEV, errno.ENXIO, errno.EINVAL})
+_MAX_UNANSWERED: Final = 64
+_unanswered: ContextVar[dict[str, str] | None] = ContextVar("unanswered", default=None)
 
 
 def is_too_long(path: Path) -> bool:
@@ -51,18 +61,67 @@ def is_socket(path: Path | str, *, follow_symlinks: bool = True) -> bool:
 
 
 def is_directory(path: Path | str) -> bool:
-    """As is_socket."""
-    return os.path.isdir(path)
+    """As is_socket; or `unanswered`."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except ValueError:
+        return False
+    except OSError as exc:
+        note_unanswered(str(path), exc)
+        return False
 
 
 def names_in(directory: str) -> list[str]:
-    """Sorted; none where it is missing, no directory, or removed meanwhile. Without names that are no UTF-8: neither the API nor a
-    container runtime can be given one.
+    """Sorted; none where it is missing, no directory, or removed meanwhile; or `unanswered`. Without names that are no UTF-8:
+    neither the API nor a container runtime can be given one.
     """
     try:
         return sorted(name for name in os.listdir(directory) if clean(name) == name)
-    except OSError:
+    except OSError as exc:
+        note_unanswered(directory, exc)
         return []
+
+
+def link_target(path: str) -> str:
+    """Empty for what is no link; or `unanswered`."""
+    try:
+        return os.readlink(path)
+    except OSError as exc:
+        note_unanswered(path, exc)
+        return ""
+
+
+def is_there(path: str) -> bool:
+    """Whether anything has that name, be it a link to nothing; or `unanswered`."""
+    try:
+        os.lstat(path)
+    except ValueError:
+        return False
+    except OSError as exc:
+        note_unanswered(path, exc)
+        return False
+    return True
+
+
+@contextmanager
+def unanswered() -> Iterator[dict[str, str]]:
+    """Paths about which the system gave no answer while the block ran, and why not: a defect, no right, no free descriptor.
+
+    Who concludes from an empty answer that a device is gone asks here whether it was an answer. Of this thread alone.
+    """
+    found: dict[str, str] = {}
+    token = _unanswered.set(found)
+    try:
+        yield found
+    finally:
+        _unanswered.reset(token)
+
+
+def note_unanswered(path: str, error: OSError) -> None:
+    """A question about a path has failed so; that nothing is there is an answer."""
+    found = _unanswered.get()
+    if found is not None and error.errno not in _ABSENT and len(found) < _MAX_UNANSWERED:
+        found[path] = error.strerror or str(error)
 
 
 class FileIdentity(Struct, frozen=True):

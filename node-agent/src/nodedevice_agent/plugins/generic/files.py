@@ -1,11 +1,10 @@
 """Looks at files of the host: which are devices, near which NUMA node, and the links that udev makes to them."""
 
-import contextlib
 import errno
 import os
 import stat
 
-from nodedevice_agent.lib.filesystem import names_in
+from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_unanswered
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.stable_names import LINK_DIRECTORIES
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
@@ -17,13 +16,16 @@ _MAX_LINKS = 40
 
 
 def found_file(root: str, path: str, captures: Captures = ()) -> FoundFile | None:
-    """None for a missing file, a socket or a pipe. Follows links: udev names devices by them."""
+    """None for a missing file, a socket or a pipe; or `unanswered`. Follows links: udev names devices by them."""
     try:
         target = kernel_path(root, path)
         # raises ValueError for a name that is no UTF-8, which a link may lead to: no container runtime can be given it
         target.encode()
         status = os.stat(root + target)
-    except (OSError, ValueError):
+    except OSError as error:
+        note_unanswered(root + path, error)
+        return None
+    except ValueError:
         return None
     kind = "char" if stat.S_ISCHR(status.st_mode) else "block" if stat.S_ISBLK(status.st_mode) else ""
     if kind:
@@ -48,16 +50,13 @@ def kernel_path(root: str, path: str) -> str:
         if name in ("", ".", ".."):
             done = done.rpartition("/")[0] if name == ".." else done
             continue
-        try:
-            target = os.readlink(f"{root}{done}/{name}")
-        except OSError:
-            target = ""
+        target = link_target(f"{root}{done}/{name}")
         links += bool(target)
         if links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         base = "" if target.startswith("/") else done
         is_for_tests = not rest and target in MEMORY_FILES
-        if target and not is_for_tests and os.path.lexists(f"{root}{base}/{target}"):
+        if target and not is_for_tests and is_there(f"{root}{base}/{target}"):
             done, rest = base, [*target.split("/"), *rest]
         else:
             done = f"{done}/{name}"
@@ -71,8 +70,8 @@ def udev_links(root: str) -> dict[str, str]:
         for kind in LINK_DIRECTORIES:
             directory = f"/dev/{group}/{kind}"
             for name in names_in(root + directory):
-                with contextlib.suppress(OSError):
-                    target = os.readlink(f"{root}{directory}/{name}")
+                target = link_target(f"{root}{directory}/{name}")
+                if target:
                     links[f"{directory}/{name}"] = os.path.normpath(f"{directory}/{target}")
     return links
 
@@ -81,5 +80,6 @@ def _directories(path: str) -> list[str]:
     try:
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:
+    except OSError as error:
+        note_unanswered(path, error)
         return []

@@ -19,7 +19,7 @@ from msgspec import Struct
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, Trouble
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
-from nodedevice_agent.lib.filesystem import names_in
+from nodedevice_agent.lib.filesystem import names_in, unanswered
 from nodedevice_agent.lib.turn import Turn
 from nodedevice_agent.plugins.generic.absent import incomplete, no_match, not_shared, same_device, wrong_paths
 from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate, generic_devices
@@ -31,6 +31,7 @@ from nodedevice_agent.plugins.generic.serials import Serials
 from nodedevice_agent.plugins.generic.serials_file import SerialsFile
 from nodedevice_agent.plugins.generic.stable_names import advice, stable_names
 from nodedevice_agent.plugins.generic.uevents import Uevents
+from nodedevice_agent.plugins.generic.unread import RETRY_SECONDS, Unread
 from nodedevice_agent.plugins.patterns import Captures, matched, wildcard_count
 from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings
 
@@ -79,6 +80,9 @@ class GenericSource:
         self._watcher = watcher
         self._turn = turn or Turn()
         self._by_id: Mapping[str, GenericDevice] = {}
+        # those of the last look
+        self._looked_for: Sequence[GroupSettings] = ()
+        self._unread = Unread(settings.resource_name)
         self._problem = NO_TROUBLE
         self._warned: set[str] = set()
         self._not_listed: list[Trouble] = []
@@ -113,6 +117,17 @@ class GenericSource:
 
     def _look(self, groups: Sequence[GroupSettings]) -> _Look:
         """One at a time. What it keeps in this object is used here alone."""
+        with unanswered() as errors:
+            look = self._read_files(groups)
+        self._unread.note(errors, time.monotonic())
+        if self._unread.is_doubtful and groups is self._looked_for:
+            # what is new comes after what was known, which stays as it was
+            kept = {**self._by_id, **look.by_id, **self._by_id}
+            look.by_id = dict(list(kept.items())[:MAX_DEVICES])
+        self._looked_for = groups
+        return look
+
+    def _read_files(self, groups: Sequence[GroupSettings]) -> _Look:
         directories: set[Path] = set()
         # before sysfs is read: the kernel makes a device's file last
         patterns = dict.fromkeys(path.path for group in groups for path in group.paths)
@@ -206,7 +221,8 @@ class GenericSource:
 
     async def _wait(self, subscription: Subscription) -> None:
         """Until there may be something new."""
-        await subscription.wait(_UDEV_POLL_SECONDS if self._select.is_waiting else _RESCAN_SECONDS)
+        rescan_seconds = RETRY_SECONDS if self._unread.is_doubtful else _RESCAN_SECONDS
+        await subscription.wait(_UDEV_POLL_SECONDS if self._select.is_waiting else rescan_seconds)
         if self._selects:
             # one device is a dozen events: read sysfs once for all of them
             await asyncio.sleep(_SETTLE_SECONDS)

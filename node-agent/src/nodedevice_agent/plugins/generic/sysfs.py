@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from nodedevice_agent.lib.filesystem import names_in
+from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_unanswered
 from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
 from nodedevice_agent.plugins.generic.identity import vfio_group
 from nodedevice_agent.plugins.generic.select_settings import USB_ID
@@ -156,12 +156,12 @@ class Sysfs:
         """On a bus, or known to the firmware; /devices/virtual/… is not, nor is /devices/platform/snd_dummy.0."""
         parts = self._target(sysfs, "subsystem").split("/")
         is_on_bus = "bus" in parts[:-1] and parts[-1] not in _BUSES_OF_ANYTHING
-        return is_on_bus or any(os.path.exists(f"{self._sys}{sysfs}/{name}") for name in _FIRMWARE_NODES)
+        return is_on_bus or any(is_there(f"{self._sys}{sysfs}/{name}") for name in _FIRMWARE_NODES)
 
     def _parent(self, sysfs: str) -> str:
         for _ in range(_MAX_PARENTS):
             target = self._target(sysfs, "device")
-            if not target and os.path.exists(f"{self._sys}{sysfs}/partition"):
+            if not target and is_there(f"{self._sys}{sysfs}/partition"):
                 target = sysfs.rpartition("/")[0]
             if not target:
                 break
@@ -170,11 +170,8 @@ class Sysfs:
 
     def _target(self, directory: str, name: str) -> str:
         """Where a link leads, as a path in sysfs; empty for what is none."""
-        try:
-            target = os.readlink(f"{self._sys}{directory}/{name}")
-        except OSError:
-            return ""
-        return os.path.normpath(f"{directory}/{target}")
+        target = link_target(f"{self._sys}{directory}/{name}")
+        return os.path.normpath(f"{directory}/{target}") if target else ""
 
     def _usb_device(self, port: str, sysfs: str) -> UsbDevice | None:
         try:
@@ -199,8 +196,13 @@ class Sysfs:
 
 
 def _read(path: str) -> str:
-    with open(path, "rb") as file:
-        return file.read(_MAX_BYTES).decode(errors="replace").strip("\0 \n\t")
+    """Raises OSError; or `unanswered`, too."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MAX_BYTES).decode(errors="replace").strip("\0 \n\t")
+    except OSError as error:
+        note_unanswered(path, error)
+        raise
 
 
 def _is_done(node: Node) -> bool:

@@ -8,6 +8,8 @@ import os
 
 from msgspec import Struct
 
+from nodedevice_agent.lib.filesystem import is_directory, note_unanswered
+
 DATABASE = "/run/udev/data"
 _MAX_BYTES = 65536
 
@@ -26,14 +28,16 @@ class UdevDatabase:
         self.directory = f"{root}{DATABASE}"
 
     def is_there(self) -> bool:
-        return os.path.isdir(self.directory)
+        return is_directory(self.directory)
 
     def entry(self, number: str) -> Entry | None:
-        """None while udevd has written nothing that can be read. number: such as `c81:0`."""
+        """None while udevd has written nothing that can be read; or `unanswered`. number: such as `c81:0`."""
+        path = f"{self.directory}/{number}"
         try:
-            with open(f"{self.directory}/{number}", "rb") as file:
+            with open(path, "rb") as file:
                 return Entry(properties(file.read(_MAX_BYTES)), os.fstat(file.fileno()).st_mtime)
-        except OSError:
+        except OSError as error:
+            note_unanswered(path, error)
             return None
 
 

@@ -1,0 +1,36 @@
+"""What a scan could not read, and since when: a device that it did not find there may be there all the same. Without I/O."""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+# A fault that lasts longer may be of a device that is broken, or gone: then what was found counts.
+KEPT_SECONDS: Final = 60.0
+RETRY_SECONDS: Final = 1.0
+
+
+class Unread:
+    """Of one resource."""
+
+    def __init__(self, resource_name: str) -> None:
+        self._resource_name = resource_name
+        self._since: dict[str, float] = {}
+        # whether the last scan proves nothing about devices that it did not find
+        self.is_doubtful = False
+
+    def note(self, errors: Mapping[str, str], now: float) -> None:
+        """After each scan. errors: by path, what could not be read. now: monotonic seconds. Each path is logged once."""
+        new = [path for path in errors if path not in self._since]
+        self._since = {path: self._since.get(path, now) for path in errors}
+        self.is_doubtful = any(now - since < KEPT_SECONDS for since in self._since.values())
+        if new:
+            extra = {
+                "resource_name": self._resource_name,
+                "path": new[0],
+                "paths": len(new),
+                "error": errors[new[0]],
+                "retry_in_seconds": RETRY_SECONDS,
+            }
+            log.warning("cannot read files of the host; devices that were there are kept for a minute", extra=extra)

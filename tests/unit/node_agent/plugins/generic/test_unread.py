@@ -1,0 +1,182 @@
+"""A question about a file that the system does not answer is no answer: for a while no device is gone because of it."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, unanswered
+from nodedevice_agent.plugins.generic import source as generic_source
+from nodedevice_agent.plugins.generic.source import GenericSource
+from nodedevice_agent.plugins.generic.unread import KEPT_SECONDS, RETRY_SECONDS
+from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings, SelectSettings
+
+from tests.fakes.sysfs import FakeSysfs
+
+ERRORS = (errno.EIO, errno.EMFILE, errno.EACCES, errno.ENOMEM, errno.ENAMETOOLONG)
+# every call with which files are found, or a device is recognized
+CALLS = ("listdir", "readlink", "scandir", "stat", "lstat", "open")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(generic_source, "time", clock)
+    return clock
+
+
+@contextmanager
+def failing(root: Path, call: str, number: int) -> Iterator[list[str]]:
+    """That call fails for each path below the root, and is not made; the paths."""
+    asked: list[str] = []
+    module: Any = os if call != "open" else __import__("builtins")
+    real: Callable[..., Any] = getattr(module, call)
+
+    def refuse(path: Any, *args: Any, **options: Any) -> Any:
+        if str(path).startswith(str(root)):
+            asked.append(str(path))
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, call, refuse)
+        yield asked
+
+
+def ids(source: GenericSource) -> list[str]:
+    return [each.id for each in source.devices.latest]
+
+
+def by_path(root: Path) -> GenericSource:
+    for number in range(2):
+        file = root / f"dev/serial/by-id/thing{number}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        (root / f"dev/tty{number}").symlink_to("/dev/null")
+        file.symlink_to(f"../../tty{number}")
+    groups = [GroupSettings([PathSettings("/dev/serial/by-id/*")])]
+    return GenericSource(GenericSettings("example.com/serial", groups), str(root), FileWatcher())
+
+
+def by_selection(root: Path) -> GenericSource:
+    FakeSysfs(root).dongle("1-1", 0)
+    groups = [GroupSettings(select=SelectSettings(subsystems=["tty"]))]
+    return GenericSource(GenericSettings("example.com/serial", groups), str(root), FileWatcher())
+
+
+@pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.__getitem__)
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("make", [by_path, by_selection])
+def test_no_device_goes_because_a_call_fails(
+    tmp_path: Path,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+    make: Callable[[Path], GenericSource],
+    call: str,
+    number: int,
+) -> None:
+    source = make(tmp_path)
+    source.refresh()
+    before = list(source.devices.latest)
+    assert before
+    caplog.clear()
+    with failing(tmp_path, call, number):
+        for _ in range(3):
+            source.refresh()
+            clock.now += RETRY_SECONDS
+    assert list(source.devices.latest) == before
+    for line in (vars(record) for record in caplog.records if record.name.endswith("unread")):
+        assert line["error"] == os.strerror(number)
+        assert line["path"].startswith(str(tmp_path))
+    source.refresh()
+    assert list(source.devices.latest) == before
+
+
+def test_it_is_logged_once_and_tried_again_soon(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    source = by_path(tmp_path)
+    source.refresh()
+    caplog.clear()
+    with failing(tmp_path, "listdir", errno.EMFILE):
+        for _ in range(3):
+            source.refresh()
+    (record,) = [each for each in caplog.records if "cannot read files" in each.message]
+    assert (record.levelname, vars(record)["error"]) == ("WARNING", "Too many open files")
+    assert source._unread.is_doubtful
+    source.refresh()
+    assert not source._unread.is_doubtful
+
+
+def test_a_fault_that_lasts_proves_the_end_of_a_device(tmp_path: Path, clock: Clock) -> None:
+    source = by_path(tmp_path)
+    source.refresh()
+    with failing(tmp_path, "listdir", errno.EIO):
+        source.refresh()
+        clock.now += KEPT_SECONDS - 1
+        source.refresh()
+        assert len(ids(source)) == 2
+        clock.now += 1
+        source.refresh()
+        assert ids(source) == []
+
+
+def test_a_new_device_comes_while_something_else_cannot_be_read(tmp_path: Path, clock: Clock) -> None:
+    source = by_path(tmp_path)
+    source.refresh()
+    first = ids(source)
+    file = tmp_path / "dev/serial/by-id/other"
+    file.symlink_to("/dev/null")
+    with (
+        failing(tmp_path / "dev/serial/by-id/thing0", "stat", errno.EIO),
+        failing(tmp_path / "dev/tty0", "stat", errno.EIO),
+    ):
+        source.refresh()
+    assert ids(source)[:2] == first
+    assert len(ids(source)) == 3
+
+
+def test_other_settings_take_devices_away_all_the_same(tmp_path: Path, clock: Clock) -> None:
+    source = by_path(tmp_path)
+    source.refresh()
+    source.reconfigure(GenericSettings("example.com/serial", [GroupSettings([PathSettings("/dev/serial/by-id/no*")])]))
+    with failing(tmp_path, "listdir", errno.EIO):
+        source.refresh()
+    assert ids(source) == []
+
+
+def test_that_nothing_is_there_is_an_answer(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "circle").symlink_to("circle")
+    with unanswered() as errors:
+        assert names_in(str(tmp_path / "missing")) == names_in(str(tmp_path / "file")) == []
+        assert link_target(str(tmp_path / "missing")) == link_target(str(tmp_path / "file")) == ""
+        assert not is_there(str(tmp_path / "file" / "below"))
+        assert is_there(str(tmp_path / "circle"))
+        assert not is_there("/\0")
+        assert names_in(str(tmp_path / "circle")) == []
+    assert errors == {}
+
+
+def test_what_is_noted_is_bounded_and_of_one_block(tmp_path: Path) -> None:
+    with failing(tmp_path, "listdir", errno.EIO):
+        with unanswered() as first:
+            for number in range(1000):
+                names_in(str(tmp_path / str(number)))
+        with unanswered() as second:
+            """Nothing is asked."""
+        names_in(str(tmp_path))
+    assert len(first) == 64
+    assert second == {}

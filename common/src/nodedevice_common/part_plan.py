@@ -15,6 +15,10 @@ from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
 # Of a search for a plan: physical devices examined, and containers. It ends within a few milliseconds.
 _MAX_EXAMINED = 2000
 _MAX_SEARCHED = 32
+# Of one pod, containers that ask for parts of one resource; and of a plan, these times the physical devices, where it is of more than
+# one: each pair takes two microseconds, and others wait meanwhile. More is a misfit for good.
+MOST_CONTAINERS = 128
+MOST_PLANNED = 8192
 
 _ALL_PERCENT = 100
 
@@ -38,10 +42,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """index: of the need that cannot be met. most: free on one physical device; with DISTINCT_PARENTS, the number of these."""
+    """index: of the need that cannot be met. most: free on one physical device; with DISTINCT_PARENTS, the number of these.
+
+    excess: why nothing was planned, as a sentence; empty where it was.
+    """
 
     index: int
     most: int
+    excess: str = ""
 
 
 # What a physical device had before a need was met: its ID, free parts, reusable parts, percent left, percent of init containers.
@@ -82,11 +90,21 @@ class Planner:
 
     def plan(self, needs: Sequence[Need]) -> list[Parts] | Misfit:
         """The physical devices of each need, for a placement other than ANY."""
+        if excess := self._excess(len(needs)):
+            return Misfit(0, 0, excess)
         wholes = _most_at_once_from(needs)
         found = self._preferred(needs, wholes)
         if isinstance(found, list) or len(needs) > _MAX_SEARCHED:
             return found
         return self._search(needs, wholes, 0, [_MAX_EXAMINED]) or found
+
+    def _excess(self, containers: int) -> str:
+        if containers > MOST_CONTAINERS:
+            return f"{containers} containers of the pod ask for parts, and {MOST_CONTAINERS} may"
+        if containers > 1 and containers * len(self._ids) > MOST_PLANNED:
+            most = max(MOST_PLANNED // len(self._ids), 1)
+            return f"{containers} containers of the pod ask for parts of {len(self._ids)} devices, and {most} may"
+        return ""
 
     def can_take(self, needs: Sequence[Need], wanted: Sequence[Parts]) -> bool:
         """Whether these physical devices, one entry for each need, meet all needs by the rules."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
 from nodedevice_common import part_plan
-from nodedevice_common.part_plan import Misfit, Need, Parts, Planner
+from nodedevice_common.part_plan import MOST_CONTAINERS, MOST_PLANNED, Misfit, Need, Parts, Planner
 
 SAME = PartRules(Placement.SAME_PARENT)
 DISTINCT = PartRules(Placement.DISTINCT_PARENTS)
@@ -109,3 +109,26 @@ def test_what_containers_have_at_one_time_is_known_for_each_from_the_last_on(nee
             stays += 0 if need.is_init else need.count
         expected.append(most)
     assert part_plan._most_at_once_from(needs) == expected
+
+
+class TestOfHowMuchAPlanIs:
+    """Each pair of a container and a physical device takes microseconds, in which nobody else is served."""
+
+    def test_of_so_many_containers(self) -> None:
+        planner = Planner(SAME, {"a": 1000})
+        assert isinstance(planner.plan([Need(1)] * MOST_CONTAINERS), list)
+        found = planner.plan([Need(1)] * (MOST_CONTAINERS + 1))
+        assert isinstance(found, Misfit)
+        assert found.excess == "129 containers of the pod ask for parts, and 128 may"
+
+    def test_of_so_many_containers_times_devices(self) -> None:
+        planner = Planner(SAME, {f"d{index}": 1 for index in range(1000)})
+        assert isinstance(planner.plan([Need(1)] * 8), list)
+        found = planner.plan([Need(1)] * 9)
+        assert isinstance(found, Misfit)
+        assert found.excess == "9 containers of the pod ask for parts of 1000 devices, and 8 may"
+
+    def test_one_container_is_always_planned(self) -> None:
+        planner = Planner(SAME, {f"d{index}": 1 for index in range(MOST_PLANNED + 1)})
+        assert planner.plan([Need(1)]) == [{"d0": 1}]
+        assert planner.plan([]) == []

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
+from nodedevice_common.part_plan import MOST_CONTAINERS
 
 from nodedevice_operator.extender.leaving import Leaving
 from nodedevice_operator.extender.needs import PodNeeds, at_once, taken
@@ -21,8 +22,6 @@ from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed
 from nodedevice_operator.objects.node_parts import NodeParts
 
 _MOST_SCORE: Final = 10
-# of one pod, that ask for parts of one resource
-MOST_CONTAINERS: Final = 128
 _NOTHING: Final[Assigned] = {}
 # nodes that are looked at for room that comes soon: each takes some 0.05 ms
 _MOST_SOON: Final = 40

@@ -126,6 +126,8 @@ class View:
 
     def _misfit(self, containers: Sequence[ContainerNeed], needs: Sequence[Need], misfit: Misfit) -> str:
         name, need = self.record.resource, needs[misfit.index]
+        if misfit.excess:
+            return f"{name}: {misfit.excess}"
         if self.rules.placement is Placement.DISTINCT_PARENTS:
             return f"{need.count} of {name} needed, each of another device, and {misfit.most} devices have one free"
         if misfit.most >= need.count:

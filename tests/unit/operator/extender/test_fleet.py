@@ -9,7 +9,8 @@ import pytest
 from nodedevice_api import assigned_parts, names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
-from nodedevice_operator.extender.fleet import MOST_CONTAINERS, Fleet, NotFitting
+from nodedevice_common.part_plan import MOST_CONTAINERS
+from nodedevice_operator.extender.fleet import Fleet, NotFitting
 from nodedevice_operator.extender.promises import GONE_SECONDS, TENTATIVE_SECONDS
 from nodedevice_operator.objects.bound_pod import (
     BoundPod,
@@ -487,6 +488,14 @@ class TestAPodOfManyContainers:
     def test_of_a_resource_without_parts_it_is_kube_schedulers_affair(self) -> None:
         many = needs(*[1] * (MOST_CONTAINERS + 1))
         assert fleet(node("a", rules=None)).filter("p", many, ["a"], 0).fitting == ["a"]
+
+    def test_of_a_node_of_many_devices_there_may_be_less(self) -> None:
+        known, many = fleet(node("a", *[2] * 100)), needs(*[1] * 100)
+        expected = f"{MEM}: 100 containers of the pod ask for parts of 100 devices, and 81 may"
+        assert known.filter("p", many, ["a"], 0).failed == {"a": expected}
+        assert known.assign("p", many, "a", 0) == NotFitting(expected)
+        assert not known.fits_without(many, "a", frozenset()), "nor once others are gone"
+        assert isinstance(known.assign("p", needs(*[1] * 81), "a", 0), dict)
 
     def test_as_many_as_may_are_planned(self) -> None:
         known = fleet(node("a", *[80] * 8))

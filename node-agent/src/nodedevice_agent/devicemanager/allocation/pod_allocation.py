@@ -190,8 +190,11 @@ class PodAllocation:
         if not isinstance(plan, Misfit):
             return None
         request = unmet[plan.index]
-        message = misfit_message(resource.listed, resource.name, request.count, plan.most)
-        return self.pending(request, Reason.NO_DEVICE_FITS, message)
+        message = f"{resource.name}: {plan.excess}"
+        if not plan.excess:
+            message = misfit_message(resource.listed, resource.name, request.count, plan.most)
+        failed = self.pending(request, Reason.NO_DEVICE_FITS, message)
+        return structs.replace(failed, is_final=bool(plan.excess))
 
     def _parents(self, resource: Resource, reusable: Iterable[str], free: Iterable[str]) -> Parents:
         held = (a.device_ids for a in self.book.of_pod(self.pod.uid) if a.resource_name == resource.name)

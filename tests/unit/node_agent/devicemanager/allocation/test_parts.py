@@ -272,3 +272,14 @@ class TestTopology:
         scenario.run(pod("p", gpu=2), pod("q", gpu=3))
         assert taken(scenario) == {"p/main": {"b": 1, "c": 1}}
         assert scenario.reasons() == {"q": Reason.TOPOLOGY_AFFINITY}
+
+
+def test_a_pod_of_too_many_containers_waits_for_good() -> None:
+    """Its plan would keep everybody else waiting."""
+    scenario = Scenario.with_plugin(parts(SAME, **{f"g{index}": 2 for index in range(100)}))
+    scenario.run(pod("p", *(container(f"c{index}", gpu=1) for index in range(100))))
+    pending = scenario.manager.allocator.pending["p"]
+    assert pending.message == f"{GPU}: 100 containers of the pod ask for parts of 100 devices, and 81 may"
+    assert (pending.reason, pending.is_final) == ("NoDeviceFits", True)
+    scenario.run(pod("q", *(container(f"c{index}", gpu=1) for index in range(81))))
+    assert len(scenario.held()) == 81

@@ -44,12 +44,27 @@ async def test_edits_reach_the_runtime(handler: Recorder, plugin: PluginConnecti
     assert [(d.path, d.type, d.major, d.minor) for d in adjust.linux.devices] == [("/dev/a", "c", 1, 3)]
     assert dict(adjust.annotations) == {"k": "v"}
     assert [d.name for d in adjust.CDI_devices] == ["a/b=c"]
+    assert await handler.next() == ("create", SANDBOX, RUNNING)
+    # before any of it: whose files they are by now
+    assert await handler.next() == ("files", "main", {"c1:3"})
 
 
 async def test_a_response_longer_than_the_runtimes_buffer(handler: Recorder, plugin: PluginConnection) -> None:
     handler.edits = ContainerEdits({f"NAME_{n}": "x" * 100 for n in range(2000)})
     adjust = await plugin.create_container(POD, CONTAINER)
     assert {e.key: e.value for e in adjust.env} == handler.edits.envs
+
+
+async def test_a_response_may_be_as_long_as_the_limit(
+    handler: Recorder, plugin: PluginConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler.edits = ContainerEdits({"A": "x"})
+    size = api_pb2.CreateContainerResponse(adjust=await plugin.create_container(POD, CONTAINER)).ByteSize()
+    monkeypatch.setattr(session_module, "MAX_MESSAGE_BYTES", size)
+    await plugin.create_container(POD, CONTAINER)
+    monkeypatch.setattr(session_module, "MAX_MESSAGE_BYTES", size - 1)
+    with pytest.raises(CallFailed, match=f"{size} bytes of settings, which exceeds the limit of {size - 1}"):
+        await plugin.create_container(POD, CONTAINER)
 
 
 async def test_a_response_that_is_too_long_is_an_error(handler: Recorder, plugin: PluginConnection) -> None:

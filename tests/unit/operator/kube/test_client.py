@@ -22,6 +22,7 @@ from nodedevice_operator.errors import (
     Unauthorized,
     Unavailable,
     Unreachable,
+    WatchInterrupted,
 )
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import APPLY, Client, retry_after_seconds
@@ -45,6 +46,21 @@ async def test_an_apply_is_sent_as_such(server: Server, client: Client) -> None:
     assert sent == body
     assert headers["Content-Type"] == APPLY
     assert headers["Authorization"] == "Bearer first"
+    assert (headers["Accept"], headers["User-Agent"]) == ("application/json", "nodedevice-operator")
+
+
+async def test_a_read_is_sent_without_a_body_and_in_the_form_it_asks_for(server: Server, client: Client) -> None:
+    server.answers = [(200, {}), (200, {})]
+    await client.request("GET", "nodes", "/x")
+    await client.request("GET", "nodes", "/x", accept="application/json;as=Metadata")
+    assert [headers["Accept"] for _, _, headers, _ in server.asked] == [
+        "application/json",
+        "application/json;as=Metadata",
+    ]
+    for _, _, headers, body in server.asked:
+        assert "Content-Type" not in headers
+        assert headers["Accept-Encoding"] == "identity"
+        assert body is None
 
 
 @pytest.mark.parametrize(
@@ -286,7 +302,15 @@ class TestLentSession:
         async with client.lend_session() as lent, lent.get(f"{server.url}/apis") as response:
             assert response.status == 200
         await client.request("GET", "nodes", "/y")
-        assert [headers["Authorization"] for _, _, headers, _ in server.asked] == ["Bearer first"] * 3
+        for _, _, headers, _ in server.asked:
+            assert (headers["Authorization"], headers["User-Agent"]) == ("Bearer first", "nodedevice-operator")
+            assert headers["Accept-Encoding"] == "identity"
+
+    async def test_no_cookie_is_kept(self, server: Server, client: Client) -> None:
+        """A load balancer's would bind a session to one API server."""
+        async with client.lend_session() as lent:
+            for session in (lent, client._session):
+                assert isinstance(session.cookie_jar, aiohttp.DummyCookieJar)
 
     @pytest.mark.parametrize("status", [401, 403])
     async def test_a_refusal_is_like_a_broken_connection(self, server: Server, client: Client, status: int) -> None:
@@ -378,12 +402,42 @@ async def test_an_error_names_the_request_and_what_the_api_server_says(
         assert found.value.status == status
 
 
+async def test_a_watch_may_be_silent_for_as_long_as_between_two_bookmarks(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[aiohttp.ClientTimeout] = []
+    get = aiohttp.ClientSession.get
+
+    def noted(self: aiohttp.ClientSession, *given: Any, **more: Any) -> Any:
+        used.append(more["timeout"])
+        return get(self, *given, **more)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "get", noted)
+    server.answers = [(200, b"{}\n")]
+    assert [line async for line in client.watch("nodes", "/x", {})] == [b"{}"]
+    assert [(each.total, each.sock_connect, each.sock_read) for each in used] == [(None, 5.0, 90.0)]
+
+
+async def test_a_watch_that_is_cut_names_its_kind(tmp_path: Path) -> None:
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}\n")
+        writer.close()
+
+    async with listening(cut) as url, client_of(tmp_path, url) as client:
+        with pytest.raises(WatchInterrupted) as interrupted:
+            [_ async for _ in client.watch("nodes", "/x", {})]
+    assert (interrupted.value.verb, interrupted.value.what) == ("watch", "nodes")
+
+
 async def test_an_error_of_a_watch_names_its_kind(server: Server, client: Client, tmp_path: Path) -> None:
     server.answers = [(410, {"message": "too old"})]
     with pytest.raises(ApiError) as refused:
         [_ async for _ in client.watch("nodes", "/x", {})]
     assert (refused.value.verb, refused.value.what, refused.value.problem) == ("watch", "nodes", "too old")
-    async with client_of(tmp_path, "http://127.0.0.1:1") as lost:
+    health = ApiHealth("http://127.0.0.1:1")
+    async with client_of(tmp_path, "http://127.0.0.1:1", health=health) as lost:
         with pytest.raises(Unreachable) as failed:
             [_ async for _ in lost.watch("nodes", "/x", {})]
+    assert "is unreachable" in health.problems()[0]
     assert (failed.value.verb, failed.value.what) == ("watch", "nodes")

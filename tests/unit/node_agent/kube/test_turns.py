@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from nodedevice_agent.kube.turns import AT_ONCE, LIST, MOST_UNDER_WAY, PER_SECOND, WATCH, Turns
 
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
 
 NAMES = 256
 
@@ -26,7 +26,7 @@ class Server:
             self.asked.append((what, asyncio.get_running_loop().time() - self._began))
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)
-            await asyncio.sleep(self._seconds)
+            await later(self._seconds)
         finally:
             self.under_way -= 1
             turn.end()

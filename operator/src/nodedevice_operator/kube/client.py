@@ -268,7 +268,7 @@ class Client:
             raise NoAnswer(verb, what, f"no response within {waited:.1f} s", waited) from exc
         except _BROKEN as exc:
             raise Unreachable(verb, what, _problem(exc)) from exc
-        if 200 <= response.status <= 299:
+        if response.status // 100 == 2:
             return data
         raise self._refusal(verb, what, response, data)
 

@@ -37,15 +37,13 @@ class Credentials:
     cluster: the API server and that, for people.
     """
 
-    def __init__(
-        self, configuration: Any, token_file: Path | None, namespace: str | None = None, origin: str = ""
-    ) -> None:
+    def __init__(self, configuration: Any, token_file: Path | None, namespace: str | None, origin: str) -> None:
         self.configuration = configuration
         self.server = str(configuration.host)
         self.namespace = namespace
-        self.cluster = f"{self.server} ({origin})" if origin else self.server
+        self.cluster = f"{self.server} ({origin})"
         self._token_file = TokenFile(token_file) if token_file is not None else None
-        self._token = ""
+        self._token: str
         self._read_at = float("-inf")
         self._context: ssl.SSLContext | None = None
 

@@ -132,3 +132,40 @@ def test_the_api_server_is_verified_unless_the_kubeconfig_says_otherwise(is_inse
     context = credentials.load(str(file)).ssl_context()
     assert context.check_hostname is not is_insecure
     assert (context.verify_mode == ssl.CERT_NONE) is is_insecure
+
+
+@pytest.fixture
+def in_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where its service account is mounted."""
+    for name, value in (("HOST", "fd00::1"), ("PORT", "443")):
+        monkeypatch.setenv(f"KUBERNETES_SERVICE_{name}", value)
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    (tmp_path / "token").write_text("first")
+    (tmp_path / "namespace").write_text("ours\n")
+    account = config.incluster_config
+    monkeypatch.setattr(account, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(account, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(credentials, "_POD_NAMESPACE", tmp_path / "namespace")
+    return tmp_path
+
+
+def test_in_a_pod_they_are_its_service_accounts(in_pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    login = credentials.load(None)
+    assert (login.server, login.namespace) == ("https://[fd00::1]:443", "ours")
+    assert login.cluster == "https://[fd00::1]:443 (the pod's service account)"
+    assert login.ssl_context().get_ca_certs()
+    assert login.authorization() == "Bearer first"
+    # as often as client libraries read it again
+    (in_pod / "token").write_text("second")
+    now[0] += 59.9
+    assert login.authorization() == "Bearer first"
+    now[0] = 160.0
+    assert login.authorization() == "Bearer second"
+
+
+def test_in_a_pod_without_a_token_the_account_is_named(in_pod: Path) -> None:
+    (in_pod / "token").unlink()
+    with pytest.raises(CredentialsError, match=r"the pod's service account: cannot be used \(Service token file"):
+        credentials.load(None)

@@ -15,8 +15,9 @@ MAX_CONNECTIONS_OF_A_SOCKET = 64
 # beside one for each: few enough for a process's limit of open files.
 MAX_CONNECTIONS_OF_A_NAME = 16
 MAX_FURTHER_CONNECTIONS = 64
-# Registrations whose plugins have not answered yet, each for half a minute at most.
-MAX_OPENING = 64
+# Registrations whose plugins have not answered yet, each for half a minute at most, beside one for each name that has its place:
+# all plugins of a node may register at once.
+MAX_OPENING = 256
 _MAX_SHOWN = 80
 _MAX_VERSIONS = 5
 
@@ -63,15 +64,15 @@ def check_connections(
     opening: Collection[tuple[str, str]],
     socket: str,
     resource_name: str,
-    *,
-    is_known: bool,
+    known: Collection[str],
 ) -> None:
     """Whether one more connection may be opened. Raises RegistrationRejected.
 
-    connections: the open ones, each a socket and a resource name; opening: those whose plugins are being dialled. is_known: the
-    name has its place. Then it is rejected only while this very name is being dialled: its own older connections go instead.
+    connections: the open ones, each a socket and a resource name; opening: those whose plugins are being dialled. known: the names
+    that have their place. Of these one is rejected only while it is being dialled: its own older connections go instead.
     """
-    if is_known and resource_name not in (name for _, name in opening):
+    dialled = {name for _, name in opening}
+    if resource_name in known and resource_name not in dialled:
         return
     of_this_socket = sum(1 for other, _ in (*connections, *opening) if other == socket)
     if of_this_socket >= MAX_CONNECTIONS_OF_A_SOCKET:
@@ -82,8 +83,9 @@ def check_connections(
             f"more connections to one socket are refused: {MAX_CONNECTIONS_OF_A_SOCKET} are the limit; "
             "close streams that are no longer used, or serve fewer resources on one socket",
         )
-    if len(opening) >= MAX_OPENING:
-        waits = f"{len(opening)} device plugins that registered have not answered yet, which is the limit"
+    new = len(opening) - len(dialled.intersection(known))
+    if new >= MAX_OPENING:
+        waits = f"{new} device plugins that registered have not answered yet, which is the limit"
         raise RegistrationRejected(
             "Connections",
             f"{resource_name}: {waits}; register again, or stop plugins that hang",

@@ -40,9 +40,7 @@ class Admission:
         """While the plugin is dialled. Raises RegistrationRejected."""
         self._manager.places.find(resource_name, self._now())
         open_now = [(str(other.socket), other.resource_name) for other in self._connections.values()]
-        check_connections(
-            open_now, self._opening, socket, resource_name, is_known=resource_name in self._manager.resources
-        )
+        check_connections(open_now, self._opening, socket, resource_name, self._manager.resources)
         self._opening.append((socket, resource_name))
         try:
             yield

@@ -88,7 +88,7 @@ class TestConnections:
         ],
     )
     def test_below(self, connections: list[tuple[str, str]], opening: list[tuple[str, str]]) -> None:
-        check_connections(connections, opening, *NEW, is_known=False)
+        check_connections(connections, opening, *NEW, known=[])
 
     @pytest.mark.parametrize(
         ("connections", "opening", "part"),
@@ -103,13 +103,17 @@ class TestConnections:
         ],
     )
     def test_reached(self, connections: list[tuple[str, str]], opening: list[tuple[str, str]], part: str) -> None:
-        for is_known in (False, True):
+        for known in ([], [NEW[1]]):
             # a name that has its place, too, while it is dialled already
-            dialled = [*opening, NEW] if is_known else opening
+            dialled = [*opening, NEW] if known else opening
             with pytest.raises(RegistrationRejected, match=part) as rejected:
-                check_connections(connections, dialled, *NEW, is_known=is_known)
+                check_connections(connections, dialled, *NEW, known=known)
             assert rejected.value.reason == "Connections"
             assert rejected.value.of_all
+
+    def test_names_that_register_again_all_at_once_keep_no_new_one_out(self) -> None:
+        again = many(MAX_OPENING)
+        check_connections(again, again, *NEW, known=[name for _, name in again])
 
     @pytest.mark.parametrize(
         ("connections", "opening"),
@@ -123,7 +127,7 @@ class TestConnections:
     def test_a_name_that_has_its_place_is_not_rejected(
         self, connections: list[tuple[str, str]], opening: list[tuple[str, str]]
     ) -> None:
-        check_connections(connections, opening, *NEW, is_known=True)
+        check_connections(connections, opening, *NEW, known=[NEW[1]])
 
     @pytest.mark.parametrize(
         ("connections", "name", "surplus"),

@@ -1,19 +1,14 @@
 """An object that cannot be decoded is one line of the log, with all that somebody needs to remove it."""
 
 import logging
-from typing import Any
 
 import pytest
 from nodedevice_common import skipped
 from nodedevice_common.skipped import forget, log_skipped
 
+from tests.fakes.log_lines import log_lines
+
 log = logging.getLogger(__name__)
-# of each record, whatever is logged
-_STANDARD = vars(logging.LogRecord("", 0, "", 0, "", None, None)).keys() | {"message", "asctime"}
-
-
-def fields(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    return [{key: value for key, value in vars(each).items() if key not in _STANDARD} for each in caplog.records]
 
 
 @pytest.mark.parametrize(
@@ -29,10 +24,8 @@ def test_it_is_named_with_the_commands(
 ) -> None:
     log_skipped(log, "pods", namespace, name, ValueError("a number"))
     remedy = f"correct it (kubectl edit {which}) or remove it (kubectl delete {which})"
-    assert fields(caplog) == [{"kind": "pods", **place, "error": "a number", "remedy": remedy}]
-    assert [(each.levelname, each.message) for each in caplog.records] == [
-        ("ERROR", "cannot decode object; skipping it")
-    ]
+    fields = {"kind": "pods", **place, "error": "a number", "remedy": remedy}
+    assert log_lines(caplog.records) == [("ERROR", "cannot decode object; skipping it", fields)]
 
 
 def test_once_each_as_long_as_it_is_among_the_last_of_so_many(
@@ -44,7 +37,7 @@ def test_once_each_as_long_as_it_is_among_the_last_of_so_many(
         caplog.clear()
         for name in names:
             log_skipped(log, "pods", "ns", name, ValueError("x"))
-        return [each["object"] for each in fields(caplog)]
+        return [vars(each)["object"] for each in caplog.records]
 
     assert logged("a", "a", "b", "a", "b") == ["a", "b"]
     assert logged("c", "b", "a") == ["c", "a"]

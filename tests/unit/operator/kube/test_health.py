@@ -20,6 +20,7 @@ from nodedevice_operator.errors import (
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.observability.metrics import Metrics
 
+from tests.fakes.log_lines import log_lines
 from tests.fakes.operator.collaborators import Clock
 
 FORBIDDEN = Forbidden("GET", "pods", "no role", 403)
@@ -56,6 +57,37 @@ def test_one_that_is_repeated_stays_until_it_is_answered(health: ApiHealth, cloc
     assert health.problems() == ()
 
 
+REJECTED = Unauthorized("GET", "pods", "Unauthorized", 401)
+
+
+@pytest.mark.parametrize("refusal", [FORBIDDEN, BUSY, REJECTED], ids=["forbidden", "busy", "rejected"])
+def test_a_refusal_counts_for_a_minute_and_a_half(health: ApiHealth, clock: Clock, refusal: ApiError) -> None:
+    health.failed(refusal)
+    clock.now += 90
+    assert len(health.problems()) == 1
+    clock.now += 0.1
+    assert health.problems() == ()
+
+
+def test_whoever_waits_for_it_is_called_when_it_is_back(
+    health: ApiHealth, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    back: list[float] = []
+    health.on_recovery = lambda: back.append(clock.now)
+    for answer in (lambda: health.succeeded("GET", "nodes"), lambda: health.failed(FORBIDDEN)):
+        health.failed(Unreachable("GET", "nodes", "connection refused"))
+        answer()
+        answer()
+        clock.now += 1
+    assert back == [1000, 1001]
+    away = {"server": "https://api", "error": "connection refused"}
+    assert log_lines(caplog.records)[:2] == [
+        ("ERROR", "API server is unreachable; retrying", away),
+        ("INFO", "API server is reachable again", {"server": "https://api"}),
+    ]
+
+
 class TestASlowServer:
     """One request without an answer, while others are answered, is no outage."""
 
@@ -71,10 +103,9 @@ class TestASlowServer:
             assert health.problems() == ()
             # it may have had its effect: a watch is not judged now
             assert health.seconds_since_outage() == 0
-        assert [(record.levelname, record.message) for record in caplog.records] == [
-            ("WARNING", "API server answers slowly; retrying")
-        ]
-        clock.now += 60
+        fields = {"verb": "PUT", "what": "leases", "error": "no response within 3.0 s"}
+        assert log_lines(caplog.records) == [("WARNING", "API server answers slowly; retrying", fields)]
+        clock.now = Clock.now + 2.9 + 60
         health.succeeded("GET", "nodes")
         health.failed(self.SLOW)
         assert len(caplog.records) == 2

@@ -107,8 +107,10 @@ class Fleet:
         if pod.is_ending:
             self._leaving.add(pod.uid, pod.node, now)
         before = self._promises.by_uid.get(pod.uid)
-        if before is not None and before.pod is not None and before.pod.parts == pod.parts and not before.is_gone:
-            before.pod = pod
+        if before is not None and _is_as_known(before, pod):
+            # most pods that a watch shows were bound here a moment ago: their node has as much left as before
+            before.pod, before.is_confirmed = pod, True
+            self._drop(pod.uid)
             return
         listed = before.listed if before is not None and before.node == pod.node else ()
         self._drop(pod.uid)
@@ -183,7 +185,7 @@ class Fleet:
 
     def promise(self, uid: str, needs: PodNeeds, node: str, assigned: Assigned, now: float) -> None:
         """The pod gets these parts, unless its bind fails."""
-        self._drop(uid)
+        held = self._released(uid)
         if (before := self._promises.by_uid.get(uid)) is None or before.is_gone:
             self._promises.remove(uid)
             self._promises.put(Promise(uid, node, needs, assigned))
@@ -191,6 +193,8 @@ class Fleet:
                 if uid in self._views[resource][node].record.holders:
                     self._promises.listed(uid, node, resource)
             self._refresh(node)
+        if held not in ("", node):
+            self._refresh(held)
 
     def confirm(self, uid: str) -> None:
         """The API has the binding."""
@@ -361,14 +365,20 @@ class Fleet:
 
     def _drop(self, uid: str) -> None:
         """End what the pod holds tentatively."""
+        node = self._released(uid)
+        if node:
+            self._refresh(node)
+
+    def _released(self, uid: str) -> str:
+        """The same, and on which node, whose views are to be made again; "" where it holds nothing."""
         found = self._tentative.pop(uid, None)
         if found is None:
-            return
+            return ""
         on_node = self._tentative_on[found.node]
         del on_node[uid]
         if not on_node:
             del self._tentative_on[found.node]
-        self._refresh(found.node)
+        return found.node
 
     def expire(self, now: float) -> None:
         """Forget what is over."""
@@ -386,6 +396,15 @@ class Fleet:
 def _has_parts(record: NodeParts) -> bool:
     """Whether it has; it may, as long as no agent has reported it."""
     return record.rules is not None or not record.has_status
+
+
+def _is_as_known(promise: Promise, pod: BoundPod) -> bool:
+    """Whether a pod that the API shows changes nothing of what its node has left: it is known there, with these parts."""
+    if promise.is_gone or promise.node != pod.node or promise.needs != pod.needs:
+        return False
+    if promise.pod is None:
+        return not pod.static_uid and promise.assigned == pod.assigned
+    return promise.pod.parts == pod.parts
 
 
 def _claim(needs: PodNeeds, assigned: Assigned, resource: str) -> Iterator[Claim]:

@@ -187,21 +187,23 @@ def _take_assigned(
 ) -> list[Claim]:
     """Take off what pods are assigned. Returns those whose node may choose other parts, as the assigned ones are not to be had."""
     rules = record.rules or _NO_RULES
-    wanted: list[tuple[Claim, Assigned]] = []
+    wanted: list[tuple[Claim, Assigned, dict[str, int]]] = []
     loose: list[Claim] = []
-    units, percents = Counter[str](), Counter[str]()
+    units, percents = dict[str, int](), Counter[str]()
     for claim in claims:
         if claim.assigned is None or not obeys(rules, claim.containers, claim.assigned):
             loose.append(claim)
             continue
-        wanted.append((claim, claim.assigned))
-        units.update(taken(claim.containers, claim.assigned))
-        percents.update(_percent_at_once(claim, claim.assigned, record.sm_percent))
+        parts = taken(claim.containers, claim.assigned)
+        wanted.append((claim, claim.assigned, parts))
+        for parent, count in parts.items():
+            units[parent] = units.get(parent, 0) + count
+        if percent is not None:
+            percents.update(_percent_at_once(claim, claim.assigned, record.sm_percent))
     over = {parent for parent, count in units.items() if count > free.get(parent, 0)}
     if percent is not None:
         over |= {parent for parent, share in percents.items() if share > percent.get(parent, 0)}
-    for claim, assigned in wanted:
-        parts = taken(claim.containers, assigned)
+    for claim, assigned, parts in wanted:
         if not over.isdisjoint(parts):
             loose.append(claim)
             continue

@@ -1,0 +1,81 @@
+"""The fleet's work for one pod: what a node has left is computed when that changes, and not each time the pod is mentioned."""
+
+from typing import Any
+
+import pytest
+from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.node_state import View, view_of
+from nodedevice_operator.objects.bound_pod import BoundPod
+from nodedevice_operator.objects.node_parts import NodeParts
+
+from tests.unit.operator.extender.test_fleet import MEM, bind, fleet, given, needs, node, pod, reason
+
+
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Nodes of which a view was made, in turn."""
+    made: list[str] = []
+
+    def counted(record: NodeParts, *args: Any) -> View:
+        made.append(record.node)
+        return view_of(record, *args)
+
+    monkeypatch.setattr("nodedevice_operator.extender.fleet.view_of", counted)
+    return made
+
+
+def test_a_pod_from_its_filter_to_its_watch_event(views: list[str]) -> None:
+    known = fleet(node("a", 80), node("b", 80))
+    views.clear()
+    assert known.filter("p", needs(50), ["a", "b"], 0).fitting == ["a", "b"]
+    known.score("p", needs(50), ["a", "b"], "binpack", 0)
+    assigned = bind(known, "p", needs(50))
+    known.confirm("p")
+    known.pod_changed(pod("p", needs(50), assigned=assigned), 0)
+    # held for its bind, planned without what is only held, promised
+    assert views == ["a"] * 3
+    assert reason(known, needs(40)).endswith("the most is 30")
+
+
+def test_a_pod_that_is_bound_elsewhere_than_its_parts_were_held_frees_them(views: list[str]) -> None:
+    known = fleet(node("a", 80), node("b", 80))
+    known.score("p", needs(50), ["a", "b"], "binpack", 0)
+    views.clear()
+    bind(known, "p", needs(50), "b")
+    assert views == ["b", "a"]
+    assert known.filter("q", needs(60), ["a", "b"], 0).fitting == ["a"]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param(pod("p", needs(50), assigned=given("g1", 50)), id="with parts of another device"),
+        pytest.param(pod("p", needs(50)), id="without its parts"),
+        pytest.param(pod("p", needs(20), assigned=given("g0", 20)), id="that needs less"),
+        pytest.param(pod("p", needs(50), "b", assigned=given("g0", 50)), id="on another node"),
+        pytest.param(pod("p", needs(50, sm_percent=10), assigned=given("g0", 50)), id="with another annotation"),
+    ],
+)
+@pytest.mark.parametrize("is_known", [False, True], ids=["first", "again"])
+def test_a_pod_that_a_watch_shows_otherwise_counts_as_it_shows_it(shown: BoundPod, is_known: bool) -> None:
+    known, other = fleet(node("a", 80, 80), node("b", 80)), fleet(node("a", 80, 80), node("b", 80))
+    bind(known, "p", needs(50))
+    if is_known:
+        known.pod_changed(pod("p", needs(50), assigned=given("g0", 50)), 0)
+    for each in (known, other):
+        each.pod_changed(shown, 0)
+    assert _left(known) == _left(other)
+    assert known.pods_on(shown.node) == [shown]
+
+
+def test_what_a_pod_holds_for_a_bind_ends_when_a_watch_shows_it() -> None:
+    known = fleet(node("a", 80), node("b", 80))
+    known.pod_changed(pod("p", needs(50), assigned=given("g0", 50)), 0)
+    known.score("p", needs(50), ["b"], "binpack", 0)
+    known.pod_changed(pod("p", needs(50), assigned=given("g0", 50)), 0)
+    assert known.filter("q", needs(80), ["a", "b"], 0).fitting == ["b"]
+
+
+def _left(known: Fleet) -> dict[str, dict[str, int]]:
+    found = {name: known.view(MEM, name) for name in ("a", "b")}
+    return {name: view.free for name, view in found.items() if view is not None}

@@ -15,8 +15,8 @@ from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
 # Of a search for a plan: physical devices examined, and containers. It ends within a few milliseconds.
 _MAX_EXAMINED = 2000
 _MAX_SEARCHED = 32
-# Of one pod, containers that ask for parts of one resource; and of a plan, these times the physical devices, where it is of more than
-# one: each pair takes two microseconds, and others wait meanwhile. More is a misfit for good.
+# Of one pod, containers that ask for parts of one resource; and of a plan for several, these times the physical devices: each pair
+# takes two microseconds, and others wait meanwhile. More is a misfit for good.
 MOST_CONTAINERS = 128
 MOST_PLANNED = 8192
 

@@ -14,7 +14,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, PodAllocation
-from nodedevice_agent.devicemanager.allocation.rehearsal import rehearse
+from nodedevice_agent.devicemanager.allocation.rehearsal import rehearse, too_much
 from nodedevice_agent.devicemanager.allocation.topology import UNALIGNED, Topology, align
 from nodedevice_agent.devicemanager.effects import (
     CallAllocate,
@@ -156,6 +156,8 @@ class Allocator:
         shortage = current.shortage()
         if shortage is not None:
             return effects + self._set_pending(shortage)
+        if problem := too_much(self._topology, current):
+            return effects + self._set_pending(_never_aligned(current, problem))
         unaligned = rehearse(self._topology, current)
         if unaligned is not None:
             return effects + self._set_pending(_unaligned(current, unaligned))
@@ -164,7 +166,7 @@ class Allocator:
             # What the pod waited for is available now, and the plugin call may take its time.
             del self.pending[pod.uid]
             effects.append(Publish(earlier.resource_name))
-        return effects + self._advance(current, now)
+        return effects + self._advance(current, now, is_later=False)
 
     def _known_requests(self, pod: Pod) -> tuple[list[DeviceRequest], list[Effect]]:
         """The pod's requests for known resources; each unknown resource is reported once for the pod."""
@@ -179,7 +181,7 @@ class Allocator:
                 effects.append(UnknownResource(f"{pod.namespace}/{pod.name}", request.container, name))
         return requests, effects
 
-    def _advance(self, current: PodAllocation, now: float) -> list[Effect]:
+    def _advance(self, current: PodAllocation, now: float, *, is_later: bool = True) -> list[Effect]:
         changed = current.skip_met()
         request = current.request
         if request is None:
@@ -188,17 +190,26 @@ class Allocator:
             held = len(changed.device_ids)
             message = f"container {request.container} changed its request from {held} to {request.count}"
             return self._give_up(current, current.pending(request, Reason.CHANGED_REQUEST, message), now)
-        return self._choose(current, request, now)
+        return self._choose(current, request, now, is_later=is_later)
 
     def _choose(
-        self, current: PodAllocation, request: DeviceRequest, now: float, preferred: tuple[str, ...] | None = None
+        self,
+        current: PodAllocation,
+        request: DeviceRequest,
+        now: float,
+        preferred: tuple[str, ...] | None = None,
+        *,
+        is_later: bool = True,
     ) -> list[Effect]:
         """Choose devices for one request: reusable ones first, then near ones in the plugin's order; or make it pending.
 
-        preferred: GetPreferredAllocation's response; None where the plugin was not asked yet.
+        preferred: GetPreferredAllocation's response; None where the plugin was not asked yet. is_later: this is another event than
+        the one with which the transaction began.
         """
         resource = self._book.resources[request.resource_name]
-        reusable, free = current.reusable(resource), resource.free()
+        if is_later:
+            current.look_again()
+        reusable, free = current.reusable(resource), current.free(resource).ids
         missing = max(request.count - len(reusable), 0)
         if missing > len(free) or not resource.is_ready:
             return self._give_up(current, current.short(request, missing), now)
@@ -290,6 +301,11 @@ class Allocator:
         self.pending[pending.pod_uid] = pending
         names = {pending.resource_name} | ({before.resource_name} if before else set())
         return [] if before == pending else [Publish(name) for name in sorted(names)]
+
+
+def _never_aligned(current: PodAllocation, problem: str) -> PendingAllocation:
+    failed = current.pending(current.requests[0], Reason.TOPOLOGY_AFFINITY, f"{UNALIGNED}: {problem}")
+    return structs.replace(failed, is_final=True)
 
 
 def _unaligned(current: PodAllocation, request: DeviceRequest) -> PendingAllocation:

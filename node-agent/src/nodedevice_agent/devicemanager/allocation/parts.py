@@ -67,10 +67,15 @@ class Choices(Struct, frozen=True):
     reusable: tuple[str, ...] = ()
 
 
+def are_linked(listed: ListedDevices) -> bool:
+    """Whether a container takes parts by a rule that links them, and not any."""
+    return listed.part_rules is not None and listed.part_rules.placement is not Placement.ANY
+
+
 def to_align(listed: ListedDevices, count: int, free: tuple[str, ...], reusable: tuple[str, ...]) -> Choices:
     """Single devices where no rule links them; else their physical ones, as one container takes one of them, or several."""
     rules = listed.part_rules
-    if rules is None or rules.placement is Placement.ANY:
+    if rules is None or not are_linked(listed):
         return Choices(listed.devices, count, free, reusable)
     free_of, reusable_of = (Counter(listed.devices[i].parent for i in ids) for ids in (free, reusable))
     least = count if rules.placement is Placement.SAME_PARENT else 1

@@ -25,7 +25,7 @@ from nodedevice_agent.devicemanager.allocation.answers import recorded_files
 from nodedevice_agent.devicemanager.allocation.assignments import Assignments
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.parts import Parents, misfit_message
-from nodedevice_agent.devicemanager.allocation.selection import Selection, select
+from nodedevice_agent.devicemanager.allocation.selection import Crowds, Selection, crowds, select
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest, Pod
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 
@@ -62,6 +62,14 @@ class PendingAllocation(msgspec.Struct, frozen=True):
         return structs.replace(self, attempts=attempts, retry_at=now + pause)
 
 
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The free devices of a resource. at_nodes: by their sets of NUMA nodes; nothing where none is at any."""
+
+    ids: tuple[str, ...]
+    at_nodes: Crowds
+
+
 @dataclass(slots=True)
 class PodAllocation:
     """The devices chosen and allocated for a pod so far."""
@@ -81,6 +89,8 @@ class PodAllocation:
     rehearsed: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     # how many requests are met
     _met: int = 0
+    # by resource, until the event that is being handled is over or some are reserved
+    _free: dict[str, Free] = field(default_factory=dict)
     _reserved: dict[str, set[str]] = field(default_factory=dict)
     _reusable: dict[str, set[str]] = field(default_factory=dict)
     assignments: Assignments = field(init=False)
@@ -163,17 +173,19 @@ class PodAllocation:
         """
         request, rules = self.requests[self._met], resource.listed.part_rules
         affinity = self.affinities.get(request.container)
-        reusable, free = self.reusable(resource), resource.free()
+        found = self.free(resource)
+        reusable, free = self.reusable(resource), found.ids
         rehearsed = self.rehearsed.get((request.container, resource.name), ())
         if rehearsed and {*reusable, *free}.issuperset(rehearsed):
             return Selection(request.count, rehearsed, ())
         if rules is None:
-            return select(resource.devices, request.count, reusable, free, affinity)
+            at_nodes: Crowds = found.at_nodes if resource.listed.at_nodes else {(): free}
+            return select(resource.devices, request.count, reusable, free, affinity, at_nodes)
         parents = self._parents(resource, reusable, free)
         if rules.placement is Placement.ANY:
             free = parents.in_order(max(request.count - len(reusable), 0))
             return select(resource.devices, request.count, reusable, free, affinity)
-        has_nodes = any(device.numa_nodes for device in resource.devices.values())
+        has_nodes = bool(resource.listed.at_nodes)
         unmet = self._unmet(resource.name, self._met)
         needs = _needs(unmet)
         needs[0] = replace(needs[0], near=affinity if has_nodes else None, is_strict=is_strict)
@@ -185,7 +197,10 @@ class PodAllocation:
         rules = resource.listed.part_rules
         if rules is None or rules.placement is Placement.ANY or not resource.is_ready:
             return None
-        planner, unmet = self._parents(resource, reusable, resource.free()).planner, self._unmet(resource.name, start)
+        planner, unmet = (
+            self._parents(resource, reusable, self.free(resource).ids).planner,
+            self._unmet(resource.name, start),
+        )
         plan = self.assignments.plan(planner, _needs(unmet), unmet)
         if not isinstance(plan, Misfit):
             return None
@@ -215,6 +230,19 @@ class PodAllocation:
             self.advance(request, held.device_ids)
         return None
 
+    def free(self, resource: Resource) -> Free:
+        """Read once for all that one event asks of many devices."""
+        found = self._free.get(resource.name)
+        if found is None:
+            ids = resource.free()
+            at_nodes = crowds(resource.devices, ids) if resource.listed.at_nodes else {}
+            found = self._free[resource.name] = Free(ids, at_nodes)
+        return found
+
+    def look_again(self) -> None:
+        """Others may have taken devices since this transaction has chosen some."""
+        self._free.clear()
+
     def reusable(self, resource: Resource) -> tuple[str, ...]:
         """Devices of earlier init containers that the current request may take, sorted."""
         return tuple(i for i in sorted(self._reusable.get(resource.name, ())) if resource.is_usable(i))
@@ -225,6 +253,7 @@ class PodAllocation:
         new = set(self.chosen).difference(self._reusable.get(resource.name, ()))
         self._reserved.setdefault(resource.name, set()).update(new)
         resource.reserved.update(dict.fromkeys(new, self.pod.uid))
+        self._free.pop(resource.name, None)
 
     def complete(self, request: DeviceRequest, response: AllocateResponse) -> None:
         """The plugin has allocated the chosen devices for the current request."""

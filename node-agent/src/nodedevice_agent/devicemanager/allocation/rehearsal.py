@@ -16,9 +16,12 @@ from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocati
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyScope, align
 from nodedevice_agent.devicemanager.pods import DeviceRequest
 
-# Rehearsals block the agent. One looks at each device, and at each set of NUMA nodes, which takes as long as some devices.
-_MOST_DEVICES_SEEN = 16384
-_DEVICES_A_SET = 16
+# Rehearsals block the agent. For each request one looks at all devices, twice, and at each set of NUMA nodes; in units of 0.3
+# microseconds, so that all of one pod are some forty milliseconds.
+_MOST_LOOKS = 131072
+_LOOKS_A_REQUEST, _LOOKS_A_DEVICE, _LOOKS_A_SET = 256, 2, 4
+# Of one container, which leaves nothing to others: it is not tried before it is done.
+_MOST_LOOKS_OF_ONE = 8192
 # at one choice
 _MOST_WAYS = 64
 
@@ -69,6 +72,17 @@ class Ways:
         return False
 
 
+def too_much(topology: Topology, current: PodAllocation) -> str:
+    """Why the pod is not served, as what its containers would leave to each other takes too long to find out; empty for most."""
+    if not topology.is_strict or _has_one_container(current) or (looks := _looks(topology, current)) <= _MOST_LOOKS:
+        return ""
+    containers = len({request.container for request in current.requests})
+    return (
+        f"{containers} containers of the pod ask for devices that have to be near each other, on a node with so many NUMA nodes and "
+        f"devices that {max(containers * _MOST_LOOKS // looks, 1)} may: ask for them in fewer containers, or in several pods"
+    )
+
+
 def rehearse(topology: Topology, current: PodAllocation) -> DeviceRequest | None:
     """Rehearse a transaction that has not begun, with our own choices. Returns the request that the policy rejects, if any.
 
@@ -77,6 +91,9 @@ def rehearse(topology: Topology, current: PodAllocation) -> DeviceRequest | None
     """
     if not topology.is_aligning:
         return None
+    if _looks(topology, current) > (_MOST_LOOKS_OF_ONE if _has_one_container(current) else _MOST_LOOKS):
+        # the latter with best effort alone
+        return None if align(topology, current) else current.request
     ways, rejected = Ways(), None
     for _ in range(_most_rehearsals(topology, current)):
         trial = PodAllocation(current.pod, current.requests, current.book)
@@ -95,11 +112,20 @@ def rehearse(topology: Topology, current: PodAllocation) -> DeviceRequest | None
 
 def _most_rehearsals(topology: Topology, current: PodAllocation) -> int:
     """One where the first choice of nodes is always admitted, or where there is no other container to leave devices to."""
-    if not topology.is_strict or len({request.container for request in current.requests}) == 1:
+    if not topology.is_strict or _has_one_container(current):
         return 1
-    names = {request.resource_name for request in current.requests}
-    devices = sum(len(current.book.resources[name].devices) for name in names)
-    return max(_MOST_DEVICES_SEEN // (devices + (_DEVICES_A_SET << len(topology.numa_nodes))), 1)
+    return max(_MOST_LOOKS // _looks(topology, current), 1)
+
+
+def _has_one_container(current: PodAllocation) -> bool:
+    return len({request.container for request in current.requests}) == 1
+
+
+def _looks(topology: Topology, current: PodAllocation) -> int:
+    """Of one rehearsal."""
+    devices = sum(len(current.book.resources[request.resource_name].devices) for request in current.requests)
+    sets = _LOOKS_A_SET << len(topology.numa_nodes)
+    return _LOOKS_A_DEVICE * devices + len(current.requests) * (_LOOKS_A_REQUEST + sets)
 
 
 def _resources(topology: Topology, current: PodAllocation, request: DeviceRequest) -> frozenset[str]:

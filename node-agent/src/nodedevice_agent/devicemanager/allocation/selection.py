@@ -5,13 +5,16 @@ Equal inputs give equal selections: where the kubelet takes any device of a set,
 Source: kubelet device manager, filterByAffinity and devicesToAllocate @ 1.37.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, groupby, islice
 
 from msgspec import Struct, structs
 
 from nodedevice_agent.devicemanager.resources.devices import Device
+
+# IDs by their set of NUMA nodes, each in order: many devices, few such sets
+Crowds = Mapping[tuple[int, ...], Sequence[str]]
 
 
 class Selection(Struct, frozen=True):
@@ -46,9 +49,7 @@ class Selection(Struct, frozen=True):
 
         choose: among how many to take of each kind, up to `most` ways; the first is the selection as it is.
         """
-        alike: dict[tuple[int, ...], list[str]] = {}
-        for device_id in self.pool:
-            alike.setdefault(devices[device_id].numa_nodes, []).append(device_id)
+        alike = crowds(devices, self.pool)
         numbers = choose(tuple(islice(_splits(self.missing, tuple(map(len, alike.values()))), most)))
         first = [i for ids, number in zip(alike.values(), numbers, strict=True) for i in ids[:number]]
         return structs.replace(self, pool=tuple(dict.fromkeys((*first, *self.pool))))
@@ -60,17 +61,21 @@ def select(
     reusable: Iterable[str],
     free: Iterable[str],
     affinity: frozenset[int] | None,
+    at_nodes: Crowds | None = None,
 ) -> Selection:
     """Select `count` devices; reusable and free must be at least as many together.
 
-    reusable, free: sorted and disjoint. affinity: NUMA nodes to take from first.
+    reusable, free: sorted and disjoint. affinity: NUMA nodes to take from first. at_nodes: the free ones, where that is known.
     """
     reusable, free = tuple(reusable), tuple(free)
-    if affinity is None or not any(device.numa_nodes for device in devices.values()):
+    if affinity is None:
+        return Selection(count, reusable[:count], free)
+    at_nodes = crowds(devices, free) if at_nodes is None else at_nodes
+    if not any(at_nodes) and not any(device.numa_nodes for device in devices.values()):
         return Selection(count, reusable[:count], free)
     near_first = sorted(reusable, key=lambda i: (not _is_near(devices.get(i), affinity), i))
     taken = tuple(near_first[:count])
-    near, far = _split(devices, free, affinity)
+    near, far = _split(at_nodes, free, affinity)
     missing = count - len(taken)
     if missing < len(near):
         return Selection(count, taken, near)
@@ -82,15 +87,19 @@ def near_count(devices: Mapping[str, Device], device_ids: Iterable[str], affinit
     return sum(_is_near(devices.get(device_id), affinity) for device_id in device_ids)
 
 
-def _split(
-    devices: Mapping[str, Device], free: tuple[str, ...], affinity: frozenset[int]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Devices on these nodes, and the others (those without a node last), each in order of preference."""
-    # many devices, few different sets of nodes
-    crowds = Counter(devices[device_id].numa_nodes for device_id in free)
+def crowds(devices: Mapping[str, Device], device_ids: Iterable[str]) -> Crowds:
+    """These devices by their sets of NUMA nodes."""
+    found: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for device_id in device_ids:
+        found[devices[device_id].numa_nodes].append(device_id)
+    return found
+
+
+def _split(at_nodes: Crowds, free: Sequence[str], affinity: frozenset[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Devices on these nodes, and the others (those without a node last), each in order of preference. free: all, in order."""
     crowd: Counter[int] = Counter()
-    for nodes, number in crowds.items():
-        crowd.update(dict.fromkeys(nodes, number))
+    for nodes, device_ids in at_nodes.items():
+        crowd.update(dict.fromkeys(nodes, len(device_ids)))
 
     def place(node: int) -> tuple[bool, int, int]:
         return node not in affinity, crowd[node], node
@@ -99,11 +108,16 @@ def _split(
         # a device of several nodes is grouped with the first of them, after devices of that node alone
         return not nodes, min(map(place, nodes), default=(True, 0, 0)), len(nodes)
 
-    rank = {nodes: preference(nodes) for nodes in crowds}
-    # stable sort: the order of IDs is kept among equals
-    ordered = sorted(free, key=lambda device_id: rank[devices[device_id].numa_nodes])
-    near = sum(number for nodes, number in crowds.items() if not affinity.isdisjoint(nodes))
-    return tuple(ordered[:near]), tuple(ordered[near:])
+    near: list[str] = []
+    far: list[str] = []
+    for _, group in groupby(sorted(at_nodes, key=preference), preference):
+        sets = list(group)
+        ids = at_nodes[sets[0]]
+        if len(sets) > 1:
+            equals = frozenset(chain.from_iterable(at_nodes[nodes] for nodes in sets))
+            ids = [device_id for device_id in free if device_id in equals]
+        (far if affinity.isdisjoint(sets[0]) else near).extend(ids)
+    return tuple(near), tuple(far)
 
 
 def _is_near(device: Device | None, affinity: frozenset[int]) -> bool:

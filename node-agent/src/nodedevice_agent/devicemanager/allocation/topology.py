@@ -20,7 +20,7 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from nodedevice_agent.devicemanager.allocation.parts import to_align
+from nodedevice_agent.devicemanager.allocation.parts import are_linked, to_align
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
 from nodedevice_agent.devicemanager.allocation.selection import near_count
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest
@@ -104,14 +104,25 @@ def hints(
     devices: all that are listed, of any health. free: those that may be allocated. reusable: those that the pod has from its
     init containers, none of them in `free`; every set of nodes must include all of these.
     """
-    if not any(device.numa_nodes for device in devices.values()):
-        return None
-    if len(free) + len(reusable) < count:
-        return ()
-    # many devices, few different sets of nodes: the rest works with counts for each set
     listed_at = Counter(device.numa_nodes for device in devices.values())
     free_at = Counter(devices[device_id].numa_nodes for device_id in free if device_id in devices)
     reusable_at = Counter(devices[i].numa_nodes for i in reusable if i in devices and devices[i].numa_nodes)
+    return _hints_at(listed_at, count, free_at, reusable_at, len(free) + len(reusable), numa_nodes)
+
+
+def _hints_at(
+    listed_at: Mapping[tuple[int, ...], int],
+    count: int,
+    free_at: Mapping[tuple[int, ...], int],
+    reusable_at: Counter[tuple[int, ...]],
+    available: int,
+    numa_nodes: Iterable[int],
+) -> Hints:
+    """The same by how many devices are at each set of nodes, of which there are few. available: how many there are at all."""
+    if not any(listed_at):
+        return None
+    if available < count:
+        return ()
     known = frozenset(numa_nodes)
     hosting = known.intersection(node for nodes in listed_at for node in nodes)
     candidates = tuple(sorted(hosting or known))
@@ -171,7 +182,7 @@ def _subsets(nodes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sum(1 << node for node in some) for size in sizes for some in combinations(nodes, size))
 
 
-def _touching(at: Counter[tuple[int, ...]], candidates: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
+def _touching(at: Mapping[tuple[int, ...], int], candidates: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
     """For each set of nodes, how many devices are on at least one of its nodes."""
     known = frozenset(candidates)
     places: Counter[int] = Counter()
@@ -238,7 +249,7 @@ def _container_hints(topology: Topology, current: PodAllocation, container: str)
             allocation = current.book.of(current.pod.uid, container, request.resource_name)
             held = None if allocation is None else allocation.device_ids
             reusable = current.reusable(resource) if allocation is None else ()
-            yield _hints(topology, resource, request.count, held, reusable)
+            yield _hints(topology, current, resource, request.count, held, reusable)
 
 
 def _pod_hints(topology: Topology, current: PodAllocation) -> Iterator[Hints]:
@@ -248,14 +259,31 @@ def _pod_hints(topology: Topology, current: PodAllocation) -> Iterator[Hints]:
         held = tuple(sorted({i for allocation in allocations if allocation is not None for i in allocation.device_ids}))
         # A resource that every container has needs nothing more, even where it is more than they would get today.
         needed = len(held) if None not in allocations else count
-        yield _hints(topology, current.book.resources[name], needed, held or None, ())
+        yield _hints(topology, current, current.book.resources[name], needed, held or None, ())
+
+
+def _free_hints(
+    topology: Topology, current: PodAllocation, resource: Resource, count: int, reusable: tuple[str, ...]
+) -> Hints:
+    free, devices = current.free(resource), resource.devices
+    free_at = {nodes: len(device_ids) for nodes, device_ids in free.at_nodes.items()}
+    reusable_at = Counter(devices[i].numa_nodes for i in reusable if i in devices and devices[i].numa_nodes)
+    available = len(free.ids) + len(reusable)
+    return _hints_at(resource.listed.at_nodes, count, free_at, reusable_at, available, topology.numa_nodes)
 
 
 def _hints(
-    topology: Topology, resource: Resource, count: int, held: tuple[str, ...] | None, reusable: tuple[str, ...]
+    topology: Topology,
+    current: PodAllocation,
+    resource: Resource,
+    count: int,
+    held: tuple[str, ...] | None,
+    reusable: tuple[str, ...],
 ) -> Hints:
+    if held is None and not are_linked(resource.listed):
+        return _free_hints(topology, current, resource, count, reusable)
     if held is None:
-        found = to_align(resource.listed, count, resource.free(), reusable)
+        found = to_align(resource.listed, count, current.free(resource).ids, reusable)
         return hints(found.devices, found.count, found.free, found.reusable, topology.numa_nodes)
     # Held devices decide for the rest; another number than requested cannot be met.
     return hints(resource.devices, count, held if len(held) == count else (), (), topology.numa_nodes)
@@ -264,7 +292,11 @@ def _hints(
 def _is_still_possible(current: PodAllocation, request: DeviceRequest) -> bool:
     """Whether the decided nodes still have as many devices as this request takes."""
     affinity, resource = current.affinities[request.container], current.book.resources[request.resource_name]
-    if affinity is None or not any(device.numa_nodes for device in resource.devices.values()):
+    if affinity is None or not resource.listed.at_nodes:
         return True
-    found = to_align(resource.listed, request.count, resource.free(), current.reusable(resource))
+    free, reusable = current.free(resource), current.reusable(resource)
+    if not are_linked(resource.listed):
+        near = sum(len(ids) for nodes, ids in free.at_nodes.items() if not affinity.isdisjoint(nodes))
+        return near + near_count(resource.devices, reusable, affinity) >= request.count
+    found = to_align(resource.listed, request.count, free.ids, reusable)
     return near_count(found.devices, (*found.reusable, *found.free), affinity) >= found.count

@@ -4,6 +4,7 @@ Source: kubelet deviceplugin v1beta1, ListAndWatch. The kubelet accepts any byte
 twice with different health in both sets; here an ID is counted once, and invalid IDs are rejected and reported.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -76,9 +77,10 @@ class ListedDevices:
     omitted: how many more there were, of a plugin that is gone. is_refused: the plugin's latest list exceeds a limit, and id_error
     says which; this is the one before it. size: of the plugin's list, also of a refused one.
     ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. by_parent: IDs of the devices of
-    each physical device, sorted; only where the plugin names these. has_identities, has_aliases: of any device. kinds: the IDs of each device that says what it is, or of several that are shared and alike.
-    Derived once,
-    where the list is decoded: every pod and every publication reads them and must not iterate over a hundred thousand devices.
+    each physical device, sorted; only where the plugin names these. has_identities, has_aliases: of any device. kinds: the IDs of
+    each device that says what it is, or of several that are shared and alike. at_nodes: how many devices are at each set of NUMA
+    nodes; empty where none is at any. Derived once, where the list is decoded: every pod and every publication reads them and must
+    not iterate over a hundred thousand devices.
     """
 
     devices: Mapping[str, Device]
@@ -96,6 +98,7 @@ class ListedDevices:
     has_identities: bool = field(init=False, repr=False, compare=False)
     has_aliases: bool = field(init=False, repr=False, compare=False)
     kinds: Sequence[tuple[Device, Sequence[str]]] = field(init=False, repr=False, compare=False)
+    at_nodes: Mapping[tuple[int, ...], int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ids = tuple(sorted(self.devices))
@@ -120,6 +123,8 @@ class ListedDevices:
         object.__setattr__(self, "has_identities", has_identities)
         object.__setattr__(self, "has_aliases", has_aliases)
         object.__setattr__(self, "kinds", _kinds(self.devices.values()) if has_identities else ())
+        at_nodes = Counter(device.numa_nodes for device in self.devices.values())
+        object.__setattr__(self, "at_nodes", at_nodes if any(at_nodes) else {})
 
     def refused(self, why: str) -> "ListedDevices":
         """What is known of a plugin whose latest list is refused: still this one, and why."""
@@ -160,6 +165,7 @@ class ListedDevices:
             "by_parent": by_parent,
             "has_identities": self.has_identities or any(device.identity for device in more.values()),
             "has_aliases": self.has_aliases or any(device.aliases for device in more.values()),
+            "at_nodes": _added(self, more.values()),
         }
         for name, value in derived.items():
             object.__setattr__(found, name, value)
@@ -175,6 +181,14 @@ def _octets(device: Device) -> int:
     """Of what not every device has."""
     texts = (device.reason, device.message, *chain.from_iterable(device.attributes))
     return _ATTRIBUTE_OCTETS * len(device.attributes) + sum(map(getsizeof, texts)) + getsizeof(device.numa_nodes)
+
+
+def _added(listed: ListedDevices, more: Collection[Device]) -> Mapping[tuple[int, ...], int]:
+    """ListedDevices.at_nodes, with more devices."""
+    at_nodes = Counter(device.numa_nodes for device in more)
+    if not listed.at_nodes and not any(at_nodes):
+        return {}
+    return at_nodes + Counter(listed.at_nodes or {(): len(listed.devices)})
 
 
 def _kinds(devices: Iterable[Device]) -> Sequence[tuple[Device, Sequence[str]]]:

@@ -28,8 +28,8 @@ Parent = tuple[str, str]
 GivenNumbers = Iterable[tuple[str, str, tuple[str, ...], bool]]
 
 
-# Devices that are compared with each other at each change: of one scope those that name physical devices, and of all built-in plugins
-# those that say what they are, where those that are shared and alike count once. A node has some hundred.
+# Devices that are compared with each other at each change: of one scope those that name physical devices, and of all built-in
+# plugins those that say what they are, where those that are shared and alike count once. A node has some hundred.
 MOST_LINKED = 16384
 MOST_KINDS = 4096
 _TOO_MANY_LINKED = (

@@ -1,5 +1,6 @@
 """Pods of several containers under a strict topology policy: what one container takes leaves enough near devices for the next."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -7,8 +8,9 @@ from nodedevice_agent.devicemanager.allocation import rehearsal
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
 from nodedevice_agent.devicemanager.allocation.rehearsal import Ways
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
-from nodedevice_agent.devicemanager.pods import Container
+from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology import on
 from tests.unit.node_agent.devicemanager.allocation.test_topology_admission import STRICT, TWO, machine
@@ -158,7 +160,7 @@ EIGHT = tuple(range(8))
 
 
 @pytest.mark.parametrize(
-    ("devices", "nodes", "most"), [(16, TWO, 204), (32, EIGHT, 3), (5000, TWO, 3), (20000, EIGHT, 1)], ids=str
+    ("devices", "nodes", "most"), [(16, TWO, 86), (32, EIGHT, 19), (5000, TWO, 2), (12000, EIGHT, 1)], ids=str
 )
 def test_what_cannot_be_aligned_is_given_up_in_time(
     rehearsals: list[int], devices: int, nodes: tuple[int, ...], most: int
@@ -178,3 +180,55 @@ def test_one_rehearsal_where_no_other_choice_makes_a_difference(rehearsals: list
     scenario.see(pod("p", container("a", gpu=1), container("b", nic=2)))
     (pending,) = (pending for name in (GPU, NIC) for pending in scenario.manager.pending(name))
     assert (pending.reason, len(rehearsals)) == ("TopologyAffinity", 1)
+
+
+class TestAPodOfManyContainers:
+    """Each is rehearsed, with whatever the ones before it leave: two hundred kept the agent from everybody else for seconds."""
+
+    def pod_of(self, count: int) -> Pod:
+        return pod("p", *(container(f"c{number}", gpu=1) for number in range(count)))
+
+    @pytest.mark.parametrize("scope", list(TopologyScope))
+    def test_waits_for_good_where_there_would_be_too_much_to_try(
+        self, rehearsals: list[int], scope: TopologyScope
+    ) -> None:
+        listed = list(on(*(index % 2 for index in range(20000))).values())
+        topology = Topology(TopologyPolicy.RESTRICTED, scope, TWO)
+        scenario = Scenario.with_plugin(listed, topology=topology)
+        scenario.run(self.pod_of(4))
+        pending = scenario.manager.allocator.pending["p"]
+        assert (pending.reason, pending.is_final, rehearsals) == ("TopologyAffinity", True, [])
+        assert "4 containers of the pod ask for devices that have to be near each other" in pending.message
+        assert "that 3 may: ask for them in fewer containers" in pending.message
+        scenario.run(replace(self.pod_of(3), uid="q"))
+        assert len(scenario.held()) == 3
+
+    def test_is_served_by_best_effort_without_being_tried_before(self, rehearsals: list[int]) -> None:
+        listed = list(on(*(index % 2 for index in range(20000))).values())
+        topology = Topology(TopologyPolicy.BEST_EFFORT, numa_nodes=TWO)
+        scenario = Scenario.with_plugin(listed, topology=topology).run(self.pod_of(4))
+        assert (len(scenario.held()), rehearsals) == (4, [])
+
+    @pytest.mark.parametrize("policy", [TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.BEST_EFFORT])
+    def test_one_container_is_always_served(self, rehearsals: list[int], policy: TopologyPolicy) -> None:
+        listed = list(on(*(index % 2 for index in range(20000))).values())
+        scenario = Scenario.with_plugin(listed, topology=Topology(policy, numa_nodes=TWO))
+        scenario.run(pod("p", container("c", gpu=3)))
+        assert (scenario.held(), rehearsals) == ({"p/c": ("d0", "d10", "d100")}, [])
+        scenario.run(pod("q", container("c", gpu=10001)))
+        expected = {"q": "TopologyAffinity"} if policy is TopologyPolicy.SINGLE_NUMA_NODE else {}
+        assert {**scenario.reasons()} == expected
+
+    def test_devices_are_read_once_for_all_that_is_asked_of_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        listed = list(on(*(index % 2 for index in range(20000))).values())
+        scenario = Scenario.with_plugin(listed, topology=Topology(TopologyPolicy.RESTRICTED, numa_nodes=TWO))
+        reads, free = [], Resource.free
+
+        def counted(resource: Resource) -> tuple[str, ...]:
+            reads.append(resource.name)
+            return free(resource)
+
+        monkeypatch.setattr(Resource, "free", counted)
+        (call,) = calls(scenario.see(pod("p", container("c", gpu=3))))
+        assert reads == [GPU]
+        assert len(call.device_ids) == 3

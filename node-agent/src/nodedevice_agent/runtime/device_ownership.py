@@ -30,7 +30,8 @@ class DeviceOwnership:
         self._setting = setting
         self._config_file = config_file
         self._is_containers = setting == "container"
-        self._reported: tuple[object, ...] = ()
+        # what the runtime's configuration says, or why that is not known
+        self._reported: bool | str | None = None
 
     def connected(self, runtime_name: str) -> None:
         """A runtime is connected, perhaps with another configuration than before. Logs what was found when it has changed."""
@@ -38,14 +39,13 @@ class DeviceOwnership:
             return
         file = self._config_file or _DEFAULT_FILES.get(runtime_name.lower(), "")
         try:
-            found: bool | None = is_set(Path(file), OPTION) if file else None
-            problem = "" if file else "this runtime's configuration file is not known"
+            found = is_set(Path(file), OPTION) if file else "this runtime's configuration file is not known"
         except ConfigUnreadable as exc:
-            found, problem = None, str(exc)
+            found = str(exc)
         self._is_containers = found is True
-        if self._reported != (found, problem):
-            self._reported = found, problem
-            self._report(found, problem, file)
+        if self._reported != found:
+            self._reported = found
+            self._report(found, file)
 
     def owner(self, own: ContainerSettings, user_of_image: int) -> DeviceOwner:
         """user_of_image: what the runtime starts the container's process as, where its pod does not set it."""
@@ -54,9 +54,9 @@ class DeviceOwnership:
         user = user_of_image if own.run_as_user is None else own.run_as_user
         return DeviceOwner(user & _ID_BITS, (own.run_as_group or 0) & _ID_BITS)
 
-    def _report(self, found: bool | None, problem: str, file: str) -> None:
-        if found is None:
-            extra = {"path": file, "error": problem, "remedy": "set --device-ownership, or --runtime-config"}
+    def _report(self, found: bool | str, file: str) -> None:
+        if isinstance(found, str):
+            extra = {"path": file, "error": found, "remedy": "set --device-ownership, or --runtime-config"}
             # no warning, as most runtimes have it off; a container that it would matter to has one of its own
             log.info("device ownership of the runtime is not known; device files keep the host's owner", extra=extra)
         else:

@@ -117,4 +117,4 @@ def _loads(text: str) -> Any:
     try:
         return decode(text, Any)
     except Undecodable as exc:
-        raise json.JSONDecodeError(str(exc), text[:80], 0) from exc
+        raise json.JSONDecodeError(str(exc), "", 0) from exc

@@ -3,11 +3,12 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.errors import InvalidResponse, NotFound
+from nodedevice_operator.extender.stores import BOUND_PODS
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Cluster, Kind
 from nodedevice_operator.kube.requests import Requests
@@ -222,9 +223,20 @@ async def test_a_cleared_lease_has_no_holder_and_a_new_one_no_version(server: Se
     ],
 )
 async def test_impossible_names_are_not_asked_for(server: Server, client: Client, namespace: str, pod: str) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound) as refused:
         await Requests(client).read_pod(namespace, pod)
+    assert (refused.value.verb, refused.value.what, refused.value.status) == ("GET", "pods", 404)
     assert server.asked == []
+
+
+async def test_one_object_is_asked_for_as_its_kind_is_watched(server: Server, client: Client) -> None:
+    server.answers = [page(), page()]
+    assert await Cluster(client).find(BOUND_PODS, "default", "p") == frozenset()
+    assert await Cluster(client).find(NODES, "", "n") == frozenset()
+    assert [unquote(path) for _, path, _, _ in server.asked] == [
+        f"/api/v1/namespaces/default/pods?fieldSelector={BOUND_PODS.selector},metadata.name=p",
+        "/api/v1/nodes?fieldSelector=metadata.name=n",
+    ]
 
 
 async def test_leases_are_listed_in_pages_as_of_one_moment(server: Server, client: Client) -> None:

@@ -1,5 +1,6 @@
 """Nodes with GPUs in parts on a real control plane, extenders as processes, and schedulers that ask them or do not."""
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -19,6 +20,7 @@ from hack.cluster.second_scheduler import Extender, second_scheduler
 from hack.scheduling.node_model import GPUS, RESOURCE, UNITS
 from hack.scheduling.service import Service
 
+_POLL_SECONDS = 0.2
 # of a request to an extender: a paused one must not hold the scheduler up for longer
 _TIMEOUT_SECONDS = 1.0
 EXTENDED = "with-extender"
@@ -101,6 +103,16 @@ async def scheduler_with(control_plane: ControlPlane, folder: Path, found: Exten
         asked = Extender(f"http://127.0.0.1:{service.port}", [RESOURCE], _TIMEOUT_SECONDS)
         with _running(control_plane, folder, EXTENDED, asked):
             yield EXTENDED
+
+
+@asynccontextmanager
+async def scheduler_beside(control_plane: ControlPlane, folder: Path, found: Extenders) -> AsyncIterator[str]:
+    """A scheduler with the only extender beside it on loopback, as in the chart's pod, when that is active. Gives its name."""
+    while found.active() is None:
+        await asyncio.sleep(_POLL_SECONDS)
+    [(_, verbs)] = found.addresses
+    with _running(control_plane, folder, EXTENDED, Extender(f"http://{verbs}", [RESOURCE])):
+        yield EXTENDED
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from hack.cluster.processes.loopback import fetch
 _MIB = 2**20
 _WRITES = ("create", "update", "patch", "delete")
 _OPERATOR = ":nodedevice-operator"
+_LEADS = "nodedevice_operator_leader"
+_WAITING = "nodedevice_operator_waiting_nodes"
 MACHINE = "whole machine"
 
 
@@ -102,6 +104,11 @@ def peak_rss_mib(pid: int) -> float:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
     raise ProcessLookupError(pid)
+
+
+def is_leader_without_work(address: str) -> bool:
+    """Whether the operator that answers there leads, and no node waits for it."""
+    return metric(address, _LEADS) == 1 and metric(address, _WAITING) == 0
 
 
 def metric(address: str, name: str) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 from nodedevice_api import names
+from nodedevice_operator.kube.client import CONCURRENT_REQUESTS
 
 from hack.bench.operator import fleet
 from hack.bench.operator.api import Api
@@ -44,7 +45,7 @@ class Change(msgspec.Struct, array_like=True):
 
 
 class Command(msgspec.Struct):
-    """do: make or change. nodes: how many to make. seconds and rate (a second): of changes."""
+    """do: make, bare or change. nodes: how many to make or to write. seconds and rate (a second): of changes."""
 
     do: str
     nodes: int = 0
@@ -86,6 +87,7 @@ class Generator:
     def __init__(self, maker: Api, agents: Api) -> None:
         self._maker = maker
         self._agents = agents
+        self._bare = asyncio.Semaphore(CONCURRENT_REQUESTS)
         self._random = random.Random(1)
         self._pods: dict[str, fleet.Owner] = {}
         self._broken: dict[tuple[str, str], bool] = {}
@@ -101,6 +103,17 @@ class Generator:
         for owner, version in zip(owners, versions, strict=True):
             self._renewals.append(asyncio.create_task(self._renew(owner.name, version)))
         return Report(time.monotonic() - began)
+
+    async def write_each(self, count: int) -> Report:
+        """Write each Node's capacity, as an operator does that knows them all and has seen none of them right; then take it back.
+
+        The seconds are those of the first.
+        """
+        began = time.monotonic()
+        await asyncio.gather(*(self._write_capacity(fleet.node_name(number), 1) for number in range(count)))
+        seconds = time.monotonic() - began
+        await asyncio.gather(*(self._write_capacity(fleet.node_name(number), 0) for number in range(count)))
+        return Report(seconds)
 
     async def change(self, seconds: float, rate: float) -> Report:
         """Break or repair a device so many times a second, on one NodeDevice after the other, whether answers come or not."""
@@ -184,13 +197,18 @@ class Generator:
         made: list[Change] = []
         while time.monotonic() < until:
             name, number = _spare(len(made) % SPARES), 1 + len(made)
-            quantities = {resource: str(number) for resource in fleet.RESOURCES}
-            status = {"capacity": quantities, "allocatable": quantities}
-            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
             made.append(Change(name, fleet.RESOURCES[0], number, time.monotonic()))
-            await self._agents.apply(f"{NODES}/{name}/status", body, BARE)
+            await self._write_capacity(name, number)
             await asyncio.sleep(_BARE_SECONDS)
         return made
+
+    async def _write_capacity(self, node: str, number: int) -> None:
+        """As the operator does; 0: what was written is taken back. Not more at a time than the operator sends."""
+        quantities = {resource: str(number) for resource in fleet.RESOURCES if number}
+        status = {"capacity": quantities, "allocatable": quantities}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "status": status}
+        async with self._bare:
+            await self._agents.apply(f"{NODES}/{node}/status", body, BARE)
 
 
 def _spare(number: int) -> str:
@@ -211,6 +229,8 @@ async def main(kubeconfig: Path) -> None:
             command = msgspec.json.decode(line, type=Command)
             if command.do == "make":
                 report = await generator.make(command.nodes)
+            elif command.do == "bare":
+                report = await generator.write_each(command.nodes)
             else:
                 report = await generator.change(command.seconds, command.rate)
             sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")

@@ -7,9 +7,9 @@ rest of a lease that nobody renews any more is in the figure, and so is what the
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
-from hack.bench.operator.counts import metric
+from hack.bench.operator.counts import is_leader_without_work
 from hack.bench.operator.generator import Command, Report
 from hack.bench.operator.observer import NodeObserver
 from hack.cluster.local.stack import Program
@@ -20,8 +20,6 @@ _READY_SECONDS = 300.0
 _TAKEN_OVER_SECONDS = 300.0
 _RATE = 50.0
 _POLL_SECONDS = 0.05
-_LEADS = "nodedevice_operator_leader"
-_WAITING = "nodedevice_operator_waiting_nodes"
 
 
 class Pair:
@@ -38,13 +36,15 @@ class Pair:
         for program in self._alive:
             program.process.verify_alive()
 
-    async def crashes(self, observer: NodeObserver) -> list[float]:
-        """Seconds from the kill of the leader until the Node shows what was sent right after it."""
-        return [await self._take_over(observer, Process.kill) for _ in range(ROUNDS)]
+    async def crashes(self, observer: NodeObserver) -> AsyncIterator[float]:
+        """Seconds from the kill of the leader until the Node shows what was sent right after it, again and again."""
+        for _ in range(ROUNDS):
+            yield await self._take_over(observer, Process.kill)
 
-    async def clean_ends(self, observer: NodeObserver) -> list[float]:
-        """Seconds from the SIGTERM of the leader until the Node shows what was sent right after it."""
-        return [await self._take_over(observer, _terminate) for _ in range(ROUNDS)]
+    async def clean_ends(self, observer: NodeObserver) -> AsyncIterator[float]:
+        """Seconds from the SIGTERM of the leader until the Node shows what was sent right after it, again and again."""
+        for _ in range(ROUNDS):
+            yield await self._take_over(observer, _terminate)
 
     def end(self) -> None:
         """Kill what runs."""
@@ -55,7 +55,7 @@ class Pair:
         if self._other.process.pid is None:
             self._other.process.start()
         self._alive = (self._leader, self._other)
-        await self._until("both are ready", self._is_settled)
+        await self._until("one operator leads, no node waits for it, and the other one is ready", self._is_settled)
         ended = self._leader
         self._alive = (self._other,)
         ended_at = time.monotonic()
@@ -70,8 +70,7 @@ class Pair:
 
     def _is_settled(self) -> bool:
         """Whether one leads and has nothing to do, and the other has seen everything."""
-        leads = metric(self._leader.address, _LEADS) == 1 and metric(self._leader.address, _WAITING) == 0
-        return leads and self._other.is_ready()
+        return is_leader_without_work(self._leader.address) and self._other.is_ready()
 
     async def _until(self, what: str, is_so: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _READY_SECONDS

@@ -1,7 +1,7 @@
 """The fleet: which nodes fit, in which words others do not, which parts pods get, and what is counted when."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from nodedevice_operator.objects.bound_pod import (
     bound_pod,
     pod_needs,
 )
-from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding, node_parts
+from nodedevice_operator.objects.node_parts import _BYTES_OF_ENTRY, NodeParts, ParentParts, PodHolding, node_parts
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 
 MEM = "aliyun.com/gpu-mem"
@@ -419,13 +419,40 @@ def test_the_record_of_a_nodedevice() -> None:
         ],
         "waiting": [{"podUID": "w", "container": "c", "reason": "R", "final": True}],
     }
-    obj = {"metadata": {"name": "n", "resourceVersion": "3"}, "spec": {"nodeName": "a", "resourceName": MEM}}
-    record = node_parts(msgspec.convert({**obj, "status": status}, NodeDeviceSchema))
-    assert record.rules == PartRules(Placement.SAME_PARENT, Choice.SPREAD, PodPlacement.ANY)
-    assert (record.runtime, record.sm_percent, record.refused) == ("nri", 2, frozenset({"w"}))
-    assert record.parents == (ParentParts("g0", 80, 60), ParentParts("g1", 80, 80))
-    assert record.holders == {"p": (PodHolding(0, 20, (20, 10)),), "q": ()}
-    assert node_parts(msgspec.convert(obj, NodeDeviceSchema)).rules is None
+    created = "2026-01-01T00:00:00Z"
+    metadata = {"name": "n", "uid": "u", "resourceVersion": "3", "creationTimestamp": created}
+    obj = {"metadata": metadata, "spec": {"nodeName": "a", "resourceName": MEM}}
+
+    def record(status: Mapping[str, Any]) -> NodeParts:
+        return node_parts(msgspec.convert({**obj, "status": status}, NodeDeviceSchema))
+
+    known = {"name": "n", "uid": "u", "resource_version": 3, "node": "a", "resource": MEM, "created": created}
+    nothing: dict[str, Any] = {
+        **{"runtime": "", "rules": None, "sm_percent": None, "parents": (), "holders": {}, "refused": frozenset()},
+        **{"has_status": False, "weight": 0},
+    }
+    # the parts of one pod and its two containers, two GPUs, two pods and one that waits; and the letters of their names
+    whole = {
+        "runtime": "nri",
+        "rules": PartRules(Placement.SAME_PARENT, Choice.SPREAD, PodPlacement.ANY),
+        "sm_percent": 2,
+        "parents": (ParentParts("g0", 80, 60), ParentParts("g1", 80, 80)),
+        "holders": {"p": (PodHolding(0, 20, (20, 10)),), "q": ()},
+        "refused": frozenset({"w"}),
+        "has_status": True,
+        "weight": 8 * _BYTES_OF_ENTRY + 7,
+    }
+    found = record({"total": 2, **status})
+    assert everything(found) == {**known, **whole}
+    assert everything(found.without_lists()) == {**known, **nothing, "runtime": "nri"}
+    assert everything(record({})) == {**known, **nothing}
+    without_parts = {"endpoint": {"state": "Running"}, "devices": status["devices"]}
+    assert everything(record(without_parts)) == {**known, **nothing, "has_status": True}
+
+
+def everything(record: NodeParts) -> dict[str, Any]:
+    """Also what does not count when two are compared."""
+    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 class TestWithoutAStatus:

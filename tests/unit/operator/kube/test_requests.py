@@ -229,6 +229,21 @@ async def test_impossible_names_are_not_asked_for(server: Server, client: Client
     assert server.asked == []
 
 
+@pytest.mark.parametrize(
+    ("options", "query"),
+    [
+        ({"force": True}, "fieldManager=nodedevice-operator&force=true"),
+        ({"force": False, "manager": "another"}, "fieldManager=another&force=false"),
+    ],
+)
+async def test_an_apply_names_its_manager(options: dict[str, Any], query: str, server: Server, client: Client) -> None:
+    server.answers = [(200, {})]
+    await Requests(client)._apply("nodes/status", "/x", {"a": 1}, **options)
+    [(verb, path, headers, body)] = server.asked
+    assert (verb, path, body) == ("PATCH", f"/x?{query}", {"a": 1})
+    assert headers["Content-Type"] == "application/apply-patch+yaml"
+
+
 async def test_one_object_is_asked_for_as_its_kind_is_watched(server: Server, client: Client) -> None:
     server.answers = [page(), page()]
     assert await Cluster(client).find(BOUND_PODS, "default", "p") == frozenset()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import (
     AllocationRecord,
     DeviceRecord,
@@ -15,7 +16,17 @@ from nodedevice_operator.objects.nodedevice import (
 )
 from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.observability.aggregates import DeviceAggregate, some
-from nodedevice_operator.observability.events import merged, transitions
+from nodedevice_operator.observability.events import (
+    ROUTINE,
+    About,
+    Event,
+    about_node,
+    about_node_device,
+    about_pod,
+    merged,
+    of_many_nodes,
+    transitions,
+)
 
 from tests.fakes.operator.collaborators import REASONS
 from tests.fakes.operator.operator_model import GPU, node_device, not_configured
@@ -54,6 +65,27 @@ def reported(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[
 )
 def test_first_sight_is_no_transition(old: NodeDeviceRecord | None) -> None:
     assert reported(old, record(broken=2, endpoint="Stopped", waiting=(waiting("NotEnoughDevices"),))) == []
+
+
+def test_what_an_event_is_about() -> None:
+    node = NodeRecord("node-a", "uid-a", 1, {})
+    assert about_node(node) == About("v1", "Node", "", "node-a", "uid-a", "node-a")
+    found = about_node_device(node_device(node="node-a", uid="u"))
+    assert found == About("nodedevice.io/v1alpha1", "NodeDevice", "", "node-a.example.com.gpu", "u", "node-a")
+    assert about_pod("default", "a", "u") == About("v1", "Pod", "default", "a", "u")
+
+
+@pytest.mark.parametrize(("nodes", "where"), [(1, "1 more node"), (2, "2 more nodes")])
+def test_one_event_for_many_nodes_has_their_number(nodes: int, where: str) -> None:
+    found = of_many_nodes("CapacityAdvertised", GPU, nodes)
+    kind = About("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "nodedevices.nodedevice.io", "")
+    assert found == Event(kind, "Normal", "CapacityAdvertised", f"{GPU}: {ROUTINE['CapacityAdvertised']} on {where}")
+
+
+def test_cordons_that_follow_one_another_can_be_added_up() -> None:
+    first, then, last = cordoned(), cordoned("gpu-0"), cordoned("gpu-0", "gpu-3")
+    [one], [other] = transitions(first, then), transitions(then, last)
+    assert merged(one, other).message == f"2 devices (gpu-0, gpu-3) of {GPU} on node-a cordoned"
 
 
 def cordoned(

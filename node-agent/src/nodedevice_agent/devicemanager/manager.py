@@ -371,9 +371,9 @@ class DeviceManager:
 
     def next_deadline(self) -> float | None:
         """The time of the next tick() that has something to do, monotonic seconds."""
-        failed = (self.allocator.pending, self._reallocations.failures, self.pre_starts.failures)
-        times = [pending.retry_at for calls in failed for pending in calls.values()]
-        times += [*self._releasing.deadlines(), *self._table.deadlines(), self._preference.deadline]
+        retries = (self.allocator.pending, self._reallocations.failures, self.pre_starts.failures)
+        times = [*(calls.next_retry for calls in retries), self._releasing.next_deadline]
+        times += [self._table.next_deadline(), self._preference.deadline]
         return min((t for t in times if t is not None), default=None)
 
     def tick(self, now: float) -> list[Effect]:

@@ -1,7 +1,5 @@
 """When the release of devices is published, and for which pods the number of releasing devices matters."""
 
-from collections.abc import Iterable
-
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.pods import Pod
@@ -16,7 +14,7 @@ class Releasing:
 
     def __init__(self, book: AllocationBook) -> None:
         self._book = book
-        # by resource name: when to publish (monotonic seconds)
+        # by resource name: when to publish (monotonic seconds), the earliest first
         self._publish_at: dict[str, float] = {}
 
     def pod_ended(self, pod_uid: str, now: float) -> None:
@@ -27,8 +25,9 @@ class Releasing:
     def forget(self, resource_name: str) -> None:
         self._publish_at.pop(resource_name, None)
 
-    def deadlines(self) -> Iterable[float]:
-        return self._publish_at.values()
+    @property
+    def next_deadline(self) -> float | None:
+        return next(iter(self._publish_at.values()), None)
 
     def due(self, now: float) -> list[Effect]:
         names = sorted(name for name, due in self._publish_at.items() if due <= now)

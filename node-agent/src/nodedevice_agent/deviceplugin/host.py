@@ -483,12 +483,15 @@ class PluginHost:
     # -- time -----------------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         deadline = self.manager.next_deadline()
+        if self._timer is not None:
+            if self._timer.when() == deadline:
+                return
+            self._timer.cancel()
         self._timer = None if deadline is None else self._loop.call_at(deadline, self._tick)
 
     def _tick(self) -> None:
+        self._timer = None
         try:
             self.do(self.manager.tick(self.now()))
         except Exception as exc:

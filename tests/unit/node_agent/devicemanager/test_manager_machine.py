@@ -307,6 +307,15 @@ class ManagerMachine(RuleBasedStateMachine):
                 assert holders.get(device_id, uid) == uid, "reserved by one pod and held by another"
 
     @invariant()
+    def the_next_tick_is_at_the_earliest_time_of_all(self) -> None:
+        manager = self.manager
+        times = [at for resource in manager.resources.values() for at in resource.times]
+        for calls in (manager.allocator.pending, manager._reallocations.failures, manager.pre_starts.failures):
+            times += [pending.retry_at for pending in calls.values()]
+        times += [*manager._releasing._publish_at.values(), manager._preference.deadline]
+        assert manager.next_deadline() == min((at for at in times if at is not None), default=None)
+
+    @invariant()
     def app_containers_of_a_pod_share_nothing(self) -> None:
         kinds = {(p.uid, c.name): c.kind for p in self.pods.values() for c in p.containers}
         kept = [a for a in self.manager.book if kinds.get((a.pod_uid, a.container)) in _STAYS]

@@ -15,6 +15,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import AllocateRe
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, PodAllocation
 from nodedevice_agent.devicemanager.allocation.rehearsal import rehearse, too_much
+from nodedevice_agent.devicemanager.allocation.retries import Retries
 from nodedevice_agent.devicemanager.allocation.topology import UNALIGNED, Topology, align
 from nodedevice_agent.devicemanager.effects import (
     CallAllocate,
@@ -50,7 +51,7 @@ class Allocator:
         # pods that lack devices of some resource, in progress or not
         self.unallocated: dict[str, Pod] = {}
         # why a pod has no devices yet, unless a plugin call for it is in flight; failed calls also while they are retried
-        self.pending: dict[str, PendingAllocation] = {}
+        self.pending: Retries[str] = Retries()
         # a plugin call is in flight
         self.in_progress: dict[str, PodAllocation] = {}
         self._by_ticket: dict[int, PodAllocation] = {}

@@ -23,6 +23,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Al
 from nodedevice_agent.devicemanager.allocation.answers import is_outdated, recorded_files
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
+from nodedevice_agent.devicemanager.allocation.retries import Retries
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import Resource
@@ -37,7 +38,7 @@ class _RetriedCalls:
         self._book = book
         self._tickets = tickets
         self.in_flight: dict[int, AllocationKey] = {}
-        self.failures: dict[AllocationKey, PendingAllocation] = {}
+        self.failures: Retries[AllocationKey] = Retries()
 
     def is_in_flight(self, key: AllocationKey) -> bool:
         return key in self.in_flight.values()
@@ -84,13 +85,15 @@ class _RetriedCalls:
             return (known_as, *key[1:]) if key[0] == pod_uid else key
 
         self.in_flight = {ticket: renamed(key) for ticket, key in self.in_flight.items()}
-        failures = {renamed(key): structs.replace(each, pod_uid=renamed(key)[0]) for key, each in self.failures.items()}
-        self.failures = failures
+        failures = [
+            (renamed(key), structs.replace(each, pod_uid=renamed(key)[0])) for key, each in self.failures.items()
+        ]
+        self.failures = Retries(failures)
 
     def forget_resource(self, resource_name: str) -> None:
         """The resource is not known any more: nothing of it is called, or is to be found by a key of it."""
         self.in_flight = {ticket: key for ticket, key in self.in_flight.items() if key[2] != resource_name}
-        self.failures = {key: each for key, each in self.failures.items() if key[2] != resource_name}
+        self.failures = Retries((key, each) for key, each in self.failures.items() if key[2] != resource_name)
 
 
 class Reallocations(_RetriedCalls):

@@ -78,8 +78,8 @@ def too_much(topology: Topology, current: PodAllocation) -> str:
         return ""
     containers = len({request.container for request in current.requests})
     return (
-        f"{containers} containers of the pod ask for devices that have to be near each other, on a node with so many NUMA nodes and "
-        f"devices that {max(containers * _MOST_LOOKS // looks, 1)} may: ask for them in fewer containers, or in several pods"
+        f"{containers} containers of the pod ask for devices that have to be near each other, on a node with so many NUMA nodes "
+        f"and devices that {max(containers * _MOST_LOOKS // looks, 1)} may: ask for them in fewer containers, or in several pods"
     )
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from nodedevice_api.names import ALL_DEVICES
 from nodedevice_api.parts import parent_and_number
 
+from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.aliases import as_known
 from nodedevice_agent.devicemanager.resources.claims import when_gone
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, Size
@@ -72,9 +73,16 @@ class Resource:
     """Mutable state of one resource; only the device manager changes it."""
 
     def __init__(
-        self, name: str, *, are_cordons_synced: bool = True, flapping: FlapDampingLimits | None = None
+        self,
+        name: str,
+        *,
+        are_cordons_synced: bool = True,
+        flapping: FlapDampingLimits | None = None,
+        deadlines: Deadlines[str] | None = None,
     ) -> None:
+        """deadlines: of all resources, by name."""
         self.name = name
+        self._deadlines = deadlines or Deadlines(lambda _: self.times)
         self.flap_damping = FlapDamping(flapping or FlapDampingLimits())
         # False until the administrator's cordons were read once; nothing is allocated before
         self.are_cordons_synced = are_cordons_synced
@@ -106,9 +114,9 @@ class Resource:
         self.possible_holders: frozenset[str] = frozenset()
         self.state = EndpointState.STOPPED
         # while it is stopped: when its devices are forgotten
-        self.grace_ends_at: float | None = None
+        self._grace_ends_at: float | None = None
         # after a restart, while the plugin has not listed its devices: until when the last published numbers stay
-        self.settle_until: float | None = None
+        self._settle_until: float | None = None
         self._settles_at: float | None = None
         self._connections: list[_Connection] = []
         # by endpoint, those whose plugin does not answer: its lists count again once it does
@@ -163,6 +171,7 @@ class Resource:
         is_changed = current != self._reported
         if is_changed:
             self.flap_damping.record(self._reported, current, now)
+            self._deadlines.set(self.name, self.flap_damping.next_deadline())
         self._derive()
         self.settle_until = None
         return is_changed or was_settling or not was_live
@@ -217,6 +226,7 @@ class Resource:
     def end_damping(self, now: float) -> bool:
         """Whether damping has ended for a device, by time."""
         has_ended = self.flap_damping.expire(now)
+        self._deadlines.set(self.name, self.flap_damping.next_deadline())
         if has_ended:
             self._derive()
         return has_ended
@@ -303,6 +313,31 @@ class Resource:
             self.settle_until = settles_at
         if self.state is not EndpointState.RUNNING and self.grace_ends_at is None:
             self._stop(now)
+
+    # -- times ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def times(self) -> tuple[float | None, ...]:
+        """When something of it changes by time."""
+        return self._grace_ends_at, self._settle_until, self.flap_damping.next_deadline()
+
+    @property
+    def grace_ends_at(self) -> float | None:
+        return self._grace_ends_at
+
+    @grace_ends_at.setter
+    def grace_ends_at(self, at: float | None) -> None:
+        self._grace_ends_at = at
+        self._deadlines.set(self.name, at)
+
+    @property
+    def settle_until(self) -> float | None:
+        return self._settle_until
+
+    @settle_until.setter
+    def settle_until(self, at: float | None) -> None:
+        self._settle_until = at
+        self._deadlines.set(self.name, at)
 
     # -- reads -----------------------------------------------------------------------------------------------------------
 

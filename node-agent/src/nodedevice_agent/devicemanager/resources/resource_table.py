@@ -1,9 +1,10 @@
 """All resources of a node, by name: how one comes to be known, its cordons, what time changes, what survives a restart."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
@@ -22,6 +23,7 @@ class ResourceTable:
 
     def __init__(self, *, waits_for_cordons: bool, flapping: FlapDampingLimits | None) -> None:
         self.by_name: dict[str, Resource] = {}
+        self._deadlines: Deadlines[str] = Deadlines(self._times_of)
         # by resource name, also of resources that no plugin has registered since the restart; without empty ones
         self.cordons: dict[str, Cordons] = {}
         self._waits_for_cordons = waits_for_cordons
@@ -33,7 +35,9 @@ class ResourceTable:
         """The resource of that name, which is known from now on."""
         if name not in self.by_name:
             are_cordons_synced = not self._waits_for_cordons
-            new = Resource(name, are_cordons_synced=are_cordons_synced, flapping=self._flapping)
+            new = Resource(
+                name, are_cordons_synced=are_cordons_synced, flapping=self._flapping, deadlines=self._deadlines
+            )
             new.cordon(self.cordons.get(name, NO_CORDONS).device_ids)
             self.by_name[name] = new
         return self.by_name[name]
@@ -76,9 +80,11 @@ class ResourceTable:
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
-    def deadlines(self) -> Iterator[float | None]:
-        for resource in self.by_name.values():
-            yield from (resource.grace_ends_at, resource.settle_until, resource.flap_damping.next_deadline())
+    def next_deadline(self) -> float | None:
+        return self._deadlines.next()
+
+    def _times_of(self, name: str) -> Collection[float | None]:
+        return self.by_name[name].times if name in self.by_name else ()
 
     def tick(self, now: float) -> tuple[list[Effect], list[str]]:
         """Time has passed. Returns what is to be done, and the resources that may have more healthy devices."""

@@ -1,0 +1,61 @@
+"""The earliest of many times that move, without looking at all of them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.deadlines import Deadlines
+from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
+from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+
+from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
+
+TIMES = st.one_of(st.none(), st.integers(0, 20).map(float))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), TIMES), max_size=200))
+def test_the_earliest_is_that_of_all(changes: list[tuple[str, float | None]]) -> None:
+    times: dict[str, float] = {}
+    deadlines: Deadlines[str] = Deadlines(lambda key: (times[key],) if key in times else ())
+    for key, at in changes:
+        times.pop(key, None)
+        if at is not None:
+            times[key] = at
+        deadlines.set(key, at)
+        assert deadlines.next() == min(times.values(), default=None)
+
+
+def test_what_does_not_count_any_more_is_not_kept() -> None:
+    times: dict[str, float] = {}
+    deadlines: Deadlines[str] = Deadlines(lambda key: (times[key],))
+    for number in range(10_000):
+        # the earliest stays, and each other one moves
+        for key, at in (("first", 0.0), (f"d{number % 8}", 1.0 + number)):
+            times[key] = at
+            deadlines.set(key, at)
+    assert deadlines.next() == 0.0
+    assert len(deadlines._heap) <= 200
+
+
+def test_of_many_names_none_is_looked_at_that_has_not_changed() -> None:
+    """After each effect the time of the next tick is asked for."""
+    scenario = Scenario(flapping=FlapDampingLimits())
+    for number in range(200):
+        scenario.plugin(["d"], name=f"example.com/r{number}", endpoint=number)
+        scenario.passes(0.01)
+        scenario.disconnect(f"example.com/r{number}", number)
+    asked: list[str] = []
+    table = scenario.manager._table
+    times_of = table._deadlines._current
+
+    def counted(name: str) -> object:
+        asked.append(name)
+        return times_of(name)
+
+    table._deadlines._current = counted  # type: ignore[assignment]
+    scenario.see(pod("p"))
+    first = scenario.manager.resources["example.com/r0"].grace_ends_at
+    assert scenario.manager.next_deadline() == first
+    assert asked == ["example.com/r0"]
+    scenario.plugin(["d"], name="example.com/r0", endpoint=1000)
+    assert scenario.manager.next_deadline() == scenario.manager.resources["example.com/r1"].grace_ends_at
+    scenario.passes(STOP_GRACE_PERIOD_SECONDS + 10)
+    assert scenario.manager.next_deadline() is None

@@ -54,8 +54,8 @@ VITAL: Final = {
 RETRIED: Final = {
     "agent": {
         *("configs", "device numbers", "gpus", "holdings", "kubelet endpoint", "kubelet observer", "kubelet state"),
-        *("kubelet takeover", "node", "nodedevice", "plugin", "plugin registry", "plugins", "pods", "pods of the kubelet"),
-        *("registration socket", "registry socket"),
+        *("kubelet takeover", "node", "nodedevice", "plugin", "plugin connection", "plugin registry", "plugins"),
+        *("pods", "pods of the kubelet", "registration socket", "registry socket"),
     },
     "operator": {
         *("configs", "events", "evictions", "gone-nodedevices", "node-labels", "policy", "watch-configs"),

@@ -111,8 +111,8 @@ class PluginConnection:
         self.answers = Answers()
         # what counts as the last list that came: the next one takes equal devices from it
         self.last = NO_DEVICES
-        # that list as it came, while it is being dealt with
-        self.octets = b""
+        # that list as it came, while it is being dealt with; and what tells it from others
+        self.octets = self.digest = b""
         self._channel = channel
         self._is_closed = False
 
@@ -152,14 +152,14 @@ class PluginConnection:
         method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(
             f"/{_SERVICE}/ListAndWatch"
         )
-        stream, digest = method(_EMPTY), b""
+        stream, self.digest = method(_EMPTY), b""
         turn, most = turn or asyncio.Lock(), most or _most
         pace = _Pace(self.resource_name)
         try:
             async for octets in stream:
-                earlier, digest = digest, hashlib.blake2b(octets).digest()
+                earlier, self.digest = self.digest, hashlib.blake2b(octets).digest()
                 # the same bytes are not decoded again; kept in their place, a few of the longest lists would fill the memory
-                if digest != earlier:
+                if self.digest != earlier:
                     self.last = await self.decoded(octets, turn, most)
                 self.octets = octets
                 yield self.last
@@ -309,6 +309,12 @@ class _Pace:
             extra = {"resource_name": self._resource_name, "lists_per_second": LISTS_PER_SECOND}
             log.warning("device plugin sends too many device lists; reading them more slowly", extra=extra)
         await asyncio.sleep(seconds)
+
+
+def is_broken(failure: PluginFailed) -> bool:
+    """Whether the connection broke, as it does too where this process is refused a call of the system, and not the stream ended."""
+    cause = failure.__cause__
+    return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def reconnect(directory: PluginDirectory, sockets: Iterable[PluginSocket]) -> list[tuple[PluginConnection, str]]:

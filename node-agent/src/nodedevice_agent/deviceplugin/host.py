@@ -37,16 +37,17 @@ from nodedevice_agent.devicemanager.effects import (
 )
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
-from nodedevice_agent.devicemanager.resources.devices import ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import ListedDevices, unheld
 from nodedevice_agent.deviceplugin.admission import Admission
 from nodedevice_agent.deviceplugin.codec import allocate_details
-from nodedevice_agent.deviceplugin.connection import PluginConnection, reconnect
+from nodedevice_agent.deviceplugin.connection import PluginConnection, is_broken, reconnect
 from nodedevice_agent.deviceplugin.held_lists import HeldLists
 from nodedevice_agent.deviceplugin.holdings import HoldingsSync
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
+from nodedevice_agent.lib.filesystem import is_served
 from nodedevice_agent.lib.vital import vital
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ log = logging.getLogger(__name__)
 _DRAIN_SECONDS = 2.0
 # Longer than a plugin needs to notice that a stream has ended and to register, its first pauses between attempts included.
 _REPLACED_SECONDS = 10.0
+# a plugin that ends has removed its socket by then, or serves no more, and one that starts has registered
+_DIAL_AGAIN_SECONDS = 1.0
 # connections of one plugin over one socket
 _MAX_KEPT = 8
 
@@ -100,6 +103,8 @@ class PluginHost:
         # to decode a long list
         self._turn = asyncio.Lock()
         self._held = HeldLists()
+        # one at a time; the others that wait are compressed
+        self._taking = asyncio.Lock()
         self._admission = Admission(manager, self._connections, self.do, self.now)
         # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
         self._sockets: dict[int, PluginSocket] = {}
@@ -268,7 +273,7 @@ class PluginHost:
 
     async def _follow_plugin(self, endpoint: int, connection: PluginConnection) -> None:
         extra = {"resource_name": connection.resource_name, "socket": connection.socket.name}
-        reason = "its stream ended"
+        reason, may_serve = "its stream ended", False
         asking = None
         if not connection.options.scope:
             # those of this process run as it does
@@ -276,7 +281,7 @@ class PluginHost:
         try:
             await self._follow_lists(endpoint, connection)
         except PluginFailed as exc:
-            reason = str(exc)
+            reason, may_serve = str(exc), is_broken(exc)
         except Exception:
             # only this plugin may fail: an error that ends the agent would return at every start, when the plugin is dialled again
             reason = "reading its device lists failed, a bug in this agent"
@@ -288,8 +293,27 @@ class PluginHost:
             self._held.drop(endpoint)
             await connection.aclose()
         log.info("device plugin disconnected", extra={**extra, "reason": reason})
-        self._lose(endpoint)
         self.do(self.manager.disconnected(connection.resource_name, endpoint, self.now()))
+        if may_serve and endpoint in self._sockets:
+            # until then the next start dials it, too
+            await retried("plugin connection", partial(self._dial_again, endpoint, connection), PluginFailed, **extra)
+        self._lose(endpoint)
+
+    async def _dial_again(self, endpoint: int, lost: PluginConnection) -> None:
+        """Unlike with the kubelet: many plugins never register again as long as kubelet.sock stays.
+
+        Returns when the plugin is connected, or serves there no more. Raises PluginFailed, OSError.
+        """
+        await asyncio.sleep(_DIAL_AGAIN_SECONDS)
+        plugin, socket_name = (lost.socket, lost.resource_name), self._sockets[endpoint].name
+        is_connected = any(plugin == (each.socket, each.resource_name) for each in self._connections.values())
+        if self._is_ending or is_connected or not is_served(self.directory.path / socket_name):
+            return
+        try:
+            await self._connect(lost.resource_name, lost.socket, socket_name)
+        except RegistrationRejected as exc:
+            extra = {"resource_name": lost.resource_name, "error": str(exc)}
+            log.warning("device plugin may not be connected again", extra=extra)
 
     async def _follow_lists(self, endpoint: int, connection: PluginConnection) -> None:
         """Until the stream ends. Raises PluginFailed if it ended with an error."""
@@ -314,10 +338,12 @@ class PluginHost:
     async def _hold(self, endpoint: int, connection: PluginConnection, latest: ListedDevices) -> None:
         """latest: what counts as the list that has just come."""
         connection.last = latest
-        if latest.is_refused:
-            await self._held.hold(endpoint, connection.resource_name, connection.octets)
-        else:
+        if not latest.is_refused:
             self._held.drop(endpoint)
+        elif not await self._held.hold(endpoint, connection.resource_name, connection.octets):
+            self.do(self.manager.listed(connection.resource_name, endpoint, unheld(latest), self.now()))
+            # the same one again is read again
+            connection.digest = b""
 
     async def _take_list(self, effect: TakeList) -> None:
         """The list that was refused for lack of room, if it is still the latest one."""
@@ -327,7 +353,10 @@ class PluginHost:
             return
         most = partial(self.manager.list_limit.most_devices, effect.resource_name, endpoint)
         try:
-            listed = await connection.decoded(zlib.decompress(held), self._turn, most)
+            async with self._taking:
+                if self._held.find(endpoint) is not held:
+                    return
+                listed = await connection.decoded(zlib.decompress(held), self._turn, most)
         except Exception:
             # as in _follow_plugin; the connection goes on without it
             log.exception("reading a refused device list failed, a bug in this agent", extra=extra)

@@ -1,0 +1,138 @@
+"""A connection that breaks while its plugin serves on: some plugins register once in their life."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from nodedevice_agent.deviceplugin import host
+from nodedevice_agent.deviceplugin.connection import is_broken
+from nodedevice_agent.errors import PluginFailed
+
+from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.polling import until
+
+NAME = "example.com/once"
+VIA = "via.sock"
+
+
+class Line:
+    """A socket beside the plugin's, by which its connections can be cut."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server
+
+    async def start(self, folder: Path, to: Path) -> None:
+        async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while octets := await reader.read(65536):
+                writer.write(octets)
+            writer.close()
+
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            far_reader, far_writer = await asyncio.open_unix_connection(str(to))
+            self._open |= {writer, far_writer}
+            await asyncio.gather(pass_on(reader, far_writer), pass_on(far_reader, writer), return_exceptions=True)
+
+        self._server = await asyncio.start_unix_server(take, str(folder / VIA))
+
+    def cut(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+        self._open.clear()
+
+    async def stop(self) -> None:
+        self._server.close()
+        self.cut()
+        await self._server.wait_closed()
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_DIAL_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("nodedevice_common.tasks.FIRST_PAUSE_SECONDS", 0.01)
+
+
+@pytest.fixture
+async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
+    async with hosted(tmp_path) as manager:
+        yield manager
+
+
+@pytest.fixture
+async def plugin(manager: HostedManager) -> AsyncIterator[FakePlugin]:
+    plugin = FakePlugin(NAME, {"d0": FakeDevice()})
+    await plugin.start(manager.plugin_dir)
+    yield plugin
+    await plugin.stop()
+
+
+@pytest.fixture
+async def line(manager: HostedManager, plugin: FakePlugin) -> AsyncIterator[Line]:
+    """By which the plugin is registered."""
+    line = Line()
+    await line.start(manager.plugin_dir, plugin.socket_path)
+    await plugin.register(endpoint=VIA)
+    await manager.until(lambda: manager.available(NAME) == 1)
+    yield line
+    await line.stop()
+
+
+async def test_it_is_dialled_again(manager: HostedManager, plugin: FakePlugin, line: Line) -> None:
+    for _ in range(3):
+        line.cut()
+        await manager.until(lambda: manager.available(NAME) == 0)
+        await manager.until(lambda: manager.available(NAME) == 1)
+    # and is followed
+    await plugin.set_health("d0", healthy=False)
+    await manager.until(lambda: manager.available(NAME) == 0)
+    assert len(plugin.calls_of("ListAndWatch")) == 4
+
+
+async def test_it_is_dialled_until_it_answers(
+    manager: HostedManager, plugin: FakePlugin, line: Line, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin.knobs.options_error = RpcFailure()
+    line.cut()
+    await plugin.wait_for_calls("GetDevicePluginOptions", 4)
+    assert manager.available(NAME) == 0
+    plugin.knobs.options_error = None
+    await manager.until(lambda: manager.available(NAME) == 1)
+    (failed,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert (vars(failed)["task"], vars(failed)["resource_name"]) == ("plugin connection", NAME)
+
+
+async def test_one_that_serves_no_more_is_not(manager: HostedManager, plugin: FakePlugin, line: Line) -> None:
+    await line.stop()
+    await manager.until(lambda: manager.available(NAME) == 0)
+    # it has been given up: nothing is kept for the next start
+    await until(lambda: not manager.host._sockets)
+
+
+async def test_one_that_has_registered_meanwhile_is_not(
+    manager: HostedManager, plugin: FakePlugin, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "_DIAL_AGAIN_SECONDS", 0.2)
+    line.cut()
+    await manager.until(lambda: manager.available(NAME) == 0)
+    await plugin.register(endpoint=VIA)
+    await manager.until(lambda: manager.available(NAME) == 1)
+    await until(lambda: len(manager.host._sockets) == 1)
+    assert len(plugin.calls_of("ListAndWatch")) == 2
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED])
+async def test_a_stream_that_the_plugin_ends_is_its_end(
+    manager: HostedManager, plugin: FakePlugin, line: Line, code: grpc.StatusCode
+) -> None:
+    """As with the kubelet: it registers when it wants to serve again."""
+    plugin.knobs.stream_end, plugin.knobs.stream_error = "after_first", RpcFailure(code)
+    await plugin.end_streams()
+    await until(lambda: not manager.host._sockets)
+    assert len(plugin.calls_of("ListAndWatch")) == 1
+
+
+def test_what_else_fails_is_no_broken_connection() -> None:
+    assert not is_broken(PluginFailed(NAME, "ListAndWatch", "no cause"))

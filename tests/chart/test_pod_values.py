@@ -92,7 +92,7 @@ REFUSED = {
     ),
     "a limit below the default request": (
         resources(limits={"memory": "64Mi"}),
-        "agents.resources.limits.memory is 64Mi, less than agents.resources.requests.memory, which is 96Mi",
+        "agents.resources.limits.memory is 64Mi, less than agents.resources.requests.memory, which is 112Mi",
     ),
     "a request above the default limit": (
         {"operator": {"resources": {"requests": {"memory": "0.6e9"}}}},

@@ -43,7 +43,7 @@ order Helm renders them is its own affair.
  "agents.resources": {
   "requests": {
    "cpu": "20m",
-   "memory": "96Mi"
+   "memory": "112Mi"
   },
   "limits": {
    "memory": "384Mi"

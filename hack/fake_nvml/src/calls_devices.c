@@ -169,14 +169,22 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
     return leave(&call);
 }
 
-static nvmlReturn_t field_value(const struct gpu *gpu, unsigned field, unsigned *value) {
+/* What an Xid has requested by now. */
+static void take_next_action(struct gpu *gpu) {
+    if (gpu->next_action_ms == 0 || gpu->next_action_ms > now_ms()) return;
+    gpu->recovery_action = gpu->next_action;
+    gpu->next_action_ms = 0;
+}
+
+static nvmlReturn_t field_value(struct gpu *gpu, unsigned field, unsigned *value) {
+    take_next_action(gpu);
     switch (field) {
     case NVML_FI_DEV_NVLINK_LINK_COUNT:
         *value = (unsigned)gpu->nvlink_count;
         return gpu->nvlink_count > 0 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
     case NVML_FI_DEV_GET_GPU_RECOVERY_ACTION:
-        *value = (unsigned)gpu->recovery_action;
-        return NVML_SUCCESS;
+        *value = gpu->recovery_action < 0 ? 0 : (unsigned)gpu->recovery_action;
+        return gpu->recovery_action < 0 ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
     default:
         return NVML_ERROR_NOT_SUPPORTED;
     }

@@ -119,3 +119,39 @@ EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t oth
     }
     return leave(&call);
 }
+
+/* Of GPUs on NVSwitches the fabric is complete unless something else is stated; drivers report it from the A100 on. */
+enum { AMPERE = 7 };
+
+static unsigned fabric_state(const struct gpu *gpu) {
+    if (gpu->fabric_state >= 0) return (unsigned)gpu->fabric_state;
+    for (long long i = 0; i < gpu->nvlink_count && gpu->architecture >= AMPERE; i++) {
+        if (gpu->nvlinks[i].end == TO_SWITCH) return NVML_GPU_FABRIC_STATE_COMPLETED;
+    }
+    return NVML_GPU_FABRIC_STATE_NOT_SUPPORTED;
+}
+
+static nvmlGpuFabricInfo_t fabric_info(const struct gpu *gpu) {
+    return (nvmlGpuFabricInfo_t){.status = (unsigned)gpu->fabric_status, .state = fabric_state(gpu)};
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *info) {
+    struct call call = enter_device(__func__, device);
+    WANTED(call, info);
+    if (IS_FINE(call)) *info = fabric_info(call.gpu);
+    return leave(&call);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfo_v3_t *info) {
+    struct call call = enter_device(__func__, device);
+    WANTED(call, info);
+    CHECK(call, info->version == NVML_GPU_FABRIC_INFO_V2 || info->version == NVML_GPU_FABRIC_INFO_V3,
+          NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    if (!IS_FINE(call)) return leave(&call);
+    info->first = fabric_info(call.gpu);
+    info->healthMask = 0;
+    bool is_known = info->first.state != NVML_GPU_FABRIC_STATE_NOT_SUPPORTED;
+    if (info->version == NVML_GPU_FABRIC_INFO_V3)
+        info->healthSummary = is_known ? (unsigned char)call.gpu->fabric_health : 0;
+    return leave(&call);
+}

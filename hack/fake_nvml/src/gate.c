@@ -60,11 +60,31 @@ bool is_usable(int slot) {
     return gpu->present && !gpu->lost && (machine.lists_at_once || !gone[slot]);
 }
 
+static const struct device_file *unusable_file(const char *name) {
+    for (int i = 0; i < machine.file_count; i++) {
+        if (strcmp(machine.files[i].name, name) == 0) return &machine.files[i];
+    }
+    return NULL;
+}
+
+/* A GPU whose device file cannot be opened is left out. */
+static bool has_file(const struct gpu *gpu) {
+    char name[sizeof machine.files[0].name];
+    snprintf(name, sizeof name, "nvidia%lld", gpu->minor);
+    return unusable_file(name) == NULL;
+}
+
 void list_gpus(void) {
     listed_count = 0;
     for (int i = 0; i < machine.gpu_count; i++) {
-        if (machine.gpus[i].present) listed[listed_count++] = i;
+        if (machine.gpus[i].present && has_file(&machine.gpus[i])) listed[listed_count++] = i;
     }
+}
+
+static nvmlReturn_t control_file(void) {
+    const struct device_file *control = unusable_file("nvidiactl");
+    if (control == NULL) return NVML_SUCCESS;
+    return control->is_denied ? NVML_ERROR_UNKNOWN : NVML_ERROR_DRIVER_NOT_LOADED;
 }
 
 static struct timespec from_now(double seconds) {
@@ -220,6 +240,7 @@ static nvmlReturn_t initialize(const char *function) {
     hang_if_ordered(&call);
     call.result = ordered_fault(&call);
     CHECK(call, machine.init_result == NVML_SUCCESS, machine.init_result);
+    if (IS_FINE(call)) call.result = control_file();
     if (IS_FINE(call) && initialized++ == 0) {
         memset(gone, 0, sizeof gone);
         list_gpus();

@@ -11,7 +11,7 @@
 #include "nvml.h"
 
 enum { MAX_PROFILES = 16, MAX_INSTANCES = 15, MAX_COMPUTES = 7, MAX_MIG_DEVICES = 7, MIG_SLICES = 8 };
-enum { MAX_GPUS = 64, MAX_MODELS = 16, MAX_FAULTS = 256, ANY_GPU = -1 };
+enum { MAX_GPUS = 64, MAX_MODELS = 16, MAX_FAULTS = 256, MAX_ACTIONS = 64, MAX_FILES = 64, ANY_GPU = -1 };
 
 /* of a feature that a GPU has switched on, switched off, or does not have at all */
 enum feature { UNSUPPORTED = -1, DISABLED = NVML_FEATURE_DISABLED, ENABLED = NVML_FEATURE_ENABLED };
@@ -55,7 +55,10 @@ struct gpu {
     char unsupported[512]; /* names of functions, with a comma between two */
     long long minor, pci_device, pci_subsystem, architecture, brand, numa, host_bridge, pcie_switch;
     long long memory, reserved, used, power_mw, power_limit_mw, temperature, utilization, memory_utilization;
-    long long energy_mj, recovery_action;
+    long long energy_mj;
+    long long recovery_action; /* -1: a driver without this field */
+    long long next_action, next_action_ms; /* what an Xid will have set at this time of the monotonic clock; 0: nothing */
+    long long fabric_state, fabric_status, fabric_health; /* a state of -1: as its NVLinks are */
     long long ecc, mig, mig_pending, persistence, events, nvlink_count, nvlink_version;
     long long corrected_volatile, corrected_aggregate, uncorrected_volatile, uncorrected_aggregate;
     long long retired_single, retired_double, retired_pending;
@@ -74,6 +77,17 @@ struct fault {
     nvmlReturn_t result;   /* what a fault that does not hang answers */
 };
 
+/* What the driver requests after an Xid, and how much later than the event. */
+struct xid_action {
+    long long xid, action, milliseconds;
+};
+
+/* A device file that this process cannot open. */
+struct device_file {
+    char name[32];
+    bool is_denied; /* by the device cgroup; otherwise it is missing */
+};
+
 struct machine {
     char driver[80], nvml[80];
     long long cuda;
@@ -83,9 +97,14 @@ struct machine {
     struct gpu gpus[MAX_GPUS];
     struct { char name[32]; struct gpu gpu; } models[MAX_MODELS];
     struct fault faults[MAX_FAULTS];
+    bool events_are_late;  /* as measured; otherwise they come at once */
+    int action_count, file_count;
+    struct xid_action actions[MAX_ACTIONS];
+    struct device_file files[MAX_FILES];
 };
 
 struct event {
+    long long due_ms; /* of the monotonic clock: from when on it can be fetched */
     int slot;
     unsigned long long type, data;
     unsigned gpu_instance, compute_instance; /* or NVML_NO_INSTANCE */
@@ -117,6 +136,10 @@ const char *error_text(nvmlReturn_t result);
  * driver numbers them: 0 is the whole, 1 and 2 are halves, 3 to 6 quarters, 7 to 14 eighths. */
 static inline unsigned instance_id(unsigned start, unsigned size) { return MIG_SLICES / size - 1 + start / size; }
 static inline unsigned instance_start(unsigned id, unsigned size) { return (id + 1 - MIG_SLICES / size) * size; }
+
+/* How much later than the kernel's line the event of an Xid comes, as measured on an H100 with driver 580. */
+long long xid_delay_ms(long long xid);
+long long now_ms(void);
 
 bool read_number(const char *text, long long *number);
 

@@ -80,6 +80,28 @@ typedef struct {
 } nvmlMemory_v2_t;
 #define NVML_MEMORY_V2 (sizeof(nvmlMemory_v2_t) | 2U << 24)
 
+enum { NVML_GPU_FABRIC_STATE_NOT_SUPPORTED = 0, NVML_GPU_FABRIC_STATE_COMPLETED = 3 };
+
+typedef struct {
+    unsigned char clusterUuid[16];
+    unsigned status, cliqueId, state;
+} nvmlGpuFabricInfo_t;
+
+typedef struct {
+    unsigned version;
+    nvmlGpuFabricInfo_t first;
+    unsigned healthMask;
+} nvmlGpuFabricInfo_v2_t;
+#define NVML_GPU_FABRIC_INFO_V2 (sizeof(nvmlGpuFabricInfo_v2_t) | 2U << 24)
+
+typedef struct {
+    unsigned version;
+    nvmlGpuFabricInfo_t first;
+    unsigned healthMask;
+    unsigned char healthSummary;
+} nvmlGpuFabricInfo_v3_t;
+#define NVML_GPU_FABRIC_INFO_V3 (sizeof(nvmlGpuFabricInfo_v3_t) | 3U << 24)
+
 typedef struct {
     unsigned gpu, memory;
 } nvmlUtilization_t;

@@ -58,5 +58,8 @@ bool state_version(struct statement *statement);
 bool state_cuda(struct statement *statement);
 bool state_init(struct statement *statement);
 bool state_lists(struct statement *statement);
+bool state_events(struct statement *statement);
+bool state_file(struct statement *statement);
+bool state_action(struct statement *statement);
 
 #endif

@@ -60,7 +60,8 @@ bool state_reset(struct statement *statement) { /* reset GPU [KEY=VALUE...] */
         if (!set_attributes(statement, gpu, 2)) return false;
         gpu->lost = false;
         gpu->corrected_volatile = gpu->uncorrected_volatile = 0;
-        gpu->remap_pending = gpu->retired_pending = gpu->recovery_action = gpu->used = 0;
+        gpu->remap_pending = gpu->retired_pending = gpu->used = gpu->next_action_ms = 0;
+        if (gpu->recovery_action > 0) gpu->recovery_action = 0;
         if (gpu->mig_pending != UNSUPPORTED) gpu->mig = gpu->mig_pending;
         gpu->mig_pending = UNSUPPORTED;
         memset(gpu->instances, 0, sizeof gpu->instances);
@@ -129,13 +130,53 @@ static void report(struct statement *statement, struct event event, long long ti
 }
 
 void report_mig_change(struct statement *statement, int slot) {
-    report(statement, (struct event){slot, NVML_EVENT_MIG_CONFIG_CHANGE, 0, NVML_NO_INSTANCE, NVML_NO_INSTANCE}, 1);
+    report(statement, (struct event){0, slot, NVML_EVENT_MIG_CONFIG_CHANGE, 0, NVML_NO_INSTANCE, NVML_NO_INSTANCE}, 1);
+}
+
+/* What a driver requests after these; after all others nothing. */
+static const struct xid_action ACTIONS[] = {{48, 1, 0}, {79, 1, 0}, {95, 1, 0}, {109, 1, 0}, {119, 1, 0}};
+
+static struct xid_action action_after(const struct machine *machine, long long xid) {
+    for (int i = machine->action_count - 1; i >= 0; i--) {
+        if (machine->actions[i].xid == xid) return machine->actions[i];
+    }
+    for (size_t i = 0; i < sizeof ACTIONS / sizeof *ACTIONS; i++) {
+        if (ACTIONS[i].xid == xid) return ACTIONS[i];
+    }
+    return (struct xid_action){xid, 0, 0};
+}
+
+bool state_action(struct statement *statement) { /* action XID ACTION [MILLISECONDS] */
+    struct machine *machine = statement->machine;
+    struct xid_action one = {0, 0, 0};
+    if (!read_number(statement->words[1], &one.xid) || one.xid < 0 || !read_number(statement->words[2], &one.action) ||
+        one.action < 0 || (statement->count > 3 && !read_number(statement->words[3], &one.milliseconds)) ||
+        one.milliseconds < 0 || one.milliseconds > 86400000)
+        return refuse(statement, "an action has the number of an Xid, its own, and perhaps milliseconds");
+    if (machine->action_count == MAX_ACTIONS) return refuse(statement, "more than %d actions", MAX_ACTIONS);
+    machine->actions[machine->action_count++] = one;
+    return true;
+}
+
+/* An action that is requested already stays: only a reset ends it. */
+static void request_action(struct statement *statement, int slot, long long xid) {
+    struct xid_action after = action_after(statement->machine, xid);
+    FOR_EACH_GPU(slot, statement->machine, i) {
+        struct gpu *gpu = &statement->machine->gpus[i];
+        if (after.action == 0 || gpu->recovery_action != 0) continue;
+        if (after.milliseconds == 0) {
+            gpu->recovery_action = after.action;
+        } else {
+            gpu->next_action = after.action;
+            gpu->next_action_ms = now_ms() + after.milliseconds;
+        }
+    }
 }
 
 bool state_xid(struct statement *statement) { /* xid GPU NUMBER [TIMES [INSTANCE[/COMPUTE]]] */
     int slot;
     long long number, times;
-    struct event event = {0, NVML_EVENT_XID_CRITICAL_ERROR, 0, NVML_NO_INSTANCE, NVML_NO_INSTANCE};
+    struct event event = {0, 0, NVML_EVENT_XID_CRITICAL_ERROR, 0, NVML_NO_INSTANCE, NVML_NO_INSTANCE};
     if (!find_gpu(statement, statement->words[1], true, &slot) || !count_word(statement, 3, 100000, &times)) return false;
     if (!read_number(statement->words[2], &number) || number < 0)
         return refuse(statement, "\"%.60s\" is not the number of an Xid", statement->words[2]);
@@ -143,6 +184,8 @@ bool state_xid(struct statement *statement) { /* xid GPU NUMBER [TIMES [INSTANCE
         return refuse(statement, "\"%.60s\" is not a GPU instance such as 7 or 7/0", statement->words[4]);
     event.slot = slot;
     event.data = (unsigned long long)number;
+    if (statement->machine->events_are_late) event.due_ms = now_ms() + xid_delay_ms(number);
+    request_action(statement, slot, number);
     report(statement, event, times);
     return true;
 }
@@ -154,6 +197,6 @@ bool state_event(struct statement *statement) { /* event GPU TYPE DATA */
     if (!read_number(statement->words[2], &type) || type <= 0 || !read_number(statement->words[3], &data) || data < 0)
         return refuse(statement, "type and data of an event are numbers");
     report(statement,
-           (struct event){slot, (unsigned long long)type, (unsigned long long)data, NVML_NO_INSTANCE, NVML_NO_INSTANCE}, 1);
+           (struct event){0, slot, (unsigned long long)type, (unsigned long long)data, NVML_NO_INSTANCE, NVML_NO_INSTANCE}, 1);
     return true;
 }

@@ -39,6 +39,32 @@ bool state_lists(struct statement *statement) { /* lists at-init|at-once */
     return true;
 }
 
+bool state_events(struct statement *statement) { /* events late|at-once */
+    bool late = strcmp(statement->words[1], "late") == 0;
+    if (!late && strcmp(statement->words[1], "at-once") != 0) return refuse(statement, "events come late or at-once");
+    statement->machine->events_are_late = late;
+    return true;
+}
+
+bool state_file(struct statement *statement) { /* file NAME missing|denied|there */
+    struct machine *machine = statement->machine;
+    const char *name = statement->words[1], *state = statement->words[2];
+    bool denied = strcmp(state, "denied") == 0, there = strcmp(state, "there") == 0;
+    int kept = 0;
+    if (!denied && !there && strcmp(state, "missing") != 0)
+        return refuse(statement, "a device file is missing, denied or there");
+    if (strlen(name) >= sizeof machine->files[0].name) return refuse(statement, "no device file has so long a name");
+    for (int i = 0; i < machine->file_count; i++) {
+        if (strcmp(machine->files[i].name, name) != 0) machine->files[kept++] = machine->files[i];
+    }
+    machine->file_count = kept;
+    if (there) return true;
+    if (kept == MAX_FILES) return refuse(statement, "more than %d device files", MAX_FILES);
+    machine->files[machine->file_count] = (struct device_file){.is_denied = denied};
+    strcpy(machine->files[machine->file_count++].name, name);
+    return true;
+}
+
 static void describe_plain(struct gpu *gpu) {
     memset(gpu, 0, sizeof *gpu);
     gpu->present = true;
@@ -46,6 +72,8 @@ static void describe_plain(struct gpu *gpu) {
     gpu->ecc = gpu->mig = gpu->mig_pending = UNSUPPORTED;
     gpu->persistence = DISABLED;
     gpu->energy_mj = 1LL << 40;
+    gpu->fabric_state = -1;
+    gpu->fabric_health = 1;
     gpu->events = NVML_EVENT_XID_CRITICAL_ERROR;
     strcpy(gpu->compute, "0.0");
 }

@@ -42,10 +42,10 @@ def test_a_whole_gpu(our_node: NodeUnderTest, tmp_path: Path) -> None:
 
 
 def test_units_of_memory(nri_node: NodeUnderTest, tmp_path: Path) -> None:
-    """Four pods with 16 of 79 units share a GPU. A fifth fits on neither GPU, though both together have enough, until one ends."""
+    """Four pods with 16 of 78 units share a GPU. A fifth fits on neither GPU, though both together have enough, until one ends."""
     host = _library(nri_node)
     with gpus(nri_node, tmp_path, "h100-pair", sharing=SHARING):
-        nri_node.wait_allocatable(UNITS, 2 * 79)
+        nri_node.wait_allocatable(UNITS, 2 * 78)
         nri_node.run(_with_units("large", 64))
         four = [f"p{number}" for number in range(4)]
         for name in four:
@@ -54,7 +54,7 @@ def test_units_of_memory(nri_node: NodeUnderTest, tmp_path: Path) -> None:
         (uuid,) = {nri_node.seen(name).env["NVIDIA_VISIBLE_DEVICES"] for name in four}
         assert uuid != nri_node.seen("large").env["NVIDIA_VISIBLE_DEVICES"]
         uid = nri_node.create(_with_units("fifth", 16)).metadata.uid
-        why = f"16 of {UNITS} needed on one device, but the most that are free on one are 15"
+        why = f"16 of {UNITS} needed on one device, but the most that are free on one are 14"
         shown = {uid: (Reason.NO_DEVICE_FITS, why)}
         wait_until(lambda: _waiting(nri_node) == shown, "the NodeDevice shows why it waits", PATIENCE_SECONDS)
         wait_until(
@@ -72,7 +72,7 @@ def test_units_that_a_kubelet_gives(kubelet_node: NodeUnderTest, tmp_path: Path)
     """Those of a container are of one GPU all the same; it has limits, but no directory, as a kubelet shows the plugin no pod."""
     _library(kubelet_node)
     with gpus(kubelet_node, tmp_path, "h100-pair", sharing=SHARING) as found:
-        kubelet_node.wait_allocatable(UNITS, 2 * 79)
+        kubelet_node.wait_allocatable(UNITS, 2 * 78)
         for name in ("p0", "p1"):
             kubelet_node.run(_with_units(name, 48))
         all_seen = [kubelet_node.seen(name) for name in ("p0", "p1")]

@@ -15,7 +15,7 @@ from tests.integration.agent_process import AgentNode, reasons, until
 from tests.integration.nvml.gpu_node import plugins
 
 UNITS = "aliyun.com/gpu-mem"
-PER_GPU = 15
+PER_GPU = 13
 LIBRARY = "/usr/local/vgpu/libvgpu.so"
 RULES: list[dict[str, dict[str, object]]] = [{"memory": {"limits": {"library": LIBRARY}}}]
 Serve = Callable[[], AbstractAsyncContextManager[None]]

@@ -31,6 +31,8 @@ class Machine:
         (folder / "host/dev").mkdir(parents=True)
         for minor in range(self._text.count("\ngpu ")):
             (folder / f"host/dev/nvidia{minor}").symlink_to("/dev/null")
+        for name in ("nvidiactl", "nvidia-uvm"):
+            (folder / f"host/dev/{name}").symlink_to("/dev/null")
         monkeypatch.setattr(filesystem, "BOOT_ID", folder / "boot_id")
 
     @property
@@ -98,7 +100,7 @@ async def test_after_a_boot_each_gpu_has_its_new_number(tmp_path: Path, monkeypa
             path = f"/dev/nvidia{minor}"
             assert devices[uuid].identity == (uuid, f"path:{path}")
             assert devices[uuid].files == ((path, f"path:{path}"),)
-            assert [node.host_path for node in source.allocate([uuid], None).device_nodes] == [path]
+            assert [node.host_path for node in source.allocate([uuid], None).device_nodes][:1] == [path]
 
 
 async def test_after_another_load_of_the_driver_a_missing_gpu_has_no_number(

@@ -68,11 +68,34 @@ async def test_a_gpu_in_trouble_takes_its_instances_out(tmp_path: Path, monkeypa
         assert {d.reason for d in ones.devices if not d.healthy} == {"Xid79"}
 
 
+async def test_an_xid_of_an_instance_takes_that_instance_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = ["set * recovery-action=-1"]
+    async with node(tmp_path, "mig-a100", monkeypatch, before, mig="mixed") as here:
+        await here.until(lambda r: r.healthy == 8, ONE)
+        here.gpus.write("xid 1 48 1 7/0", "xid 0 48 1 1")
+        ones = await here.until(lambda r: r.healthy == 7, ONE)
+        (out,) = (d for d in ones.devices if not d.healthy)
+        assert out.reason == "Xid48"
+        assert {("gpuInstance", "7"), ("computeInstance", "0"), ("index", "1")} <= set(out.attributes)
+        await here.until(lambda r: {d.reason for d in r.devices} == {"Xid48"}, THREE)
+        # its end is the end of its mark
+        here.gpus.destroy(1, 7)
+        await here.until(lambda r: (r.total, r.healthy) == (7, 7), ONE)
+        here.gpus.create(1, "1g.10gb")
+        await here.until(lambda r: r.total == 8 and not any(d.reason == "Xid48" for d in r.devices), ONE)
+        # without an instance it is the whole GPU's
+        here.gpus.xid(1, 79)
+        await here.until(lambda r: [d.reason for d in r.devices].count("Xid79") == 7, ONE)
+
+
 async def test_an_instance_is_handed_over_with_its_capabilities(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     minors = tmp_path / "host/proc/driver/nvidia-caps/mig-minors"
     minors.parent.mkdir(parents=True)
+    for name in ("nvidiactl", "nvidia-uvm", "nvidia1", "nvidia-caps/nvidia-cap66", "nvidia-caps/nvidia-cap67"):
+        (tmp_path / "host/dev" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "host/dev" / name).symlink_to("/dev/null")
     minors.write_text("config 1\nmonitor 2\ngpu1/gi7/access 66\ngpu1/gi7/ci0/access 67\n")
     async with node(tmp_path, "mig-a100", monkeypatch, mig="mixed", handOver=["env", "deviceNodes"]) as here:
         ones = await here.until(lambda r: r.healthy == 8, ONE)
@@ -81,7 +104,12 @@ async def test_an_instance_is_handed_over_with_its_capabilities(
         answer = (await connection.allocate((held,))).edits
         assert answer.envs == {"NVIDIA_VISIBLE_DEVICES": held}
         capabilities = ["/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"]
-        assert [d.host_path for d in answer.devices] == ["/dev/nvidia1", *capabilities]
+        assert [d.host_path for d in answer.devices] == [
+            "/dev/nvidia1",
+            "/dev/nvidiactl",
+            "/dev/nvidia-uvm",
+            *capabilities,
+        ]
         other = next(d.id for d in ones.devices if d.id != held)
         with pytest.raises(PluginFailed, match=f"no device files for instance {other}"):
             await connection.allocate((other,))

@@ -21,6 +21,9 @@ from hack.fake_nvml.library import FakeNvml, put_on_the_bus
 from tests.fakes.background import background
 from tests.integration.nvml.gpu_node import GPU, Node, node
 
+# a driver whose Xids alone count
+WITHOUT_ACTIONS = "set * recovery-action=-1"
+
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,6 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_hanging_call_affects_one_gpu(dgx: Node) -> None:
+    dgx.gpus.write(WITHOUT_ACTIONS)
     dgx.gpus.hang(4, "nvmlDeviceGetTotalEccErrors")
     await dgx.until_unhealthy({4: "DriverHangs"})
     assert "nvmlDeviceGetTotalEccErrors" in dgx.device(4).message
@@ -75,13 +79,14 @@ async def test_polls_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.M
         await here.until(lambda r: r.available == 8)
         here.gpus.lose(1)
         await here.until_unhealthy({1: "GpuLost"})
+        here.gpus.write(WITHOUT_ACTIONS)
         here.gpus.xid(3, 31, times=3000)
         here.gpus.xid(3, 79)
         await here.until_unhealthy({1: "GpuLost", 3: "Xid79"})
         here.gpus.lose(4)
         await here.until_unhealthy({1: "GpuLost", 3: "Xid79", 4: "GpuLost"})
         calls = here.gpus.recorded_calls()
-        reads = [c.milliseconds for c in calls if c.function == "nvmlDeviceGetTotalEnergyConsumption" and c.slot == 0]
+        reads = [c.milliseconds for c in calls if c.function == "nvmlDeviceGetRemappedRows" and c.slot == 0]
         assert len(reads) >= 3
         assert min(later - earlier for earlier, later in pairwise(reads)) >= 900
 
@@ -95,7 +100,7 @@ async def test_no_xid_is_missed_during_a_rescan(tmp_path: Path, monkeypatch: pyt
         rescan(readers)
 
     monkeypatch.setattr(Succession, "rescan", noted)
-    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
+    async with node(tmp_path, "dgx-h100", monkeypatch, [WITHOUT_ACTIONS]) as here:
         await here.until(lambda r: r.available == 8)
         here.gpus.lose(0)
         expected = {0: "GpuLost"}
@@ -109,6 +114,7 @@ async def test_no_xid_is_missed_during_a_rescan(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_an_unidentified_gpu_does_not_block_the_others(dgx: Node) -> None:
+    dgx.gpus.write(WITHOUT_ACTIONS)
     dgx.gpus.xid(4, 119)
     dgx.gpus.hang(4, "nvmlDeviceGetUUID")
     # the next reader, which rescans for this one, meets the GPU that hangs

@@ -49,7 +49,7 @@ async def test_four_shares_as_nvidias_plugin_has_them(tmp_path: Path, monkeypatc
 
 async def test_units_of_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "t4-pair", monkeypatch, sharing=[{"memory": {}}]) as here:
-        await here.until(lambda r: r.available == 30, UNITS)
+        await here.until(lambda r: r.available == 26, UNITS)
         rules = here.manager.manager.resources[UNITS].listed.part_rules
         assert rules is not None
         assert rules.placement is Placement.SAME_PARENT
@@ -88,7 +88,7 @@ async def test_units_of_one_gpu_where_the_kubelet_allocates(
     async with mirroring(folder) as agent, plugins(folder, sharing=rules):
         await agent.until(lambda: UNITS in agent.mirror.resources)
         agent.cordon(UNITS)
-        await kubelet.until(lambda: len(kubelet.latest(UNITS) or ()) == 30)
+        await kubelet.until(lambda: len(kubelet.latest(UNITS) or ()) == 26)
         units = sorted(kubelet.latest(UNITS) or ())
         served = kubelet.dial(UNITS)
         # some of each

@@ -80,8 +80,8 @@ class PartsNode:
 
 def _plugin(folder: Path, plugin_dir: Path, state_dir: Path) -> list[str]:
     machine = folder / "machine"
-    # whole units: a real one has a little less than 80 GiB
-    machine.write_text((MACHINES / "dgx-h100.machine").read_text().replace("memory=81559MiB", "memory=81920MiB"))
+    # whole units, beside what the driver and one program take
+    machine.write_text((MACHINES / "dgx-h100.machine").read_text().replace("memory=81559MiB", "memory=83040MiB"))
     fake = FakeNvml(folder / "nvml", machine)
     settings = folder / "plugins.yaml"
     nvml = {"pollSeconds": 1, "rescanSeconds": 1, "sharing": [{"memory": {"limits": {"library": _LIBRARY}}}]}

@@ -25,16 +25,17 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     PluginDevice,
     natural_key,
 )
+from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES, VOID
 from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
-from nodedevice_agent.plugins.nvml.health import Trouble
 from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost, gpu_file
 from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_nodes
 
 ENV, DEVICE_NODES, CDI, AUTO = "env", "deviceNodes", "cdi", "auto"
 
 # besides each GPU's own; every CUDA program needs the first two, and the others where the driver has them
-CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+NEEDED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+CONTROL_NODES = (*NEEDED_NODES, "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
 # C(16, 8) is 12,870
 MOST_SETS = 13_000

@@ -11,8 +11,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nodedevice_agent.plugins.nvml import health as rules
+from nodedevice_agent.plugins.nvml.conditions import NO_RECOVERY, Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, scores
-from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Reading, Trouble
+from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, InstanceMark, Place, Reading, RecentXid
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 
@@ -28,7 +29,7 @@ class Change(Struct, frozen=True):
 class Remembered(Struct, frozen=True):
     """What has to survive a restart of the agent within one boot.
 
-    ecc_uncorrected: as last read, so that errors while no agent ran are noticed.
+    ecc_uncorrected: as last read, so that errors while no agent ran are noticed. The others: see GpuHealth.
     """
 
     gpu: Gpu
@@ -36,6 +37,27 @@ class Remembered(Struct, frozen=True):
     is_away: bool = False
     marked_at: Reading = field(default_factory=Reading)
     ecc_uncorrected: int | None = None
+    recent: tuple[RecentXid, ...] = ()
+    excused: int = NO_RECOVERY
+    instance_marks: tuple[InstanceMark, ...] = ()
+
+    @property
+    def health(self) -> GpuHealth:
+        """As the agent begins with it."""
+        return GpuHealth(
+            self.mark,
+            rules.GONE if self.is_away else None,
+            self.is_away,
+            read=replace(
+                self.marked_at,
+                ecc_uncorrected=self.ecc_uncorrected,
+                recovery_action=self.excused or self.marked_at.recovery_action,
+            ),
+            marked_at=self.marked_at,
+            recent=self.recent,
+            excused=self.excused,
+            instance_marks=self.instance_marks,
+        )
 
 
 class Fleet:
@@ -50,11 +72,8 @@ class Fleet:
         self.is_partial = False
         self.scores: Mapping[Pair, int] = {}
         for known in remembered:
-            uuid = known.gpu.uuid
-            self.gpus[uuid] = known.gpu
-            passing = rules.GONE if known.is_away else None
-            read = replace(known.marked_at, ecc_uncorrected=known.ecc_uncorrected)
-            self._health[uuid] = GpuHealth(known.mark, passing, known.is_away, read, known.marked_at)
+            self.gpus[known.gpu.uuid] = known.gpu
+            self._health[known.gpu.uuid] = known.health
 
     # -- events ----------------------------------------------------------------------------------------------------------
 
@@ -90,6 +109,8 @@ class Fleet:
         for uuid, its in instances.items():
             if uuid in self.gpus and self.gpus[uuid].instances != its:
                 self.gpus[uuid] = replace(self.gpus[uuid], instances=its)
+                places = {(each.gpu_instance, each.compute_instance) for each in its or ()}
+                self._health[uuid] = rules.with_instances(self._health[uuid], places)
                 changed.append(self.gpus[uuid])
         return changed
 
@@ -102,11 +123,15 @@ class Fleet:
                 changes += self._set(uuid, health, how)
         return changes
 
-    def xid(self, uuid: str, xid: int) -> list[Change]:
-        """The driver reported an Xid. uuid: "" when it did not report which GPU; then no GPU is affected."""
+    def xid(self, uuid: str, xid: int, place: Place | None = None) -> list[Change]:
+        """The driver reported an Xid. uuid: "" when it did not report which GPU; then no GPU is affected.
+
+        place: the MIG instance that it names; of a GPU that is not in MIG mode it means nothing.
+        """
         if uuid not in self._health:
             return []
-        return self._set(uuid, rules.with_xid(self._health[uuid], xid, self._rules))
+        own = place if self.gpus[uuid].instances is not None else None
+        return self._set(uuid, rules.with_xid(self._health[uuid], xid, self._rules, own))
 
     def ecc(self, uuid: str) -> list[Change]:
         """A double bit error was reported."""
@@ -147,7 +172,20 @@ class Fleet:
     def trouble_of(self, uuid: str) -> Trouble | None:
         """Why this GPU is unhealthy. A mark explains more than an unreadable driver."""
         health = self._health[uuid]
-        return health.mark or self._driver_trouble or health.passing
+        return health.mark or health.suspicion or self._driver_trouble or health.passing
+
+    def trouble_of_instance(self, uuid: str, instance: MigInstance) -> Trouble | None:
+        """Why this MIG instance of a GPU is unhealthy, besides what its GPU has."""
+        return self._health[uuid].trouble_of_instance(instance.gpu_instance, instance.compute_instance)
+
+    def notes_of(self, uuid: str) -> tuple[Trouble, ...]:
+        """What is known of a GPU that is offered all the same."""
+        return () if self.trouble_of(uuid) else self._health[uuid].notes
+
+    def energy_seconds(self) -> dict[str, float]:
+        """How often the energy counter of each GPU is to be read, by UUID; never where it is not named."""
+        wanted = {uuid: its.energy_seconds(self.gpus[uuid].not_supported) for uuid, its in self._health.items()}
+        return {uuid: seconds for uuid, seconds in sorted(wanted.items()) if seconds is not None}
 
     def instances(self) -> dict[str, tuple[Gpu, MigInstance]]:
         """All MIG instances by UUID, and their GPUs."""
@@ -156,7 +194,16 @@ class Fleet:
     def remembered(self) -> tuple[Remembered, ...]:
         """Sorted, so that equal state gives an equal file."""
         return tuple(
-            Remembered(self.gpus[uuid], health.mark, health.is_away, health.marked_at, health.read.ecc_uncorrected)
+            Remembered(
+                self.gpus[uuid],
+                health.mark,
+                health.is_away,
+                health.marked_at,
+                health.read.ecc_uncorrected,
+                health.recent,
+                health.excused,
+                health.instance_marks,
+            )
             for uuid, health in sorted(self._health.items())
         )
 
@@ -184,9 +231,15 @@ class Fleet:
                 self.gpus[uuid] = replace(gpu, minor=None)
 
     def _set(self, uuid: str, health: GpuHealth, how: str = "") -> list[Change]:
-        before = self._health[uuid].trouble
-        self._health[uuid] = health
-        return [Change(uuid, health.trouble, how)] if health.trouble != before else []
+        """Changes of the GPU itself, and of each of its MIG instances that has something of its own."""
+        before, self._health[uuid] = self._health[uuid], health
+        changes = [Change(uuid, health.trouble, how)] if health.trouble != before.trouble else []
+        for one in self.gpus[uuid].instances or ():
+            place = (one.gpu_instance, one.compute_instance)
+            trouble = health.trouble_of_instance(*place)
+            if trouble != before.trouble_of_instance(*place):
+                changes.append(Change(one.uuid, trouble, how))
+        return changes
 
     def _forget(self, uuid: str) -> None:
         del self.gpus[uuid], self._health[uuid]

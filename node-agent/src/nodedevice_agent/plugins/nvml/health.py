@@ -1,90 +1,76 @@
-"""The health of one GPU: what takes it out of service, and what brings it back.
+"""The health of one GPU: what takes it out of service, and what brings it back. Pure.
 
-Two kinds of trouble. A *mark* (a critical Xid, an uncorrectable ECC error) means that the GPU has to be reset; it stays until a
-reset, or until an administrator clears it. A *passing* trouble (lost, a call that hangs, a reset that the driver requests) lasts
-as long as the readings show it. With both, the mark is reported: it came first and explains more.
+Three kinds of trouble. A *suspicion* is a critical Xid of the last second: the driver is asked at once which action the GPU needs,
+and again a second later, as the answer may follow the event. From then on the driver's word counts. A *mark* (a critical Xid where
+the driver has no such word or a setting says so, an uncorrectable ECC error) means that the GPU has to be reset; it stays until a
+reset, or until an administrator clears it. A *passing* trouble (lost, a call that hangs, what conditions.py has) lasts as long as
+the readings show it. The mark is reported first: it came first and explains more.
 A reset is detected by any of: the GPU was lost or gone and is back; its energy counter or its volatile ECC counter, which both
 restart with the driver, has decreased; the driver requested a reset or a reboot and no longer requests any.
 
-Unlisted Xids (the driver's error numbers) are critical: new drivers have new ones, and taking out a healthy GPU costs less than
-allocating a broken one. Settings override both ways.
-Source: NVIDIA's Xid catalog (docs.nvidia.com/deploy/xid-errors) and the practice of NVIDIA's own device plugin.
+Source: NVML API reference, and the practice of NVIDIA's own device plugin and DRA driver.
 """
 
-from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-# Faults of the program on the GPU, which was ended, or events that the driver has already handled.
-APPLICATION_XIDS = {
-    8: "GPU stopped processing: a program's work timed out",
-    13: "Graphics engine exception: a program accessed memory or used instructions wrongly",
-    31: "GPU memory page fault: a program used an address that is not its own",
-    43: "GPU stopped processing: a program was reset after its own fault",
-    45: "Preemptive cleanup: a program's channels were removed, for it ended or for an earlier error",
-    63: "A memory page was retired or a row remapped, in time; active after the next reset",
-    68: "Video decoder exception caused by a program",
-    109: "Context switch timeout of a program",
-    154: "The action for the GPU's recovery changed; which one it is, is read from the GPU",
-}
+from nodedevice_agent.plugins.nvml import conditions
+from nodedevice_agent.plugins.nvml.conditions import (
+    NO_RECOVERY,
+    RESETS,
+    Effect,
+    Fabric,
+    Reported,
+    Trouble,
+    recovery_words,
+)
+from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS, named
 
-# For messages only: the more common critical ones.
-CRITICAL_XIDS = {
-    32: "Invalid or corrupted push buffer stream",
-    38: "Driver firmware error",
-    46: "GPU stopped processing",
-    48: "Uncorrectable (double bit) ECC error",
-    61: "Internal microcontroller breakpoint or warning",
-    62: "Internal microcontroller halt",
-    64: "A memory page could not be retired, or a row not be remapped",
-    74: "NVLink error",
-    79: "GPU has fallen off the bus",
-    92: "High rate of single bit ECC errors",
-    94: "Contained memory error: the program that met it was ended",
-    95: "Uncontained memory error",
-    119: "GSP firmware does not answer",
-    120: "GSP firmware error",
-    121: "Chip-to-chip NVLink error",
-    140: "Unrecovered ECC error",
-    143: "GPU initialization error",
-}
-
-# between two log lines about one Xid of one GPU
-_LOG_SECONDS = 60.0
-# of one GPU and one Xid; far more kinds than exist
-_MAX_KINDS = 1000
-
-# What the driver requests so that a GPU works again.
-# Source: NVML API reference, nvmlDeviceGpuRecoveryAction_t; the numbers are NVML's.
-NO_RECOVERY = 0
-RESET = 1
-RECOVERY_ACTIONS = {
-    RESET: "a reset of the GPU",
-    2: "a reboot of the node",
-    3: "an end of its peer-to-peer traffic",
-    4: "draining the GPU, then a reset",
-    5: "a recovery of its IMEX domain",
-    6: "a reset of its bus",
-    7: "a reboot of the system",
-}
-# done, the GPU has been reset
-RESETS = frozenset({RESET, 2, 4, 6, 7})
+# Xids of one GPU within a second, of different kinds; beyond that, critical ones are marks at once
+_MAX_RECENT = 100
+# how often the energy counter is read, in seconds: 3 ms a call
+ENERGY_ALWAYS, ENERGY_SELDOM = 0.0, 60.0
 
 
-class Trouble(Struct, frozen=True):
-    """reason: one CamelCase word; message: a sentence with the remedy."""
+class Place(Struct, frozen=True):
+    """A MIG instance by the driver's numbers of its GPU instance and its compute instance; None: all of the GPU instance."""
 
-    reason: str
-    message: str
+    gpu_instance: int
+    compute_instance: int | None = None
+
+    def covers(self, gpu_instance: int, compute_instance: int) -> bool:
+        return self.gpu_instance == gpu_instance and self.compute_instance in (None, compute_instance)
+
+
+class RecentXid(Struct, frozen=True):
+    """An Xid that waits for the driver's second answer. place: None for one of the whole GPU.
+
+    is_critical: by our list. is_excused: a setting says that it is harmless.
+    """
+
+    xid: int
+    place: Place | None = None
+    is_critical: bool = False
+    is_excused: bool = False
+
+
+class InstanceMark(Struct, frozen=True):
+    """A mark of a MIG instance alone."""
+
+    place: Place
+    trouble: Trouble
 
 
 class Reading(Struct, frozen=True):
-    """One reading of a GPU. None: not supported.
+    """One reading of a GPU. None: not supported, or not asked.
 
     hung_call: the NVML function that hangs; failure: why the UUID cannot be read; with either, nothing else is known.
     energy_mj: consumed since the driver was loaded, millijoules. ecc_uncorrected: since the driver was loaded.
-    recovery_action: what the driver requests, see RECOVERY_ACTIONS.
+    recovery_action: what the driver requests, see conditions.RECOVERY_ACTIONS. unsettled: Xids that are less than a second older
+    than this reading, which says nothing about these; None: nor about any from before.
     """
 
     hung_call: str = ""
@@ -93,12 +79,20 @@ class Reading(Struct, frozen=True):
     energy_mj: int | None = None
     ecc_uncorrected: int | None = None
     recovery_action: int | None = None
+    row_remap_failed: bool = False
+    row_remap_pending: bool = False
+    page_retirement_pending: bool = False
+    fabric: Fabric | None = None
+    unsettled: tuple[int, ...] | None = ()
 
 
 class GpuHealth(Struct, frozen=True):
     """is_away: it was lost or gone at the last reading. read: the last reading of the GPU itself.
 
-    marked_at: the last reading before it was marked, which shows a reset even if no agent ran meanwhile.
+    marked_at: the last reading before it was marked, which shows a reset even if no agent ran meanwhile. recent: the Xids of the
+    last second. requested: the driver's recovery action, but one that it began to request in that second. excused: one that
+    followed an Xid that is harmless by a setting. cause: the Xid that the requested action followed, in words. notes: what is shown
+    of a GPU that is offered.
     """
 
     mark: Trouble | None = None
@@ -106,23 +100,56 @@ class GpuHealth(Struct, frozen=True):
     is_away: bool = False
     read: Reading = field(default_factory=Reading)
     marked_at: Reading = field(default_factory=Reading)
+    recent: tuple[RecentXid, ...] = ()
+    requested: int = NO_RECOVERY
+    excused: int = NO_RECOVERY
+    cause: str = ""
+    notes: tuple[Trouble, ...] = ()
+    instance_marks: tuple[InstanceMark, ...] = ()
 
     @property
     def trouble(self) -> Trouble | None:
         """Why it is unhealthy; None when it is healthy."""
-        return self.mark or self.passing
+        return self.mark or self.suspicion or self.passing
+
+    @property
+    def suspicion(self) -> Trouble | None:
+        """The first critical Xid of the whole GPU that the driver has not spoken about."""
+        return next((_by_xid(one.xid) for one in self.recent if one.is_critical and one.place is None), None)
+
+    def trouble_of_instance(self, gpu_instance: int, compute_instance: int) -> Trouble | None:
+        """Why this MIG instance alone is unhealthy."""
+        suspected = [InstanceMark(one.place, _by_xid(one.xid)) for one in self.recent if one.place and one.is_critical]
+        every = (*self.instance_marks, *suspected)
+        return next((one.trouble for one in every if one.place.covers(gpu_instance, compute_instance)), None)
 
     @property
     def is_unreachable(self) -> bool:
         """Away or unreadable: a new reader may reach it."""
         return self.is_away or (self.passing is not None and self.passing.reason == _UNREADABLE)
 
+    def energy_seconds(self, not_supported: tuple[str, ...]) -> float | None:
+        """How often its energy counter has to be read; None: never, as something else shows a reset."""
+        if self.read.recovery_action in RESETS or self.read.ecc_uncorrected:
+            return None
+        if _counts(self):
+            return ENERGY_ALWAYS
+        if "recoveryAction" not in not_supported:
+            return None
+        return ENERGY_ALWAYS if self.trouble is not None else ENERGY_SELDOM
+
 
 class HealthRules(Struct, frozen=True):
-    """harmless_xids: all others take a GPU out of service. ecc_marks: an uncorrectable ECC error does."""
+    """harmless_xids: all others take a GPU out of service. ecc_marks: an uncorrectable ECC error does.
+
+    critical_by_setting, harmless_by_setting: Xids about which the driver's word does not count. effects: see conditions.EFFECTS.
+    """
 
     harmless_xids: frozenset[int] = frozenset(APPLICATION_XIDS)
     ecc_marks: bool = True
+    critical_by_setting: frozenset[int] = frozenset()
+    harmless_by_setting: frozenset[int] = frozenset()
+    effects: Mapping[str, Effect] = field(default_factory=lambda: MappingProxyType({}))
 
 
 _REMEDY = "reset it (nvidia-smi --gpu-reset) or reboot; if it is healthy: nodedevice-agent gpu clear"
@@ -134,15 +161,22 @@ GONE = Trouble(
 _UNREADABLE = "GpuUnreadable"
 SILENT = Trouble(_UNREADABLE, "the driver lists a GPU without a readable UUID; see the kernel log")
 ECC = Trouble("EccUncorrectable", f"uncorrectable ECC errors in its memory; {_REMEDY}")
+ECC_BEFORE = Trouble(
+    "EccBeforeStart",
+    f"uncorrectable ECC errors in its memory since the driver was loaded, before the agent ran; {_REMEDY}",
+)
 
 
-def with_xid(health: GpuHealth, xid: int, rules: HealthRules) -> GpuHealth:
-    """The driver reported this Xid. Only the first critical one marks: later ones are mostly its consequences."""
-    if health.mark is not None or xid in rules.harmless_xids:
+def with_xid(health: GpuHealth, xid: int, rules: HealthRules, place: Place | None = None) -> GpuHealth:
+    """The driver reported this Xid, of the whole GPU or of an instance. Only the first mark counts: later ones follow from it."""
+    is_critical = xid not in rules.harmless_xids
+    one = RecentXid(xid, place, is_critical, xid in rules.harmless_by_setting)
+    if xid in rules.critical_by_setting or (is_critical and len(health.recent) >= _MAX_RECENT):
+        return _marked_by(health, one)
+    if one in health.recent or len(health.recent) >= _MAX_RECENT:
         return health
-    words = meaning(xid)
-    named = f"Xid {xid} ({words})" if words else f"Xid {xid}"
-    return _marked(health, Trouble(f"Xid{xid}", f"{named}; {_REMEDY}"))
+    first = is_critical and not _counts(health)
+    return replace(health, recent=(*health.recent, one), marked_at=health.read if first else health.marked_at)
 
 
 def with_ecc_event(health: GpuHealth, rules: HealthRules) -> GpuHealth:
@@ -161,11 +195,10 @@ def with_reading(health: GpuHealth, reading: Reading, rules: HealthRules) -> tup
     if reading.is_lost:
         return away(health, LOST), ""
     how = _reset_seen(health, reading)
-    if how:
-        health = cleared(health)
-    elif rules.ecc_marks and _has_risen(health.read.ecc_uncorrected, reading.ecc_uncorrected):
-        health = _marked(health, ECC)
-    return replace(health, passing=_requested(reading), is_away=False, read=_merged(health.read, reading)), how
+    health = cleared(health) if how else _with_ecc(health, reading, rules)
+    health = _with_conditions(_settled(_excused(health, reading), reading), reading, rules)
+    read = _merged(health.read, reading)
+    return replace(health, is_away=False, read=read, marked_at=_baseline(health, read)), how
 
 
 def away(health: GpuHealth, trouble: Trouble) -> GpuHealth:
@@ -180,11 +213,47 @@ def silent(health: GpuHealth) -> GpuHealth:
 
 def cleared(health: GpuHealth) -> GpuHealth:
     """An administrator marked it as healthy. What the driver reports still counts."""
-    return replace(health, mark=None, marked_at=Reading())
+    return replace(health, mark=None, marked_at=Reading(), recent=(), instance_marks=())
+
+
+def with_instances(health: GpuHealth, instances: set[tuple[int, int]]) -> GpuHealth:
+    """Its MIG instances now, by their numbers: the mark of one that is gone is gone, too."""
+    kept = tuple(one for one in health.instance_marks if any(one.place.covers(*each) for each in instances))
+    return health if kept == health.instance_marks else replace(health, instance_marks=kept)
+
+
+def _by_xid(xid: int) -> Trouble:
+    return Trouble(f"Xid{xid}", f"{named(xid)}; {_REMEDY}")
+
+
+def _counts(health: GpuHealth) -> bool:
+    """Whether something of it ends with a reset, or may: what was read before that shows one."""
+    return bool(health.mark or health.instance_marks or any(one.is_critical for one in health.recent))
 
 
 def _marked(health: GpuHealth, mark: Trouble) -> GpuHealth:
-    return health if health.mark is not None else replace(health, mark=mark, marked_at=health.read)
+    """From the first Xid on, its counters of that time show a reset."""
+    if health.mark is not None:
+        return health
+    return replace(health, mark=mark, marked_at=health.marked_at if _counts(health) else health.read)
+
+
+def _marked_by(health: GpuHealth, one: RecentXid) -> GpuHealth:
+    """Of an instance: its GPU stays in service."""
+    if one.place is None:
+        return _marked(health, _by_xid(one.xid))
+    if any(known.place == one.place for known in health.instance_marks):
+        return health
+    marked_at = health.marked_at if _counts(health) else health.read
+    marks = (*health.instance_marks, InstanceMark(one.place, _by_xid(one.xid)))
+    return replace(health, instance_marks=marks, marked_at=marked_at)
+
+
+def _baseline(health: GpuHealth, read: Reading) -> Reading:
+    """The energy counter may be read only once the GPU is marked."""
+    if not _counts(health) or health.marked_at.energy_mj is not None:
+        return health.marked_at
+    return replace(health.marked_at, energy_mj=read.energy_mj)
 
 
 def _reset_seen(health: GpuHealth, reading: Reading) -> str:
@@ -200,10 +269,54 @@ def _reset_seen(health: GpuHealth, reading: Reading) -> str:
     return ""
 
 
-def _requested(reading: Reading) -> Trouble | None:
-    if not reading.recovery_action:
-        return None
-    return Trouble("ResetRequired", f"the driver requests {recovery_words(reading.recovery_action)}")
+def _with_ecc(health: GpuHealth, reading: Reading, rules: HealthRules) -> GpuHealth:
+    before, now = health.read.ecc_uncorrected, reading.ecc_uncorrected
+    if not rules.ecc_marks or not now:
+        return health
+    if before is None:
+        return _marked(health, ECC_BEFORE)
+    return _marked(health, ECC) if now > before else health
+
+
+def _excused(health: GpuHealth, reading: Reading) -> GpuHealth:
+    """Whether a newly requested action follows from Xids alone that a setting says are harmless."""
+    action = reading.recovery_action or NO_RECOVERY
+    if action == (health.read.recovery_action or NO_RECOVERY):
+        return health
+    is_excused = health.recent and all(one.is_excused for one in health.recent)
+    return replace(health, excused=action if is_excused else NO_RECOVERY, cause="")
+
+
+def _settled(health: GpuHealth, reading: Reading) -> GpuHealth:
+    """The driver's second answer about Xids: they are no suspicions any more. It counts, as all answers do without an Xid."""
+    unsettled, action = reading.unsettled, reading.recovery_action or NO_RECOVERY
+    waiting = tuple(one for one in health.recent if unsettled is None or one.xid in unsettled)
+    settled = [one for one in health.recent if one not in waiting]
+    if settled or not waiting or action == NO_RECOVERY:
+        health = replace(health, requested=action)
+    if reading.recovery_action is None:
+        for one in settled:
+            health = _marked_by(health, one) if one.is_critical else health
+    health = replace(health, recent=waiting)
+    if action == NO_RECOVERY or not settled:
+        return health
+    first = min(settled, key=lambda one: (one.is_excused, not one.is_critical))
+    return health if first.is_excused else replace(health, excused=NO_RECOVERY, cause=health.cause or named(first.xid))
+
+
+def _with_conditions(health: GpuHealth, reading: Reading, rules: HealthRules) -> GpuHealth:
+    now = Reported(
+        NO_RECOVERY if health.requested == health.excused else health.requested,
+        reading.row_remap_failed,
+        reading.row_remap_pending,
+        reading.page_retirement_pending,
+        reading.fabric,
+        health.cause,
+    )
+    every = list(conditions.found(now, rules.effects))
+    passing = next((trouble for trouble, effect in every if effect == "unhealthy"), None)
+    notes = tuple(trouble for trouble, effect in every if effect == "report")
+    return replace(health, passing=passing, notes=notes)
 
 
 def _has_risen(before: int | None, after: int | None) -> bool:
@@ -217,33 +330,3 @@ def _merged(before: Reading, after: Reading) -> Reading:
         ecc_uncorrected=before.ecc_uncorrected if after.ecc_uncorrected is None else after.ecc_uncorrected,
         recovery_action=before.recovery_action if after.recovery_action is None else after.recovery_action,
     )
-
-
-def recovery_words(action: int) -> str:
-    """In words; newer drivers may request unknown actions."""
-    return RECOVERY_ACTIONS.get(action, f"recovery action {action}")
-
-
-def meaning(xid: int) -> str:
-    """In a few words; empty when unknown."""
-    return CRITICAL_XIDS.get(xid) or APPLICATION_XIDS.get(xid, "")
-
-
-class XidLogLimiter:
-    """Limits the log of Xids: each kind is logged at once, then at most once a minute with its count. Pure."""
-
-    def __init__(self) -> None:
-        self._logged_at: dict[tuple[str, int], float] = {}
-        self._withheld: Counter[tuple[str, int]] = Counter()
-
-    def seen(self, uuid: str, xid: int, count: int, now: float) -> int:
-        """How many to log now, including those withheld before; 0: none."""
-        kind = (uuid, xid)
-        if kind not in self._logged_at and len(self._logged_at) >= _MAX_KINDS:
-            oldest = next(iter(self._logged_at))
-            del self._logged_at[oldest], self._withheld[oldest]
-        self._withheld[kind] += count
-        if kind in self._logged_at and now - self._logged_at[kind] < _LOG_SECONDS:
-            return 0
-        self._logged_at[kind] = now
-        return self._withheld.pop(kind)

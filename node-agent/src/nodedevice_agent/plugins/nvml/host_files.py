@@ -6,19 +6,20 @@ They are read in the agent's event loop: for /dev, /proc and these files of sysf
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from nodedevice_agent.lib.filesystem import names_in
-from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES
+from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, NEEDED_NODES
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.identity import OnHost, gpu_file
 from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_minors, capability_nodes
 
 # /dev/null and its like: a device file that is a link to one of them is no other device
 _MEMORY_MAJOR = 1
+_CONTROL = NEEDED_NODES[0]
 _BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NUMBER = re.compile(r"\d+:\d+")
 
@@ -67,18 +68,41 @@ def have_files(
     instances: Collection[tuple[Gpu, MigInstance]],
     minors: Mapping[str, int],
 ) -> bool:
-    """Whether all of these GPUs and instances have device files on the host, by the driver's numbers. minors: of capabilities."""
+    """Whether all of these GPUs and instances have device files on the host, by the driver's numbers. minors: of capabilities.
+
+    Where the driver's control file is seen, those of the GPUs are there or will be: missing_files() names them.
+    """
     wanted: list[str] = []
+    sees_driver = number_of(root, _CONTROL).startswith("c")
     for gpu in (*gpus, *(gpu for gpu, _ in instances)):
         wanted.append("" if gpu.minor is None else gpu_file(gpu.minor))
+    are_numbered = all(wanted)
     for gpu, instance in instances:
-        wanted += capability_nodes(minors, gpu.minor, instance) or [""]
-    return all(path and number_of(root, path).startswith("c") for path in wanted)
+        nodes = capability_nodes(minors, gpu.minor, instance)
+        are_numbered = are_numbered and nodes is not None
+        wanted += nodes or ()
+    return are_numbered and (sees_driver or all(number_of(root, path).startswith("c") for path in wanted))
+
+
+def missing_files(
+    root: str,
+    gpus: Iterable[Gpu],
+    instances: Iterable[tuple[Gpu, MigInstance]] = (),
+    minors: Mapping[str, int] | None = None,
+) -> list[str]:
+    """Device files that a container with these needs and that the host lacks, sorted; as far as the driver numbers them."""
+    held = list(instances)
+    wanted = {
+        *NEEDED_NODES,
+        *(gpu_file(gpu.minor) for gpu in (*gpus, *(gpu for gpu, _ in held)) if gpu.minor is not None),
+    }
+    wanted.update(path for gpu, each in held for path in capability_nodes(minors or {}, gpu.minor, each) or ())
+    return sorted(path for path in wanted if not number_of(root, path))
 
 
 def control_nodes(root: str) -> list[str]:
     """Those that are there."""
-    return [path for path in CONTROL_NODES if os.path.exists(root + path)]
+    return [path for path in CONTROL_NODES if number_of(root, path)]
 
 
 def capabilities(root: str) -> dict[str, int]:

@@ -19,10 +19,10 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     HeldDevices,
     file_slug,
 )
+from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
 from nodedevice_agent.plugins.nvml.environment import CACHE
 from nodedevice_agent.plugins.nvml.fleet import Fleet
-from nodedevice_agent.plugins.nvml.health import Trouble
 from nodedevice_agent.plugins.nvml.parts import HeldParts
 from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
 from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource

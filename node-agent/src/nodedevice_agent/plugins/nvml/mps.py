@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, Mount
+from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.environment import MPS_MEMORY, MPS_PIPE, MPS_THREADS
-from nodedevice_agent.plugins.nvml.health import Trouble
 from nodedevice_agent.plugins.nvml.parts import HeldParts, memory_mib
 from nodedevice_agent.plugins.nvml.settings import MpsSettings, SharesSettings
 

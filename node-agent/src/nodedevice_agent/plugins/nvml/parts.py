@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
 
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice, natural_key
+from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import device_of
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import Trouble
 from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.settings import MAX_PARTS, MemorySettings, NvmlSettings, PartsOf, SharesSettings
@@ -107,10 +107,17 @@ class Listing(Struct, frozen=True):
     troubles: tuple[Trouble, ...] = ()
 
 
+def _no_trouble(uuid: str, instance: MigInstance) -> None:
+    return None
+
+
 def listing(
-    uses: Sequence[tuple[Gpu, Use]], trouble_of: Callable[[str], Trouble | None], host: OnHost = UNKNOWN
+    uses: Sequence[tuple[Gpu, Use]],
+    trouble_of: Callable[[str], Trouble | None],
+    host: OnHost = UNKNOWN,
+    trouble_of_instance: Callable[[str, MigInstance], Trouble | None] = _no_trouble,
 ) -> Listing:
-    """uses: the GPUs of one resource, in order."""
+    """uses: the GPUs of one resource, in order. trouble_of_instance: what an instance has besides its GPU's trouble."""
     devices: list[PluginDevice] = []
     above: list[PluginDevice] = []
     troubles: list[Trouble] = []
@@ -119,8 +126,9 @@ def listing(
         whole = device_of(gpu, use.trouble or trouble_of(gpu.uuid), host)
         if use.instances is not None:
             troubles += [] if use.instances else [_no_instances(gpu)]
-            its_gpu = device_of(gpu, trouble_of(gpu.uuid) or differ, host)
-            devices += (_instance(its_gpu, each, host, gpu) for each in use.instances)
+            for each in use.instances:
+                trouble = trouble_of(gpu.uuid) or trouble_of_instance(gpu.uuid, each) or differ
+                devices.append(_instance(device_of(gpu, trouble, host), each, host, gpu))
             continue
         if use.parts is None:
             devices.append(whole)

@@ -15,8 +15,10 @@ from nodedevice_api import extended_resources
 from nodedevice_api.parts import PartRules, Placement
 
 from nodedevice_agent.plugins.checks import check_path, check_resource_name
-from nodedevice_agent.plugins.nvml.health import APPLICATION_XIDS, HealthRules
+from nodedevice_agent.plugins.nvml.conditions import Effect
+from nodedevice_agent.plugins.nvml.health import HealthRules
 from nodedevice_agent.plugins.nvml.mig import mig_prefix
+from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS
 from nodedevice_agent.plugins.parts import PartChoiceSettings
 
 # one item of LD_LIBRARY_PATH; a NUL would end the environment variable
@@ -126,8 +128,8 @@ class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     resource_name: str = "aliyun.com/gpu-mem"
     # memory of one part, in Mi or Gi
     unit: str = "1Gi"
-    # memory of each GPU that is in no part, in Mi or Gi
-    reserve: str = "0Gi"
+    # memory of each GPU that is in no part, in Mi or Gi; 640Mi is what one CUDA program takes besides what it allocates
+    reserve: str = "640Mi"
     # what a container is limited to; null: nothing
     limits: LimitSettings | None = field(default_factory=LimitSettings)
 
@@ -153,7 +155,7 @@ class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
 
     def alike(self) -> "MemorySettings":
         """Equal for settings that one resource can have at the same time."""
-        return structs.replace(self, reserve="0Gi")
+        return structs.replace(self, reserve="640Mi")
 
 
 def _with_limits(rules: PartRules, limits: LimitSettings | None) -> PartRules:
@@ -225,6 +227,25 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
         return (self.whole.resource_name,) if self.whole and self.whole.resource_name else whole_names
 
 
+class GpuHealthSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What the driver's reports mean for a GPU: unhealthy (out of service), report (offered, and shown in Healthy) or ignore."""
+
+    # the driver requests a reset, a reboot or another action but the one below (ResetRequired)
+    reset_required: Effect = "unhealthy"
+    # the driver requests an end of peer-to-peer traffic (PeerToPeerDrain)
+    peer_to_peer_drain: Effect = "report"
+    # a broken row of memory could not be replaced (RowRemapFailed)
+    row_remap_failed: Effect = "unhealthy"
+    # a row of memory is replaced at the next reset (RowRemapPending)
+    row_remap_pending: Effect = "report"
+    # a page of memory is retired at the next reset, of GPUs before the A100 (PageRetirementPending)
+    page_retirement_pending: Effect = "report"
+    # the GPU is not in the fabric of its NVSwitches, or unhealthy there (FabricNotReady, FabricUnhealthy)
+    fabric: Effect = "unhealthy"
+    # the fabric has less bandwidth for it (FabricLimited)
+    fabric_limited: Effect = "report"
+
+
 class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """All GPUs of a node."""
 
@@ -246,12 +267,15 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     # pods that keep GPUs which their containers name in NVIDIA_VISIBLE_DEVICES and were not given: namespace or namespace/pod, by
     # pattern. So do those of the agent's own namespace; all others get none, with runtime nri. Monitors name all GPUs on purpose
     exempt: Annotated[list[str], Meta(max_length=64)] = field(default_factory=lambda: ["kube-system", "gpu-operator"])
-    # additional Xids that take a GPU out of service; docs/gpu.md has the default list
+    # Xids that take a GPU out of service until a reset, whatever the driver requests; docs/gpu.md has the default list
     critical_xids: XidNumbers = field(default_factory=list)
-    # Xids that do not; docs/gpu.md has the default list
+    # Xids that do not, whatever the driver requests after them; docs/gpu.md has the default list
     harmless_xids: XidNumbers = field(default_factory=list)
-    # whether an uncorrectable ECC error takes a GPU out of service; it does, as its results can no longer be trusted
+    # whether an uncorrectable ECC error takes a GPU out of service, also one from before the agent ran; it does, as its results can
+    # no longer be trusted
     ecc_errors: Literal["unhealthy", "ignore"] = "unhealthy"
+    # what the driver's other reports mean for a GPU
+    health: GpuHealthSettings = field(default_factory=GpuHealthSettings)
     # how often each GPU is read; urgent problems come as events, so this is for lost GPUs and resets
     poll_seconds: Annotated[float, Meta(ge=1, le=3600)] = 5.0
     # how long a call to the driver may take before its GPU counts as hanging; the slowest healthy calls take a second
@@ -308,8 +332,14 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
         return next(matching, self.resource_name)
 
     def health_rules(self) -> HealthRules:
-        harmless = (frozenset(APPLICATION_XIDS) - frozenset(self.critical_xids)) | frozenset(self.harmless_xids)
-        return HealthRules(harmless, self.ecc_errors == "unhealthy")
+        critical, harmless = frozenset(self.critical_xids), frozenset(self.harmless_xids)
+        return HealthRules(
+            (frozenset(APPLICATION_XIDS) - critical) | harmless,
+            self.ecc_errors == "unhealthy",
+            critical_by_setting=critical,
+            harmless_by_setting=harmless,
+            effects=structs.asdict(self.health),
+        )
 
     def _uses(self) -> Iterator[tuple[str, PartsOf | None, str]]:
         """Each resource name, what its devices are parts of, and who names it so."""

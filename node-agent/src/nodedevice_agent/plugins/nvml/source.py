@@ -16,11 +16,11 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     Delivery,
 )
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
+from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import AUTO, DEVICE_NODES, HandOver, allocation, chosen_ways, preferred
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import Trouble
-from nodedevice_agent.plugins.nvml.host_files import capabilities, control_nodes, have_files, on_host
+from nodedevice_agent.plugins.nvml.host_files import capabilities, control_nodes, have_files, missing_files, on_host
 from nodedevice_agent.plugins.nvml.identity import OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.mps import control_path, not_running, with_mps
@@ -69,9 +69,11 @@ class NvmlSource:
         """Publish the list for these GPUs, sorted by UUID."""
         self._uses = uses
         self._listed = {gpu.uuid: (gpu, use.parts) for gpu, use in uses if use.parts is not None}
-        found = listing(uses, self._fleet.trouble_of, self._on_host(uses))
+        found = listing(uses, self._fleet.trouble_of, self._on_host(uses), self._fleet.trouble_of_instance)
         overall = self._fleet.trouble
-        troubles = [overall] if overall is not None else [*found.troubles, *self._node_troubles(), *self._notes()]
+        files = self._missing_files(uses)
+        known = [*found.troubles, *files, *self._node_troubles(), *self._notes(), *self._notes_of_gpus(uses)]
+        troubles = [overall] if overall is not None else known
         reason = troubles[0].reason if troubles else ""
         self.devices.publish(found.devices, (reason, "; ".join(each.message for each in troubles)), found.parents)
 
@@ -114,7 +116,10 @@ class NvmlSource:
         ids = [*(gpu.uuid for gpu in gpus), *(instance.uuid for _, instance in instances)]
         are_void = AUTO in settings.hand_over and all(map(self._host.specs.names.get, ids))
         hand_over = HandOver(ways, settings.cdi_kind, control_nodes(root), files, are_void)
-        return allocation(self.resource_name, gpus, hand_over, instances)
+        made = allocation(self.resource_name, gpus, hand_over, instances)
+        if DEVICE_NODES in ways and (missing := missing_files(root, gpus, instances, files)):
+            raise AllocationRefused(self.resource_name, _missing(missing).message)
+        return made
 
     def _ways(
         self,
@@ -161,7 +166,35 @@ class NvmlSource:
         """What an administrator may not expect, and what prevents nothing."""
         return []
 
+    def _missing_files(self, uses: Sequence[tuple[Gpu, Use]]) -> list[Trouble]:
+        """Of GPUs that could be given out: Allocate is refused until they are there."""
+        root, delivery = self._host_root, self._host.delivery
+        minors = capabilities(root) if any(use.instances for _, use in uses) else {}
+        missing: set[str] = set()
+        for gpu, use in uses:
+            held = [(gpu, each) for each in use.instances or ()]
+            wholes = [] if held else [gpu]
+            if self._fleet.trouble_of(gpu.uuid) is None and DEVICE_NODES in self._ways(wholes, held, minors, delivery):
+                missing.update(missing_files(root, wholes, held, minors))
+        return [_missing(sorted(missing))] if missing else []
+
+    def _notes_of_gpus(self, uses: Sequence[tuple[Gpu, Use]]) -> list[Trouble]:
+        """What the driver reports of GPUs that are offered all the same."""
+        return [
+            Trouble(note.reason, f"GPU {gpu.uuid}: {note.message} ({note.reason})")
+            for gpu, _ in uses
+            for note in self._fleet.notes_of(gpu.uuid)
+        ]
+
     def _node_troubles(self) -> list[Trouble]:
         """What is wrong with the node besides its GPUs: a daemon may come and go at any time."""
         mps = self._mps
         return [not_running(mps)] if mps and not os.path.exists(self._host_root + control_path(mps)) else []
+
+
+def _missing(paths: Sequence[str]) -> Trouble:
+    message = (
+        f"{' and '.join(paths)} missing on the node, which containers with GPUs are given: load the driver's modules and make the "
+        "files (nvidia-modprobe -c 0 -u, or nvidia-smi as root); it is waited for. Or set nvml.handOver to env or cdi"
+    )
+    return Trouble("DeviceFileMissing", message)

@@ -16,16 +16,17 @@ from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
+from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import AUTO
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import Trouble, XidLogLimiter, meaning
 from nodedevice_agent.plugins.nvml.limited_source import source_of
 from nodedevice_agent.plugins.nvml.parts import Use, uses_of
 from nodedevice_agent.plugins.nvml.reader import messages
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Succession
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
+from nodedevice_agent.plugins.nvml.xids import XidLogLimiter, meaning
 
 log = logging.getLogger(__name__)
 
@@ -111,10 +112,13 @@ class GpuWatch:
         Raises OSError.
         """
         settings = self._settings
-        options = messages.ReaderOptions(settings.poll_seconds, settings.call_seconds, self._host_root)
-        readers = Succession(options, settings.library_dir)
+        options = messages.ReaderOptions(
+            settings.poll_seconds, settings.call_seconds, self._host_root, settings.library_dir
+        )
+        readers = Succession(options)
         self._note_scan()
         problem = None
+        ordered = messages.Orders()
         try:
             await readers.start()
             async with aclosing(readers.messages()) as received:
@@ -122,6 +126,12 @@ class GpuWatch:
                     self._take(message)
                     if isinstance(message, messages.Problem | messages.Found):
                         problem = message if isinstance(message, messages.Problem) else None
+                        # a reader that takes over has none yet
+                        ordered = messages.Orders()
+                    orders = messages.Orders(self._fleet.energy_seconds())
+                    if orders != ordered:
+                        ordered = orders
+                        readers.order(orders)
                     if isinstance(message, messages.Readings) and readers.may_rescan and self._is_rescan_due():
                         self._note_scan()
                         readers.rescan()
@@ -156,7 +166,7 @@ class GpuWatch:
                 self._log_changes(self._fleet.read(message.readings))
             case messages.Xid():
                 self._log_xid(message)
-                self._log_changes(self._fleet.xid(message.uuid, message.xid))
+                self._log_changes(self._fleet.xid(message.uuid, message.xid, message.place))
             case messages.EccError():
                 self._log_changes(self._fleet.ecc(message.uuid))
             case messages.Changed():
@@ -259,16 +269,21 @@ class GpuWatch:
         count = self._xid_log.seen(message.uuid, message.xid, message.count, now)
         if count:
             extra = {"uuid": message.uuid, "xid": message.xid, "meaning": meaning(message.xid), "count": count}
+            if message.place is not None:
+                extra["gpu_instance"] = message.place.gpu_instance
             log.warning("GPU reported Xid", extra=extra)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     async def _watch_files(self) -> None:
-        """Handle clear requests of administrators, and device files that come and go."""
+        """Handle clear requests of administrators, and device files that come and go.
+
+        Names alone are followed: each program that ends closes the device files, which it had open for writing.
+        """
         subscription = self._watcher.subscribe()
         try:
             while True:
-                subscription.follow([self._dev, self._memory.clear_dir], contents=True)
+                subscription.follow([self._dev, self._memory.clear_dir])
                 self._take_clears()
                 events = await subscription.wait(_IDLE_SECONDS)
                 if any(path.parent == self._dev and path.name.startswith("nvidia") for path in events):

@@ -78,6 +78,9 @@ async def answered(folder: Path, use: Mapping[str, Any], way: str) -> dict[str, 
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).mkdir() if path.endswith("caps") else (folder / path).touch()
     (folder / "proc/driver/nvidia-caps/mig-minors").write_text("gpu0/gi1/access 1\ngpu0/gi1/ci0/access 2\n")
+    for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap2"):
+        (folder / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "dev" / name).symlink_to("/dev/tty")
     gpus = [MIG] if "mig" in use else GPUS
     fleet = Fleet(settings.health_rules())
     fleet.found(Found("580", gpus))

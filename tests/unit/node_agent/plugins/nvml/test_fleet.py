@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from msgspec.structs import replace
+from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import HealthRules, Reading, Trouble
+from nodedevice_agent.plugins.nvml.health import HealthRules, Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 
@@ -121,6 +122,7 @@ def test_counters_show_a_reset_while_no_agent_ran() -> None:
         known.read({gpu.uuid: Reading(energy_mj=energy) for gpu in (A, B)})
     known.xid(A.uuid, 48)
     known.xid(B.uuid, 48)
+    known.read({gpu.uuid: Reading() for gpu in (A, B)})
     written = known.remembered()
     known.read({A.uuid: Reading(energy_mj=300)})
     # a reading without changes is not written
@@ -136,6 +138,8 @@ def test_ecc_errors_while_no_agent_ran_are_detected() -> None:
     known.read({gpu.uuid: Reading(ecc_uncorrected=2) for gpu in (A, B)})
     again = Fleet(HealthRules(), known.remembered())
     again.found(inventory(A, B))
+    again.cleared(A.uuid)
+    again.cleared(B.uuid)
     again.read({A.uuid: Reading(ecc_uncorrected=5), B.uuid: Reading(ecc_uncorrected=2)})
     assert reasons(again) == {"a": "EccUncorrectable"}
 

@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerIdentity, Delivery
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity, Delivery
 from nodedevice_agent.plugins.nvml import cdi_specs
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
+from nodedevice_agent.plugins.nvml.conditions import Trouble
+from nodedevice_agent.plugins.nvml.devices import NEEDED_NODES
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import Trouble
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.parts import uses_of
 from nodedevice_agent.plugins.nvml.reader.messages import Found
@@ -234,7 +235,13 @@ def test_what_is_wrong_with_the_driver_is_the_reason_of_all(tmp_path: Path) -> N
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The device files that the host has."""
-    there = {"/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2"}
+    there = {
+        "/dev/nvidia1",
+        "/dev/nvidia2",
+        "/dev/nvidia-caps/nvidia-cap1",
+        "/dev/nvidia-caps/nvidia-cap2",
+        *NEEDED_NODES,
+    }
     numbers = {path: f"c195:{number}" for number, path in enumerate(sorted(there))}
     monkeypatch.setattr(
         "nodedevice_agent.plugins.nvml.host_files.number_of",
@@ -244,6 +251,50 @@ def files(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 BY_KUBELET, OLD_RUNTIME = Delivery(by_kubelet=True), Delivery(takes_cdi=False)
+
+
+@pytest.mark.parametrize("hand_over", [["auto"], ["deviceNodes"], ["env", "deviceNodes"]])
+@pytest.mark.parametrize("missing", ["/dev/nvidia2", "/dev/nvidia-uvm"])
+async def test_a_missing_device_file_is_waited_for(
+    tmp_path: Path, files: set[str], hand_over: list[str], missing: str
+) -> None:
+    files.discard(missing)
+    made = source(tmp_path, ONE, TWO, handOver=hand_over)
+    reason, message = made.devices.trouble
+    assert reason == "DeviceFileMissing"
+    assert message.startswith(
+        f"{missing} missing on the node, which containers with GPUs are given: load the driver's modules"
+    )
+    with pytest.raises(AllocationRefused, match=f"{missing} missing on the node"):
+        made.allocate(["GPU-2"], SOMEBODY)
+    files.add(missing)
+    made.publish(made._uses)
+    assert made.devices.trouble == ("", "")
+    assert f"{NEEDED_NODES[1]}" in [node.host_path for node in made.allocate(["GPU-2"], SOMEBODY).device_nodes]
+
+
+def test_files_that_no_container_is_given_are_not_missed(tmp_path: Path, files: set[str]) -> None:
+    files.clear()
+    assert source(tmp_path, ONE, handOver=["env", "cdi"]).devices.trouble == ("", "")
+    # an agent that sees no file of the driver
+    assert source(tmp_path, ONE).devices.trouble == ("", "")
+    # nor those of a GPU that is not given
+    made = source(tmp_path, ONE, handOver=["deviceNodes"])
+    assert made.devices.trouble[1].startswith("/dev/nvidia-uvm and /dev/nvidia1 and /dev/nvidiactl missing")
+    made._fleet.ecc("GPU-1")
+    made.publish(made._uses)
+    assert made.devices.trouble == ("", "")
+
+
+def test_the_capability_files_of_an_instance_are_waited_for(tmp_path: Path, files: set[str]) -> None:
+    minors = tmp_path / "proc/driver/nvidia-caps/mig-minors"
+    minors.parent.mkdir(parents=True)
+    minors.write_text("gpu1/gi1/access 1\ngpu1/gi1/ci0/access 2\n")
+    files.discard("/dev/nvidia-caps/nvidia-cap2")
+    made = source(tmp_path, DIVIDED, mig="single", handOver=["deviceNodes"])
+    assert made.devices.trouble[1].startswith("/dev/nvidia-caps/nvidia-cap2 missing")
+    with pytest.raises(AllocationRefused, match="/dev/nvidia-caps/nvidia-cap2 missing"):
+        made.allocate(["MIG-1"], SOMEBODY)
 
 
 class TestTheWay:
@@ -257,13 +308,13 @@ class TestTheWay:
             pytest.param("0 1 all", Delivery(), "", "env,deviceNodes", id="named by index"),
             pytest.param("", Delivery(), "", "env,deviceNodes", id="none named"),
             pytest.param("", BY_KUBELET, "", "env", id="none named, by a kubelet"),
-            pytest.param("", Delivery(), "/dev/nvidia2", "env", id="without its device file"),
+            pytest.param("", Delivery(), "/dev/nvidia2 /dev/nvidiactl", "env", id="without a file of the driver"),
         ],
     )
     async def test_by_the_specifications_and_the_delivery(
         self, tmp_path: Path, files: set[str], named: str, delivery: Delivery, missing: str, ways: str
     ) -> None:
-        files.discard(missing)
+        files.difference_update(missing.split())
         write(tmp_path, "nvidia.json", spec(*named.split()))
         made = source(tmp_path, ONE, TWO, delivery=delivery)
         await made.read_files()
@@ -271,7 +322,7 @@ class TestTheWay:
         assert ("cdi" in ways) is (given.cdi_devices == ("nvidia.com/gpu=GPU-1", "nvidia.com/gpu=GPU-2"))
         assert ("env" in ways) is (given.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2"})
         paths = [node.host_path for node in given.device_nodes]
-        assert ("deviceNodes" in ways) is (paths == ["/dev/nvidia1", "/dev/nvidia2"])
+        assert ("deviceNodes" in ways) is (paths[:2] == ["/dev/nvidia1", "/dev/nvidia2"])
 
     @pytest.mark.parametrize(("named", "ways"), [("MIG-1", "cdi"), ("GPU-1", "env,deviceNodes")])
     async def test_of_an_instance(self, tmp_path: Path, files: set[str], named: str, ways: str) -> None:

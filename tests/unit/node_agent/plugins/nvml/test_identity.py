@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice
+from nodedevice_agent.plugins.nvml.devices import NEEDED_NODES
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import HealthRules
@@ -155,7 +156,11 @@ def test_instances_are_published_with_the_files_that_a_container_gets(tmp_path: 
     minors = tmp_path / "proc/driver/nvidia-caps/mig-minors"
     minors.parent.mkdir(parents=True)
     minors.write_text("gpu3/gi1/access 20\ngpu3/gi1/ci0/access 21\ngpu3/gi1/ci1/access 22\n")
-    for path in ("dev/nvidia3", *(f"dev/nvidia-caps/nvidia-cap{number}" for number in (20, 21, 22))):
+    for path in (
+        *(node[1:] for node in NEEDED_NODES),
+        "dev/nvidia3",
+        *(f"dev/nvidia-caps/nvidia-cap{number}" for number in (20, 21, 22)),
+    ):
         device_file(tmp_path, path)
     nvml, fleet, gpu = settings(handOver=[way], mig="single"), Fleet(HealthRules()), divided(3)
     fleet.found(Found("580", [gpu]))
@@ -164,7 +169,7 @@ def test_instances_are_published_with_the_files_that_a_container_gets(tmp_path: 
     source.publish([(each, use) for each in fleet.gpus.values() for use in uses_of(each, nvml)])
     one, other = source.devices.latest
     for device, own in ((one, "21"), (other, "22")):
-        given = {node.host_path for node in source.allocate([device.id], None).device_nodes}
+        given = {node.host_path for node in source.allocate([device.id], None).device_nodes} - {*NEEDED_NODES}
         assert {path for path, _ in device.files} == given
         assert given == (
             {"/dev/nvidia3", *(f"/dev/nvidia-caps/nvidia-cap{n}" for n in ("20", own))} if way != "env" else set()
@@ -201,7 +206,8 @@ def published(root: Path, *inventories: Sequence[Gpu]) -> tuple[NvmlSource, dict
 
 
 def test_a_missing_gpu_has_no_number_that_is_another_gpus(tmp_path: Path) -> None:
-    device_file(tmp_path, "dev/nvidia0")
+    for path in ("/dev/nvidia0", *NEEDED_NODES):
+        device_file(tmp_path, path[1:])
     tty = number_of(str(tmp_path), "/dev/nvidia0")
     # the driver was loaded again, and found only one of the two
     source, devices = published(tmp_path, [A, B], [msgspec.structs.replace(B, minor=0)])
@@ -211,7 +217,7 @@ def test_a_missing_gpu_has_no_number_that_is_another_gpus(tmp_path: Path) -> Non
     assert (devices["GPU-a"].identity, devices["GPU-a"].files) == (("GPU-a",), ())
     with pytest.raises(AllocationRefused, match="device file of GPU-a: if the GPU is missing, delete the pod"):
         source.allocate(["GPU-a"], None)
-    assert [node.host_path for node in source.allocate(["GPU-b"], None).device_nodes] == ["/dev/nvidia0"]
+    assert [node.host_path for node in source.allocate(["GPU-b"], None).device_nodes][:1] == ["/dev/nvidia0"]
 
 
 def test_a_missing_gpu_keeps_a_number_that_nobody_else_has(tmp_path: Path) -> None:

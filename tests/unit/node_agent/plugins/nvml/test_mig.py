@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import LOST, Trouble
+from nodedevice_agent.plugins.nvml.health import LOST
 from nodedevice_agent.plugins.nvml.mig import MigInstance, profile_name
 from nodedevice_agent.plugins.nvml.parts import Listing, listing, uses_of
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
+from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import LOST, Trouble
+from nodedevice_agent.plugins.nvml.health import LOST
 from nodedevice_agent.plugins.nvml.parts import Listing, check_request, listing, parents, preferred_parts, uses_of
 from nodedevice_agent.plugins.nvml.settings import MemorySettings, NvmlSettings, SharesSettings
 from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id

@@ -4,6 +4,8 @@ It reports an inventory once, then the driver's events and a reading of each GPU
 or when the driver does not work. It only reports that the GPUs have changed: NVML shows new ones to a new session alone, and that
 is another reader. It keeps no state and decides nothing.
 
+It reads its orders, messages.Orders, from standard input, line by line.
+
 The driver is called in a thread of its own, each call with a deadline, so that a hanging call blocks only its thread. Nothing can
 end it from outside: its thread is abandoned, the next call gets a new one, and whether it has returned can be checked later.
 """
@@ -14,20 +16,24 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import combinations
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from nodedevice_common.decoding import decode
+from msgspec.structs import replace
+from nodedevice_common.decoding import Undecodable, decode
 
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
 from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader import driver, messages
 from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, EventWatch
+from nodedevice_agent.plugins.nvml.reader.problems import FAILED, HANGS, DriverProblem, hangs, no_gpu
+from nodedevice_agent.plugins.nvml.reader.settling import Settling
 
 _Answer = TypeVar("_Answer")
 
@@ -38,11 +44,12 @@ _MIN_POLL_SECONDS = 1.0
 
 
 def main() -> None:
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    inbox = Inbox()
+    threading.Thread(target=inbox.follow, daemon=True).start()
     try:
         options = decode(sys.argv[1], messages.ReaderOptions)
-        Reader(options).run()
-    except driver.DriverProblem as error:
+        Reader(options, inbox).run()
+    except DriverProblem as error:
         report(error.problem)
     except BrokenPipeError:
         pass
@@ -54,11 +61,26 @@ def main() -> None:
     os._exit(0)
 
 
-def _exit_with_parent() -> None:
-    # not sys.stdin: its lock would block the interpreter's exit
-    while os.read(0, 4096):
-        pass
-    os._exit(0)
+class Inbox:
+    """orders: the agent's latest ones."""
+
+    def __init__(self) -> None:
+        self.orders = messages.Orders()
+
+    def follow(self) -> None:
+        """Take orders until the parent is gone; the process exits with it."""
+        rest = b""
+        # not sys.stdin: its lock would block the interpreter's exit
+        while chunk := os.read(0, 65536):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self.take(line)
+        os._exit(0)
+
+    def take(self, line: bytes) -> None:
+        """What is no order changes nothing."""
+        with suppress(Undecodable):
+            self.orders = decode(line, messages.Orders)
 
 
 def report(message: messages.Message) -> None:
@@ -131,10 +153,14 @@ def _work(jobs: "SimpleQueue[Job[Any] | None]") -> None:
 class Reader:
     """One NVML session."""
 
-    def __init__(self, options: messages.ReaderOptions) -> None:
+    def __init__(self, options: messages.ReaderOptions, inbox: Inbox | None = None) -> None:
         self._options = options
+        self._inbox = inbox or Inbox()
         self._calls = Calls(options.call_seconds)
-        self._driver = driver.Driver(options.host_root)
+        self._driver = driver.Driver(options.host_root, options.library_dir)
+        self._settling = Settling(time.monotonic())
+        # by UUID: when its energy counter was last read, or could have been
+        self._energy_read: dict[str, float] = {}
         self._events = EventWatch()
         self._handles: list[driver.Handle] = []
         # by UUID: the call that hangs, and its name
@@ -150,7 +176,7 @@ class Reader:
         version = self._wait_for(self._driver.open)
         self._count = self._wait_for(self._driver.count)
         if self._count == 0:
-            raise driver.DriverProblem(driver.NO_GPU)
+            raise DriverProblem(no_gpu(self._driver.files))
         self._find(version)
         self._poll()
         self._follow()
@@ -167,16 +193,21 @@ class Reader:
             return answer
 
     def _wait_until_it_returns(self, hang: CallHangs) -> None:
-        report(driver.hangs(self._driver.calling))
+        report(hangs(self._driver.calling))
         while not hang.job.done.wait(self._options.poll_seconds):
             report(messages.Alive())
 
     def _find(self, version: str) -> None:
         unnamed, lost = self._describe()
         by_bus_id = {handle.gpu.pci_bus_id: handle.gpu.uuid for handle in self._handles if handle.gpu.pci_bus_id}
+        unnamed += self._driver.files.unlisted(by_bus_id) if not unnamed and not lost else []
         ports = {handle.gpu.uuid: self._ports_of(handle, by_bus_id) for handle in self._handles}
+        sees_switches = self._driver.sees_switches()
+        for handle in self._handles:
+            handle.is_on_switches = sees_switches or ports[handle.gpu.uuid].to_switches > 0
         ancestors = self._ancestors()
         self._wait_for(self._events.open)
+        self._settling = Settling(time.monotonic())
         self._register_missing()
         gpus = [handle.gpu for handle in self._handles]
         self._reported_instances = {gpu.uuid: gpu.instances for gpu in gpus}
@@ -200,8 +231,8 @@ class Reader:
             except driver.GpuUnidentified as error:
                 unnamed.append(f"GPU {index} cannot be identified: {error}")
         if not self._handles and unnamed:
-            reason = driver.HANGS if hanging == len(unnamed) else driver.FAILED
-            raise driver.DriverProblem(messages.Problem(reason, "; ".join(unnamed)))
+            reason = HANGS if hanging == len(unnamed) else FAILED
+            raise DriverProblem(messages.Problem(reason, "; ".join(unnamed)))
         return unnamed, lost
 
     def _ports_of(self, handle: driver.Handle, uuid_by_bus_id: Mapping[str, str]) -> Ports:
@@ -232,32 +263,58 @@ class Reader:
         polled_at = time.monotonic()
         poll_at = polled_at + self._options.poll_seconds
         while True:
-            if self._events.happened.wait(max(0.0, poll_at - time.monotonic())):
+            due = self._settling.next_due()
+            wake_at = poll_at if due is None else min(poll_at, due)
+            if self._events.happened.wait(max(0.0, wake_at - time.monotonic())):
                 if self._report_events():
                     poll_at = min(poll_at, polled_at + _MIN_POLL_SECONDS)
                 time.sleep(_GATHER_SECONDS)
+            self._read_again(self._settling.take_due(time.monotonic()))
             if time.monotonic() >= poll_at:
                 self._poll()
                 polled_at = time.monotonic()
                 poll_at = polled_at + self._options.poll_seconds
 
     def _report_events(self) -> bool:
-        """Returns whether the GPUs should be read now."""
-        counts = self._events.take()
+        """Also reads the GPUs that have a new Xid. Returns whether all should be read now."""
+        counts, now = self._events.take(), time.monotonic()
+        to_read = set()
         for event, count in counts.items():
             if event.kind == XID:
-                report(messages.Xid(event.uuid, event.data, count))
+                report(messages.Xid(event.uuid, event.data, count, event.place))
+                if self._settling.seen(event.uuid, event.data, now):
+                    to_read.add(event.uuid)
             elif event.kind == DOUBLE_BIT_ECC:
                 report(messages.EccError(event.uuid))
+        self._read_again(to_read)
         return READ_GPUS in counts
+
+    def _read_again(self, uuids: Collection[str]) -> None:
+        """Between two polls."""
+        handles = [handle for handle in self._handles if handle.gpu.uuid in uuids]
+        if handles:
+            report(messages.Readings(self._readings(handles)))
+
+    def _readings(self, handles: Iterable[driver.Handle]) -> dict[str, Reading]:
+        return {handle.gpu.uuid: self._reading(handle) for handle in handles}
+
+    def _reading(self, handle: driver.Handle) -> Reading:
+        uuid, now = handle.gpu.uuid, time.monotonic()
+        unsettled = self._settling.unsettled(uuid, now)
+        with_energy = self._is_energy_due(uuid, now)
+        is_first = uuid not in self._energy_read
+        read = self._call_for(handle, partial(self._driver.reading, handle, with_energy=with_energy, is_first=is_first))
+        if (with_energy or is_first) and read is not None:
+            self._energy_read[uuid] = now
+        return replace(read or Reading(hung_call=self._hanging[uuid][1]), unsettled=unsettled)
+
+    def _is_energy_due(self, uuid: str, now: float) -> bool:
+        seconds = self._inbox.orders.energy.get(uuid)
+        return seconds is not None and now - self._energy_read.get(uuid, -seconds) >= seconds
 
     def _poll(self) -> None:
         self._register_missing()
-        readings = {}
-        for handle in self._handles:
-            uuid = handle.gpu.uuid
-            reading = self._call_for(handle, partial(self._driver.reading, handle))
-            readings[uuid] = reading or Reading(hung_call=self._hanging[uuid][1])
+        readings = self._readings(self._handles)
         self._report_instances()
         report(messages.Readings(readings))
         self._report_lacking()

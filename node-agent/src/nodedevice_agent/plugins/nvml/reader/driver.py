@@ -5,6 +5,7 @@ noted for that GPU; a lost GPU is a reading; only a driver that does not work at
 Source: NVML API reference; pynvml of the distribution nvidia-ml-py.
 """
 
+import ctypes
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,20 @@ import pynvml
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodedevice_agent.lib.filesystem import names_in
+from nodedevice_agent.plugins.nvml.conditions import RESET, Fabric
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, is_uuid, sysfs_bus_id
-from nodedevice_agent.plugins.nvml.health import RESET, Reading
+from nodedevice_agent.plugins.nvml.health import Reading
+from nodedevice_agent.plugins.nvml.reader.access import DriverFiles
+from nodedevice_agent.plugins.nvml.reader.fabric import ASK_FABRIC
 from nodedevice_agent.plugins.nvml.reader.instances import InstanceReader
-from nodedevice_agent.plugins.nvml.reader.messages import Problem
+from nodedevice_agent.plugins.nvml.reader.problems import (
+    DriverProblem,
+    problem_of,
+    problem_of_library,
+    problem_of_start,
+    text_of,
+)
 
 _WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
 _LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND)
@@ -25,6 +36,7 @@ _BROKEN = (
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
 )
+_NAME = "libnvidia-ml.so.1"
 # names in Gpu.not_supported
 _FEATURES = {
     "nvmlDeviceGetMemoryInfo": "memory",
@@ -38,58 +50,11 @@ MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
 _MAX_INSTANCES = 64
 SWITCH = "switch"
 _SWITCH_TYPE = 2
+_NVIDIA_VENDOR = "0x10de"
+# NVSwitches are bridges of no usual kind
+_BRIDGE_CLASS = "0x0680"
 _NUMA_WORDS = 16
 _WORD_BITS = 64
-
-
-class DriverProblem(Exception):
-    """NVML failed as a whole. problem: the message to report."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
-
-
-FAILED = "DriverFailed"
-HANGS = "DriverHangs"
-NO_GPU = Problem("NoGpu", "the NVIDIA driver lists no GPU", is_absent=True)
-
-_PROBLEMS = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Problem(
-        "NoDriverLibrary",
-        "libnvidia-ml.so.1 is not found: install the NVIDIA driver, or name the library's directory (nvml.libraryDir)",
-        is_absent=True,
-    ),
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Problem(
-        "DriverNotLoaded", "the NVIDIA kernel driver is not loaded: modprobe nvidia", is_absent=True
-    ),
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Problem(
-        "DriverMismatch",
-        "the NVIDIA library and the loaded kernel driver are of different versions: reboot, or reload the driver",
-    ),
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Problem(
-        "DriverTooOld", "the NVIDIA driver is too old to be read (NVML v2 is missing): install a newer one"
-    ),
-    pynvml.NVML_ERROR_NO_PERMISSION: Problem(
-        FAILED, "the NVIDIA driver denies access: this process needs /dev/nvidiactl and /dev/nvidia*"
-    ),
-}
-
-
-def problem_of(error: pynvml.NVMLError) -> DriverProblem:
-    """The text of the table, or NVML's own."""
-    unknown = Problem(FAILED, f"the NVIDIA driver cannot be read: {error}")
-    return DriverProblem(_PROBLEMS.get(error.value, unknown))
-
-
-def text_of(error: pynvml.NVMLError) -> str:
-    """For one GPU: the text of the table, or NVML's own."""
-    known = _PROBLEMS.get(error.value)
-    return known.message if known is not None else str(error)
-
-
-def hangs(call: str) -> Problem:
-    return Problem(HANGS, f"the NVIDIA driver does not respond ({call} hangs): see the kernel log")
 
 
 class GpuLost(Exception):
@@ -107,38 +72,56 @@ class GpuUnidentified(Exception):
 class Handle(Struct):
     """A GPU and its NVML handle.
 
-    calling: the last function called for it, reported when it hangs. is_stale: its UUID has changed since the inventory.
+    calling: the last function called for it, reported when it hangs. is_stale: its UUID, or its fabric, has changed since the
+    inventory. total_bytes: all of its memory. is_on_switches: whether its NVLinks end at NVSwitches. fabric: as read last.
     """
 
     nvml: Any
     gpu: Gpu
     calling: str = ""
     is_stale: bool = False
+    total_bytes: int | None = None
+    is_on_switches: bool = False
+    fabric: Fabric | None = None
 
 
 class Driver:
     """An NVML session. calling: the running function, reported when it hangs."""
 
-    def __init__(self, host_root: str) -> None:
+    def __init__(self, host_root: str, library_dir: str = "") -> None:
         self._sysfs = Path(host_root) / "sys/bus/pci/devices"
+        self._library_dir = library_dir
+        self.files = DriverFiles(host=host_root.rstrip("/"))
         # UUID and feature
         self._not_supported: set[tuple[str, str]] = set()
-        self._not_again: set[tuple[str, str]] = set()
+        self._not_again: set[tuple[str, Callable[..., Any]]] = set()
         self.calling = ""
         self._instances = InstanceReader(self._call)
 
     def open(self) -> str:
         """Load and initialize the library. Returns the driver's version, "" if unknown. Raises DriverProblem."""
         self.calling = "nvmlInit"
+        self._load()
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise problem_of(error) from error
+            raise problem_of_start(error, self.files) from error
         self.calling = "nvmlSystemGetDriverVersion"
         try:
             return _text(pynvml.nvmlSystemGetDriverVersion())
         except (pynvml.NVMLError, UnicodeDecodeError):
             return ""
+
+    def _load(self) -> None:
+        """Load NVIDIA's library by its path, so that no other library of its directory replaces this process's own.
+
+        Raises DriverProblem.
+        """
+        path = f"{self._library_dir.rstrip('/')}/{_NAME}" if self._library_dir else _NAME
+        try:
+            pynvml.nvmlLib = ctypes.CDLL(path)
+        except OSError as error:
+            raise DriverProblem(problem_of_library(path, error)) from error
 
     def count(self) -> int:
         """How many GPUs the driver lists. Raises DriverProblem."""
@@ -161,12 +144,12 @@ class Driver:
             raise GpuUnidentified(text_of(error)) from error
         handle.gpu = Gpu(uuid)
         bus_id = _bus_id(self._ask_or_none(handle, pynvml.nvmlDeviceGetPciInfo))
-        memory = self._ask_or_none(handle, pynvml.nvmlDeviceGetMemoryInfo)
+        handle.total_bytes, memory_bytes = self._memory(handle)
         minor = self._ask_or_none(handle, pynvml.nvmlDeviceGetMinorNumber)
         handle.gpu = Gpu(
             uuid,
             model=_text(self._ask_or_none(handle, pynvml.nvmlDeviceGetName) or ""),
-            memory_bytes=int(memory.total) if memory is not None else None,
+            memory_bytes=memory_bytes,
             pci_bus_id=bus_id,
             numa_node=self._numa_node(handle, bus_id),
             minor=int(minor) if minor is not None else None,
@@ -174,6 +157,23 @@ class Driver:
         )
         self._read_instances(handle)
         return handle
+
+    def _memory(self, handle: Handle) -> tuple[int | None, int | None]:
+        """All of its memory, and what programs can use of it: the driver reserves some, unknown before driver 510."""
+        both = self._ask_or_none(handle, pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2)
+        if both is not None:
+            return int(both.total), max(int(both.total) - int(both.reserved), 0)
+        first = self._ask_or_none(handle, pynvml.nvmlDeviceGetMemoryInfo)
+        total = int(first.total) if first is not None else None
+        return total, total
+
+    def sees_switches(self) -> bool:
+        """Whether the PCI bus has NVSwitches: links to them are down until the fabric manager runs."""
+        return any(
+            _text_of(self._sysfs / name / "vendor") == _NVIDIA_VENDOR
+            and _text_of(self._sysfs / name / "class").startswith(_BRIDGE_CLASS)
+            for name in names_in(str(self._sysfs))
+        )
 
     def link_end(self, handle: Handle, link: int, uuid_by_bus_id: Mapping[str, str]) -> str:
         """The other end of this NVLink: the UUID of a GPU, SWITCH, or "" for anything else."""
@@ -192,22 +192,36 @@ class Driver:
         level = self._ask_or_none(one, pynvml.nvmlDeviceGetTopologyCommonAncestor, other.nvml)
         return Ancestor(level) if level in set(Ancestor) else None
 
-    def reading(self, handle: Handle) -> Reading:
-        """One reading of the GPU, and its instances. Raises DriverProblem when the driver itself does not work."""
+    def reading(self, handle: Handle, *, with_energy: bool = False, is_first: bool = False) -> Reading:
+        """One reading of the GPU, and its instances. Raises DriverProblem when the driver itself does not work.
+
+        with_energy: also of its energy counter, which takes 3 ms. is_first: and where the driver reports no recovery action.
+        """
         try:
             if self._uuid(handle) != handle.gpu.uuid:
                 handle.is_stale = True
                 # no longer the GPU that was listed
                 return Reading(is_lost=True)
             self._read_instances(handle)
-            energy = self._ask(handle, pynvml.nvmlDeviceGetTotalEnergyConsumption)
+            action = self._recovery_action(handle)
+            wants_energy = with_energy or (is_first and action is None)
+            energy = self._ask(handle, pynvml.nvmlDeviceGetTotalEnergyConsumption) if wants_energy else None
             ecc = self._ask(
                 handle,
                 pynvml.nvmlDeviceGetTotalEccErrors,
                 pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
                 pynvml.NVML_VOLATILE_ECC,
             )
-            return Reading(energy_mj=energy, ecc_uncorrected=ecc, recovery_action=self._recovery_action(handle))
+            rows = self._ask(handle, pynvml.nvmlDeviceGetRemappedRows)
+            return Reading(
+                energy_mj=energy,
+                ecc_uncorrected=ecc,
+                recovery_action=action,
+                row_remap_failed=bool(rows and rows[3]),
+                row_remap_pending=bool(rows and rows[2]),
+                page_retirement_pending=bool(self._ask(handle, pynvml.nvmlDeviceGetRetiredPagesPendingStatus)),
+                fabric=self._fabric(handle),
+            )
         except GpuUnidentified as error:
             return Reading(failure=str(error))
         except GpuLost:
@@ -240,6 +254,17 @@ class Driver:
             return None
         return int(values[0].value.uiVal)
 
+    def _fabric(self, handle: Handle) -> Fabric | None:
+        """None for a GPU that is on no NVSwitch, or of a driver that does not report it."""
+        asking = ASK_FABRIC if handle.is_on_switches else ()
+        now: Fabric | None = next(filter(None, (self._ask(handle, ask) for ask in asking)), None)
+        if now is None or now.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
+            return None
+        # its links are up now: a new session finds them
+        handle.is_stale |= now.is_ready and handle.fabric is not None and not handle.fabric.is_ready
+        handle.fabric = now
+        return now
+
     def _read_instances(self, handle: Handle) -> None:
         """The handle's GPU with its current instances; with the last known ones where they cannot be read."""
         mode = self._ask_or_none(handle, pynvml.nvmlDeviceGetMigMode)
@@ -250,7 +275,7 @@ class Driver:
             count = min(self._ask_or_none(handle, pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0, _MAX_INSTANCES)
             handle.calling = "nvmlDeviceGetMigDeviceHandleByIndex"
             try:
-                instances = self._instances.read(handle.nvml, count, handle.gpu.model, handle.gpu.memory_bytes)
+                instances = self._instances.read(handle.nvml, count, handle.gpu.model, handle.total_bytes)
             except (pynvml.NVMLError, UnicodeDecodeError):
                 # in MIG mode at any rate
                 instances = handle.gpu.instances or ()
@@ -282,7 +307,7 @@ class Driver:
     def _ask(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
         """None for a function that this GPU or driver does not support. Raises GpuLost, NeedsReset and DriverProblem."""
         name = function.__name__
-        if (handle.gpu.uuid, name) in self._not_again:
+        if (handle.gpu.uuid, function) in self._not_again:
             return None
         handle.calling = self.calling = name
         try:
@@ -296,7 +321,7 @@ class Driver:
                 self._note(handle, name)
                 # but not a function that may fail for one link or one other GPU
                 if len(arguments) == 0:
-                    self._not_again.add((handle.gpu.uuid, name))
+                    self._not_again.add((handle.gpu.uuid, function))
             return None
         except UnicodeDecodeError:
             # invalid text, from corrupt firmware
@@ -327,6 +352,13 @@ def _uuid_of(handle: Handle) -> str:
     if not is_uuid(uuid):
         raise GpuUnidentified(f"its UUID is {uuid[:128]!r}")
     return uuid
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _text(value: Any) -> str:

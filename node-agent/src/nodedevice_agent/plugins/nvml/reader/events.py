@@ -10,6 +10,7 @@ from typing import Any
 import pynvml
 from msgspec import Struct
 
+from nodedevice_agent.plugins.nvml.health import Place
 from nodedevice_agent.plugins.nvml.reader.driver import Handle
 
 XID = pynvml.nvmlEventTypeXidCriticalError
@@ -20,17 +21,20 @@ _POLL = (
 )
 _WANTED = XID | DOUBLE_BIT_ECC | _POLL
 _WAIT_MS = 1000
+# in an event, in place of the number of an instance
+_NO_INSTANCE = 0xFFFFFFFF
 _AFTER_ERROR_SECONDS = 1.0
 # of a driver without events
 _WITHOUT = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
 class GpuEvent(Struct, frozen=True):
-    """kind: XID or DOUBLE_BIT_ECC. data: the Xid."""
+    """kind: XID or DOUBLE_BIT_ECC. data: the Xid. place: the MIG instance that the driver names."""
 
     uuid: str
     kind: int
     data: int
+    place: Place | None = None
 
 
 # stands for all events that mean only that the GPUs have to be read
@@ -105,12 +109,20 @@ class EventWatch:
                 self._count(READ_GPUS)
                 time.sleep(_AFTER_ERROR_SECONDS)
                 continue
-            self._count(GpuEvent(self._uuids.get(_key(event.device), ""), int(event.eventType), int(event.eventData)))
+            uuid = self._uuids.get(_key(event.device), "")
+            self._count(GpuEvent(uuid, int(event.eventType), int(event.eventData), _place(event)))
 
     def _count(self, event: GpuEvent) -> None:
         with self._lock:
             self._counts[READ_GPUS if event.kind & _POLL else event] += 1
             self.happened.set()
+
+
+def _place(event: Any) -> Place | None:
+    gpu_instance, compute_instance = int(event.gpuInstanceId), int(event.computeInstanceId)
+    if gpu_instance == _NO_INSTANCE:
+        return None
+    return Place(gpu_instance, None if compute_instance == _NO_INSTANCE else compute_instance)
 
 
 def _key(device: Any) -> Any:

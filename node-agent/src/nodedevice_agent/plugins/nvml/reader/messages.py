@@ -4,16 +4,26 @@ from msgspec import Struct, field
 from nodedevice_common.decoding import decode
 
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
-from nodedevice_agent.plugins.nvml.health import Reading
+from nodedevice_agent.plugins.nvml.health import Place, Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 
 
 class ReaderOptions(Struct):
-    """The reader's only argument. Seconds."""
+    """The reader's only argument. Seconds. library_dir: where NVIDIA's library is; empty: where the loader finds it."""
 
     poll_seconds: float
     call_seconds: float
     host_root: str
+    library_dir: str = ""
+
+
+class Orders(Struct):
+    """What the agent wants from now on, one line on the reader's standard input.
+
+    energy: how often the energy counter of each GPU is read, in seconds, by UUID; the others' never.
+    """
+
+    energy: dict[str, float] = field(default_factory=dict)
 
 
 class Found(Struct, tag="found"):
@@ -42,17 +52,21 @@ class Problem(Struct, tag="problem"):
 
 
 class Readings(Struct, tag="readings"):
-    """One reading of each GPU, by UUID."""
+    """One reading of each GPU, by UUID; of some GPUs alone after an Xid."""
 
     readings: dict[str, Reading]
 
 
 class Xid(Struct, tag="xid"):
-    """count: since the last such message. uuid: "" where the driver did not report the GPU."""
+    """count: since the last such message. uuid: "" where the driver did not report the GPU. place: the MIG instance that it named.
+
+    A reading of the GPU follows at once, and another one a second later.
+    """
 
     uuid: str
     xid: int
     count: int
+    place: Place | None = None
 
 
 class EccError(Struct, tag="ecc"):

@@ -6,7 +6,6 @@ once it has its inventory: no event is missed in between, and a reader that cann
 
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -14,7 +13,7 @@ from contextlib import suppress
 import msgspec
 from nodedevice_common.decoding import Undecodable
 
-from nodedevice_agent.plugins.nvml.reader.messages import Alive, Found, Message, ReaderOptions, decode_message
+from nodedevice_agent.plugins.nvml.reader.messages import Alive, Found, Message, Orders, ReaderOptions, decode_message
 
 log = logging.getLogger(__name__)
 
@@ -40,18 +39,13 @@ class ReaderProcess:
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, options: ReaderOptions, library_dir: str, silence_seconds: float) -> "ReaderProcess":
+    async def start(cls, options: ReaderOptions, silence_seconds: float) -> "ReaderProcess":
         """Raises OSError."""
-        environment = dict(os.environ)
-        if library_dir:
-            # the loader reads it only when the process starts
-            environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [library_dir, environment.get("LD_LIBRARY_PATH")]))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", _MODULE, msgspec.json.encode(options).decode()),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=environment,
             limit=_MAX_LINE_BYTES,
         )
         return cls(process, silence_seconds)
@@ -75,6 +69,12 @@ class ReaderProcess:
             return decode_message(line)
         except Undecodable as error:
             raise ReaderFailed(f"invalid message: {error}") from None
+
+    def order(self, orders: Orders) -> None:
+        """What it is to do from now on; nothing for one that has exited, whose end next_message() reports."""
+        to_it = self._process.stdin
+        if to_it is not None and not to_it.is_closing():
+            to_it.write(msgspec.json.encode(orders) + b"\n")
 
     async def _check_end(self) -> None:
         await self._process.wait()
@@ -116,9 +116,8 @@ Successor = tuple[ReaderProcess, Found]
 class Succession:
     """The active reader and its successor. Begins with start(); always call end()."""
 
-    def __init__(self, options: ReaderOptions, library_dir: str) -> None:
+    def __init__(self, options: ReaderOptions) -> None:
         self._options = options
-        self._library_dir = library_dir
         self._silence_seconds = options.poll_seconds + 3 * options.call_seconds + _SILENCE_SECONDS
         self._reader: ReaderProcess | None = None
         self._successor: asyncio.Task[Successor | None] | None = None
@@ -128,6 +127,11 @@ class Succession:
     async def start(self) -> None:
         """Raises OSError."""
         self._reader = await self._new()
+
+    def order(self, orders: Orders) -> None:
+        """To the active reader."""
+        if self._reader is not None:
+            self._reader.order(orders)
 
     @property
     def may_rescan(self) -> bool:
@@ -214,4 +218,4 @@ class Succession:
         return has_ended
 
     async def _new(self) -> ReaderProcess:
-        return await ReaderProcess.start(self._options, self._library_dir, self._silence_seconds)
+        return await ReaderProcess.start(self._options, self._silence_seconds)

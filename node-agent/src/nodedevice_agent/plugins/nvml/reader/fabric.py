@@ -1,0 +1,38 @@
+"""How far a GPU has joined the fabric of its NVSwitches; each version of the call is one function, as drivers know some of them.
+
+Source: NVML API reference, nvmlGpuFabricInfoV_t; drivers from 525 on have the first, from 535 the second, from 560 the third.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+
+from nodedevice_agent.plugins.nvml.conditions import Fabric
+
+
+def _asking(name: str, structure: Any, version: int | None) -> Callable[[Any], Fabric]:
+    def ask(nvml: Any) -> Fabric:
+        info = structure()
+        if version is not None:
+            info.version = version
+        try:
+            getattr(pynvml, name)(nvml, ctypes.byref(info))
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from error
+            raise
+        return Fabric(int(info.state), int(info.status), int(getattr(info, "healthSummary", 0)))
+
+    # reported when it hangs
+    ask.__name__ = name
+    return ask
+
+
+# newest first
+ASK_FABRIC = (
+    _asking("nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.nvmlGpuFabricInfo_v3),
+    _asking("nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v2_t, pynvml.nvmlGpuFabricInfo_v2),
+    _asking("nvmlDeviceGetGpuFabricInfo", pynvml.c_nvmlGpuFabricInfo_t, None),
+)

@@ -1,0 +1,78 @@
+"""Xids, the driver's error numbers: what NVIDIA's catalog says of them, and how often they are logged. Pure.
+
+Unlisted Xids are critical: new drivers have new ones, and taking out a healthy GPU costs less than allocating a broken one.
+Settings override both ways. Where the driver reports a recovery action, its word counts instead, a second after the Xid.
+Source: NVIDIA's Xid catalog (docs.nvidia.com/deploy/xid-errors).
+"""
+
+from collections import Counter
+
+# Faults of the program on the GPU, which was ended, or events that the driver has already handled.
+APPLICATION_XIDS = {
+    8: "GPU stopped processing: a program's work timed out",
+    13: "Graphics engine exception: a program accessed memory or used instructions wrongly",
+    31: "GPU memory page fault: a program used an address that is not its own",
+    43: "GPU stopped processing: a program was reset after its own fault",
+    45: "Preemptive cleanup: a program's channels were removed, for it ended or for an earlier error",
+    63: "A memory page was retired or a row remapped, in time; active after the next reset",
+    68: "Video decoder exception caused by a program",
+    94: "Contained memory error: the program that met it was ended",
+    154: "The action for the GPU's recovery changed; which one it is, is read from the GPU",
+}
+
+# For messages only: the more common critical ones.
+CRITICAL_XIDS = {
+    32: "Invalid or corrupted push buffer stream",
+    38: "Driver firmware error",
+    46: "GPU stopped processing",
+    48: "Uncorrectable (double bit) ECC error",
+    61: "Internal microcontroller breakpoint or warning",
+    62: "Internal microcontroller halt",
+    64: "A memory page could not be retired, or a row not be remapped",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    92: "High rate of single bit ECC errors",
+    95: "Uncontained memory error",
+    109: "Context switch timeout: the GPU did not change from one program to another",
+    119: "GSP firmware does not answer",
+    120: "GSP firmware error",
+    121: "Chip-to-chip NVLink error",
+    140: "Unrecovered ECC error",
+    143: "GPU initialization error",
+}
+
+# between two log lines about one Xid of one GPU
+_LOG_SECONDS = 60.0
+# of one GPU and one Xid; far more kinds than exist
+_MAX_KINDS = 1000
+
+
+def meaning(xid: int) -> str:
+    """In a few words; empty when unknown."""
+    return CRITICAL_XIDS.get(xid) or APPLICATION_XIDS.get(xid, "")
+
+
+def named(xid: int) -> str:
+    """With its meaning, where that is known."""
+    words = meaning(xid)
+    return f"Xid {xid} ({words})" if words else f"Xid {xid}"
+
+
+class XidLogLimiter:
+    """Limits the log of Xids: each kind is logged at once, then at most once a minute with its count. Pure."""
+
+    def __init__(self) -> None:
+        self._logged_at: dict[tuple[str, int], float] = {}
+        self._withheld: Counter[tuple[str, int]] = Counter()
+
+    def seen(self, uuid: str, xid: int, count: int, now: float) -> int:
+        """How many to log now, including those withheld before; 0: none."""
+        kind = (uuid, xid)
+        if kind not in self._logged_at and len(self._logged_at) >= _MAX_KINDS:
+            oldest = next(iter(self._logged_at))
+            del self._logged_at[oldest], self._withheld[oldest]
+        self._withheld[kind] += count
+        if kind in self._logged_at and now - self._logged_at[kind] < _LOG_SECONDS:
+            return 0
+        self._logged_at[kind] = now
+        return self._withheld.pop(kind)

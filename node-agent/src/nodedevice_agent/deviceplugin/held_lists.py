@@ -22,16 +22,18 @@ class HeldLists:
         # with the domain
         self._held: dict[int, tuple[str, bytes]] = {}
 
-    async def hold(self, endpoint: int, resource_name: str, octets: bytes) -> None:
-        """In place of the connection's list before it."""
+    async def hold(self, endpoint: int, resource_name: str, octets: bytes) -> bool:
+        """In place of the connection's list before it. Returns whether there is room."""
         self.drop(endpoint)
         packing = partial(zlib.compress, octets, 1)
         packed = packing() if len(octets) <= _MAX_BYTES_IN_LOOP else await in_thread(packing)
         domain = resource_name.partition("/")[0]
         in_all = sum(len(other) for _, other in self._held.values())
         of_domain = sum(len(other) for its, other in self._held.values() if its == domain)
-        if in_all + len(packed) <= MAX_HELD_BYTES and of_domain + len(packed) <= MAX_HELD_BYTES_OF_DOMAIN:
-            self._held[endpoint] = domain, packed
+        if in_all + len(packed) > MAX_HELD_BYTES or of_domain + len(packed) > MAX_HELD_BYTES_OF_DOMAIN:
+            return False
+        self._held[endpoint] = domain, packed
+        return True
 
     def drop(self, endpoint: int) -> None:
         """The connection has ended, or its latest list is in force."""

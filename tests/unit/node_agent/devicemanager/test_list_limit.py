@@ -312,3 +312,18 @@ def test_no_more_is_kept_of_any_connections(steps: list[tuple[str, int, str, int
         kept = {id(each.devices): len(each.devices) for each in lists}
         small = [size for size in kept.values() if size <= SMALL]
         assert sum(kept.values()) <= MOST + sum(small) + SMALL
+
+
+def test_room_is_given_to_as_many_refused_lists_as_it_is_enough_for() -> None:
+    scenario = Scenario.with_plugin(90)
+    waiting = [f"example.com/w{number}" for number in range(4)]
+    for number, name in enumerate(waiting):
+        scenario.plugin(40, name, 2 + number)
+    assert taken(scenario.disconnect()) == [TakeList(waiting[0], 2), TakeList(waiting[1], 3)]
+    # these have their room, also before they come
+    scenario.plugin(30, NIC, 9)
+    assert is_refused(scenario, NIC)
+    scenario.disconnect(waiting[0], 2)
+    assert totals(scenario)[waiting[2]] == 0
+    scenario.lists(device_ids(40), waiting[1], 3)
+    assert totals(scenario)[waiting[1]] == 40

@@ -1,5 +1,6 @@
 """Lists that are refused for lack of room, on real sockets: nothing is made of them, and they are taken when there is room."""
 
+import asyncio
 import threading
 import weakref
 import zlib
@@ -128,3 +129,37 @@ async def test_a_long_list_is_compressed_in_a_thread(monkeypatch: pytest.MonkeyP
     await held.hold(1, FIRST, bytes(32 * 1024))
     await held.hold(2, FIRST, bytes(32 * 1024 + 1))
     assert [thread is threading.main_thread() for thread in threads] == [True, False]
+
+
+async def test_lists_of_plugins_that_have_ended_are_not_decoded_any_more(
+    manager: HostedManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
+    await manager.register(first)
+    await manager.register(second)
+    async with manager.host._taking:
+        # the list is about to be taken, when its plugin ends, too
+        await first.stop()
+        await until(lambda: not refused_sizes(manager))
+        await second.stop()
+        await until(lambda: not manager.host._connections)
+        monkeypatch.setattr(codec, "device_list", None)
+    await until(lambda: not [task for task in asyncio.all_tasks() if "_take_list" in repr(task)])
+    assert total(manager, SECOND) == 0
+
+
+async def test_a_list_that_cannot_be_held_says_so(manager: HostedManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_lists, "MAX_HELD_BYTES", 10)
+    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
+    try:
+        await manager.register(first)
+        await manager.register(second)
+        resource = manager.manager.resources[SECOND]
+        await until(lambda: resource.listed.id_error.endswith("stop other plugins, and restart it then"))
+        await first.stop()
+        await until(lambda: not manager.manager.resources[FIRST].is_live)
+        assert total(manager, SECOND) == 0
+        await second.resend()
+        await manager.until(lambda: total(manager, SECOND) == 500)
+    finally:
+        await second.stop()

@@ -177,6 +177,11 @@ class ListedDevices:
         return device is not None and device.healthy
 
 
+def unheld(refused: ListedDevices) -> ListedDevices:
+    """The same refusal where the list is not held until there is room: it counts when it comes again."""
+    return no_list(Size(MAX_DEVICES + 1, refused.size.octets), f"{refused.id_error}, and restart it then")
+
+
 def _octets(device: Device) -> int:
     """Of what not every device has."""
     texts = (device.reason, device.message, *chain.from_iterable(device.attributes))

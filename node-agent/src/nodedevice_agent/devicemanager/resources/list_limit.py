@@ -69,7 +69,10 @@ class ListLimit:
         it on this connection.
         """
         if listed.is_refused:
-            return listed
+            # Counted and not read: which bound it exceeds is known here, unless it is one by itself.
+            is_alone = listed.size.devices > MAX_DEVICES
+            why = "" if is_alone else self._problem(resource, endpoint, listed.size)
+            return no_list(listed.size, why or listed.id_error)
         if why := self._problem(resource, endpoint, listed.size):
             # a plugin that registers again must not need room for two lists
             resource.forget_older_lists(endpoint)

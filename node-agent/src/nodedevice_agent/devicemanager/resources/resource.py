@@ -68,6 +68,12 @@ class _Connection(Struct):
     def has_listed(self) -> bool:
         return self.listed is not None or self.refusal is not None
 
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """Of what is kept of it, and of what is about to be."""
+        awaited = self.refusal if self.is_awaited else None
+        return tuple(each.size for each in (self.listed, awaited) if each is not None)
+
 
 class Resource:
     """Mutable state of one resource; only the device manager changes it."""
@@ -181,13 +187,15 @@ class Resource:
         without those of the connections before it, either.
         """
         own = dropwhile(lambda one: besides_older and one.endpoint != besides, self._connections)
-        counted = (*own, *self._silent.values())
-        kept = tuple(c.listed.size for c in counted if c.listed is not None and c.endpoint != besides)
-        if kept or besides is not None:
-            return kept
+        kept = [c for c in (*own, *self._silent.values()) if c.endpoint != besides]
+        sizes = tuple(size for c in kept for size in c.sizes)
+        is_replaced = besides is not None and besides not in self._silent
+        if is_replaced or any(c.listed is not None and c.listed.devices is self._reported.devices for c in kept):
+            return sizes
         # else the last list known, which the next one replaces; of a plugin that is gone it gives way to those of living ones
-        count = len(self._reported.ids) if self._connections else sum(i in self._reported.devices for i in self._named())
-        return (self._reported.size.of(count),)
+        is_gone = not self._connections and not self._silent
+        count = sum(i in self._reported.devices for i in self._named()) if is_gone else len(self._reported.ids)
+        return (*sizes, self._reported.size.of(count))
 
     def latest(self, endpoint: int) -> ListedDevices:
         """The latest list of that connection, or what stands for a refused one; before its first one, that of the resource."""

@@ -141,14 +141,30 @@ def test_a_resource_has_the_rank_of_the_layer_that_it_belongs_to() -> None:
     assert found["example.com/file"] > 2**31 - 1, "behind any priority"
 
 
+B = {"resourceName": "nvidia.com/b"}
+
+
 def test_gpus_are_one_plugin_which_one_configuration_has() -> None:
     found = decided(
         config("a", {"nvml": {"pollSeconds": 9}}, 1), config("b", {"nvml": {}}), config("c", serial(name=GPU))
     )
     assert found.plugins.nvml == NvmlSettings(poll_seconds=9)
     assert (found.outcomes["b"].lost, found.outcomes["c"].lost) == ((("nvml", "a"),), ((GPU, "a"),))
+    lost = decided(config("a", {"nvml": {}}, 2), config("b", serial(name="nvidia.com/b"), 1), config("c", {"nvml": B}))
+    assert lost.outcomes["c"].lost == (("nvml", "a"),), "to whom the GPUs are"
     mixed = decided(config("a", {"nvml": {"mig": "mixed"}}, 1), config("c", serial(name="nvidia.com/mig-1g.10gb")))
     assert mixed.outcomes["c"].lost == (("nvidia.com/mig-1g.10gb", "a"),)
+
+
+def test_names_of_what_is_refused_are_named_all_the_same() -> None:
+    """A mistake in a configuration is no reason to end what it names."""
+    plugins = {
+        "nvml": {"typo": 1},
+        "generic": [*serial(name="example.com/a")["generic"], 7, {"resourceName": "example.com/b", "typo": 1}],
+        "simulated": [{"resourceName": "example.com/c"}],
+    }
+    found = decided(config("a", plugins))
+    assert found.refused == {"nvml", "example.com/a", "example.com/b", "example.com/c"}
 
 
 LIBRARY = {"nvml": {"sharing": [{"memory": {"limits": {"library": "/usr/local/vgpu/libvgpu.so"}}}]}}
@@ -200,6 +216,31 @@ def test_a_mistyped_key_of_spec_is_refused_as_one_below_it(key: str, words: str)
     found = decided(config_of(stored))
     assert words in found.outcomes["a"].refusal
     assert bool(found.outcomes["a"].refusal) == bool(words)
+
+
+def test_without_directories_of_the_chart_no_path_is_allowed() -> None:
+    [outcome] = effective(NOBODY, [config()], {}, ()).outcomes.values()
+    assert "path: /dev/ttyUSB* is not below nothing; add its directory" in outcome.refusal
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        ({"priority": 7, "plugins": 1, "nodeSelector": {"a": "b"}}, (7, {"a": "b"}, 1)),
+        ({"priority": -(2**31)}, (-(2**31), {}, None)),
+        ({"priority": 2**31}, (0, {}, None)),
+        ({"priority": "7"}, (0, {}, None)),
+        # what nobody can mean selects no node
+        ({"nodeSelector": {"a": 1}}, (0, {"": ""}, None)),
+        ({"nodeSelector": 7}, (0, {"": ""}, None)),
+        ([], (0, {}, None)),
+        ("text", (0, {}, None)),
+    ],
+)
+def test_an_object_of_any_shape_is_a_configuration(spec: Any, wanted: tuple[int, dict[str, str], Any]) -> None:
+    found = config_of(NodeDeviceConfigObject(metadata=GenerationMetadata(name="a", generation=3), spec=spec))
+    assert (found.name, found.generation, found.keys) == ("a", 3, tuple(sorted(spec)) if isinstance(spec, dict) else ())
+    assert (found.priority, found.node_selector, found.plugins) == wanted
 
 
 def test_a_path_is_allowed_below_what_the_pod_has() -> None:

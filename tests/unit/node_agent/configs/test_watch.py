@@ -103,6 +103,8 @@ async def test_the_first_lists_are_waited_for_and_then_decide(bench: Bench) -> N
         bench.node_is(node())
         assert bench.names == [BASE, OWN]
         assert bench.applied[-1].is_known
+        # nobody waits for them any more
+        assert bench.made._known.is_set()
         await asyncio.sleep(60)
     assert len(bench.applied) == 1
 

@@ -5,12 +5,15 @@ import logging
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal, TextIO
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
+_log = logging.getLogger(__name__)
+
 _OURS = "nodedevice_"
+_INCOMPLETE: Final = "the log could not be written for a while; lines may be missing"
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -35,9 +38,32 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=str)
 
 
+class _Handler(logging.StreamHandler[TextIO]):
+    """A line that cannot be written, as on a full disk, is said when lines can be written again; logging would print tracebacks."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._failed, self._error = 0, ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        failed = self._failed
+        super().emit(record)
+        if failed and self._failed == failed:
+            self._failed = 0
+            extra = {"lines": failed, "error": self._error}
+            super().emit(_log.makeRecord(_log.name, logging.WARNING, "", 0, _INCOMPLETE, (), None, extra=extra))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self._failed, self._error = self._failed + 1, str(error)
+
+
 def set_up_logs(level: LogLevel, log_format: LogFormat, libraries: Mapping[str, int]) -> None:
     """Send every log line of the process to stderr. libraries: the lowest level that is logged, by logger of a library."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Handler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name, lowest in libraries.items():

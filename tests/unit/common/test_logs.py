@@ -1,10 +1,14 @@
 """The log of both programs, for people and for machines."""
 
+import errno
+import io
 import json
 import logging
+import sys
 from collections.abc import Iterator
 
 import pytest
+from nodedevice_common import logs
 from nodedevice_common.logs import LogFormat, set_up_logs
 
 OURS = logging.getLogger("nodedevice_common.test")
@@ -82,3 +86,39 @@ def test_text_that_is_no_utf8_is_a_line_like_any_other(
     assert "Logging error" not in written
     assert "\\udcff.sock" in written
     assert "name \\udcff" in written
+
+
+class _Full(io.StringIO):
+    """A file on a disk that is full for so many lines."""
+
+    left = 0
+
+    def write(self, text: str) -> int:
+        if self.left:
+            self.left -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_a_log_that_cannot_be_written_says_so_when_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _Full()
+    monkeypatch.setattr(sys, "stderr", file)
+    set_up_logs("info", "json", {})
+    log = logging.getLogger("nodedevice_common.test")
+    log.info("before")
+    file.left = 3
+    for number in range(4):
+        log.info("line", extra={"number": number})
+    log.info("after")
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["before", "line", logs._INCOMPLETE, "after"]
+    said = lines[2]
+    assert (said["level"], said["lines"], said["error"]) == ("warning", 3, "[Errno 28] No space left on device")
+
+
+def test_a_line_that_cannot_be_formatted_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _Full()
+    monkeypatch.setattr(sys, "stderr", file)
+    set_up_logs("info", "text", {})
+    logging.getLogger("nodedevice_common.test").info("%d lines", "no number")
+    assert "Logging error" in file.getvalue()

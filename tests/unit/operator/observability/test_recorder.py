@@ -22,6 +22,7 @@ from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 
 from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.log_lines import log_lines
 from tests.fakes.operator.collaborators import Clock, open_fence, running
 from tests.fakes.virtual_time import virtual_time
 
@@ -121,11 +122,31 @@ async def test_the_newest_are_kept_when_there_are_too_many(
     for number in range(1003):
         waiting.post(event(str(number)))
     assert waiting.lost() == 3
-    assert [record.message for record in caplog.records] == ["Event queue is full; dropping the oldest"]
+    full = "Event queue is full; dropping the oldest"
+    assert log_lines(caplog.records) == [("WARNING", full, {"events": 1})]
+    # once a minute: how many there were since
+    waiting._clock = lambda: Clock.now + module._DROPPED_LOG_SECONDS
+    waiting.post(event("1003"))
+    assert log_lines(caplog.records)[1:] == [("WARNING", full, {"events": 3})]
+    assert waiting.lost() == 4
     async with running(waiting.work()):
         waiting.post(event("one more"))
         messages = await waiting.posted()
-    assert messages[0] == "5"  # three, then one each for the two that came since
+    assert messages[0] == "6"  # four, then one each for the two that came since
+
+
+async def test_of_what_is_not_ours_to_post_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_STANDBY", 2)
+    fence = open_fence()
+    recorder = Recorder(fence=fence)
+    fence.close()
+    for number in range(3):
+        recorder.post(event(f"standby {number}"))
+        recorder._keep(event(f"too late {number}"))
+    fence.open_for_good()
+    recorder.take_over(0.0)
+    async with running(recorder.work()):
+        assert await recorder.posted() == ["too late 1", "too late 2", "standby 1", "standby 2"]
 
 
 @virtual_time

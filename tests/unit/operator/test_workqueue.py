@@ -91,8 +91,10 @@ async def test_nodes_do_not_wait_for_each_other(reconciles: Reconciles, queue: W
 async def test_a_failed_reconcile_is_retried_and_counted(reconciles: Reconciles, failure: Exception) -> None:
     metrics = Metrics()
     queue = WorkQueue(metrics)
+    failing: list[float | None] = []
 
     async def fail_twice(_: str) -> float | None:
+        failing.append(metrics.registry.get_sample_value("nodedevice_operator_failing_nodes"))
         if len(reconciles.seen) <= 2:
             raise failure
         return None
@@ -102,6 +104,7 @@ async def test_a_failed_reconcile_is_retried_and_counted(reconciles: Reconciles,
         queue.enqueue("a")
         await reconciles.until(3)
         assert metrics.registry.get_sample_value("nodedevice_operator_reconcile_failures_total") == 2
+    assert failing == [0, 1, 1]
 
 
 async def test_retry_after_is_honoured(

@@ -9,14 +9,20 @@ from nodedevice_operator.__main__ import main
 from nodedevice_operator.cli import cleanup as cleanup
 from nodedevice_operator.cli.cleanup import Cleanup
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey
-from nodedevice_operator.cli.progress import within
+from nodedevice_operator.cli.progress import Progress, within
 from nodedevice_operator.errors import Forbidden, NotFound, OperatorError, Overdue, StillLed, Unreachable
+from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
+from nodedevice_operator.observability.metrics import Metrics
 
+from tests.fakes.parts import misfits
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.operator.kube.api_server import kubeconfig
 
 URL = "http://127.0.0.1:1"
+SCOPE = CleanupScope("here", "leases", "nodedevice-operator", ("nodedevice-agent",), False, False)
 SURVEY = Survey((), 0, 0, (), (), 0, 2, (), False, ())
 
 
@@ -98,6 +104,16 @@ class Api:
         return True
 
 
+async def test_each_part_of_it_works_with_its_own_client(tmp_path: Path) -> None:
+    login = credentials.load(kubeconfig(tmp_path, URL))
+    free, fenced = (Client(login, ApiHealth(URL), Metrics().writes) for _ in range(2))
+    made = Cleanup(free, fenced, WriteFence(), SCOPE, Progress())
+    assert misfits(made) == []
+    assert made._leases._client is free
+    for part in (made._cluster, made._capacity, made._node_labels, made._leftovers):
+        assert part._client is fenced
+
+
 def away(what: str) -> Unreachable:
     return Unreachable("GET", what, "connection refused")
 
@@ -118,10 +134,9 @@ def read_only(verb: str) -> bytes:
 
 async def stopped_by(api: Api) -> OperatorError:
     """What a run in that cluster ends with."""
-    scope = CleanupScope("here", "leases", "nodedevice-operator", ("nodedevice-agent",), False, False)
     with pytest.raises(OperatorError) as stopped:
         async with within(180) as progress:
-            await Cleanup(api, api, WriteFence(), scope, progress).run()  # type: ignore[arg-type]
+            await Cleanup(api, api, WriteFence(), SCOPE, progress).run()  # type: ignore[arg-type]
     return stopped.value
 
 

@@ -149,10 +149,11 @@ class BoundedServer(ThreadingHTTPServer):
         """Raises OSError, after a pause where that will not be over at once, such as without free descriptors: who asks waits."""
         try:
             connection, address = super().get_request()
+        except BlockingIOError:
+            raise
         except OSError as exc:
             self._not_taken(exc)
             raise
-        self._problem = ""
         if self.certificate is None:
             return connection, address
         # the handshake is made by the first that reads
@@ -160,8 +161,6 @@ class BoundedServer(ThreadingHTTPServer):
         return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def _not_taken(self, problem: OSError) -> None:
-        if isinstance(problem, BlockingIOError):
-            return
         error = str(problem)
         if error != self._problem:
             extra = {"error": error, "retry_in_seconds": _ACCEPT_PAUSE_SECONDS}
@@ -174,7 +173,12 @@ class BoundedServer(ThreadingHTTPServer):
             if len(self._accepted_at) >= MAX_CONNECTIONS:
                 self._hang_up(next(iter(self._accepted_at)))
             self._accepted_at[request] = time.monotonic()
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            self._not_taken(OSError(errno.EAGAIN, threads.NO_THREAD))
+            raise
+        self._problem = ""
 
     def service_actions(self) -> None:
         """Runs after each accept, and twice a second."""

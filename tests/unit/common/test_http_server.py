@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 
 import pytest
-from nodedevice_common import http_server
+from nodedevice_common import http_server, threads
 from nodedevice_common.access import MetricsAccess
 from nodedevice_common.http_server import (
     MAX_CONNECTIONS,
@@ -270,6 +270,26 @@ def test_metrics_come_in_the_form_that_is_asked_for(server: BoundedServer, accep
     assert status == "HTTP/1.1 200 OK"
     assert headers["Content-Type"].startswith(accept.partition(";")[0] or "text/plain; version=")
     assert headers["Content-Length"] == str(len(content))
+
+
+def test_without_threads_a_client_is_sent_away_and_it_is_logged(
+    server: BoundedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http_server, "_ACCEPT_PAUSE_SECONDS", 0.0)
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    for _ in range(2):
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        for _ in range(3):
+            with connected(server) as connection:
+                assert connection.recv(1) == b""
+        monkeypatch.setattr(threading.Thread, "start", start)
+        assert answer(server) == "ok\n"
+    logged = [(record.message, vars(record)["error"]) for record in caplog.records]
+    assert logged == 2 * [("cannot accept connections of probes and metrics", f"[Errno 11] {threads.NO_THREAD}")]
 
 
 def test_without_descriptors_a_client_waits_and_the_thread_sleeps(

@@ -241,6 +241,10 @@ crash: setup ## kill -9 agent and plugins at random points under load; check for
 	CRASH_POINTS=$${CRASH_POINTS:-200} PART_STEPS=$${PART_STEPS:-10000} LEAK_CYCLES=$${LEAK_CYCLES:-10000} HOST_STEPS=$${HOST_STEPS:-100000} \
 	  $(BIN)/pytest -q tests/robustness/crash tests/robustness/host
 
+.PHONY: faults
+faults: setup ## Let each system call of agent, operator and extender fail while they run, with each fitting error, once and for 3 s (FAULTS_SHARE, FAULTS_SEED, FAULTS_ONLY)
+	FAULTS_SHARE=$${FAULTS_SHARE:-1} $(BIN)/pytest -q -s tests/robustness/faults
+
 .PHONY: fuzz
 fuzz: setup ## Feed the agent malformed input wherever it reads, for a minute (FUZZ_SECONDS, FUZZ_SEED)
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/pytest -q tests/robustness/fuzz

@@ -1,0 +1,69 @@
+"""A Node, its NodeDevice and pods, for which an operator works: capacity, repairs, conditions, PodDevices, Events, its pages.
+
+A round changes each of these and waits until the API shows what the operator makes of it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.operator.pods.pods import Pods
+from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode
+from tests.integration.product_process import ProductProcess
+
+_DEVICES = 4
+
+
+class OperatorScene:
+    """Everything around one operator; use `operator_scene`."""
+
+    def __init__(self, operator: OperatorProcess, node: PlayedNode, pods: Pods) -> None:
+        self._operator, self._node, self._pods = operator, node, pods
+        self._rounds = 0
+
+    @property
+    def program(self) -> ProductProcess:
+        return self._operator
+
+    async def round(self) -> None:
+        """Raises TimeoutError, which says what did not happen."""
+        await asyncio.to_thread(self._round)
+
+    def _round(self) -> None:
+        self._rounds += 1
+        node, name = self._node, f"{self._node.name}-{self._rounds}"
+        node.advertise(_DEVICES - 1, broken=1)
+        # another one each time: one that does it again and again is given way to
+        node.kubelet_writes(f"writer-{self._rounds}", capacity={GPU: "0"}, allocatable={GPU: "0"})
+        node.wait_shown(_DEVICES - 1)
+        uid = self._pods.run(name, node.name)
+        node.publish(healthy=_DEVICES, allocations=[self._pods.holds(name, uid, "gpu-0")])
+        node.wait_shown(_DEVICES)
+        self._pods.wait_devices(name, "gpu-0")
+        node.wait_events("DevicesAllocated", about=name, namespace=self._pods.namespace)
+        self._pods.remove(name)
+        node.advertise(_DEVICES)
+        self._pods.wait_gone(name)
+        node.wait_condition("Ready", "True")
+        for page in ("/healthz", "/readyz", "/metrics"):
+            wait_until(lambda page=page: self._is_shown(page), f"the operator shows {page}")  # type: ignore[misc]
+
+    def _is_shown(self, page: str) -> bool:
+        try:
+            return self._operator.get(page)[0] == HTTPStatus.OK
+        except OSError:
+            return False
+
+
+@contextlib.contextmanager
+def operator_scene(control_plane: ControlPlane, namespace: str, folder: Path) -> Iterator[OperatorScene]:
+    """A scene with an operator that leads; all of it ends with the block."""
+    operator = OperatorProcess(control_plane, folder)
+    with contextlib.closing(operator), PlayedNode(control_plane) as node:
+        operator.start()
+        node.settle()
+        yield OperatorScene(operator, node, Pods(control_plane, namespace))

@@ -1,0 +1,40 @@
+"""The agent, while its system calls fail.
+
+FAULTS_SEED: which cases; without it new ones, printed. FAULTS_SHARE: how many of all (0.1). FAULTS_ONLY: a pattern of their names.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.integration.agent_process import AgentNode
+from tests.robustness.faults.agent_scene import AgentScene, agent_scene
+from tests.robustness.faults.trial import CONSTANTS, survives
+
+
+async def test_the_agent_survives_what_the_system_refuses(
+    installed: ControlPlane,
+    namespace: str,
+    strace: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    subtests: pytest.Subtests,
+) -> None:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[AgentScene]:
+        name = f"faults-{uuid.uuid4().hex[:8]}"
+        await asyncio.to_thread(installed.add_node, name, wait_ready=False)
+        # a short path: sockets lie below it
+        node = AgentNode(installed, namespace, name, tmp_path_factory.mktemp("f"))
+        node.constants |= CONSTANTS
+        try:
+            async with agent_scene(node) as scene:
+                yield scene
+        finally:
+            await node.close()
+
+    await survives(opened, strace, tmp_path_factory.mktemp("calls"), subtests)

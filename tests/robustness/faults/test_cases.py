@@ -1,0 +1,28 @@
+"""Which cases there are, and which are drawn."""
+
+from tests.robustness.faults.calls import ERRORS, NEVER, QUIET, uncategorized
+from tests.robustness.faults.cases import Case, drawn, matrix
+
+
+def test_each_call_is_in_one_category() -> None:
+    assert not ERRORS.keys() & NEVER.keys()
+    assert QUIET.keys() <= ERRORS.keys()
+
+
+def test_a_call_that_nobody_has_decided_about_is_found() -> None:
+    assert uncategorized(["openat", "futex", "io_uring_enter"]) == ["io_uring_enter"]
+
+
+def test_each_error_of_a_call_happens_once_and_for_a_while() -> None:
+    assert matrix(["fsync", "futex"]) == [
+        Case("fsync", error, lasts) for error in ("EIO", "ENOSPC") for lasts in (False, True)
+    ]
+
+
+def test_the_same_seed_draws_the_same_tenth() -> None:
+    cases = matrix(ERRORS)
+    first, again, other = (drawn(cases, 0.1, seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    assert len(first) == round(len(cases) / 10)
+    assert sorted(drawn(cases, 1, 3)) == cases

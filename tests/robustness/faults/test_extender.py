@@ -1,0 +1,31 @@
+"""The extender, while its system calls fail; variables as in test_agent.py."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.integration.deadlines import environment
+from tests.robustness.faults.extender_scene import ExtenderScene, extender_scene
+from tests.robustness.faults.trial import CONSTANTS, survives
+
+
+async def test_the_extender_survives_what_the_system_refuses(
+    installed: ControlPlane,
+    namespace: str,
+    strace: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    subtests: pytest.Subtests,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for variable, value in environment(CONSTANTS).items():
+        monkeypatch.setenv(variable, value)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[ExtenderScene]:
+        with extender_scene(installed, namespace, tmp_path_factory.mktemp("f")) as scene:
+            yield scene
+
+    await survives(opened, strace, tmp_path_factory.mktemp("calls"), subtests)

@@ -1,0 +1,131 @@
+"""The cases of one program: in each a call fails, the program serves on, says it, and everything works afterwards.
+
+Nothing is measured: what a round waits for decides. Of the clock is only how long a call fails.
+"""
+
+import asyncio
+import fnmatch
+import os
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Final, Protocol
+
+import pytest
+
+from tests.integration.agent_process import until
+from tests.integration.product_process import Json, ProductProcess
+from tests.robustness.faults.calls import QUIET, uncategorized
+from tests.robustness.faults.cases import LASTS_SECONDS, Case, drawn, matrix
+from tests.robustness.faults.strace import Tracing, counting, failing
+
+SHARE: Final = float(os.environ.get("FAULTS_SHARE", "0.1"))
+SEED: Final = int(os.environ.get("FAULTS_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+ONLY: Final = os.environ.get("FAULTS_ONLY", "*")
+
+# Constants of the programs: failures of one case are news in the next, and no pause of one is left over there.
+CONSTANTS: Final = {
+    "nodedevice_common.tasks.WELL_AFTER_SECONDS": 1.0,
+    "nodedevice_common.tasks._CURRENT_SECONDS": 1.0,
+}
+
+# a call that the program makes in each round, as the first pass has seen, is made within these
+_ROUNDS: Final = 5
+# of descriptors, which a connection that is just being replaced has
+_ROOM: Final = 8
+
+
+class Scene(Protocol):
+    """A program, and everything around it."""
+
+    @property
+    def program(self) -> ProductProcess: ...
+
+    async def round(self) -> None:
+        """Everything changes, and the program follows. Raises AssertionError or TimeoutError where it does not."""
+
+
+async def survives(
+    open_scene: Callable[[], AbstractAsyncContextManager[Scene]],
+    strace: Path,
+    folder: Path,
+    subtests: pytest.Subtests,
+) -> None:
+    """Try the cases that are drawn, one after the other; after one that it did not survive the program is a new one."""
+    cases: deque[Case] | None = None
+    while cases is None or cases:
+        async with open_scene() as scene:
+            await scene.round()
+            if cases is None:
+                cases = deque(await _chosen(scene, strace, folder))
+            usual, before, is_well = problems(scene.program.lines()), descriptors(scene.program), True
+            while cases and is_well:
+                case, is_well = cases.popleft(), False
+                with subtests.test(str(case)):
+                    lines = await tried(scene, case, strace, folder)
+                    verify_said(case, lines, usual)
+                    is_well = True
+            if is_well:
+                assert descriptors(scene.program) <= before + _ROOM, "descriptors are not given back"
+
+
+async def _chosen(scene: Scene, strace: Path, folder: Path) -> list[Case]:
+    """Of what the program calls in a round. Raises AssertionError for a call that is in no category."""
+    with counting(strace, scene.program.pid, folder) as tracing:
+        await scene.round()
+    unknown = uncategorized(tracing.counted)
+    assert not unknown, (
+        f"list these in tests/robustness/faults/calls.py, as failing or with the reason why not: {unknown}"
+    )
+    cases = [case for case in matrix(tracing.counted) if fnmatch.fnmatch(str(case), ONLY)]
+    chosen = drawn(cases, SHARE, SEED)
+    print(f"\nfaults: {len(chosen)} of {len(cases)} cases, FAULTS_SEED={SEED} FAULTS_SHARE={SHARE}")
+    return chosen
+
+
+async def tried(scene: Scene, case: Case, strace: Path, folder: Path) -> list[Json]:
+    """What the program has logged since the call failed. Raises AssertionError where it did not survive, or never made the call."""
+    program = scene.program
+    pid, logged = program.pid, len(program.lines())
+    with failing(strace, pid, folder, case) as tracing:
+        rounds = asyncio.ensure_future(_rounds(scene, tracing))
+        try:
+            await until(lambda: bool(tracing.failed) or rounds.done(), lambda: f"{case} fails")
+            if case.lasts and tracing.failed:
+                await asyncio.sleep(LASTS_SECONDS)
+        except BaseException:
+            rounds.cancel()
+            raise
+    await rounds
+    # nothing is broken for good
+    await scene.round()
+    program.verify_running()
+    assert program.pid == pid
+    return program.lines()[logged:]
+
+
+async def _rounds(scene: Scene, tracing: Tracing) -> None:
+    for _ in range(_ROUNDS):
+        await scene.round()
+        if tracing.failed:
+            return
+    raise AssertionError("the program does not make this call")
+
+
+def verify_said(case: Case, lines: Sequence[Json], usual: Set[str]) -> None:
+    """A fault that lasts is in the log, in lines of ours that name it: not as a traceback. usual: what rounds without one log."""
+    tracebacks = [line for line in lines if "exception" in line]
+    assert not tracebacks, tracebacks
+    if case.lasts and case.call not in QUIET:
+        assert problems(lines) - usual, "nothing is logged"
+
+
+def problems(lines: Iterable[Json]) -> Set[str]:
+    """Events of warnings and errors."""
+    return {line["event"] for line in lines if line["level"] in ("warning", "error")}
+
+
+def descriptors(program: ProductProcess) -> int:
+    return len(os.listdir(f"/proc/{program.pid}/fd"))

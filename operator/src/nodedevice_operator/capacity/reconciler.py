@@ -206,7 +206,7 @@ class CapacityReconciler:
             log.warning("too many NodeDevices of one node", extra={"node": name, "left_out": left_out})
             about = about_node(node)
             self.recorder.post(Event(about, WARNING, EventReason.TOO_MANY_NODE_DEVICES, message, is_ongoing=True))
-        memory.is_excess_reported = left_out > 0
+        memory.is_excess_reported = bool(left_out)
 
     def _records(self, node: str) -> list[NodeDeviceRecord]:
         return [record for record in self.cache.node_devices.of_node(node) if is_real(record)]

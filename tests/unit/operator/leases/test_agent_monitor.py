@@ -78,6 +78,32 @@ async def test_a_node_whose_agent_comes_or_goes_is_enqueued(watched: Callable[..
     assert made.agents("alive") == 2
 
 
+@pytest.mark.parametrize("is_alive", [True, False])
+async def test_a_change_brings_the_poll_of_a_silent_agent_forward_once_an_interval(
+    is_alive: bool, watched: Callable[..., Watched], time: list[float]
+) -> None:
+    made = watched("node-a")
+    made.cluster.leases = {"node-a": LeaseRecord("1", 60)} if is_alive else {}
+    await made.monitor._poll()
+    [record] = made.cache.node_devices.of_node("node-a")
+    found = []
+    for seconds in (0, INTERVAL_SECONDS - 0.1, INTERVAL_SECONDS):
+        time[0] = 1000.0 + seconds
+        made.monitor._poll_soon.clear()
+        made.monitor.on_update("node-a", None, record)
+        found.append(made.monitor._poll_soon.is_set())
+    assert found == ([False] * 3 if is_alive else [True, False, True])
+
+
+async def test_what_each_poll_finds_is_passed_on(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a")
+    found: list[Any] = []
+    made.monitor.on_poll = found.append
+    made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
+    await made.monitor._poll()
+    assert found == [made.cluster.leases]
+
+
 def refused(seconds: float | None = None) -> Unavailable:
     return Unavailable("get", "leases", "later", 429, seconds)
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_operator.errors import ApiError, Conflict, NoAnswer, NotLeading, Unreachable
+from nodedevice_operator.errors import ApiError, Conflict, InvalidResponse, NoAnswer, NotLeading, Unreachable
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import LeaderLease, Timing
 
+from tests.fakes.log_lines import log_lines
 from tests.fakes.operator.collaborators import running
 from tests.fakes.virtual_time import later, virtual_time
 
@@ -238,7 +239,7 @@ async def test_work_ends_with_it(run: Run) -> None:
 
 async def test_a_claim_that_is_answered_after_the_end_began_opens_nothing(run: Run) -> None:
     run.election._has_ended = True
-    await run.election._round()
+    assert await run.election._round() == 0
     assert (run.fence.is_open, run.led) == (False, [])
 
 
@@ -257,6 +258,48 @@ async def test_a_request_is_waited_for_as_long_as_its_caller_says() -> None:
     await leases.read(3.0)
     await leases.write(LeaderLease(), 4.0)
     assert waited == [("GET", 3.0), ("PUT", 4.0)]
+
+
+async def test_the_lead_its_loss_and_another_one_are_logged_once_each(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    await run.rounds(3)
+    run.leases.failures = [Unreachable("PUT", "leases", "away")] * 100
+    await run.rounds(6)
+    run.leases.failures = []
+    other(run)
+    await run.rounds(3)
+    assert log_lines(caplog.records) == [
+        ("INFO", "leading", {"identity": "me", "transitions": 0}),
+        ("WARNING", "Lease was not renewed in time; writes are blocked until it is", {}),
+        ("INFO", "standing by", {"leader": "other"}),
+    ]
+
+
+@pytest.mark.parametrize("verb", ["GET", "PUT"])
+async def test_an_answer_that_is_no_lease_names_the_request(verb: str) -> None:
+    class Odd(Client):
+        def __init__(self) -> None:
+            """Of no server."""
+
+        async def request(self, *_: Any, **__: Any) -> bytes:
+            return b"[]"
+
+    leases = LeaderLeases(Odd(), "ours")
+    with pytest.raises(InvalidResponse, match=f"{verb} leases: "):
+        await (leases.read() if verb == "GET" else leases.write(LeaderLease()))
+
+
+async def test_the_next_renewal_is_due_a_quarter_after_this_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = run.leases.write
+
+    async def slow(lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
+        run.now[0] += 0.9
+        return await write(lease)
+
+    monkeypatch.setattr(run.leases, "write", slow)
+    assert await run.election._round() == pytest.approx(0.1)
 
 
 def test_two_processes_are_never_the_same_candidate() -> None:

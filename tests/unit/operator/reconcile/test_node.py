@@ -314,6 +314,7 @@ async def test_more_node_devices_than_count_are_reported_once(bench: Bench) -> N
     assert bench.recorder.reasons() == [EventReason.TOO_MANY_NODE_DEVICES]
     [event] = bench.recorder.posted
     assert event.message.startswith(f"node node-a has {MOST_OF_NODE + 3} NodeDevices")
+    assert (event.about.kind, event.about.name, event.type, event.is_ongoing) == ("Node", "node-a", "Warning", True)
     assert len([write for write in bench.cluster.writes if write.startswith("conditions")]) == MOST_OF_NODE
     await bench.reconcile()
     assert len(bench.recorder.posted) == 1

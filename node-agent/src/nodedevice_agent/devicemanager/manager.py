@@ -13,6 +13,7 @@ from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce, AllocateRetry
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook, Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
+from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem, kept_octets
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, Reallocations
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
@@ -346,10 +347,19 @@ class DeviceManager:
 
     def allocated(self, ticket: int, response: AllocateResponse, now: float) -> list[Effect]:
         """Allocate succeeded."""
+        if problem := self._answer_problem(ticket, response):
+            return self.allocate_failed(ticket, problem, now)
         if ticket in self._reallocations.in_flight:
             return self._reallocations.allocated(ticket, response)
         effects = self.allocator.allocated(ticket, response, now)
         return effects + self._published_with(effects)
+
+    def _answer_problem(self, ticket: int, response: AllocateResponse) -> str:
+        """Why there is no room for it; empty where there is."""
+        lost = self._reallocations.in_flight.get(ticket)
+        name = lost[2] if lost is not None else self.allocator.awaited_resource(ticket)
+        kept = self.book.octets + self.allocator.octets()
+        return answer_problem(name, kept_octets(response.octets, response.edits), kept) if name else ""
 
     def allocate_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
         """Allocate failed, timed out or returned an invalid response: release the pod's reservations, retry after a backoff."""

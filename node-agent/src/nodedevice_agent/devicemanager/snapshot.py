@@ -137,7 +137,7 @@ def snapshot(
         available = min(available, room(resource, manager.pods.values()))
     releasing = sum(uid in ended for uid in holders.values())
     missing = [device_id for device_id in holders if device_id not in resource.devices]
-    total = len(resource.devices) + len(missing)
+    total = len(resource.devices) + resource.listed.omitted + len(missing)
     are_parts = resource.listed.part_rules is not None and not resource.excess
     shown = _shown_by_parent if are_parts else _shown_one_by_one
     devices, unhealthy_devices = shown(resource, missing)

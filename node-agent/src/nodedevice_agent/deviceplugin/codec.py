@@ -3,6 +3,7 @@
 Source: kubelet deviceplugin v1beta1. Only the string Healthy means healthy.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
@@ -18,6 +19,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.interning import intern
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem, domain_of
 from nodedevice_agent.devicemanager.allocation.container_edits import (
     AllocateResponse,
     ContainerEdits,
@@ -213,8 +215,19 @@ def allocate_response(message: api_pb2.ContainerAllocateResponse) -> AllocateRes
 
 
 def with_edits(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with every stored response decoded; one that cannot be decoded has no edits."""
-    return structs.replace(checkpoint, allocations=tuple(map(with_edits_of, checkpoint.allocations)))
+    """The checkpoint with every stored response decoded; one that cannot be decoded has no edits.
+
+    Responses beyond the bound for all count as lost, and Allocate is called again: an earlier agent had no such bound.
+    """
+    kept: Counter[str] = Counter()
+    allocations = []
+    for stored in checkpoint.allocations:
+        allocation = with_edits_of(stored)
+        if answer_problem(allocation.resource_name, allocation.octets, kept):
+            allocation = replace(allocation, response=None, edits=None)
+        kept[domain_of(allocation.resource_name)] += allocation.octets
+        allocations.append(allocation)
+    return structs.replace(checkpoint, allocations=tuple(allocations))
 
 
 def with_edits_of(allocation: Allocation) -> Allocation:

@@ -4,11 +4,13 @@ One entry per container and resource, as in the kubelet's checkpoint. A device m
 container's and an app container's), but never in entries of two pods. The checkpoint's file format is in checkpoint/format.py.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from nodedevice_agent.devicemanager.allocation.answer_limit import domain_of, kept_octets
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.devicemanager.resources.identity import Identity
@@ -46,10 +48,13 @@ class Allocation:
     files: tuple[tuple[str, str], ...] = ()
     # sorted, without duplicates; derived once, because they are read often
     device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # of the response in memory
+    octets: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         device_ids = tuple(sorted({device_id for ids in self.ids_by_numa.values() for device_id in ids}))
         object.__setattr__(self, "device_ids", device_ids)
+        object.__setattr__(self, "octets", kept_octets(self.response, self.edits))
 
     @property
     def key(self) -> AllocationKey:
@@ -147,6 +152,8 @@ class AllocationBook:
         self.releasing: dict[str, float] = {}
         # those without a response
         self.unanswered: dict[AllocationKey, Allocation] = {}
+        # of the responses, by domain of the resources' names
+        self.octets: Counter[str] = Counter()
 
     def add(self, allocation: Allocation) -> None:
         """Add or replace one container's entry. Raises ValueError if another pod holds one of its devices."""
@@ -157,7 +164,10 @@ class AllocationBook:
                 raise ValueError(f"{allocation.resource_name} {device_id} is held by pod {holder}")
         holders.update(dict.fromkeys(allocation.device_ids, pod_uid))
         self.resources[allocation.resource_name].holds += 1
-        self.by_pod.setdefault(pod_uid, {})[allocation.container, allocation.resource_name] = allocation
+        entries = self.by_pod.setdefault(pod_uid, {})
+        before = entries.get((allocation.container, allocation.resource_name))
+        entries[allocation.container, allocation.resource_name] = allocation
+        self.octets[domain_of(allocation.resource_name)] += allocation.octets - (before.octets if before else 0)
         self.unanswered.pop(allocation.key, None)
         if allocation.response is None:
             self.unanswered[allocation.key] = allocation
@@ -180,6 +190,7 @@ class AllocationBook:
 
     def _free(self, allocation: Allocation) -> None:
         self.unanswered.pop(allocation.key, None)
+        self.octets[domain_of(allocation.resource_name)] -= allocation.octets
         self.resources[allocation.resource_name].holds += 1
         holders = self.resources[allocation.resource_name].holders
         for device_id in allocation.device_ids:

@@ -4,6 +4,7 @@ One transaction itself is in pod_allocation. Here is what it shares with the oth
 plugins' responses by ticket, and the retry of pending pods with what another pod released.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from msgspec import structs
@@ -11,6 +12,7 @@ from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
+from nodedevice_agent.devicemanager.allocation.answer_limit import domain_of
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, PodAllocation
@@ -133,6 +135,19 @@ class Allocator:
         if current is None or current.request is None:
             return []
         return self._retry_later(current, current.pending(current.request, Reason.ALLOCATE_FAILED, message), now)
+
+    def awaited_resource(self, ticket: int) -> str:
+        """Whose response that of this call is; "" where it does not matter any more."""
+        current = self._by_ticket.get(ticket)
+        return "" if current is None or current.request is None else current.request.resource_name
+
+    def octets(self) -> Counter[str]:
+        """Of the responses so far in transactions, by domain of the resources' names."""
+        found: Counter[str] = Counter()
+        for current in self.in_progress.values():
+            for allocation in current.allocated:
+                found[domain_of(allocation.resource_name)] += allocation.octets
+        return found
 
     def is_awaited(self, ticket: int) -> bool:
         """Whether the response of that call still matters."""

@@ -1,0 +1,45 @@
+"""How much of the plugins' answers to Allocate a node keeps, in memory and in its checkpoint: by domain, and in all.
+
+Each answer is kept for as long as its pod is there, and read at each start. What exceeds the bound is refused whole, as a failure
+of its plugin: the pod waits, and says why.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+
+# In memory, decoded: some 3,000 containers with twenty variables, mounts and device files each. An agent has 384 MiB in the chart.
+MAX_OCTETS: Final = 16 * 1024 * 1024
+# What the plugins of one domain leave to others.
+MAX_OCTETS_OF_DOMAIN: Final = 14 * 1024 * 1024
+# of a variable, mount, device file or annotation, beside its text
+_ENTRY_OCTETS: Final = 200
+
+
+def kept_octets(response: bytes | None, edits: ContainerEdits | None) -> int:
+    """Of one answer, about."""
+    octets = 2 * len(response or b"")
+    if edits is None:
+        return octets
+    entries = (edits.envs, edits.mounts, edits.devices, edits.annotations, edits.cdi_devices)
+    return octets + _ENTRY_OCTETS * sum(map(len, entries))
+
+
+def answer_problem(resource_name: str, octets: int, kept: Mapping[str, int]) -> str:
+    """Why one more answer of that size is refused; empty where it is not. kept: octets by domain."""
+    domain = domain_of(resource_name)
+    if kept.get(domain, 0) + octets > MAX_OCTETS_OF_DOMAIN:
+        whose, most = f"plugins of {domain}", MAX_OCTETS_OF_DOMAIN
+    elif sum(kept.values()) + octets > MAX_OCTETS:
+        whose, most = "device plugins", MAX_OCTETS
+    else:
+        return ""
+    return (
+        f"the answers of {whose} take {most // 1024 // 1024} MiB on this node, which is the limit: delete pods that hold devices, "
+        "or have the plugin answer with less, such as the name of a CDI device"
+    )
+
+
+def domain_of(resource_name: str) -> str:
+    return resource_name.partition("/")[0]

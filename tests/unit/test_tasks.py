@@ -55,7 +55,7 @@ RETRIED: Final = {
     "agent": {
         *("configs", "device numbers", "gpus", "holdings", "kubelet endpoint", "kubelet observer", "kubelet state"),
         *("kubelet takeover", "node", "nodedevice", "plugin", "plugin connection", "plugin registry", "plugins"),
-        *("pods", "pods of the kubelet", "registration socket", "registry socket"),
+        *("memory", "pods", "pods of the kubelet", "registration socket", "registry socket"),
     },
     "operator": {
         *("configs", "events", "evictions", "gone-nodedevices", "node-labels", "policy", "watch-configs"),

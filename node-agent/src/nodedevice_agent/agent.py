@@ -35,6 +35,7 @@ from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import boot_id
+from nodedevice_agent.lib.memory import give_back
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
@@ -137,6 +138,7 @@ class Agent:
                     start(retried("kubelet observer", self._observer.run))
                 start(vital("lease", self._lease.run))
                 start(retried("configs", self._configs.run))
+                start(retried("memory", give_back))
         finally:
             if self._pod_resources is not None:
                 await self._pod_resources.stop()

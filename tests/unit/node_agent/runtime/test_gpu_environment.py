@@ -217,6 +217,12 @@ class TestAContainerWithoutAGpu:
         given = {"NVIDIA_VISIBLE_DEVICES": "GPU-7"}
         assert await Node(tmp_path, holding(given, PluginOptions())).created(NAMING) == given
 
+    async def test_to_which_another_plugin_gives_one_by_cdi(self, tmp_path: Path) -> None:
+        gpus = Node(tmp_path).backend._gpus._gpus
+        for device, is_withheld in (("nvidia.com/gpu=0", False), ("example.com/nic=0", True)):
+            given = ContainerEdits(cdi_devices=(device,))
+            assert bool(gpus.withheld(sandbox("p"), NAMING, given)) is is_withheld
+
     async def test_of_a_claim_or_the_kubelets_plugin(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
         for device in ("k8s.gpu.nvidia.com/claim=x", "nvidia.com/gpu=GPU-1"):
@@ -250,9 +256,9 @@ class TestAContainerWithoutAGpu:
         assert node.changes - changes == is_exempt
         note = node.backend._gpus.note(GPU)
         assert (f"exempt by nvml.exempt: {namespace}/{name}" in note) is is_exempt
-        assert "while this agent is away" in note
         node.backend.sandbox_removed(Sandbox("s", name, namespace, "p"))
-        assert "exempt by" not in node.backend._gpus.note(GPU)
+        assert node.changes - changes == 2 * is_exempt
+        assert node.backend._gpus.note(GPU).endswith(", unless they start while this agent is away")
 
     async def test_the_note_names_a_few_pods(self, tmp_path: Path) -> None:
         node = Node(tmp_path, holding())
@@ -262,17 +268,27 @@ class TestAContainerWithoutAGpu:
         note = node.backend._gpus.note(GPU)
         assert note.count("kube-system/") == 5
         assert "kube-system/m29" in note
+        # one that is created again is the last
+        for number in (25, 30):
+            await node.backend.create_container(Sandbox("s", f"m{number}", "kube-system", f"u{number}"), NAMING)
+        named = [f"kube-system/m{number}" for number in (25, 27, 28, 29, 30)]
+        assert node.backend._gpus.note(GPU).endswith(f"exempt by nvml.exempt: {', '.join(named)}")
 
     async def test_whose_image_and_pod_name_gpus_is_refused(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
+        sample = "nodedevice_agent_containers_refused_total"
+        before = REGISTRY.get_sample_value(sample)
         with pytest.raises(InjectionRefused, match=r"nvml\.exempt"):
             await node.created(container("p", env=(ALL, ALL)))
         assert node.counted == ["refused"]
+        assert (REGISTRY.get_sample_value(sample) or 0) - (before or 0) == 1
         assert await node.created(container("p", env=(ALL, "NVIDIA_VISIBLE_DEVICES=none"))) is None
 
     async def test_on_a_node_without_the_plugin(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
+        changes = node.changes
         node.backend.gpus_configured(None)
+        assert node.changes == changes + 1
         assert await node.created(NAMING) is None
         assert node.backend._gpus.note(GPU) == ""
 

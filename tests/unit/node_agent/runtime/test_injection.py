@@ -14,7 +14,7 @@ from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings
 from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, Sandbox
-from nodedevice_agent.runtime.injection import Grant, Refusal, requires_plugin
+from nodedevice_agent.runtime.injection import Grant, InjectionVersion, Refusal, _refusal, requires_plugin
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
@@ -61,6 +61,8 @@ class TestGrant:
         answer = scenario.ask("p")
         assert isinstance(answer, Grant)
         assert [a.resource_name for a in answer.version.allocations] == [GPU, NIC]
+        marks = [mark.partition("=") for mark in answer.edits.annotations[CONTAINER_DEVICES_ANNOTATION].split(",")]
+        assert [name for name, _, fingerprint in marks if fingerprint] == [GPU, NIC]
 
     def test_each_container_its_own(self) -> None:
         scenario = with_plugin().run(pod("p", container("one", gpu=1), container("two", gpu=1), container("none")))
@@ -214,6 +216,17 @@ class TestRefused:
         self.refused(scenario, "was lost with the checkpoint", soon=True)
         scenario.answer_all(scenario.plugin(1))
         assert isinstance(scenario.ask("p"), Grant)
+
+    @pytest.mark.parametrize(
+        ("problem", "rest"), [("", ""), ("another device has its file", ": another device has its file")]
+    )
+    def test_a_lost_response_has_what_keeps_it_from_being_asked_for(self, problem: str, rest: str) -> None:
+        version = InjectionVersion(None, (held_by("p", "d0", response=None),), (), False, None, problem)
+        assert _refusal("main", version, with_plugin().manager.allocate_once) == Refusal(
+            f"the response of the device plugin of {GPU} for container main was lost with the checkpoint or is outdated, "
+            f"and Allocate has not been answered again yet{rest}",
+            is_temporary=True,
+        )
 
     def test_a_lost_response_that_is_not_asked_for_again(self) -> None:
         lost = Checkpoint((held_by("p", "d0", response=None),), {GPU: ()})

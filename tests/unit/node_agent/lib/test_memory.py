@@ -23,11 +23,11 @@ print(os.environ["PYTHONMALLOC"], os.getpid(), sys.orig_argv[1], *sys.argv[1:])
 
 @virtual_time
 async def test_it_is_told_every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, at = asyncio.get_running_loop(), []
+    loop = asyncio.get_running_loop()
+    began, at = loop.time(), list[tuple[int, int]]()
     library = SimpleNamespace(malloc_trim=lambda pad: at.append((round(loop.time() - began), pad)))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     monkeypatch.setattr(memory, "in_thread", _at_once)
-    began = loop.time()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(100):
             await memory.give_back()

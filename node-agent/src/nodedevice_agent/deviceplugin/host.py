@@ -43,6 +43,7 @@ from nodedevice_agent.deviceplugin.codec import allocate_details
 from nodedevice_agent.deviceplugin.connection import PluginConnection, is_broken, reconnect
 from nodedevice_agent.deviceplugin.held_lists import HeldLists
 from nodedevice_agent.deviceplugin.holdings import HoldingsSync
+from nodedevice_agent.deviceplugin.list_errors import ListErrors
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.errors import PluginFailed
@@ -103,6 +104,7 @@ class PluginHost:
         # to decode a long list
         self._turn = asyncio.Lock()
         self._held = HeldLists()
+        self._list_errors = ListErrors(self.now())
         # one at a time; the others that wait are compressed
         self._taking = asyncio.Lock()
         self._admission = Admission(manager, self._connections, self.do, self.now)
@@ -329,8 +331,7 @@ class PluginHost:
             await self._hold(endpoint, connection, latest)
             earlier, id_error = id_error, latest.id_error
             if id_error not in ("", earlier):
-                extra = {"resource_name": resource_name, "devices": len(listed.devices), "error": id_error}
-                log.error("invalid device list", extra=extra)
+                self._list_errors.add(resource_name, listed.size.devices, id_error, self.now())
             if is_first:
                 await self._replace(endpoint, connection)
             is_first = False

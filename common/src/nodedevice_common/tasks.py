@@ -71,7 +71,7 @@ async def retried(
         failures.is_over()
 
     # from 0: a rate over time never includes the first value of a new series
-    _failures[task] += 0
+    _failures.setdefault(task, 0)
     try:
         while True:
             well = asyncio.get_running_loop().call_later(WELL_AFTER_SECONDS, is_well)

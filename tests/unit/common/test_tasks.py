@@ -1,6 +1,7 @@
 """Tasks that end the process, and those that are run again: once logged, counted, named at /healthz, with growing pauses."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Iterator
 
@@ -70,6 +71,7 @@ class TestRetried:
         problem.encode()
         (logged,) = [record for record in caplog.records if record.levelno >= logging.INFO]
         assert (logged.message, vars(logged)["task"]) == ("task failed; retrying it", "shown")
+        assert (vars(logged)["resource_name"], vars(logged)["retry_in_seconds"]) == ("example.com/gpu", 1.0)
         # a bug has a traceback, a problem of the node has none
         assert bool(logged.exc_info) != isinstance(tasks.innermost(failure), OSError)
         running.cancel()
@@ -128,6 +130,53 @@ class TestRetried:
         for each in running:
             each.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+    @virtual_time
+    async def test_after_it_was_well_pauses_begin_with_the_first(self) -> None:
+        at: list[float] = []
+
+        async def run() -> None:
+            at.append(asyncio.get_running_loop().time())
+            if len(at) == 4:
+                await asyncio.sleep(tasks.WELL_AFTER_SECONDS + 1)
+            if len(at) < 6:
+                raise OSError("x")
+
+        await retried("shown", run)
+        assert [round(after - before) for before, after in itertools.pairwise(at)] == [1, 2, 4, 122, 2]
+
+
+class TestProblems:
+    """What is named at /healthz, and how much of it."""
+
+    @pytest.mark.parametrize(("count", "more"), [(8, []), (9, ["and 1 more"])])
+    def test_eight_are_named(self, count: int, more: list[str]) -> None:
+        for number in range(count):
+            with apart("shown", config=f"c{number}"):
+                raise OSError("x")
+        named = [f"shown c{number} fails and is tried again: x" for number in range(8)]
+        assert [*tasks.problems()] == [*named, *more]
+        tasks._failing.clear()
+
+    def test_the_last_are_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tasks, "_MOST_FAILING", 2)
+        for name in "abc":
+            with apart("shown", config=name):
+                raise OSError("x")
+        assert [problem.split()[1] for problem in tasks.problems()] == ["b", "c"]
+        tasks._failing.clear()
+
+    def test_one_counts_for_ten_minutes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = [1000.0]
+        monkeypatch.setattr("time.monotonic", lambda: now[0])
+        with apart("shown"):
+            raise OSError("x")
+        found = []
+        for seconds in (0, 600, 600.1):
+            now[0] = 1000 + seconds
+            found.append(len(tasks.problems()))
+        assert found == [1, 1, 0]
+        tasks._failing.clear()
 
 
 class TestVital:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
-from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, is_served, is_too_long, lock
+from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, is_absent, is_served, is_too_long, lock, remove
 
 REGISTRATION_SOCKET = "kubelet.sock"
 # Dot files: a kubelet that reads a checkpoint from here must not take them for one.
@@ -67,8 +67,8 @@ class PluginDirectory:
         """Whether the lock is on the file that exists now."""
         try:
             return self._lock >= 0 and os.path.samestat(os.fstat(self._lock), os.lstat(self.path / _LOCK))
-        except OSError:
-            return False
+        except OSError as exc:
+            return not is_absent(exc)
 
     def clear(self, but: Collection[str] = ()) -> None:
         """Remove every socket except those with these file names. Raises AgentSettingsError."""
@@ -109,7 +109,7 @@ class PluginDirectory:
     def forget(self, socket_name: str) -> None:
         """Remove a second name that keep() gave; a plugin's own socket is the plugin's."""
         if socket_name.startswith(_KEPT):
-            (self.path / socket_name).unlink(missing_ok=True)
+            remove(self.path / socket_name)
 
     def close(self) -> None:
         """Unlock it."""

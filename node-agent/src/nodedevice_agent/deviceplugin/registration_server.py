@@ -24,7 +24,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_registration
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed, PluginFailed
-from nodedevice_agent.lib.filesystem import grpc_target, is_served, is_socket
+from nodedevice_agent.lib.filesystem import grpc_target, is_absent, is_served, is_socket, remove
 from nodedevice_agent.lib.grpc_server import SMALL_REQUEST_BYTES, options
 
 log = logging.getLogger(__name__)
@@ -157,12 +157,12 @@ class RegistrationServer:
     def _exists(self) -> bool:
         try:
             return self._file is not None and os.path.samestat(os.lstat(self._socket), self._file)
-        except OSError:
-            return False
+        except OSError as exc:
+            return not is_absent(exc)
 
     async def stop(self) -> None:
         if self._exists():
-            self._socket.unlink(missing_ok=True)
+            remove(self._socket)
         if self._server is not None:
             await self._server.stop(grace=0.5)
 

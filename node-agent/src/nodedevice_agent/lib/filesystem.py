@@ -4,6 +4,7 @@ known. Locks, durable replacement, boot ID.
 
 import errno
 import fcntl
+import logging
 import os
 import socket
 import stat
@@ -16,6 +17,8 @@ from urllib.parse import quote
 
 from msgspec import Struct
 from nodedevice_common.text import clean
+
+log = logging.getLogger(__name__)
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # sun_path, less its closing zero byte
@@ -120,8 +123,13 @@ def unanswered() -> Iterator[dict[str, str]]:
 def note_unanswered(path: str, error: OSError) -> None:
     """A question about a path has failed so; that nothing is there is an answer."""
     found = _unanswered.get()
-    if found is not None and error.errno not in _ABSENT and len(found) < _MAX_UNANSWERED:
+    if found is not None and not is_absent(error) and len(found) < _MAX_UNANSWERED:
         found[path] = error.strerror or str(error)
+
+
+def is_absent(error: OSError) -> bool:
+    """Whether it is an answer, that nothing is there; else nobody knows."""
+    return error.errno in _ABSENT
 
 
 class FileIdentity(Struct, frozen=True):
@@ -137,10 +145,13 @@ class FileIdentity(Struct, frozen=True):
 
 
 def file_identity(path: Path) -> FileIdentity | None:
-    """Identity of the file at this path now; None when there is none, and where that cannot be found out."""
+    """Identity of the file at this path now; None when there is none; or `unanswered`."""
     try:
         status = os.stat(path, follow_symlinks=False)
-    except (OSError, ValueError):
+    except OSError as exc:
+        note_unanswered(str(path), exc)
+        return None
+    except ValueError:
         return None
     return FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
 
@@ -158,6 +169,14 @@ def lock(path: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def remove(path: Path) -> None:
+    """Remove a file that is of no use any more, if it is there. One that cannot be removed is logged, and ends nothing."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as exc:
+        log.warning("cannot remove a file that is of no use any more", extra={"path": str(path), "error": exc.strerror})
 
 
 class NotReplaced(OSError):

@@ -22,7 +22,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import ContainerKind
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, grpc_target, is_served, is_socket, is_too_long
+from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, grpc_target, is_served, is_socket, is_too_long, remove
 from nodedevice_agent.lib.grpc_server import SMALL_REQUEST_BYTES, options
 from nodedevice_agent.podresources import view
 from nodedevice_agent.podresources.view import DeviceOnNode, PodDevices
@@ -64,7 +64,7 @@ class PodResourcesServer:
     async def stop(self) -> None:
         await self._server.stop(grace=0.5)
         if self._is_ours:
-            self._path.unlink(missing_ok=True)
+            remove(self._path)
 
 
 class _CallGuard:

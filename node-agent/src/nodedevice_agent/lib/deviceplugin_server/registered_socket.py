@@ -28,6 +28,7 @@ from nodedevice_agent.lib.filesystem import (
     grpc_target,
     is_directory,
     is_served,
+    unanswered,
 )
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class RegisteredSocket:
         since = 0.0
         # the first check covers earlier events
         subscription.drain()
-        while file_identity(self._dir / self._endpoint) == own_socket:
+        while self._is_there(own_socket):
             subscription.follow([self._dir])
             manager = file_identity(self._dir / MANAGER_SOCKET)
             if manager != registered or self._is_forgotten(service, since):
@@ -160,6 +161,12 @@ class RegisteredSocket:
             if self._dir / MANAGER_SOCKET in events:
                 # even if the identity is equal: inode and time can both repeat
                 registered, retry_at = None, 0.0
+
+    def _is_there(self, own_socket: FileIdentity) -> bool:
+        """Unless it is known that it is not."""
+        with unanswered() as errors:
+            found = file_identity(self._dir / self._endpoint)
+        return found == own_socket or bool(errors)
 
     def _is_forgotten(self, service: Service, since: float) -> bool:
         """Whether the manager has had no ListAndWatch open for long: a plugin that it gave up on must register again."""

@@ -30,7 +30,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     free_ids,
     known_ids,
 )
-from nodedevice_agent.lib.filesystem import FileIdentity, file_identity, grpc_target
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity, grpc_target, remove
 from nodedevice_agent.lib.grpc_server import options
 
 log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ async def serving(service: Service, path: Path) -> AsyncIterator[FileIdentity]:
 
 def _remove(path: Path, own_socket: FileIdentity) -> None:
     if file_identity(path) == own_socket:
-        path.unlink(missing_ok=True)
+        remove(path)
 
 
 def _bind(server: grpc.aio.Server, path: Path) -> FileIdentity:
@@ -198,7 +198,7 @@ def _bind(server: grpc.aio.Server, path: Path) -> FileIdentity:
     try:
         own.rename(path)
     except OSError as error:
-        own.unlink(missing_ok=True)
+        remove(own)
         raise CannotServe(f"cannot move the new socket to {path}: {error.strerror}") from error
     identity = file_identity(path)
     if identity is None:

@@ -50,7 +50,8 @@ class Places:
     def taken(self) -> dict[str, bool]:
         """The same, with the names of others."""
         own, others = self.own(), self.others()
-        return {**others, **{name: is_needed or others.get(name, False) for name, is_needed in own.items()}}
+        shown = {name: is_needed for name, is_needed in others.items() if name not in own}
+        return {**shown, **{name: is_needed or others.get(name, False) for name, is_needed in own.items()}}
 
     def placed(self, names: Iterable[str]) -> set[str]:
         """Of these, those that have a place here or get one that nobody has; not those that have lost it."""
@@ -63,8 +64,6 @@ class Places:
 
     def find(self, name: str, now: float) -> str:
         """Where there is room for that name: the one that is to lose its place to it, "" for none. Raises RegistrationRejected."""
-        if name in self._resources:
-            return ""
         taken = self.taken()
         if name in taken or len(taken) < MAX_NAMES:
             return ""

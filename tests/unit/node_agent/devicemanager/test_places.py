@@ -83,6 +83,12 @@ class TestRoom:
         assert find(scenario, f"{MANY}/one-more") == ""
 
 
+    def test_a_name_that_agent_and_kubelet_serve_counts_once_and_is_needed_where_either_needs_it(self) -> None:
+        scenario = full()
+        scenario.manager.places.others = lambda: {f"{MANY}/r255": True, f"{MANY}/r254": False}
+        assert find(scenario, f"{FEW}/new") == f"{MANY}/r254"
+
+
 class TestExchange:
     def test_the_domain_with_most_loses_its_newest_name(self) -> None:
         scenario = full(MAX_NAMES, f"{FEW}/old")
@@ -123,6 +129,13 @@ class TestExchange:
         assert scenario.manager.forget(loser)
         assert f"{FEW}/a has its place" in str(refusal(scenario, loser))
         assert "has its place" not in str(refusal(scenario, f"{MANY}/another"))
+
+    def test_what_was_lost_once_is_no_matter_once_it_has_a_place_again(self) -> None:
+        scenario = full()
+        scenario.manager.places.exchanged(f"{MANY}/back", f"{FEW}/a", scenario.now)
+        scenario.passes(EXCHANGE_SECONDS)
+        scenario.manager.places.exchanged(f"{FEW}/a", f"{MANY}/back", scenario.now)
+        assert "has its place" not in str(refusal(scenario, f"{MANY}/back"))
 
     @pytest.mark.parametrize(
         "needs",

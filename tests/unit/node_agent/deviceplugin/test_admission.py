@@ -12,9 +12,11 @@ from nodedevice_agent.devicemanager import places, registration
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_NAME
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.polling import until
 
 MANY, FEW = "many.example.com", "few.example.com"
 
@@ -121,6 +123,23 @@ async def test_a_name_that_registers_without_end_is_never_refused_and_keeps_few_
     open_now = [c for c in manager.host._connections.values() if c.resource_name == plugin.resource_name]
     assert len(open_now) <= MAX_CONNECTIONS_OF_A_NAME
     await manager.until(lambda: manager.available(plugin.resource_name) == 1)
+
+
+class Mute(FakePlugin):
+    """Lists nothing, so its older connections are not replaced by newer ones."""
+
+    async def lists(self) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
+        await asyncio.Event().wait()
+        yield api_pb2.ListAndWatchResponse()
+
+
+async def test_one_that_never_lists_keeps_few_connections_either(manager: HostedManager) -> None:
+    plugin = Mute(f"{MANY}/r0")
+    await plugin.start(manager.plugin_dir)
+    for _ in range(3 * MAX_CONNECTIONS_OF_A_NAME):
+        await plugin.register()
+    await until(lambda: len(manager.host._connections) <= MAX_CONNECTIONS_OF_A_NAME)
+    await plugin.stop()
 
 
 async def test_names_from_before_there_was_a_bound_go(

@@ -1,11 +1,15 @@
 """kopf's part ends without the rest of the operator: no other task is waited for, or cancelled."""
 
 import asyncio
+import logging
 from typing import Any, NoReturn, cast
 
 import kopf
 import pytest
 from nodedevice_operator.config_watch import ConfigWatch
+from nodedevice_operator.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
+
+from tests.fakes.log_lines import log_lines
 
 
 class Controller:
@@ -21,6 +25,41 @@ class Controller:
 class Api:
     async def probe(self) -> None:
         """The kind is there."""
+
+
+class Probes(Api):
+    """Each is refused with the next of these, and granted after the last."""
+
+    def __init__(self, *refusals: ApiError | None) -> None:
+        self.refusals = list(refusals)
+
+    async def probe(self) -> None:
+        refusal = self.refusals.pop(0)
+        if refusal is not None:
+            raise refusal
+
+
+def _refusal(kind: type[ApiError]) -> ApiError:
+    return kind("GET", "nodedeviceconfigs", "no")
+
+
+async def test_why_configurations_have_no_status_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    kinds = [None, NotFound, NotFound, Unreachable, Unauthorized, NotFound, Forbidden, None, Unreachable, None]
+    api = Probes(*(_refusal(kind) if kind is not None else None for kind in kinds))
+    watch = ConfigWatch(cast(Any, api), cast(Any, Controller()), _no_login, lambda: None, ())
+    found = [await watch._is_there() for _ in kinds]
+    # one that is away is not asked about its kinds
+    assert found == [True, False, False, False, False, False, False, True, True, True]
+    without = "configurations of nodes have no status"
+    missing = (
+        "the kind NodeDeviceConfig is not there: install the CRDs of this release (nodedevice-operator crds apply)"
+    )
+    assert log_lines(caplog.records) == [
+        ("WARNING", without, {"error": missing}),
+        ("WARNING", without, {"error": "NodeDeviceConfigs may not be read: install the roles of this release"}),
+        ("INFO", "configurations of nodes can be read", {}),
+    ]
 
 
 def _no_login() -> NoReturn:

@@ -1,21 +1,29 @@
 """The command `cleanup`: it says on which cluster it will do what, asks, and blames for a delay whoever causes it."""
 
+import asyncio
+import io
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from nodedevice_api import names
 from nodedevice_operator.__main__ import main
 from nodedevice_operator.cli import cleanup as cleanup
 from nodedevice_operator.cli.cleanup import Cleanup
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey
+from nodedevice_operator.cli.crds import NAMES
 from nodedevice_operator.cli.progress import Progress, within
-from nodedevice_operator.errors import Forbidden, NotFound, OperatorError, Overdue, StillLed, Unreachable
+from nodedevice_operator.errors import ApiError, Forbidden, NotFound, OperatorError, Overdue, StillLed, Unreachable
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
 from tests.fakes.parts import misfits
 from tests.fakes.virtual_time import virtual_time
@@ -77,6 +85,119 @@ def test_nothing_is_removed_that_nobody_confirmed(
     assert third == "  delete 2 NodeDevices"
     assert ("give --yes" in done.stderr) is (status == 2)
     assert ("nothing was changed, as this is a dry run" in done.stdout) is ("--dry-run" in flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_refused"),
+    [([], False), (["--namespace", "agents"], False), (["--namespace", "agents", "--delete-leases-namespace"], True)],
+)
+def test_the_operators_own_namespace_is_never_deleted(
+    flags: list[str], is_refused: bool, runs: list[str], tmp_path: Path
+) -> None:
+    file = kubeconfig(tmp_path, URL, token="a")
+    done = CliRunner().invoke(main, ["cleanup", "--kubeconfig", file, "--leases-namespace", "agents", "--yes", *flags])
+    assert (done.exit_code, bool(runs)) == ((2, False) if is_refused else (0, True))
+    assert ("agents is the operator's own; helm uninstall keeps it" in done.stderr) is is_refused
+
+
+def test_its_run_gets_the_login_the_scope_and_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found: list[tuple[Any, ...]] = []
+
+    async def took_a_second(*_: object) -> tuple[Survey, float]:
+        return SURVEY, 1.0
+
+    async def run(*given: Any) -> None:
+        found.append(given)
+
+    monkeypatch.setattr(cleanup, "_survey", took_a_second)
+    monkeypatch.setattr(cleanup, "_run", run)
+    monkeypatch.setattr(cleanup, "_is_terminal", lambda: True)
+    file = kubeconfig(tmp_path, URL, token="a")
+    done = CliRunner().invoke(main, ["cleanup", "--kubeconfig", file, "--timeout-seconds", "7"], input="y\n")
+    assert "Do all of this? [y/N]: " in done.output
+    [(login, scope, seconds, spent)] = found
+    assert (login.server, scope.namespace, seconds, spent) == (URL, "there", 7.0, 1.0)
+
+
+@virtual_time
+async def test_what_reading_took_is_a_part_of_its_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def slow(*_: object) -> Survey:
+        await asyncio.sleep(3)
+        return SURVEY
+
+    monkeypatch.setattr(cleanup, "survey", slow)
+    login = credentials.load(kubeconfig(tmp_path, URL))
+    assert await cleanup._survey(login, SCOPE, 10) == (SURVEY, pytest.approx(3))
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_whether_stdin_is_a_terminal(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin(io.StringIO):
+        def isatty(self) -> bool:
+            return is_terminal
+
+    monkeypatch.setattr("sys.stdin", Stdin())
+    assert cleanup._is_terminal() is is_terminal
+
+
+class Kinds(Client):
+    """A cluster that has these, by path or kind; what is an error is raised, and everything else is not there."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.found = found
+
+    async def request(self, verb: str, what: str, path: str, **_: object) -> bytes:
+        answer = self.found.get(path, self.found.get(what, NotFound(verb, what, "not found", 404)))
+        if isinstance(answer, ApiError):
+            raise answer
+        return json.dumps({"metadata": {"resourceVersion": "1"}, **answer}).encode()
+
+
+async def test_a_survey_is_everything_that_is_left() -> None:
+    apps, own = "/apis/apps/v1/namespaces/here", f"/apis/{names.API_VERSION}"
+
+    def named(name: str, **more: Any) -> dict[str, Any]:
+        return {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, **more}
+
+    node_devices = [named("a"), named("b", spec={"cordonedDevices": [{"id": "x"}]})]
+    found = {
+        f"{apps}/deployments/nodedevice-operator": {},
+        # who may delete it by its name need not be allowed to read it
+        f"{apps}/daemonsets/nodedevice-agent": Forbidden("GET", "daemonsets", "no role", 403),
+        "/api/v1/nodes": {"items": [named("n", status={})]},
+        "/api/v1/namespaces/here/pods": {"items": [named("p", spec={"nodeName": "n"})]},
+        f"{own}/nodedevices": {"items": node_devices},
+        "/api/v1/namespaces/leases": {},
+    }
+    progress = Progress()
+    survey = await cleanup.survey(Kinds(found), SCOPE, progress)
+    assert progress.step == "reading what there is to remove"
+    assert survey == Survey(
+        workloads=(("deployments", "nodedevice-operator"), ("daemonsets", "nodedevice-agent")),
+        pods=1,
+        nodes=1,
+        marked=(),
+        policies=(),
+        pod_devices=0,
+        node_devices=1,
+        kept=("b",),
+        has_leases_namespace=True,
+        crds=(),
+    )
+    # what may not be read counts as existing
+    refused = Forbidden("GET", "x", "no role", 403)
+    found |= dict.fromkeys((BINDINGS, POLICIES, "customresourcedefinitions"), refused)
+    found[f"{own}/poddevices"] = {"items": [named("d", spec={"podUID": "u"})]}
+    # nobody answers any more what the kind of them is
+    del found[f"{own}/nodedevices"]
+    assert await cleanup.survey(Kinds(found), replace(SCOPE, delete_crds=True), progress) == replace(
+        survey,
+        policies=tuple(f"{kind} {NAME}" for kind in (BINDINGS, POLICIES)),
+        pod_devices=1,
+        node_devices=0,
+        kept=(),
+        crds=NAMES,
+    )
 
 
 def test_a_closed_stdin_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +15,10 @@ from hack.cluster.waiting import wait_until
 from tests.robustness.faults.cases import Case
 
 _HANGS_AFTER_SECONDS: Final = 60.0
-# a line of `strace -c`: share, seconds, each, count, errors if any, name
-_COUNTED: Final = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+\d+\s+(?:\d+\s+)?(\w+)$", re.MULTILINE)
+# a line: thread, and a call that begins or goes on; with the file of its descriptor, if the first argument is one
+_CALL: Final = re.compile(r"^\d+ +(?:<\.\.\. )?(\w+)(?: resumed|\((?:\d+<([^>]*)>)?)", re.MULTILINE)
+# wakes another thread: the kernel takes it always, as it does a futex's
+_EVENTS: Final = "anon_inode:[eventfd]"
 
 
 class Tracing:
@@ -36,9 +38,12 @@ class Tracing:
         return [line for line in self.text.splitlines() if line.endswith("(INJECTED)")]
 
     @property
-    def counted(self) -> set[str]:
-        """Names of the calls that were made, once it has ended."""
-        return set(_COUNTED.findall(self.text)) - {"total"}
+    def made(self) -> dict[str, set[str]]:
+        """Calls that were made so far, and of each the files whose descriptors it got first."""
+        found: dict[str, set[str]] = {}
+        for call, file in _CALL.findall(self.text):
+            found.setdefault(call, set()).update({file} - {""})
+        return found
 
 
 @contextlib.contextmanager
@@ -66,13 +71,17 @@ def traced(strace: Path, pid: int, folder: Path, name: str, *options: str) -> It
             process.wait()
 
 
-def counting(strace: Path, pid: int, folder: Path) -> contextlib.AbstractContextManager[Tracing]:
+def watching(strace: Path, pid: int, folder: Path) -> contextlib.AbstractContextManager[Tracing]:
     """Which calls it makes."""
-    return traced(strace, pid, folder, "counted", "--summary-only")
+    return traced(strace, pid, folder, "watched", "--decode-fds=path")
 
 
-def failing(strace: Path, pid: int, folder: Path, case: Case) -> contextlib.AbstractContextManager[Tracing]:
-    """The call of the case fails."""
+def failing(
+    strace: Path, pid: int, folder: Path, case: Case, files: Iterable[str] = ()
+) -> contextlib.AbstractContextManager[Tracing]:
+    """The call of the case fails. files: of its descriptors, as they were watched; those that wake threads are never refused."""
     when = "" if case.lasts else ":when=1"
-    options = (f"--trace={case.call}", f"--inject={case.call}:error={case.error}{when}", "--decode-fds=path")
+    options = [f"--trace={case.call}", f"--inject={case.call}:error={case.error}{when}", "--decode-fds=path"]
+    if _EVENTS in files:
+        options += [f"--trace-path={file}" for file in sorted(files) if file != _EVENTS]
     return traced(strace, pid, folder, str(case).replace(" ", "-"), *options)

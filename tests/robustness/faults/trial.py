@@ -8,7 +8,7 @@ import fnmatch
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Protocol
@@ -19,7 +19,7 @@ from tests.integration.agent_process import until
 from tests.integration.product_process import Json, ProductProcess
 from tests.robustness.faults.calls import QUIET, uncategorized
 from tests.robustness.faults.cases import LASTS_SECONDS, Case, drawn, matrix
-from tests.robustness.faults.strace import Tracing, counting, failing
+from tests.robustness.faults.strace import Tracing, failing, watching
 
 SHARE: Final = float(os.environ.get("FAULTS_SHARE", "0.1"))
 SEED: Final = int(os.environ.get("FAULTS_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
@@ -58,38 +58,48 @@ async def survives(
     while cases is None or cases:
         async with open_scene() as scene:
             await scene.round()
+            # its files have other names in each scene
+            made = await _made(scene, strace, folder)
             if cases is None:
-                cases = deque(await _chosen(scene, strace, folder))
+                cases = deque(_chosen(made))
             usual, before, is_well = problems(scene.program.lines()), descriptors(scene.program), True
             while cases and is_well:
                 case, is_well = cases.popleft(), False
                 with subtests.test(str(case)):
-                    lines = await tried(scene, case, strace, folder)
+                    lines = await tried(scene, case, strace, folder, made.get(case.call, ()))
                     verify_said(case, lines, usual)
                     is_well = True
             if is_well:
                 assert descriptors(scene.program) <= before + _ROOM, "descriptors are not given back"
 
 
-async def _chosen(scene: Scene, strace: Path, folder: Path) -> list[Case]:
-    """Of what the program calls in a round. Raises AssertionError for a call that is in no category."""
-    with counting(strace, scene.program.pid, folder) as tracing:
+async def _made(scene: Scene, strace: Path, folder: Path) -> Mapping[str, Set[str]]:
+    """Calls that the program makes in a round, and the files of their descriptors."""
+    with watching(strace, scene.program.pid, folder) as tracing:
         await scene.round()
-    unknown = uncategorized(tracing.counted)
+    return tracing.made
+
+
+def _chosen(calls: Iterable[str]) -> list[Case]:
+    """Of these calls. Raises AssertionError for one that is in no category."""
+    unknown = uncategorized(calls)
     assert not unknown, (
         f"list these in tests/robustness/faults/calls.py, as failing or with the reason why not: {unknown}"
     )
-    cases = [case for case in matrix(tracing.counted) if fnmatch.fnmatch(str(case), ONLY)]
+    cases = [case for case in matrix(calls) if fnmatch.fnmatch(str(case), ONLY)]
     chosen = drawn(cases, SHARE, SEED)
     print(f"\nfaults: {len(chosen)} of {len(cases)} cases, FAULTS_SEED={SEED} FAULTS_SHARE={SHARE}")
     return chosen
 
 
-async def tried(scene: Scene, case: Case, strace: Path, folder: Path) -> list[Json]:
-    """What the program has logged since the call failed. Raises AssertionError where it did not survive, or never made the call."""
+async def tried(scene: Scene, case: Case, strace: Path, folder: Path, files: Iterable[str]) -> list[Json]:
+    """What the program has logged since the call failed. files: of its descriptors.
+
+    Raises AssertionError where it did not survive, or never made the call.
+    """
     program = scene.program
     pid, logged = program.pid, len(program.lines())
-    with failing(strace, pid, folder, case) as tracing:
+    with failing(strace, pid, folder, case, files) as tracing:
         rounds = asyncio.ensure_future(_rounds(scene, tracing))
         try:
             await until(lambda: bool(tracing.failed) or rounds.done(), lambda: f"{case} fails")

@@ -131,7 +131,8 @@ async def test_events_that_cannot_be_read_come_later_and_it_is_logged_once(
     def reading(*, timeout: int) -> list[Event]:
         if failures:
             raise failures.pop()
-        return read(timeout=timeout)
+        found: list[Event] = read(timeout=timeout)
+        return found
 
     monkeypatch.setattr(watcher._inotify, "read", reading)
     (tmp_path / "a").touch()

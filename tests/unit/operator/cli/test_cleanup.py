@@ -15,6 +15,7 @@ from nodedevice_operator.__main__ import main
 from nodedevice_operator.cli import cleanup as cleanup
 from nodedevice_operator.cli.cleanup import Cleanup
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey
+from nodedevice_operator.cli.cleanup_survey import survey as survey_of
 from nodedevice_operator.cli.crds import NAMES
 from nodedevice_operator.cli.progress import Progress, within
 from nodedevice_operator.errors import ApiError, Forbidden, NotFound, OperatorError, Overdue, StillLed, Unreachable
@@ -127,7 +128,8 @@ async def test_what_reading_took_is_a_part_of_its_time(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(cleanup, "survey", slow)
     login = credentials.load(kubeconfig(tmp_path, URL))
-    assert await cleanup._survey(login, SCOPE, 10) == (SURVEY, pytest.approx(3))
+    found, seconds = await cleanup._survey(login, SCOPE, 10)
+    assert (found, round(seconds, 3)) == (SURVEY, 3)
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -170,7 +172,7 @@ async def test_a_survey_is_everything_that_is_left() -> None:
         "/api/v1/namespaces/leases": {},
     }
     progress = Progress()
-    survey = await cleanup.survey(Kinds(found), SCOPE, progress)
+    survey = await survey_of(Kinds(found), SCOPE, progress)
     assert progress.step == "reading what there is to remove"
     assert survey == Survey(
         workloads=(("deployments", "nodedevice-operator"), ("daemonsets", "nodedevice-agent")),
@@ -190,7 +192,7 @@ async def test_a_survey_is_everything_that_is_left() -> None:
     found[f"{own}/poddevices"] = {"items": [named("d", spec={"podUID": "u"})]}
     # nobody answers any more what the kind of them is
     del found[f"{own}/nodedevices"]
-    assert await cleanup.survey(Kinds(found), replace(SCOPE, delete_crds=True), progress) == replace(
+    assert await survey_of(Kinds(found), replace(SCOPE, delete_crds=True), progress) == replace(
         survey,
         policies=tuple(f"{kind} {NAME}" for kind in (BINDINGS, POLICIES)),
         pod_devices=1,

@@ -1,14 +1,78 @@
-"""Each line of docs/threat-model.md names the test that holds it, and that test exists."""
+"""Each line of docs/threat-model.md names the test that holds it, and that test exists; each bound in it is the code's."""
 
 import ast
 import re
 
 import pytest
+from nodedevice_agent.checkpoint import files, writer
+from nodedevice_agent.devicemanager import places, registration
+from nodedevice_agent.devicemanager.allocation import answer_limit
+from nodedevice_agent.devicemanager.resources import devices, list_limit
+from nodedevice_agent.deviceplugin import connection, held_lists, registration_server
+from nodedevice_agent.kube import informer, write_budget
+from nodedevice_agent.lib import grpc_server
+from nodedevice_agent.plugins import patterns
+from nodedevice_agent.plugins.generic import source
+from nodedevice_common import http_server, part_plan
+from nodedevice_operator.configs import status
+from nodedevice_operator.extender import connections, server
+from nodedevice_operator.informers import memory_bounds
+from nodedevice_operator.kube import requests
+from nodedevice_operator.observability import recorder
+from nodedevice_operator.requiredplugins import policy
 
 from tests.unit.sources import ROOT, parsed
 
 PAGE = ROOT / "docs" / "threat-model.md"
 NAMED = sorted(set(re.findall(r"`(tests/[^`]+\.py::[^`]+)`", PAGE.read_text(encoding="utf-8"))))
+
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+# What is in the column "at most", with the numbers of the code.
+BOUNDS = {
+    f"{connection.MAX_MESSAGE_BYTES // _MIB} MiB a list",
+    f"{connection.MAX_ALLOCATION_BYTES // _KIB} KiB an answer",
+    f"{grpc_server.SMALL_REQUEST_BYTES // _KIB} KiB a registration",
+    f"{devices.MAX_DEVICES:,} devices and {list_limit.MAX_OCTETS // _MIB} MiB of all plugins",
+    f"{list_limit.MAX_DEVICES_OF_DOMAIN:,} and {list_limit.MAX_OCTETS_OF_DOMAIN // _MIB} MiB of a domain",
+    f"{list_limit.MAX_OCTETS_OF_DOMAIN // _MIB} MiB of a domain",
+    f"{held_lists.MAX_HELD_BYTES // _MIB} MiB of refused lists, compressed",
+    f"{held_lists.MAX_HELD_BYTES_OF_DOMAIN // _MIB} MiB of a domain",
+    f"{devices.MAX_KEPT_OF_GONE} devices of a name that nobody claims",
+    f"{connection.LISTS_PER_SECOND:g} lists a second of a name",
+    "one long one at a time, for half of the time",
+    f"{answer_limit.MAX_OCTETS // _MIB} MiB of answers in memory",
+    f"{answer_limit.MAX_OCTETS_OF_DOMAIN // _MIB} MiB of a domain",
+    f"{places.MAX_NAMES} names of a node, and a watch for each",
+    f"{policy.MOST_NAMES_OF_NODE} names in the policy",
+    f"{policy.MOST_NAMES_OF_NODE} names of a node in the policy",
+    f"{registration.MAX_CONNECTIONS_OF_A_SOCKET} connections of a socket",
+    f"{registration.MAX_CONNECTIONS_OF_A_NAME} of a name",
+    f"{registration.MAX_FURTHER_CONNECTIONS} more than there are names",
+    f"{grpc_server.IDLE_MILLISECONDS // 1000} s without a call",
+    f"{registration_server._MAX_REJECTIONS} rejections of {registration_server._MAX_CHARACTERS} characters on the Lease",
+    f"{registration_server._LINES_AT_ONCE} lines at once",
+    f"{write_budget.OBJECT_WRITES_PER_SECOND:g} writes a second of a name",
+    f"{write_budget.AGENT_WRITES_PER_SECOND:g} of a node",
+    f"{http_server.MAX_CONNECTIONS} connections of {http_server.CONNECTION_SECONDS:g} s",
+    f"{http_server._REQUEST_BYTES // _KIB} KiB a request",
+    f"{connections.MOST} connections",
+    f"{connections.HANDSHAKE_SECONDS:g} s for a handshake",
+    f"{server.MOST_REQUEST_BYTES // _MIB} MiB a request",
+    f"{part_plan.MOST_CONTAINERS} containers that ask for parts",
+    f"{requests._MOST_PAGE_BYTES // _MIB} MiB a page of a list",
+    f"{memory_bounds.MOST_OF_NODE} NodeDevices and {memory_bounds.MOST_BYTES_OF_NODE // _MIB} MiB of a node count with their lists",
+    f"{recorder._MOST_WAITING:,} Events wait, of nodes in turn",
+    f"{recorder._PER_SECOND:g} a second",
+    f"{status._MOST_REFUSALS} refusals of {status._LONGEST_REFUSAL} characters in its status",
+    f"{source.MAX_DEVICES:,} devices of a resource",
+    f"{patterns._MAX_WILDCARDS} wildcards of a pattern",
+    f"{informer.REQUESTS_PER_SECOND:g} lists and watches a second of an agent",
+    f"{informer.URGENT_REQUESTS_PER_SECOND:g} more that is urgent",
+    f"{writer.JOURNAL_BYTES // _KIB} KiB of changes without the whole file",
+    f"{files.MAX_BYTES // _MIB} MiB of a file are read",
+}
 
 
 def rows() -> list[str]:
@@ -20,6 +84,13 @@ def rows() -> list[str]:
 def test_every_row_names_a_test() -> None:
     assert len(rows()) > len(NAMED) // 2
     assert [row for row in rows() if "`tests/" not in row] == []
+
+
+def test_each_bound_is_that_of_the_code() -> None:
+    cells = [row.split("|")[3].strip() for row in rows()]
+    named = {bound for cell in cells if cell for bound in cell.split("; ")}
+    assert named - BOUNDS == set(), "name it in BOUNDS with the number of the code, or correct the page"
+    assert BOUNDS - named == set(), "say in docs/threat-model.md whom it bounds, with a test"
 
 
 @pytest.mark.parametrize("name", NAMED)

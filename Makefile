@@ -250,8 +250,8 @@ fuzz: setup ## Feed the agent malformed input wherever it reads, for a minute (F
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/pytest -q tests/robustness/fuzz
 
 .PHONY: chaos
-chaos: setup ## Kill, pause, disconnect and contradict everything; check that capacity is right (CHAOS_SECONDS, CHAOS_SEED, MAD_BIG, MAD_SMALL)
-	CHAOS_SECONDS=$${CHAOS_SECONDS:-120} MAD_BIG=$${MAD_BIG:-400} MAD_SMALL=$${MAD_SMALL:-5000} $(BIN)/pytest -q -s tests/robustness/chaos
+chaos: setup ## Kill, pause, disconnect and contradict everything; check that capacity is right (CHAOS_SECONDS, CHAOS_SEED, CHAOS_MAD_SECONDS, MAD_BIG, MAD_SMALL)
+	CHAOS_SECONDS=$${CHAOS_SECONDS:-120} CHAOS_MAD_SECONDS=$${CHAOS_MAD_SECONDS:-120} MAD_BIG=$${MAD_BIG:-400} MAD_SMALL=$${MAD_SMALL:-5000} $(BIN)/pytest -q -s tests/robustness/chaos
 
 $(MUTANTS_VENV)/.ready: requirements/pip.txt requirements/mutants.txt requirements/dev.txt
 	$(call make_venv,$(MUTANTS_VENV),dev mutants)
@@ -282,6 +282,10 @@ bench: setup ## Measure the budgets, those of the extender too; prints tables, w
 bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-operator.json, plots (BENCH_NODES, BENCH_SECONDS)
 	$(BIN)/python -m hack.bench.operator.bench
 
+.PHONY: bench-token
+bench-token: setup ## What 20,000 NodeDevices of one node's token cost the others' capacity: table, build/bench-token.json (BENCH_NODES, BENCH_OBJECTS)
+	$(BIN)/python -m hack.bench.operator.mad_token
+
 .PHONY: bench-extender
 bench-extender: setup ## The extender at 500 and 5,000 nodes of 20 pods: table, build/bench-extender.json (BENCH_NODES, BENCH_PODS)
 	$(BIN)/python -m hack.bench.extender.bench
@@ -293,6 +297,10 @@ bench-configs: setup ## 5,000 agents that watch NodeDeviceConfigs: the API serve
 .PHONY: bench-plugins
 bench-plugins: setup ## 255 plugins of 1,000 devices end at once: table, build/bench-plugins.json (BENCH_PLUGINS, BENCH_DEVICES)
 	$(BIN)/python -m hack.bench.plugins_gone
+
+.PHONY: bench-hostile
+bench-hostile: setup ## Plugins that list without end: starts of containers beside them, memory afterwards; table, build/bench-hostile.json
+	$(BIN)/python -m hack.bench.hostile_lists
 
 .PHONY: bench-node
 bench-node: setup ## What the agent costs a real node, beside a bare kubelet; as root: table, build/bench-node.json

@@ -1,0 +1,135 @@
+"""`make bench-hostile`: what plugins that list and list cost others: starts of containers, and memory once they are gone.
+
+A plain container's CreateContainer, as a runtime calls it, while a plugin serves 20 names of 14,000 devices, and while one serves
+64 names of 30,000, whose lists change as fast as they are read. The agent's memory before, and two minutes after they have ended.
+"""
+
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+
+from hack.bench.load import event_loop
+from hack.bench.results import Result, judged, publish, worst
+from hack.cluster.build.binaries import find
+from hack.cluster.chart import install, installed_manifests
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.local.stack import NODE_A, Program, agent_program
+from hack.cluster.processes.processes import reserved_ports
+from tests.fakes.hostile_lists import hostile_lists
+from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
+
+_OUT = Path(__file__).parents[2] / "build" / "bench-hostile.json"
+# names, and devices of each
+_PLUGINS = ((20, 14_000), (64, 30_000))
+_SECONDS = 30.0
+_LEAST = 200
+_PAUSE_SECONDS = 0.1
+_CALM_SECONDS = 10.0
+_GONE_SECONDS = 120.0
+_MIB = 1024 * 1024
+
+Progress = Callable[[str], None]
+
+
+def measure(progress: Progress) -> dict[str, Result]:
+    folder = Path(tempfile.mkdtemp(prefix="nodedevice-hostile-"))
+    try:
+        return _measure(folder, progress)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _measure(folder: Path, progress: Progress) -> dict[str, Result]:
+    results: dict[str, Result] = {}
+    with ExitStack() as opened:
+        call = opened.enter_context(event_loop())
+        agent, connection = _agent(folder, call, opened, progress)
+        process = psutil.Process(agent.process.pid)
+        time.sleep(_CALM_SECONDS)
+        before, most = process.memory_info().rss, 0.0
+        for names, devices in _PLUGINS:
+            progress(f"{names} names of {devices} devices")
+            with hostile_lists(agent.plugin_dir, names, devices):
+                taken = _creations(connection, call)
+            name = f"container_beside_{names}x{devices}"
+            results[name] = judged(worst(taken), worst(taken), "s", 0.1, len(taken))
+            results[f"{name}_most"] = judged(max(taken), max(taken), "s", 1.0, len(taken))
+        most = _peak(process.pid) / _MIB
+        progress("they are gone")
+        time.sleep(_GONE_SECONDS)
+        after = process.memory_info().rss
+        results["agent_rss_before"] = judged(before / _MIB, before / _MIB, "MiB", 80, 1)
+        results["agent_rss_most"] = judged(most, most, "MiB", 300, 1)
+        results["agent_rss_after"] = judged(after / before, after / before, "ratio", 1.15, 1)
+    return results
+
+
+def _agent(
+    folder: Path, call: Callable[[Any], Any], opened: ExitStack, progress: Progress
+) -> tuple[Program, PluginConnection]:
+    """Running on a Node of its own, and its runtime's side of the connection."""
+    find(["helm"], progress)
+    manifests = installed_manifests({})
+    control_plane = opened.enter_context(ControlPlane.start(folder / "cluster", progress))
+    control_plane.add_nodes([NODE_A])
+    install(control_plane, manifests)
+    (port,) = opened.enter_context(reserved_ports(1))
+    home = folder / NODE_A
+    home.mkdir(mode=0o700)
+    runtime = FakeRuntime(home / "nri.sock")
+    call(runtime.__aenter__())
+    opened.callback(lambda: call(runtime.__aexit__()))
+    settings = {"runtime": "nri", "advertiseWithoutInjection": False}
+    agent = agent_program(control_plane, home, NODE_A, port, **settings)
+    agent.start()
+    opened.callback(agent.process.kill)
+    return agent, call(runtime.plugin())
+
+
+def _creations(connection: PluginConnection, call: Callable[[Any], Any]) -> list[float]:
+    """Seconds of each, one after the other."""
+    taken: list[float] = []
+    until = time.monotonic() + _SECONDS
+    number = 0
+    while time.monotonic() < until or len(taken) < _LEAST:
+        number += 1
+        taken.append(call(_created(connection, f"uid-{number}")))
+        time.sleep(_PAUSE_SECONDS)
+    return taken
+
+
+async def _created(connection: PluginConnection, uid: str) -> float:
+    pod = api_pb2.PodSandbox(id=f"s-{uid}", name=uid, namespace="n", uid=uid)
+    container = api_pb2.Container(id=uid, pod_sandbox_id=pod.id, name="c", state=api_pb2.CONTAINER_CREATED)
+    began = time.monotonic()
+    await connection.create_container(pod, container)
+    taken = time.monotonic() - began
+    await connection.container_event("RemoveContainer", pod, container)
+    await connection.remove_pod_sandbox(pod)
+    return taken
+
+
+def _peak(pid: int) -> int:
+    """Bytes: the most that was resident since its start."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    results = measure(lambda line: print(f"  {line}", file=sys.stderr, flush=True))
+    publish(results, _OUT)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

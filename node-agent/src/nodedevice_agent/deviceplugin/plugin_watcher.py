@@ -40,6 +40,8 @@ LONGEST_PAUSE_SECONDS = 120.0
 _POLL_SECONDS = 10.0
 # Deeper than any plugin creates its socket; a loop of mounts must end.
 _MAX_DEPTH = 8
+# Each is asked again and again while it does not answer. A node has 256 names of device plugins at most, and a few of other kinds.
+MAX_SOCKETS = 1024
 DIAL_SECONDS = 10.0
 INFO_SECONDS = 1.0
 NOTIFY_SECONDS = 5.0
@@ -54,6 +56,8 @@ class PluginWatcher:
         self._registry_dir = registry_dir
         self._host = host
         self._sockets: dict[Path, _RegistrySocket] = {}
+        # there are more sockets than are asked
+        self._is_full = False
 
     async def run(self) -> None:
         log.info("watching for plugins", extra={"directory": str(self._registry_dir)})
@@ -71,7 +75,13 @@ class PluginWatcher:
                         await changes.wait(_POLL_SECONDS)
 
     def _update(self, present: dict[Path, FileIdentity], tasks: asyncio.TaskGroup) -> None:
-        for path in present.keys() - self._sockets.keys():
+        new = sorted(present.keys() - self._sockets.keys())
+        room = MAX_SOCKETS - len(self._sockets)
+        if len(new) > room and not self._is_full:
+            extra = {"directory": str(self._registry_dir), "sockets": len(present), "limit": MAX_SOCKETS}
+            log.error("too many sockets of plugins; some are not asked: remove those that nobody serves", extra=extra)
+        self._is_full = len(new) > room
+        for path in new[:room]:
             self._sockets[path] = _RegistrySocket(path, self._registry_dir, self._host)
             tasks.create_task(self._run(path, self._sockets[path]))
         for path, socket in self._sockets.items():
@@ -115,7 +125,10 @@ class _RegistrySocket:
             except PluginFailed as exc:
                 pause = backoff.next()
                 if pause == FIRST_PAUSE_SECONDS:
-                    self._host.rejections.add(exc.call, exc, socket=self._shown)
+                    # a limit that may be free again later says what it is for all names
+                    why = exc.__cause__ if isinstance(exc.__cause__, RegistrationRejected) else exc
+                    reason = why.reason if isinstance(why, RegistrationRejected) else exc.call
+                    self._host.rejections.add(reason, why, socket=self._shown)
             await self._disconnect(before, plugin)
             if await self._has_changed_within(pause):
                 backoff.reset()

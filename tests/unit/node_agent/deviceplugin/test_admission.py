@@ -52,7 +52,7 @@ async def fill(manager: HostedManager, start: Start) -> list[FakePlugin]:
     found = [await start(f"{MANY}/r{number}") for number in range(4)]
     for plugin in found:
         await plugin.register()
-        await manager.until(lambda plugin=plugin: manager.available(plugin.resource_name) == 1)
+    await manager.until(lambda: all(manager.available(plugin.resource_name) == 1 for plugin in found))
     return found
 
 

@@ -1,10 +1,12 @@
 """The plugins registry directory holds whatever others put there: no name in it ends the watch, or is more than text elsewhere."""
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -42,6 +44,68 @@ def registry(tmp_path: Path) -> Iterator[Path]:
             made = stack.enter_context(socket.socket(socket.AF_UNIX))
             made.bind(os.fsencode(found) + b"/" + name)
         yield found
+
+
+async def test_no_more_sockets_are_asked_than_the_limit(
+    registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: set[Path] = set()
+
+    @asynccontextmanager
+    async def client(path: Path) -> AsyncIterator[Any]:
+        asked.add(path)
+        await asyncio.Event().wait()
+        yield
+
+    monkeypatch.setattr(plugin_watcher, "registration_client", client)
+    monkeypatch.setattr(plugin_watcher, "MAX_SOCKETS", 2)
+    monkeypatch.setattr(plugin_watcher, "_POLL_SECONDS", 0.01)
+    looks = 0
+    listed = plugin_watcher._list_sockets
+
+    def count(directories: set[Path]) -> Iterator[tuple[Path, Any]]:
+        nonlocal looks
+        looks += 1
+        return listed(directories)
+
+    monkeypatch.setattr(plugin_watcher, "_list_sockets", count)
+    async with background(PluginWatcher(registry, cast(Any, Host(tmp_path))).run()):
+        await until(lambda: len(asked) == 2)
+        at_first, before = {*asked}, looks
+        await until(lambda: looks >= before + 3)
+        assert asked == at_first
+    assert len([r for r in caplog.records if r.message.startswith("too many sockets of plugins")]) == 1
+
+
+async def test_names_without_a_place_are_one_line_of_the_lease(
+    registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: set[str] = set()
+
+    @asynccontextmanager
+    async def client(path: Path) -> AsyncIterator[Any]:
+        yield path
+
+    async def get_info(client: Any, path: Path) -> Any:
+        name = f"a.b/r{len(refused)}"
+        kind = plugin_watcher.DEVICE_PLUGIN
+        return SimpleNamespace(type=kind, name=name, supported_versions=["v1beta1"], endpoint="")
+
+    async def notify(client: Any, path: Path, problem: str) -> None:
+        """Nobody listens."""
+
+    class Full(Host):
+        async def connect(self, resource_name: str, socket: Path) -> None:
+            refused.add(resource_name)
+            why = RegistrationRejected("Names", f"{resource_name}: no room", "more names are refused")
+            raise PluginFailed(resource_name, "Register", str(why)) from why
+
+    for name, made in {"registration_client": client, "get_info": get_info, "notify": notify}.items():
+        monkeypatch.setattr(plugin_watcher, name, made)
+    host = Full(tmp_path)
+    async with background(PluginWatcher(registry, cast(Any, host)).run()):
+        await until(lambda: len(refused) == len(NAMES))
+    assert host.rejections.report() == "more names are refused"
 
 
 async def test_every_name_is_asked_and_reported_as_text(

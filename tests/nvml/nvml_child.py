@@ -50,7 +50,15 @@ def possible_placements(device: Any, profile_id: int) -> Any:
     return found
 
 
-_OWN = {"possible_placements": possible_placements}
+def fabric(device: Any) -> Any:
+    """The newest form of it that this project asks for."""
+    info = pynvml.c_nvmlGpuFabricInfo_v3_t()
+    info.version = pynvml.nvmlGpuFabricInfo_v3
+    pynvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.byref(info))
+    return {"state": info.state, "status": info.status, "healthSummary": info.healthSummary}
+
+
+_OWN = {"possible_placements": possible_placements, "fabric": fabric}
 
 
 def _argument(value: Any) -> Any:
@@ -59,7 +67,7 @@ def _argument(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """The value as data; a handle becomes the name under which it is kept, or an address."""
-    if isinstance(value, ctypes.Structure):
+    if isinstance(value, ctypes.Structure | ctypes.Union):
         return {name: _plain(getattr(value, name)) for name, *_ in value._fields_}
     if isinstance(value, ctypes.Array | list | tuple):
         return [_plain(item) for item in value]
@@ -69,6 +77,8 @@ def _plain(value: Any) -> Any:
         return names[0] if names else address
     if isinstance(value, ctypes._SimpleCData):
         return value.value
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
     return value.decode() if isinstance(value, bytes) else value
 
 

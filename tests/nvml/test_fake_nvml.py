@@ -28,6 +28,7 @@ def uuid_of(nvml: NvmlProcess, gpu: dict[str, str]) -> str:
 
 COUNTS = {
     "dgx-h100": 8,
+    "h100-one": 1,
     "dgx1-v100": 8,
     "dgx2-v100": 16,
     "t4-pair": 2,
@@ -237,9 +238,11 @@ def test_memory_errors_are_in_dram(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     dgx.set(0, corrected_aggregate=9)
     errors = [
         nvml.call("nvmlDeviceGetMemoryErrorCounter", gpu, 0, pynvml.NVML_AGGREGATE_ECC, location)
-        for location in (pynvml.NVML_MEMORY_LOCATION_L2_CACHE, pynvml.NVML_MEMORY_LOCATION_DRAM)
+        for location in (pynvml.NVML_MEMORY_LOCATION_SRAM, pynvml.NVML_MEMORY_LOCATION_DRAM)
     ]
     assert errors == [0, 9]
+    l2 = (gpu, 0, pynvml.NVML_AGGREGATE_ECC, pynvml.NVML_MEMORY_LOCATION_L2_CACHE)
+    assert nvml.error("nvmlDeviceGetMemoryErrorCounter", *l2) == NOT_SUPPORTED
 
 
 def test_retired_pages_are_listed(tmp_path: Path, start: Start) -> None:
@@ -345,3 +348,116 @@ def test_texts_of_errors(nvml: NvmlProcess) -> None:
     nvml.call("nvmlInit")
     assert nvml.call("nvmlErrorString", LOST) == "GPU is lost"
     assert nvml.call("nvmlErrorString", 12345) == "Unknown Error"
+
+
+# -- what a driver knows -----------------------------------------------------------------------------------------------------
+
+
+def recovery_action(nvml: NvmlProcess, gpu: dict[str, str]) -> int:
+    (found,) = nvml.call("nvmlDeviceGetFieldValues", gpu, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    return int(found["value"]["uiVal"]) if found["nvmlReturn"] == 0 else -int(found["nvmlReturn"])
+
+
+@pytest.mark.parametrize(
+    ("xid", "action"), [(48, 1), (79, 1), (95, 1), (119, 1), (109, 1), (13, 0), (31, 0), (43, 0), (94, 0), (63, 0)]
+)
+def test_an_xid_sets_the_action_that_a_driver_would(dgx: FakeNvml, nvml: NvmlProcess, xid: int, action: int) -> None:
+    gpu, other = nvml.open()[:2]
+    dgx.xid(0, xid)
+    assert (recovery_action(nvml, gpu), recovery_action(nvml, other)) == (action, 0)
+    # none does not end what is requested
+    dgx.xid(0, 31)
+    assert recovery_action(nvml, gpu) == action
+    dgx.reset(0)
+    assert recovery_action(nvml, gpu) == 0
+
+
+def test_the_action_of_an_xid_may_be_another_and_come_later(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpu, other = nvml.open()[:2]
+    dgx.write("action 31 4", "action 94 2 86400000")
+    dgx.xid(0, 31)
+    dgx.xid(1, 94)
+    assert (recovery_action(nvml, gpu), recovery_action(nvml, other)) == (4, 0)
+    dgx.write("action 94 2 1")
+    dgx.xid(1, 94)
+    wait_until(lambda: recovery_action(nvml, other) == 2, "it comes", 60)
+
+
+@pytest.mark.parametrize("name", ["t4-pair", "dgx1-v100", "dgx2-v100"])
+def test_older_machines_have_no_such_field(name: str, tmp_path: Path, start: Start) -> None:
+    machine = FakeNvml(tmp_path, name)
+    nvml = start(machine)
+    gpu = nvml.open()[0]
+    machine.xid(0, 79)
+    machine.reset(0)
+    assert recovery_action(nvml, gpu) == -NOT_SUPPORTED
+
+
+def fabric(nvml: NvmlProcess, gpu: dict[str, str]) -> dict[str, int]:
+    found: dict[str, int] = nvml.call("fabric", gpu)
+    return found
+
+
+def test_the_fabric_of_nvswitches(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpu = nvml.open()[0]
+    assert fabric(nvml, gpu) == {"state": 3, "status": 0, "healthSummary": 1}
+    dgx.set(0, fabric_state=2, fabric_health=2)
+    assert fabric(nvml, gpu) == {"state": 2, "status": 0, "healthSummary": 2}
+    dgx.set(0, fabric_state=3, fabric_status=999)
+    assert fabric(nvml, gpu)["status"] == 999
+
+
+def test_without_nvswitches_there_is_no_fabric(tmp_path: Path, start: Start) -> None:
+    nvml = start(FakeNvml(tmp_path, "h100-pair"))
+    assert fabric(nvml, nvml.open()[0]) == {"state": 0, "status": 0, "healthSummary": 0}
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("file nvidiactl denied", pynvml.NVML_ERROR_UNKNOWN),
+        ("file nvidiactl missing", pynvml.NVML_ERROR_DRIVER_NOT_LOADED),
+    ],
+)
+def test_a_control_file_that_cannot_be_opened(dgx: FakeNvml, nvml: NvmlProcess, statement: str, error: int) -> None:
+    dgx.write(statement)
+    assert nvml.error("nvmlInit") == error
+    dgx.write("file nvidiactl there")
+    assert len(nvml.open()) == 8
+
+
+@pytest.mark.parametrize("state", ["missing", "denied"])
+def test_a_gpu_whose_file_cannot_be_opened_is_not_listed(dgx: FakeNvml, nvml: NvmlProcess, state: str) -> None:
+    dgx.write(f"file nvidia3 {state}")
+    assert len(nvml.open()) == 7
+    dgx.write("file nvidia3 there")
+    nvml.call("nvmlShutdown")
+    assert len(nvml.open()) == 8
+
+
+def test_events_may_come_as_late_as_they_did(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpu = nvml.open()[0]
+    events = nvml.watch(gpu)
+    dgx.write("events late")
+    dgx.xid(0, 13)
+    dgx.xid(0, 31)
+    # in their order, the first one after 107 ms
+    assert nvml.error("nvmlEventSetWait_v2", events, 0) == pynvml.NVML_ERROR_TIMEOUT
+    assert [nvml.call("nvmlEventSetWait_v2", events, 60000)["eventData"] for _ in range(2)] == [13, 31]
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("events soon", "events come late or at-once"),
+        ("file nvidiactl gone", "a device file is missing, denied or there"),
+        ("action 31 x", "an action has the number of an Xid"),
+        ("field h100 0 1", "is not the number of a field below"),
+        ("field h100 5 x", "is not a number"),
+        ("field nothing 5 1", "no model"),
+    ],
+)
+def test_statements_of_it_that_make_no_sense(dgx: FakeNvml, nvml: NvmlProcess, statement: str, why: str) -> None:
+    dgx.write(statement)
+    assert len(nvml.open()) == 8
+    assert why in nvml.end()[1]

@@ -176,9 +176,21 @@ static void take_next_action(struct gpu *gpu) {
     gpu->next_action_ms = 0;
 }
 
-static nvmlReturn_t field_value(struct gpu *gpu, unsigned field, unsigned *value) {
+/* One that the description has: as it has it, whatever statements change. */
+static nvmlReturn_t described_field(const struct gpu *gpu, nvmlFieldValue_t *value) {
+    const struct field *field = value->fieldId < MAX_FIELDS ? &gpu->fields[value->fieldId] : NULL;
+    if (field == NULL || field->state == NOT_DESCRIBED) return NVML_ERROR_NOT_SUPPORTED;
+    if (field->state == INVALID) return NVML_ERROR_INVALID_ARGUMENT;
+    bool is_small = field->value >= 0 && field->value <= 0xffffffffLL;
+    value->valueType = is_small ? NVML_VALUE_TYPE_UNSIGNED_INT : NVML_VALUE_TYPE_SIGNED_LONG_LONG;
+    value->value.sllVal = field->value;
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t field_value(struct gpu *gpu, nvmlFieldValue_t *found) {
+    unsigned *value = &found->value.uiVal;
     take_next_action(gpu);
-    switch (field) {
+    switch (found->fieldId) {
     case NVML_FI_DEV_NVLINK_LINK_COUNT:
         *value = (unsigned)gpu->nvlink_count;
         return gpu->nvlink_count > 0 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
@@ -186,7 +198,7 @@ static nvmlReturn_t field_value(struct gpu *gpu, unsigned field, unsigned *value
         *value = gpu->recovery_action < 0 ? 0 : (unsigned)gpu->recovery_action;
         return gpu->recovery_action < 0 ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
     default:
-        return NVML_ERROR_NOT_SUPPORTED;
+        return described_field(gpu, found);
     }
 }
 
@@ -197,7 +209,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvm
     for (int i = 0; IS_FINE(call) && i < count; i++) {
         values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
         values[i].value.ullVal = 0;
-        values[i].nvmlReturn = field_value(call.gpu, values[i].fieldId, &values[i].value.uiVal);
+        values[i].nvmlReturn = field_value(call.gpu, &values[i]);
     }
     return leave(&call);
 }

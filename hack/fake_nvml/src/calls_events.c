@@ -111,7 +111,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsign
 
 EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set) {
     struct call call = enter_device(__func__, device);
-    CHECK(call, is_set(set) && types != 0, NVML_ERROR_INVALID_ARGUMENT);
+    CHECK(call, is_set(set), NVML_ERROR_INVALID_ARGUMENT);
     CHECK(call, (types & ~(unsigned long long)call.gpu->events) == 0, NVML_ERROR_NOT_SUPPORTED);
     if (IS_FINE(call)) set->types[call.slot] |= types;
     return leave(&call);

@@ -86,6 +86,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, unsign
                                                      nvmlDevice_t *devices) {
     struct call call = enter_device(__func__, device);
     WANTED(call, count);
+    CHECK(call, listed_count > 1, NVML_ERROR_INVALID_ARGUMENT);
     unsigned found = 0;
     for (int i = 0; IS_FINE(call) && i < listed_count; i++) {
         if (listed[i] == call.slot || !is_usable(listed[i]) || common_ancestor(call.slot, listed[i]) != level) continue;
@@ -112,10 +113,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t oth
     int slot = ANY_GPU;
     WANTED(call, status);
     if (IS_FINE(call)) call.result = device_state(other, &slot);
-    CHECK(call, index < NVML_P2P_CAPS_INDEX_UNKNOWN && slot != call.slot, NVML_ERROR_INVALID_ARGUMENT);
+    CHECK(call, index < NVML_P2P_CAPS_INDEX_UNKNOWN, NVML_ERROR_INVALID_ARGUMENT);
     if (IS_FINE(call)) {
         bool is_near = index != NVML_P2P_CAPS_INDEX_NVLINK && common_ancestor(call.slot, slot) <= NVML_TOPOLOGY_HOSTBRIDGE;
-        *status = are_linked(call.slot, slot) || is_near ? NVML_P2P_STATUS_OK : NVML_P2P_STATUS_NOT_SUPPORTED;
+        *status = (slot != call.slot && are_linked(call.slot, slot)) || is_near ? NVML_P2P_STATUS_OK : NVML_P2P_STATUS_NOT_SUPPORTED;
     }
     return leave(&call);
 }

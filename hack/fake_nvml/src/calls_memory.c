@@ -32,7 +32,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     struct call call = enter_any_device(__func__, device);
     WANTED(call, memory);
-    CHECK(call, memory->version == NVML_MEMORY_V2, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    CHECK(call, memory->version == NVML_MEMORY_V2, NVML_ERROR_FUNCTION_NOT_FOUND);
     if (IS_FINE(call)) *memory = memory_of(&call);
     return leave(&call);
 }
@@ -69,6 +69,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, unsigne
     WANTED(call, count);
     CHECK(call, type < 2 && counter < 2 && location < NVML_MEMORY_LOCATION_COUNT, NVML_ERROR_INVALID_ARGUMENT);
     CHECK(call, call.gpu->ecc == ENABLED, NVML_ERROR_NOT_SUPPORTED);
+    /* from the A100 on there are these two kinds */
+    CHECK(call, call.gpu->architecture < 7 || location == NVML_MEMORY_LOCATION_DRAM || location == NVML_MEMORY_LOCATION_SRAM,
+          NVML_ERROR_NOT_SUPPORTED);
     /* 0 is volatile: counted for each instance in MIG mode, not for the GPU */
     CHECK(call, counter != 0 || call.gpu->mig != ENABLED, NVML_ERROR_NOT_SUPPORTED);
     if (IS_FINE(call)) *count = location == NVML_MEMORY_LOCATION_DRAM ? ecc_errors(call.gpu, type, counter) : 0;

@@ -38,7 +38,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned
 EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index, nvmlDevice_t *mig_device) {
     struct call call = enter_device(__func__, device);
     WANTED(call, mig_device);
-    CHECK(call, call.gpu->mig == ENABLED, NVML_ERROR_NOT_SUPPORTED);
+    CHECK(call, call.gpu->mig != UNSUPPORTED, NVML_ERROR_NOT_SUPPORTED);
+    CHECK(call, call.gpu->mig == ENABLED, NVML_ERROR_NOT_FOUND);
     CHECK(call, index < MAX_MIG_DEVICES, NVML_ERROR_INVALID_ARGUMENT);
     if (!IS_FINE(call)) return leave(&call);
     call.result = NVML_ERROR_NOT_FOUND;
@@ -64,10 +65,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mi
     return leave(&call);
 }
 
-/* A GPU has no instance's ID: outside of MIG mode that is a thing it does not do, in it a mistake. */
+/* A GPU has no instance's ID, whether it is in MIG mode or not. */
 static struct call enter_mig_device(const char *function, nvmlDevice_t device) {
     struct call call = enter_any_device(function, device);
-    CHECK(call, call.gpu->mig == ENABLED, NVML_ERROR_NOT_SUPPORTED);
+    CHECK(call, call.gpu->mig != UNSUPPORTED, NVML_ERROR_NOT_SUPPORTED);
     CHECK(call, call.compute != NULL, NVML_ERROR_INVALID_ARGUMENT);
     return call;
 }
@@ -153,7 +154,7 @@ static nvmlReturn_t named_profile(const char *function, nvmlDevice_t device, uns
     if (profile == NULL) return leave(&call);
     const nvmlGpuInstanceProfileInfo_t *known = &profile->info;
     *info = (nvmlGpuInstanceProfileInfo_v2_t){
-        info->version,          known->id,           known->isP2pSupported, known->sliceCount, known->instanceCount,
+        0,                      known->id,           known->isP2pSupported, known->sliceCount, known->instanceCount,
         known->multiprocessorCount, known->copyEngineCount, known->decoderCount, known->encoderCount, known->jpegCount,
         known->ofaCount,        known->memorySizeMB, .name = "",
     };
@@ -176,12 +177,21 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t d
                                                                   nvmlInstancePlacement_t *placements, unsigned *count) {
     struct call call = enter_device(__func__, device);
     WANTED(call, count);
-    CHECK(call, call.gpu->mig == ENABLED, NVML_ERROR_NOT_SUPPORTED);
     const struct profile *profile = wanted_profile(&call, id, true);
     if (profile == NULL) return leave(&call);
     *count = profile->placements;
     for (unsigned i = 0; placements != NULL && i < profile->placements; i++)
         placements[i] = (nvmlInstancePlacement_t){i * profile->size, profile->size};
+    return leave(&call);
+}
+
+/* How many more of them there is room for, if no other kind is made. */
+EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned id, unsigned *count) {
+    struct call call = enter_device(__func__, device);
+    WANTED(call, count);
+    const struct profile *profile = wanted_profile(&call, id, true);
+    if (profile == NULL) return leave(&call);
+    *count = room_for(call.gpu, profile);
     return leave(&call);
 }
 

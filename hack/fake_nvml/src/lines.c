@@ -98,6 +98,7 @@ static const struct {
     {"lists", 2, 2, state_lists},
     {"events", 2, 2, state_events},
     {"file", 3, 3, state_file},
+    {"field", 4, 4, state_field},
     {"action", 3, 4, state_action},
     {"model", 2, MAX_WORDS, state_model},
     {"gpu", 2, MAX_WORDS, state_gpu},

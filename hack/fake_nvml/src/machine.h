@@ -11,7 +11,7 @@
 #include "nvml.h"
 
 enum { MAX_PROFILES = 16, MAX_INSTANCES = 15, MAX_COMPUTES = 7, MAX_MIG_DEVICES = 7, MIG_SLICES = 8 };
-enum { MAX_GPUS = 64, MAX_MODELS = 16, MAX_FAULTS = 256, MAX_ACTIONS = 64, MAX_FILES = 64, ANY_GPU = -1 };
+enum { MAX_GPUS = 64, MAX_MODELS = 16, MAX_FAULTS = 256, MAX_ACTIONS = 64, MAX_FIELDS = 320, MAX_FILES = 64, ANY_GPU = -1 };
 
 /* of a feature that a GPU has switched on, switched off, or does not have at all */
 enum feature { UNSUPPORTED = -1, DISABLED = NVML_FEATURE_DISABLED, ENABLED = NVML_FEATURE_ENABLED };
@@ -49,6 +49,12 @@ struct instance {
     for (struct instance *instance = (gpu)->instances; instance < (gpu)->instances + MAX_INSTANCES; instance++)         \
         for (struct compute *compute = instance->computes; compute < instance->computes + MAX_COMPUTES; compute++)
 
+/* A field of nvmlDeviceGetFieldValues whose answer is described. */
+struct field {
+    enum { NOT_DESCRIBED, DESCRIBED, INVALID } state;
+    long long value;
+};
+
 struct gpu {
     bool present, lost;
     char uuid[80], name[96], serial[30], pci[32], part_number[80], vbios[32], compute[8], cpus[64];
@@ -67,6 +73,7 @@ struct gpu {
     int profile_count;
     struct profile profiles[MAX_PROFILES];
     struct instance instances[MAX_INSTANCES];
+    struct field fields[MAX_FIELDS];
 };
 
 struct fault {
@@ -140,6 +147,9 @@ static inline unsigned instance_start(unsigned id, unsigned size) { return (id +
 /* How much later than the kernel's line the event of an Xid comes, as measured on an H100 with driver 580. */
 long long xid_delay_ms(long long xid);
 long long now_ms(void);
+
+/* For how many more instances of this profile a GPU has room. */
+unsigned room_for(const struct gpu *gpu, const struct profile *profile);
 
 bool read_number(const char *text, long long *number);
 

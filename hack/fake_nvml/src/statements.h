@@ -59,6 +59,7 @@ bool state_cuda(struct statement *statement);
 bool state_init(struct statement *statement);
 bool state_lists(struct statement *statement);
 bool state_events(struct statement *statement);
+bool state_field(struct statement *statement);
 bool state_file(struct statement *statement);
 bool state_action(struct statement *statement);
 

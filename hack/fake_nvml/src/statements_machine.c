@@ -90,6 +90,25 @@ bool state_model(struct statement *statement) {
     return true;
 }
 
+bool state_field(struct statement *statement) { /* field MODEL NUMBER VALUE|invalid */
+    struct machine *machine = statement->machine;
+    struct field field = {.state = INVALID};
+    long long number;
+    if (!read_number(statement->words[2], &number) || number < 1 || number >= MAX_FIELDS)
+        return refuse(statement, "\"%.60s\" is not the number of a field below %d", statement->words[2], MAX_FIELDS);
+    if (strcmp(statement->words[3], "invalid") != 0) {
+        field.state = DESCRIBED;
+        if (!read_number(statement->words[3], &field.value))
+            return refuse(statement, "\"%.60s\" is not a number", statement->words[3]);
+    }
+    for (int i = 0; i < machine->model_count; i++) {
+        if (strcmp(machine->models[i].name, statement->words[1]) != 0) continue;
+        machine->models[i].gpu.fields[number] = field;
+        return true;
+    }
+    return refuse(statement, "no model \"%.60s\" in a line before", statement->words[1]);
+}
+
 bool state_gpu(struct statement *statement) {
     struct machine *machine = statement->machine;
     if (machine->gpu_count == MAX_GPUS) return refuse(statement, "more than %d GPUs", MAX_GPUS);

@@ -54,6 +54,13 @@ static unsigned place(const struct gpu *gpu, const struct profile *profile, unsi
     return MIG_SLICES;
 }
 
+unsigned room_for(const struct gpu *gpu, const struct profile *profile) {
+    unsigned count = 0;
+    for (unsigned start = 0; start < profile->placements * profile->size; start += profile->size)
+        count += is_free(gpu, start, profile->size);
+    return count < profile->info.instanceCount ? count : profile->info.instanceCount;
+}
+
 static unsigned count_of(struct gpu *gpu, int profile) {
     unsigned count = 0;
     for (int i = 0; i < MAX_INSTANCES; i++) count += gpu->instances[i].is_there && gpu->instances[i].profile == profile;

@@ -15,10 +15,15 @@ import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
-from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, ListedDevices
+from nodedevice_agent.devicemanager.effects import CallAllocate
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, Device, ListedDevices, accept
+from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES, PluginConnection
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.robustness.fuzz.raw_plugin import RawPlugin
 
@@ -63,6 +68,47 @@ def _list(device: _DeviceBytes, most: int = MAX_MESSAGE_BYTES) -> None:
     listed: list[ListedDevices] = []
     _measure(lambda: listed.append(codec.device_list(octets)))
     assert len(listed[0].devices) <= MAX_DEVICES
+
+
+def _lists_of_many_names() -> None:
+    """Each as long as it may be, with as much about each device as it may say: what is refused of them leaves nothing."""
+    attributes = b"".join(_field(_ATTRIBUTE, b"\x0a\x03%03x\x12\x20%032d" % (n, n)) for n in range(32))
+    octets = b"".join(_device(number, attributes) for number in range(4096))
+    manager = DeviceManager(0.0)
+
+    def list_all() -> None:
+        for number in range(18):
+            name = f"d{number % 3}.example.com/r{number}"
+            manager.connected(name, number, PluginOptions(), 0.0)
+            manager.listed(name, number, codec.device_list(octets), 0.0)
+
+    _measure(list_all)
+    refused = [resource.listed.is_refused for resource in manager.resources.values()]
+    assert any(refused)
+    assert not all(refused)
+
+
+def _answers_of_many_containers() -> None:
+    """Each just short enough, of the smallest entries."""
+    manager, count = DeviceManager(0.0), 100
+    manager.connected(_RESOURCE, 1, PluginOptions(), 0.0)
+    manager.listed(_RESOURCE, 1, accept(Device(f"d{number}") for number in range(count)), 0.0)
+    octets = b"".join(
+        _field(b"\x0a", _field(b"\x0a", b"%06x" % number)) for number in range(MAX_ALLOCATION_BYTES // 10)
+    )
+
+    def allocate_all() -> None:
+        for number in range(count):
+            found = manager.pod_seen(
+                Pod(f"u{number}", "n", f"p{number}", (Container("c", limits={_RESOURCE: 1}),)), 0.0
+            )
+            message = api_pb2.ContainerAllocateResponse.FromString(octets)
+            for effect in found:
+                if isinstance(effect, CallAllocate):
+                    manager.allocated(effect.ticket, codec.allocate_response(message), 0.0)
+
+    _measure(allocate_all)
+    assert 0 < len(manager.book.by_pod) < count
 
 
 def _answer(size: int, *, is_taken: bool) -> None:
@@ -127,6 +173,8 @@ def _status(name: str) -> int:
 CASES: dict[str, tuple[Callable[[], None], int]] = {
     **{f"a list: {name}": (partial(_list, device), 256) for name, device in _LISTS.items()},
     "a list: a few attributes": (partial(_list, lambda n: _device(n, _ATTRIBUTES[: 6 * 7]), MAX_DEVICES), 256),
+    "lists of many names": (_lists_of_many_names, 160),
+    "answers of many containers": (_answers_of_many_containers, 48),
     "an answer that is just taken": (lambda: _answer(MAX_ALLOCATION_BYTES - 64, is_taken=True), 64),
     "an answer that is too big": (lambda: _answer(MAX_MESSAGE_BYTES - _MIB, is_taken=False), 160),
     "a checkpoint of zeros": (lambda: _file(b"", checkpoint_file.MAX_BYTES), 256),

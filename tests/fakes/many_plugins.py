@@ -1,7 +1,11 @@
-"""Device plugins by the hundred in one process, to be killed at once: `python -m tests.fakes.many_plugins DIR PLUGINS DEVICES`."""
+"""Device plugins by the hundred in one process, to be killed at once: `python -m tests.fakes.many_plugins DIR PLUGINS DEVICES`.
+
+They register again, all at once, when the registration socket is another one, as plugins do that watch the directory.
+"""
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +16,7 @@ from tests.fakes.plugin import FakeDevice, FakePlugin
 # beside one more plugin, as many connections as an agent accepts
 MOST = 255
 _REGISTERED = "registered"
+_POLL_SECONDS = 0.1
 
 
 def resource_name(number: int) -> str:
@@ -33,10 +38,24 @@ def many_plugins(plugin_dir: Path, plugins: int, devices: int) -> Iterator[subpr
 
 async def _serve(plugin_dir: Path, plugins: int, devices: int) -> None:
     listed = {f"device-{index:05}": FakeDevice() for index in range(devices)}
-    for number in range(plugins):
-        await FakePlugin(resource_name(number), listed).join(plugin_dir)
+    found = [FakePlugin(resource_name(number), listed) for number in range(plugins)]
+    for plugin in found:
+        await plugin.join(plugin_dir)
+    before = _identity(plugin_dir)
     print(_REGISTERED, flush=True)
-    await asyncio.Event().wait()
+    while True:
+        await asyncio.sleep(_POLL_SECONDS)
+        if (now := _identity(plugin_dir)) not in (None, before):
+            before = now
+            await asyncio.gather(*(plugin.register() for plugin in found), return_exceptions=True)
+
+
+def _identity(plugin_dir: Path) -> tuple[int, int] | None:
+    """Of the registration socket; None while there is none."""
+    with contextlib.suppress(OSError):
+        file = os.lstat(plugin_dir / "kubelet.sock")
+        return file.st_ino, file.st_ctime_ns
+    return None
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.cluster.build.binaries import cache_folder
-from hack.cluster.build.builder import lock
+from hack.cluster.build.cache import cache_folder, lock
 from hack.cluster.errors import BinaryError
 
 NAME = "libnvidia-ml.so.1"

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from hack.cluster.build import product_images
-from hack.cluster.build.binaries import cache_folder
-from hack.cluster.build.builder import lock
+from hack.cluster.build.cache import cache_folder, lock
 from hack.install import builders, values
 from hack.install.errors import InstallError
 from hack.release import debian_root, images, oci

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hack.cluster.build import images
-from hack.cluster.build.binaries import cache_folder, find
-from hack.cluster.build.builder import lock
+from hack.cluster.build.binaries import find
+from hack.cluster.build.cache import cache_folder, lock
 from hack.cluster.errors import BinaryError
 from hack.cluster.node import containerd
 from hack.cluster.node.machine import Machine

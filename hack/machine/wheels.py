@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hack.cluster.build.binaries import cache_folder
+from hack.cluster.build.cache import cache_folder
 from hack.machine.packages import run
 
 _REQUIREMENTS = Path(__file__).parents[2] / "requirements" / "agent.txt"

@@ -8,6 +8,7 @@ import ctypes
 import json
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pynvml
@@ -58,7 +59,7 @@ def fabric(device: Any) -> Any:
     return {"state": info.state, "status": info.status, "healthSummary": info.healthSummary}
 
 
-_OWN = {"possible_placements": possible_placements, "fabric": fabric}
+_OWN: dict[str, Callable[..., Any]] = {"possible_placements": possible_placements, "fabric": fabric}
 
 
 def _argument(value: Any) -> Any:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from hack.cluster.build import debian
-from hack.cluster.build.builder import build, built_path, lock
+from hack.cluster.build.builder import build, built_path
+from hack.cluster.build.cache import cache_folder, lock
 from hack.cluster.build.downloads import download
 from hack.cluster.build.pins import ALL_BINARIES
 from hack.cluster.errors import BinaryError
@@ -48,20 +49,6 @@ def _paths(names: Iterable[str]) -> dict[str, Path]:
 
 def _lacking(paths: Mapping[str, Path]) -> list[str]:
     return [name for name, path in paths.items() if not path.exists()]
-
-
-def cache_folder() -> Path:
-    """`nodedevice` in the user's cache folder (XDG_CACHE_HOME, default ~/.cache). Raises BinaryError where there is none."""
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    # the XDG specification: a relative path is invalid and to be ignored
-    if configured.startswith("/"):
-        return Path(configured) / "nodedevice"
-    try:
-        return Path.home() / ".cache" / "nodedevice"
-    except RuntimeError as exc:
-        raise BinaryError(
-            "cache folder", "this user has no home", "set XDG_CACHE_HOME to a folder that you can write to"
-        ) from exc
 
 
 def _asset(name: str) -> Path | None:

@@ -3,17 +3,16 @@
 A program appears in the cache complete or not at all; a build that was cut short goes on where it ended.
 """
 
-import contextlib
-import fcntl
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from hack.cluster.build.cache import lock
 from hack.cluster.build.cores import cores
 from hack.cluster.build.go_toolchain import environment, find_go
 from hack.cluster.build.pins import Family, family_of
@@ -167,22 +166,3 @@ def _failure(binary: str, output: str) -> BinaryError:
     )
     shown = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])
     return BinaryError(binary, f"could not be built:\n{shown}", remedy)
-
-
-@contextlib.contextmanager
-def lock(cache: Path, progress: Callable[[str], None]) -> Iterator[None]:
-    """One builder at a time on this machine; the kernel frees the lock however its holder ends."""
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(cache / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as exc:
-        raise BinaryError("cache folder", str(exc), "set XDG_CACHE_HOME to a folder that you can write to") from exc
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress(f"another build into {cache} is under way: waiting for it")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

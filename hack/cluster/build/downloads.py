@@ -18,7 +18,8 @@ from pathlib import Path
 
 import httpx2
 
-from hack.cluster.build.builder import built_path, lock
+from hack.cluster.build.builder import built_path
+from hack.cluster.build.cache import lock
 from hack.cluster.build.pins import family_of
 from hack.cluster.build.published import Published, published
 from hack.cluster.build.time_left import received

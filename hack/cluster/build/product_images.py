@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.cluster.build.binaries import cache_folder
-from hack.cluster.build.builder import lock
 from hack.cluster.build.bytecode import compile_standard_library
+from hack.cluster.build.cache import cache_folder, lock
 from hack.cluster.errors import BinaryError
 
 REGISTRY = "localhost"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster.build.binaries import cache_folder, find
+from hack.cluster.build.binaries import find
+from hack.cluster.build.cache import cache_folder
 from hack.cluster.build.images import TEST_IMAGE
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.node import containerd

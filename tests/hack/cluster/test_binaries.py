@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from hack.cluster.build import builder, go_toolchain
-from hack.cluster.build.binaries import cache_folder, find
+from hack.cluster.build.binaries import find
+from hack.cluster.build.cache import cache_folder
 from hack.cluster.build.debian import PACKAGES
 from hack.cluster.build.go_toolchain import environment
 from hack.cluster.build.pins import ALL_BINARIES, FAMILIES, Family, family_of

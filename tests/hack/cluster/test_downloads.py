@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from hack.cluster.build import published as published_module
-from hack.cluster.build.binaries import cache_folder, find
+from hack.cluster.build.binaries import find
+from hack.cluster.build.cache import cache_folder
 from hack.cluster.build.published import published
 from hack.cluster.errors import BinaryError
 from hack.cluster.processes.loopback import reach_loopback_directly

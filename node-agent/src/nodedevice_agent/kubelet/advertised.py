@@ -10,6 +10,7 @@ from enum import Enum
 
 from msgspec import Struct
 from nodedevice_api.names import Reason
+from nodedevice_common.text import shown
 
 from nodedevice_agent.devicemanager.allocation.selection import Selection, select
 from nodedevice_agent.devicemanager.allocation.topology import Topology, hints, merge
@@ -61,7 +62,6 @@ def select_preferred(
 
 # -- the condition Injectable -------------------------------------------------------------------------------------------
 
-_MAX_DETAIL = 512
 _OWN_ENVIRONMENT = (
     "a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --runtime nri prevents"
 )
@@ -103,7 +103,6 @@ class KubeletRegistration(Struct, frozen=True):
 
 def injectable(registration: KubeletRegistration, *, are_gpus: bool = False) -> tuple[str, str, str]:
     """Status, reason and message of the condition. are_gpus: of the nvml plugin."""
-    detail = "".join(c if c.isprintable() else " " for c in registration.detail[:_MAX_DETAIL])
     status, reason, message = registration.state.value
     more = f"; {_OWN_ENVIRONMENT}" if are_gpus and status == "True" else ""
-    return status, reason, message.format(detail) + more
+    return status, reason, message.format(shown(registration.detail)) + more

@@ -111,6 +111,9 @@ def test_each_registration_state_has_its_own_reason_and_message(stand: KubeletRe
     own = "; a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given"
     assert own not in message
     of_gpus = injectable(KubeletRegistration(stand), are_gpus=True)[2]
-    assert (own in of_gpus) is (stand is KubeletRegistrationState.REGISTERED)
+    plain = injectable(KubeletRegistration(stand))[2]
+    assert of_gpus == (plain + own if stand is KubeletRegistrationState.REGISTERED else plain)
+    assert "{}" not in plain
+    assert message == plain or f"no way {'x' * 505}" in message
     others = [injectable(KubeletRegistration(other)) for other in KubeletRegistrationState if other is not stand]
     assert reason not in [other[1] for other in others]

@@ -8,8 +8,8 @@ from nodedevice_agent.checkpoint import files, writer
 from nodedevice_agent.devicemanager import places, registration
 from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.resources import devices, list_limit
-from nodedevice_agent.deviceplugin import connection, held_lists, registration_server
-from nodedevice_agent.kube import informer, write_budget
+from nodedevice_agent.deviceplugin import connection, held_lists, plugin_watcher, registration_server
+from nodedevice_agent.kube import informer, turns, write_budget
 from nodedevice_agent.lib import grpc_server
 from nodedevice_agent.plugins import patterns
 from nodedevice_agent.plugins.generic import source
@@ -68,6 +68,11 @@ BOUNDS = {
     f"{status._MOST_REFUSALS} refusals of {status._LONGEST_REFUSAL} characters in its status",
     f"{source.MAX_DEVICES:,} devices of a resource",
     f"{patterns._MAX_WILDCARDS} wildcards of a pattern",
+    f"a place in {places.EXCHANGE_SECONDS:g} s",
+    f"{registration.MAX_OPENING} that have not answered",
+    f"{plugin_watcher.MAX_SOCKETS:,} sockets of the registry",
+    f"{turns.PER_SECOND:g} first lists and watches a second",
+    f"{turns.MOST_UNDER_WAY} of them unanswered",
     f"{informer.REQUESTS_PER_SECOND:g} lists and watches a second of an agent",
     f"{informer.URGENT_REQUESTS_PER_SECOND:g} more that is urgent",
     f"{writer.JOURNAL_BYTES // _KIB} KiB of changes without the whole file",

@@ -36,6 +36,8 @@ from nodedevice_agent.plugins.simulated.devices import (
 log = logging.getLogger(__name__)
 
 _RESCAN_SECONDS = 30.0
+# after a read that failed: nothing tells when the next one would not
+_RETRY_SECONDS = 1.0
 
 
 class SimulatedSource:
@@ -52,6 +54,7 @@ class SimulatedSource:
         self._subscription: Subscription | None = None
         self._listed_ids: tuple[str, ...] | None = None
         self._logged = ""
+        self._is_unread = False
 
     def reconfigure(self, settings: SimulatedSettings) -> None:
         """From now on these devices; of the same resource, with the same rules of parts."""
@@ -82,7 +85,7 @@ class SimulatedSource:
                     # followed before it is read, so that an edit in between is an event
                     subscription.follow([folder], contents=True)
                     await self._read()
-                happened = await subscription.wait(_RESCAN_SECONDS)
+                happened = await subscription.wait(_RETRY_SECONDS if self._is_unread else _RESCAN_SECONDS)
         finally:
             self._subscription = None
             subscription.close()
@@ -94,6 +97,7 @@ class SimulatedSource:
         return preferred({device.id: device.numa_nodes for device in self.devices.latest}, free, must_include, size)
 
     async def _read(self) -> None:
+        self._is_unread = False
         try:
             # a MiB of YAML takes seconds to decode
             state = await in_thread(partial(read_state, self._path))
@@ -101,6 +105,7 @@ class SimulatedSource:
             self._log(logging.INFO, "state file was deleted; keeping the last state", "")
             return
         except (StateFileError, OSError) as error:
+            self._is_unread = isinstance(error, OSError)
             self._log(logging.ERROR, "state file is invalid or unreadable; keeping the last good state", str(error))
             return
         count = self._settings.count if state.count is None else state.count

@@ -18,7 +18,7 @@ _MAX_SEARCHED = 32
 # Of one pod, containers that ask for parts of one resource; and of a plan for several, these times the physical devices: each pair
 # takes two microseconds, and others wait meanwhile. More is a misfit for good.
 MOST_CONTAINERS = 128
-MOST_PLANNED = 8192
+MOST_PLANNED = 4096
 
 _ALL_PERCENT = 100
 

@@ -224,10 +224,14 @@ class DeviceManager:
         # an allocation that was recovered from the API has an unproven static pod under its mirror pod's UID
         over = (self.pods.keys() | self.book.by_pod.keys()) - present.keys() - uids
         over |= self.allocate_once.pod_uids() - present.keys() - uids - {pod.config_hash for pod in pods}
+        self.allocator.begin_many()
         for uid in sorted(over):
             effects += self._pod_over(uid, now)
+        effects += self.allocator.end_many(now)
+        self.allocator.begin_many()
         for pod in present.values():
             effects += self._pod_known(pod, now)
+        effects += self.allocator.end_many(now)
         holders = omitted_allocations.found(self.resources, self.pods.values(), self.book)
         changed, freed = self._table.possible_holders_are(holders)
         effects += changed + self._reconsider(freed, now)
@@ -383,7 +387,7 @@ class DeviceManager:
         """The time of the next tick() that has something to do, monotonic seconds."""
         retries = (self.allocator.pending, self._reallocations.failures, self.pre_starts.failures)
         times = [*(calls.next_retry for calls in retries), self._releasing.next_deadline]
-        times += [self._table.next_deadline(), self._preference.deadline]
+        times += [self._table.next_deadline(), self._preference.deadline, self.allocator.next_turn]
         return min((t for t in times if t is not None), default=None)
 
     def tick(self, now: float) -> list[Effect]:

@@ -312,7 +312,7 @@ class ManagerMachine(RuleBasedStateMachine):
         times = [at for resource in manager.resources.values() for at in resource.times]
         for calls in (manager.allocator.pending, manager._reallocations.failures, manager.pre_starts.failures):
             times += [pending.retry_at for pending in calls.values()]
-        times += [*manager._releasing._publish_at.values(), manager._preference.deadline]
+        times += [*manager._releasing._publish_at.values(), manager._preference.deadline, manager.allocator.next_turn]
         assert manager.next_deadline() == min((at for at in times if at is not None), default=None)
 
     @invariant()

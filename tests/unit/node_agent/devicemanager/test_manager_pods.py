@@ -1,6 +1,7 @@
 """Pods arrive, are served, and end; and events during a plugin call."""
 
 import pytest
+from nodedevice_agent.devicemanager.allocation import allocator
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
@@ -427,3 +428,35 @@ def test_a_response_is_awaited_until_it_comes_or_its_pod_ends() -> None:
     assert (is_awaited(call.ticket), is_awaited(other.ticket)) == (False, True)
     scenario.answer(other)
     assert not is_awaited(other.ticket)
+
+
+def test_pods_that_come_at_once_have_their_turns_in_events_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node whose pods all wait for one list must not stand while each of them looks at all of its devices."""
+    monkeypatch.setattr(allocator, "_MOST_LOOKS", 600)
+    scenario = Scenario.with_plugin(100)
+    pods = [pod(f"p{number}", gpu=1) for number in range(10)]
+    scenario.answer_all(scenario.happens("pods_synced", pods))
+    assert [*scenario.held()] == ["p0/main", "p1/main"]
+    for count in (4, 6, 8, 10):
+        assert scenario.manager.next_deadline() == scenario.now
+        scenario.answer_all(scenario.happens("tick"))
+        assert len(scenario.held()) == count
+    assert scenario.manager.next_deadline() is None
+    assert scenario.manager.allocator.unallocated == {}
+
+
+def test_a_pod_that_goes_before_its_turn_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator, "_MOST_LOOKS", 1)
+    scenario = Scenario.with_plugin(2)
+    scenario.answer_all(scenario.happens("pods_synced", [pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=1)]))
+    scenario.gone("q")
+    scenario.answer_all(scenario.happens("tick"))
+    assert [*scenario.held()] == ["p/main", "r/main"]
+    assert scenario.manager.next_deadline() is None
+
+
+def test_what_a_list_of_pods_frees_goes_to_who_waits_longest() -> None:
+    scenario = Scenario.with_plugin(1).run(pod("old", gpu=1))
+    scenario.run(pod("waits", gpu=1))
+    scenario.answer_all(scenario.happens("pods_synced", [pod("waits", gpu=1), pod("new", gpu=1)]))
+    assert [*scenario.held()] == ["waits/main"]

@@ -518,11 +518,11 @@ class TestAPodOfManyContainers:
 
     def test_of_a_node_of_many_devices_there_may_be_less(self) -> None:
         known, many = fleet(node("a", *[2] * 100)), needs(*[1] * 100)
-        expected = f"{MEM}: 100 containers of the pod ask for parts of 100 devices, and 81 may"
+        expected = f"{MEM}: 100 containers of the pod ask for parts of 100 devices, and 40 may"
         assert known.filter("p", many, ["a"], 0).failed == {"a": expected}
         assert known.assign("p", many, "a", 0) == NotFitting(expected)
         assert not known.fits_without(many, "a", frozenset()), "nor once others are gone"
-        assert isinstance(known.assign("p", needs(*[1] * 81), "a", 0), dict)
+        assert isinstance(known.assign("p", needs(*[1] * 40), "a", 0), dict)
 
     def test_as_many_as_may_are_planned(self) -> None:
         known = fleet(node("a", *[80] * 8))

@@ -30,6 +30,11 @@ from nodedevice_agent.devicemanager.effects import (
 from nodedevice_agent.devicemanager.pods import DeviceRequest, Pod
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
+# Devices of the lists that one event may look at, where it concerns many pods; each pod counts as some. The other pods have their
+# turn at once, in events of their own: an event is some ten milliseconds, and a node may have any number of pods that wait.
+_MOST_LOOKS = 65536
+_LOOKS_A_POD = 256
+
 
 class Allocator:
     """is_held_back: nothing is allocated, because the existing allocations are not known yet."""
@@ -57,6 +62,11 @@ class Allocator:
         # a plugin call is in flight
         self.in_progress: dict[str, PodAllocation] = {}
         self._by_ticket: dict[int, PodAllocation] = {}
+        # how many devices an event about many pods has looked at; None during any other
+        self._looks: int | None = None
+        # pods that had no turn in it: by UID, since when; and, while it goes on, resources that have changed
+        self._postponed: dict[str, float] = {}
+        self._changed: set[str] | None = None
         # by pod UID: the resource names for which UnknownResource was returned
         self._reported_unknown: dict[str, set[str]] = {}
 
@@ -67,7 +77,24 @@ class Allocator:
         if pod.uid in self.in_progress:
             return []
         self.unallocated[pod.uid] = pod
-        return self._begin(pod, now)
+        return self._begin(pod, now) if self._looks is None else self._begin_in_turn(pod, now)
+
+    def begin_many(self) -> None:
+        """An event about many pods begins."""
+        self._looks, self._changed = 0, set()
+
+    def end_many(self, now: float) -> list[Effect]:
+        """It has ended: who waits for what it has changed is retried once."""
+        changed = self._changed or set()
+        self._changed = None
+        effects = self.reconsider(changed, now) if changed else []
+        self._looks = None
+        return effects
+
+    @property
+    def next_turn(self) -> float | None:
+        """Since when a pod waits for its turn, which is due."""
+        return next(iter(self._postponed.values()), None)
 
     def pod_terminating(self, pod_uid: str) -> list[Effect]:
         """The pod gets no more devices. The response of a call in flight is still processed."""
@@ -90,23 +117,43 @@ class Allocator:
         but: the UID of the pod whose own failure caused the change.
         """
         changed = frozenset(resource_names)
+        if self._changed is not None:
+            self._changed |= changed
+            return []
         effects: list[Effect] = []
+        is_whole, self._looks = self._looks is None, self._looks or 0
         for uid, pod in list(self.unallocated.items()):
             pending = self.pending.get(uid)
             if uid == but or uid in self.in_progress or (pending is not None and not pending.is_due(now)):
                 continue
             lacking = {request.resource_name for request in pod.device_requests}
             if not changed.isdisjoint(lacking if pending is None else {pending.resource_name, *pending.others}):
-                effects += self._begin(pod, now)
+                effects += self._begin_in_turn(pod, now)
+        if is_whole:
+            self._looks = None
         return effects
 
     def retry(self, now: float) -> list[Effect]:
-        """Retry every pod whose backoff after a plugin's error has passed."""
+        """Retry every pod whose backoff after a plugin's error has passed, and those that had no turn yet."""
+        postponed, self._postponed = self._postponed, {}
+        due = [uid for uid, pending in self.pending.items() if pending.retry_at is not None and pending.is_due(now)]
         effects: list[Effect] = []
-        for uid, pending in list(self.pending.items()):
-            if pending.retry_at is not None and pending.is_due(now) and uid in self.unallocated:
-                effects += self._begin(self.unallocated[uid], now)
+        self._looks = 0
+        for uid in dict.fromkeys((*postponed, *due)):
+            if uid in self.unallocated and uid not in self.in_progress:
+                effects += self._begin_in_turn(self.unallocated[uid], now)
+        self._looks = None
         return effects
+
+    def _begin_in_turn(self, pod: Pod, now: float) -> list[Effect]:
+        """In an event about many pods."""
+        looks = self._looks or 0
+        if looks >= _MOST_LOOKS:
+            self._postponed.setdefault(pod.uid, now)
+            return []
+        names = {request.resource_name for request in pod.device_requests} & self._book.resources.keys()
+        self._looks = looks + _LOOKS_A_POD + sum(len(self._book.resources[name].devices) for name in names)
+        return self._begin(pod, now)
 
     # -- responses of plugins -----------------------------------------------------------------------------------------
 

@@ -279,7 +279,7 @@ def test_a_pod_of_too_many_containers_waits_for_good() -> None:
     scenario = Scenario.with_plugin(parts(SAME, **{f"g{index}": 2 for index in range(100)}))
     scenario.run(pod("p", *(container(f"c{index}", gpu=1) for index in range(100))))
     pending = scenario.manager.allocator.pending["p"]
-    assert pending.message == f"{GPU}: 100 containers of the pod ask for parts of 100 devices, and 81 may"
+    assert pending.message == f"{GPU}: 100 containers of the pod ask for parts of 100 devices, and 40 may"
     assert (pending.reason, pending.is_final) == ("NoDeviceFits", True)
-    scenario.run(pod("q", *(container(f"c{index}", gpu=1) for index in range(81))))
-    assert len(scenario.held()) == 81
+    scenario.run(pod("q", *(container(f"c{index}", gpu=1) for index in range(40))))
+    assert len(scenario.held()) == 40

@@ -1,12 +1,13 @@
 """What single requests carry, and what odd answers become."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from nodedevice_operator.capacity.reconciler import CapacityApi
+from nodedevice_operator.cli.api import LeftoversApi
 from nodedevice_operator.errors import InvalidResponse, NotFound
 from nodedevice_operator.extender.stores import BOUND_PODS
 from nodedevice_operator.kube.client import Client
@@ -20,6 +21,7 @@ from nodedevice_operator.objects.nodedevice import StoredCondition
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
 from nodedevice_operator.remediation.eviction_controller import EvictionsApi
 from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
+from nodedevice_operator.requiredplugins.annotate_pods import UnboundPodsApi
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.kube.api_server import Server, client_of, page
@@ -252,6 +254,32 @@ async def test_one_object_is_asked_for_as_its_kind_is_watched(server: Server, cl
         f"/api/v1/namespaces/default/pods?fieldSelector={BOUND_PODS.selector},metadata.name=p",
         "/api/v1/nodes?fieldSelector=metadata.name=n",
     ]
+
+
+LISTS: dict[str, tuple[Callable[[Client], Any], str]] = {
+    "pods": (lambda client: UnboundPodsApi(client).pages(), "/api/v1/pods?limit=250&fieldSelector=spec.nodeName="),
+    "leases": (
+        lambda client: AgentsApi(client, "agents").list_leases(is_consistent=True),
+        "/apis/coordination.k8s.io/v1/namespaces/agents/leases?limit=250",
+    ),
+    "nodedevices": (
+        lambda client: LeftoversApi(client).node_devices(),
+        "/apis/nodedevice.io/v1alpha1/nodedevices?limit=250",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+async def test_a_list_is_asked_for_as_what_it_is(
+    kind: str, server: Server, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    call, path = LISTS[kind]
+    server.answers = [page({"metadata": {"name": "odd"}, "spec": []})]
+    found = call(client)
+    for each in [part async for part in found] if isinstance(found, AsyncIterator) else [await found]:
+        assert not each
+    assert [unquote(asked[1]) for asked in server.asked] == [path]
+    assert [(vars(record)["kind"], vars(record)["object"]) for record in caplog.records] == [(kind, "odd")]
 
 
 async def test_leases_are_listed_in_pages_as_of_one_moment(server: Server, client: Client) -> None:

@@ -58,8 +58,12 @@ _NEVER: Final = {
     ),
 }
 
-# Of a fault that lasts nothing need be logged where these fail, and why.
-QUIET: Final[Mapping[str, str]] = {}
+# Pairs of a call and an error, or parts of what the call was made with, of which nothing need be logged, and why.
+QUIET: Final = {
+    "sendto EAGAIN": "no failure: it is tried again when the kernel says so",
+    "recvfrom EAGAIN": "likewise",
+    "/proc/": "of the program itself, for its metrics: the page is shown without",
+}
 
 ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     call: tuple(errors.split()) for errors, calls in _KINDS.values() for call in calls.split()

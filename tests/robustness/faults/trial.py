@@ -66,8 +66,8 @@ async def survives(
             while cases and is_well:
                 case, is_well = cases.popleft(), False
                 with subtests.test(str(case)):
-                    lines = await tried(scene, case, strace, folder, made.get(case.call, ()))
-                    verify_said(case, lines, usual)
+                    failed, lines = await tried(scene, case, strace, folder, made.get(case.call, ()))
+                    verify_said(case, failed, lines, usual)
                     is_well = True
             if is_well:
                 assert descriptors(scene.program) <= before + _ROOM, "descriptors are not given back"
@@ -92,8 +92,10 @@ def _chosen(calls: Iterable[str]) -> list[Case]:
     return chosen
 
 
-async def tried(scene: Scene, case: Case, strace: Path, folder: Path, files: Iterable[str]) -> list[Json]:
-    """What the program has logged since the call failed. files: of its descriptors.
+async def tried(
+    scene: Scene, case: Case, strace: Path, folder: Path, files: Iterable[str]
+) -> tuple[list[str], list[Json]]:
+    """The calls that failed, and what the program has logged since. files: of its descriptors.
 
     Raises AssertionError where it did not survive, or never made the call.
     """
@@ -113,7 +115,7 @@ async def tried(scene: Scene, case: Case, strace: Path, folder: Path, files: Ite
     await scene.round()
     program.verify_running()
     assert program.pid == pid
-    return program.lines()[logged:]
+    return tracing.failed, program.lines()[logged:]
 
 
 async def _rounds(scene: Scene, tracing: Tracing) -> None:
@@ -124,12 +126,13 @@ async def _rounds(scene: Scene, tracing: Tracing) -> None:
     raise AssertionError("the program does not make this call")
 
 
-def verify_said(case: Case, lines: Sequence[Json], usual: Set[str]) -> None:
+def verify_said(case: Case, failed: Iterable[str], lines: Sequence[Json], usual: Set[str]) -> None:
     """A fault that lasts is in the log, in lines of ours that name it: not as a traceback. usual: what rounds without one log."""
     tracebacks = [line for line in lines if "exception" in line]
     assert not tracebacks, tracebacks
-    if case.lasts and case.call not in QUIET:
-        assert problems(lines) - usual, "nothing is logged"
+    loud = [call for call in failed if not any(part in call for part in QUIET)]
+    if case.lasts and loud and f"{case.call} {case.error}" not in QUIET:
+        assert problems(lines) - usual, f"nothing is logged of {loud[:3]}"
 
 
 def problems(lines: Iterable[Json]) -> Set[str]:

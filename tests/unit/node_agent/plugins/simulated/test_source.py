@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.settings import SimulatedSettings
+from nodedevice_agent.plugins.simulated import control
 from nodedevice_agent.plugins.simulated import source as simulated_source
 from nodedevice_agent.plugins.simulated.devices import SimulatedState
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
@@ -23,7 +24,7 @@ async def test_a_state_file_that_cannot_be_read_is_read_again_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(simulated_source, "_RETRY_SECONDS", 0.01)
-    read, failures = simulated_source.read_state, [REFUSED] * 3
+    read, failures = control.read_state, [REFUSED] * 3
 
     def failing(path: Path) -> SimulatedState:
         if failures:

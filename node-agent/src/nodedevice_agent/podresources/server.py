@@ -7,9 +7,9 @@ after a start, List and Get return UNAVAILABLE until this node's pods are known;
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
@@ -17,6 +17,7 @@ from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grp
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2 as alpha_pb2
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2_grpc as alpha_pb2_grpc
 from nodedevice_common.pacing import TokenBucket
+from nodedevice_common.threads import in_thread
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager
@@ -25,13 +26,16 @@ from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, grpc_target, is_served, is_socket, is_too_long, remove
 from nodedevice_agent.lib.grpc_server import SMALL_REQUEST_BYTES, options
 from nodedevice_agent.podresources import view
-from nodedevice_agent.podresources.view import DeviceOnNode, PodDevices
+from nodedevice_agent.podresources.view import DeviceOnNode, PodDevices, Seen, SeenResource
 
 log = logging.getLogger(__name__)
 
 CALLS_PER_SECOND = 100.0
 CALLS_AT_ONCE = 10
+# devices in an answer
+_MOST_IN_LOOP = 4096
 
+T = TypeVar("T")
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -100,13 +104,17 @@ class _Lister(api_pb2_grpc.PodResourcesListerServicer):
         self, request: api_pb2.ListPodResourcesRequest, context: _Context
     ) -> api_pb2.ListPodResourcesResponse:
         await self._guard.check(context, "v1", "list", needs_pods=True)
-        return api_pb2.ListPodResourcesResponse(pod_resources=map(_pod, view.pods(self._manager)))
+        found = view.seen(self._manager)
+        return await _made(found, lambda: api_pb2.ListPodResourcesResponse(pod_resources=map(_pod, view.pods(found))))
 
     async def GetAllocatableResources(
         self, request: api_pb2.AllocatableResourcesRequest, context: _Context
     ) -> api_pb2.AllocatableResourcesResponse:
         await self._guard.check(context, "v1", "get_allocatable", needs_pods=False)
-        return api_pb2.AllocatableResourcesResponse(devices=map(_device, view.allocatable(self._manager)))
+        found = view.seen_resources(self._manager)
+        return await _made(
+            found, lambda: api_pb2.AllocatableResourcesResponse(devices=map(_device, view.allocatable(found)))
+        )
 
     async def Get(self, request: api_pb2.GetPodResourcesRequest, context: _Context) -> api_pb2.GetPodResourcesResponse:
         await self._guard.check(context, "v1", "get", needs_pods=True)
@@ -115,7 +123,8 @@ class _Lister(api_pb2_grpc.PodResourcesListerServicer):
             # status and words of the kubelet, whose plain error becomes UNKNOWN
             why = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
             await _abort(context, "v1", "get", grpc.StatusCode.UNKNOWN, why)
-        return api_pb2.GetPodResourcesResponse(pod_resources=_pod(found))
+        (pod,) = await _made([found], lambda: [_pod(each) for each in view.pods([found])])
+        return api_pb2.GetPodResourcesResponse(pod_resources=pod)
 
 
 class _AlphaLister(alpha_pb2_grpc.PodResourcesListerServicer):
@@ -127,7 +136,15 @@ class _AlphaLister(alpha_pb2_grpc.PodResourcesListerServicer):
         self, request: alpha_pb2.ListPodResourcesRequest, context: _Context
     ) -> alpha_pb2.ListPodResourcesResponse:
         await self._guard.check(context, "v1alpha1", "list", needs_pods=True)
-        return alpha_pb2.ListPodResourcesResponse(pod_resources=map(_alpha_pod, view.pods(self._manager)))
+        found = view.seen(self._manager)
+        return await _made(
+            found, lambda: alpha_pb2.ListPodResourcesResponse(pod_resources=map(_alpha_pod, view.pods(found)))
+        )
+
+
+async def _made(seen: Iterable[Seen | SeenResource], make: Callable[[], T]) -> T:
+    """The answer about these; a long one is made in a thread, as each device takes a microsecond or two."""
+    return make() if sum(each.size for each in seen) <= _MOST_IN_LOOP else await in_thread(make)
 
 
 def _pod(pod: PodDevices) -> api_pb2.PodResources:

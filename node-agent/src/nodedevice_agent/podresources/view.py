@@ -7,13 +7,14 @@ Source: kubelet pkg/kubelet/apis/podresources @ 1.37. Intended differences: equa
 device is not allocatable unless a container holds it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
+from nodedevice_agent.devicemanager.resources.devices import Device
 
 
 class DeviceOnNode(Struct, frozen=True):
@@ -38,40 +39,76 @@ class PodDevices(Struct, frozen=True):
     containers: tuple[ContainerDevices, ...] = ()
 
 
-def pods(manager: DeviceManager) -> list[PodDevices]:
+class Seen(Struct, frozen=True):
+    """A pod, and what it held at that moment. size: how many devices that are."""
+
+    pod: Pod
+    allocations: tuple[Allocation, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(len(allocation.device_ids) for allocation in self.allocations)
+
+
+class SeenResource(Struct, frozen=True):
+    """A resource, and its devices that are allocatable at that moment, sorted."""
+
+    name: str
+    devices: Mapping[str, Device]
+    device_ids: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.device_ids)
+
+
+def seen(manager: DeviceManager) -> list[Seen]:
     """Every pod of this node that has not ended, by namespace and name."""
-    return [
-        _view(manager, found)
-        for found in sorted(manager.pods.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
-    ]
+    found = sorted(manager.pods.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
+    return [Seen(pod, tuple(manager.book.of_pod(pod.uid))) for pod in found]
 
 
-def pod(manager: DeviceManager, namespace: str, name: str) -> PodDevices | None:
+def pods(found: Iterable[Seen]) -> list[PodDevices]:
+    """In any thread."""
+    return [_view(each) for each in found]
+
+
+def pod(manager: DeviceManager, namespace: str, name: str) -> Seen | None:
     """One pod; None when this node has no such pod, or it has ended."""
     named = (found for found in manager.pods.values() if (found.namespace, found.name) == (namespace, name))
-    return next((_view(manager, found) for found in named), None)
+    return next((Seen(found, tuple(manager.book.of_pod(found.uid))) for found in named), None)
 
 
-def allocatable(manager: DeviceManager) -> list[DeviceOnNode]:
-    """Every healthy device of a connected plugin, held or not; sorted."""
+def seen_resources(manager: DeviceManager) -> list[SeenResource]:
+    """Every healthy device of a connected plugin, held or not."""
     return [
-        DeviceOnNode(resource_name, device_id, node)
-        for resource_name, resource in sorted(manager.resources.items())
+        SeenResource(name, resource.devices, resource.allocatable())
+        for name, resource in sorted(manager.resources.items())
         if resource.is_live
-        for device_id, device in sorted(resource.devices.items())
-        if resource.is_usable(device_id) or (device.healthy and device_id in resource.holders)
-        for node in device.numa_nodes or (None,)
     ]
 
 
-def _view(manager: DeviceManager, pod: Pod) -> PodDevices:
+def allocatable(found: Iterable[SeenResource]) -> list[DeviceOnNode]:
+    """Sorted; in any thread."""
+    return [
+        DeviceOnNode(resource.name, device_id, node)
+        for resource in found
+        for device_id in resource.device_ids
+        for node in resource.devices[device_id].numa_nodes or (None,)
+    ]
+
+
+def _view(found: Seen) -> PodDevices:
+    by_container: dict[str, list[Allocation]] = {}
+    for allocation in sorted(found.allocations, key=lambda each: each.resource_name):
+        by_container.setdefault(allocation.container, []).append(allocation)
     containers = tuple(
-        ContainerDevices(container.name, kind, tuple(_devices(manager.book.of_container(pod.uid, container.name))))
+        ContainerDevices(container.name, kind, tuple(_devices(by_container.get(container.name, ()))))
         for kind in (ContainerKind.SIDECAR, ContainerKind.APP)
-        for container in pod.containers
+        for container in found.pod.containers
         if container.kind is kind
     )
-    return PodDevices(pod.namespace, pod.name, containers)
+    return PodDevices(found.pod.namespace, found.pod.name, containers)
 
 
 def _devices(allocations: Iterable[Allocation]) -> Iterator[DeviceOnNode]:

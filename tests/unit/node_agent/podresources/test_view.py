@@ -12,19 +12,28 @@ APP, SIDECAR = ContainerKind.APP, ContainerKind.SIDECAR
 
 
 def view_of(scenario: Scenario, name: str) -> PodDevices | None:
-    return pod_resources.pod(scenario.manager, "default", name)
+    seen = pod_resources.pod(scenario.manager, "default", name)
+    return pod_resources.pods([seen])[0] if seen is not None else None
+
+
+def listed(scenario: Scenario) -> list[PodDevices]:
+    return pod_resources.pods(pod_resources.seen(scenario.manager))
+
+
+def allocatable(scenario: Scenario) -> list[DeviceOnNode]:
+    return pod_resources.allocatable(pod_resources.seen_resources(scenario.manager))
 
 
 @pytest.mark.kubelet("scenario 71")
 def test_no_pods() -> None:
-    assert pod_resources.pods(Scenario().manager) == []
+    assert listed(Scenario()) == []
 
 
 @pytest.mark.kubelet("scenario 71")
 def test_pods_without_devices_are_listed_with_their_containers() -> None:
     scenario = Scenario()
     scenario.see(pod("b", container("x"), container("y")), pod("a"))
-    assert pod_resources.pods(scenario.manager) == [
+    assert listed(scenario) == [
         PodDevices("default", "a", (ContainerDevices("main", APP),)),
         PodDevices("default", "b", (ContainerDevices("x", APP), ContainerDevices("y", APP))),
     ]
@@ -71,7 +80,7 @@ def test_a_pod_that_ended_is_unknown(event: str) -> None:
         scenario.gone("p")
     else:
         scenario.happens("pods_synced", ())
-    assert pod_resources.pods(scenario.manager) == []
+    assert listed(scenario) == []
     assert view_of(scenario, "p") is None
 
 
@@ -96,7 +105,7 @@ def test_a_pod_is_found_by_namespace_and_name() -> None:
 def test_allocatable(listed: list[str | Device], cordoned: list[str], expected: list[str]) -> None:
     scenario = Scenario.with_plugin(listed).run(pod("p", gpu=1))
     scenario.cordon(GPU, cordoned)
-    assert pod_resources.allocatable(scenario.manager) == [DeviceOnNode(GPU, device_id) for device_id in expected]
+    assert allocatable(scenario) == [DeviceOnNode(GPU, device_id) for device_id in expected]
 
 
 @pytest.mark.kubelet("scenario 74")
@@ -105,14 +114,14 @@ def test_allocatable_lists_each_numa_node_of_each_resource() -> None:
     scenario.plugin(["n0"], name=NIC, endpoint=2)
     scenario.plugin([Device("g0", numa_nodes=(0, 1))])
     expected = [DeviceOnNode(GPU, "g0", 0), DeviceOnNode(GPU, "g0", 1), DeviceOnNode(NIC, "n0")]
-    assert pod_resources.allocatable(scenario.manager) == expected
+    assert allocatable(scenario) == expected
     scenario.disconnect(NIC, 2)
-    assert pod_resources.allocatable(scenario.manager) == expected[:2]
+    assert allocatable(scenario) == expected[:2]
 
 
 @pytest.mark.kubelet("scenario 16")
 def test_a_device_that_recovers_is_allocatable_again() -> None:
     scenario = Scenario.with_plugin([Device("g0", healthy=False)])
-    assert pod_resources.allocatable(scenario.manager) == []
+    assert allocatable(scenario) == []
     scenario.lists(["g0"])
-    assert pod_resources.allocatable(scenario.manager) == [DeviceOnNode(GPU, "g0")]
+    assert allocatable(scenario) == [DeviceOnNode(GPU, "g0")]

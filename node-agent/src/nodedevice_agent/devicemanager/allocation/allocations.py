@@ -52,7 +52,7 @@ class Allocation:
     octets: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        device_ids = tuple(sorted({device_id for ids in self.ids_by_numa.values() for device_id in ids}))
+        device_ids = tuple(sorted(set().union(*self.ids_by_numa.values())))
         object.__setattr__(self, "device_ids", device_ids)
         object.__setattr__(self, "octets", kept_octets(self.response, self.edits))
 
@@ -158,10 +158,9 @@ class AllocationBook:
     def add(self, allocation: Allocation) -> None:
         """Add or replace one container's entry. Raises ValueError if another pod holds one of its devices."""
         pod_uid, holders = allocation.pod_uid, self.resources[allocation.resource_name].holders
-        for device_id in allocation.device_ids:
-            holder = holders.get(device_id, pod_uid)
-            if holder != pod_uid:
-                raise ValueError(f"{allocation.resource_name} {device_id} is held by pod {holder}")
+        for device_id in holders.keys() & allocation.device_ids:
+            if holders[device_id] != pod_uid:
+                raise ValueError(f"{allocation.resource_name} {device_id} is held by pod {holders[device_id]}")
         holders.update(dict.fromkeys(allocation.device_ids, pod_uid))
         self.resources[allocation.resource_name].holds += 1
         entries = self.by_pod.setdefault(pod_uid, {})
@@ -238,7 +237,10 @@ class AllocationBook:
 def by_numa(device_ids: Iterable[str], numa_nodes: Mapping[str, tuple[int, ...]]) -> dict[int, tuple[str, ...]]:
     """Group device IDs by NUMA node, in numeric order of node."""
     nodes: dict[int, list[str]] = {}
-    for device_id in sorted(device_ids):
+    device_ids = sorted(device_ids)
+    if not numa_nodes and device_ids:
+        return {NO_NUMA_NODE: tuple(device_ids)}
+    for device_id in device_ids:
         for node in numa_nodes.get(device_id) or (NO_NUMA_NODE,):
             nodes.setdefault(node, []).append(device_id)
     return {node: tuple(nodes[node]) for node in sorted(nodes)}

@@ -258,7 +258,8 @@ class PodAllocation:
     def complete(self, request: DeviceRequest, response: AllocateResponse) -> None:
         """The plugin has allocated the chosen devices for the current request."""
         container, name = request.container, request.resource_name
-        ids_by_numa = by_numa(self.chosen, self.book.resources[name].numa_nodes(self.chosen))
+        resource = self.book.resources[name]
+        ids_by_numa = by_numa(self.chosen, resource.numa_nodes(self.chosen) if resource.listed.at_nodes else {})
         files = recorded_files(self.book.resources[name], self.chosen, response)
         made = response.octets, response.edits, response.received_at, files
         self.allocated.append(Allocation(self.pod.uid, container, name, ids_by_numa, *made))
@@ -276,7 +277,7 @@ class PodAllocation:
             (request.resource_name, self.chosen),
             *((done.resource_name, done.device_ids) for done in self.allocated),
         ]
-        return any(not self.book.resources[name].is_usable(i) for name, device_ids in chosen for i in device_ids)
+        return not all(self.book.resources[name].are_usable(device_ids) for name, device_ids in chosen)
 
     def release(self) -> frozenset[str]:
         """Release every device that this transaction reserved. Returns their resource names."""

@@ -448,6 +448,14 @@ class Resource:
     def _are_all_out(self) -> bool:
         return bool(self.excess) or self.flap_damping.is_of_all
 
+    def are_usable(self, device_ids: Iterable[str]) -> bool:
+        """Whether each of them is; of very many as fast as of a few."""
+        ids = frozenset(device_ids)
+        if not self.is_live or self._are_all_out or ALL_DEVICES in self.cordoned_ids:
+            return not ids
+        out = (self.listed.unhealthy_ids, self.flap_damping.damped, self.held_back, self.cordoned_ids)
+        return self.devices.keys() >= ids and all(map(ids.isdisjoint, out))
+
     def healthy_count(self) -> int:
         if not self.is_live or self._are_all_out:
             return 0
@@ -463,6 +471,16 @@ class Resource:
         if self.held_back:
             out = out.union(self.held_back)
         return tuple([i for i in self.listed.healthy_ids if i not in held and i not in reserved and i not in out])
+
+    def allocatable(self) -> tuple[str, ...]:
+        """Device IDs that are usable or held, and listed as healthy; sorted."""
+        if not self.is_live:
+            return ()
+        held = self.holders.keys() & self.devices.keys()
+        if ALL_DEVICES in self.cordoned_ids or self._are_all_out:
+            return tuple([i for i in self.listed.healthy_ids if i in held])
+        out = {*self.cordoned_ids, *self.flap_damping.damped, *self.held_back}
+        return tuple([i for i in self.listed.healthy_ids if i in held or i not in out])
 
     def free_count(self) -> int:
         """The number of free() devices. In a long list with few exceptions, the exceptions are subtracted."""

@@ -58,11 +58,13 @@ _NEVER: Final = {
     ),
 }
 
-# Pairs of a call and an error, or parts of what the call was made with, of which nothing need be logged, and why.
+# Pairs of a call and an error, or parts of a line of strace, of which nothing need be logged, and why.
 QUIET: Final = {
     "sendto EAGAIN": "no failure: it is tried again when the kernel says so",
     "recvfrom EAGAIN": "likewise",
     "/proc/": "of the program itself, for its metrics: the page is shown without",
+    " mkdir(": "the directory is there, which is all that is wanted",
+    " stat(": "gRPC's, of a socket that is renamed by then: a file that it would remove",
 }
 
 ERRORS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -83,10 +83,22 @@ class Places:
             del self._lost[next(iter(self._lost))]
 
     def beyond(self) -> list[str]:
-        """The names that have to go where there are too many, from before there was a bound: the newest that nobody needs."""
+        """The names that have to go where there are too many, as from before there was a bound: the newest unneeded ones of the
+        domains with most.
+        """
         taken = self.taken()
-        unneeded = [name for name in reversed([*taken]) if not taken[name]]
-        return unneeded[: max(0, len(taken) - MAX_NAMES)]
+        counts = Counter(map(_domain, taken))
+        unneeded: dict[str, list[str]] = {}
+        for name in [name for name, is_needed in taken.items() if not is_needed]:
+            unneeded.setdefault(_domain(name), []).append(name)
+        found: list[str] = []
+        while unneeded and len(taken) - len(found) > MAX_NAMES:
+            domain = max(unneeded, key=lambda domain: counts[domain])
+            found.append(unneeded[domain].pop())
+            counts[domain] -= 1
+            if not unneeded[domain]:
+                del unneeded[domain]
+        return found
 
     def _full(self, name: str, taken: Collection[str]) -> RegistrationRejected:
         by = f"; {self._lost[name]} has its place" if name in self._lost else ""

@@ -82,7 +82,6 @@ class TestRoom:
         assert scenario.manager.forget(f"{MANY}/r0")
         assert find(scenario, f"{MANY}/one-more") == ""
 
-
     def test_a_name_that_agent_and_kubelet_serve_counts_once_and_is_needed_where_either_needs_it(self) -> None:
         scenario = full()
         scenario.manager.places.others = lambda: {f"{MANY}/r255": True, f"{MANY}/r254": False}
@@ -217,6 +216,21 @@ class TestFromBeforeThereWasABound:
         assert scenario.manager.places.beyond() == [f"{MANY}/r256", f"{MANY}/r255"]
         scenario.happens("displaced", scenario.manager.places.beyond(), "")
         assert [*displaced(scenario)] == [f"{MANY}/r255", f"{MANY}/r256"]
+
+    def test_a_domain_with_few_keeps_its_own_however_new_they_are(self) -> None:
+        scenario = node(*names(MANY, MAX_NAMES), *names(FEW, 20))
+        assert {*scenario.manager.places.beyond()} == {
+            f"{MANY}/r{number}" for number in range(MAX_NAMES - 20, MAX_NAMES)
+        }
+        scenario = node(*names(MANY, MAX_NAMES), *names(FEW, MAX_NAMES))
+        gone = scenario.manager.places.beyond()
+        assert len([name for name in gone if name.startswith(MANY)]) == len(gone) / 2 == MAX_NAMES / 2
+
+    def test_where_all_are_needed_all_stay(self) -> None:
+        scenario = node(*names(MANY, MAX_NAMES + 2))
+        for name in scenario.manager.resources:
+            scenario.cordon(name, ["d0"])
+        assert scenario.manager.places.beyond() == []
 
     def test_nothing_else_does(self) -> None:
         assert full().manager.places.beyond() == []

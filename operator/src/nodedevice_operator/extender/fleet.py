@@ -18,11 +18,14 @@ from nodedevice_operator.extender.leaving import Leaving
 from nodedevice_operator.extender.needs import PodNeeds, at_once, taken
 from nodedevice_operator.extender.node_state import Claim, View, no_device, view_of
 from nodedevice_operator.extender.promises import TENTATIVE_SECONDS, Promise, Promises, Tentative
+from nodedevice_operator.extender.steps import Steps, finished
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed
 from nodedevice_operator.objects.node_parts import NodeParts
 
 _MOST_SCORE: Final = 10
 _NOTHING: Final[Assigned] = {}
+# Containers times nodes for which a filter plans before others have their turn: 128 times as many as take part of a millisecond.
+_CONTAINERS_A_TURN: Final = 256
 # nodes that are looked at for room that comes soon: each takes some 0.05 ms
 _MOST_SOON: Final = 40
 # An agent makes its NodeDevice again within a second, or when it next reaches the API server; so long the Node keeps the number.
@@ -135,7 +138,14 @@ class Fleet:
     # -- what kube-scheduler asks --------------------------------------------------------------------------------------
 
     def filter(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Verdicts:
-        """Which of the nodes have parts for the pod. It keeps those of the only one until its bind, for a while."""
+        """All of filter_in_turns at once."""
+        return finished(self.filter_in_turns(uid, needs, nodes, now))
+
+    def filter_in_turns(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Steps[Verdicts]:
+        """Which of the nodes have parts for the pod. It keeps those of the only one until its bind, for a while.
+
+        Others have their turn at each `yield`: what has changed meanwhile is found at the bind.
+        """
         self.expire(now)
         self._drop(uid)
         promise = self._promises.by_uid.get(uid)
@@ -146,11 +156,11 @@ class Fleet:
             return Verdicts(unresolvable=dict.fromkeys(nodes, problem))
         for resource, containers in needs.of:
             if self._with_parts[resource] > 0:
-                found.fitting = self._fitting(resource, containers, needs, found)
+                found.fitting = yield from self._fitting(resource, containers, needs, found)
         if len(found.fitting) == 1:
             self._hold(uid, needs, found.fitting[0], now)
         elif not found.fitting:
-            found.soon = self._soon(needs, found.failed)
+            found.soon = yield from self._soon(needs, found.failed)
         return found
 
     def score(
@@ -262,10 +272,13 @@ class Fleet:
 
     def _fitting(
         self, resource: str, containers: tuple[ContainerNeed, ...], needs: PodNeeds, found: Verdicts
-    ) -> list[str]:
-        views, fitting, failed = self._views.get(resource, {}), [], found.failed
+    ) -> Steps[list[str]]:
+        views, fitting, failed = self._views.get(resource, {}), list[str](), found.failed
         largest = containers[0].count if len(containers) == 1 else 0
-        for node in found.fitting:
+        nodes_a_turn = max(_CONTAINERS_A_TURN // len(containers), 1)
+        for number, node in enumerate(found.fitting, start=1):
+            if number % nodes_a_turn == 0:
+                yield
             view = views.get(node)
             if view is None:
                 found.unresolvable[node] = f"the node has no NodeDevice of {resource}"
@@ -282,10 +295,11 @@ class Fleet:
                 fitting.append(node)
         return fitting
 
-    def _soon(self, needs: PodNeeds, failed: Mapping[str, str]) -> str:
+    def _soon(self, needs: PodNeeds, failed: Mapping[str, str]) -> Steps[str]:
         """A node, of those that failed, where parts that are enough for the pod become free without another event in the API."""
         nodes = {node: None for node in (*self._leaving.nodes(), *self._tentative_on) if node in failed}
         for node in islice(nodes, _MOST_SOON):
+            yield
             without = self._leaving.on(node).union(self._tentative_on.get(node, ()))
             if self.fits_without(needs, node, without):
                 return node

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.steps import Steps, finished
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 
 # For further victims of one request: a quarter of a second at 80 pods a node. Nodes that need some after that are no candidates.
@@ -25,35 +26,36 @@ class _Search:
     needs: PodNeeds
     plans: int
 
-    def fits(self, node: str, gone: Iterable[str]) -> bool:
+    def fits(self, node: str, gone: Iterable[str]) -> Steps[bool]:
+        yield
         self.plans -= 1
         return self.fleet.fits_without(self.needs, node, frozenset((self.uid, *gone)))
 
-    def more(self, node: str, given: Sequence[str], pods: Sequence[BoundPod]) -> list[BoundPod] | None:
+    def more(self, node: str, given: Sequence[str], pods: Sequence[BoundPod]) -> Steps[list[BoundPod] | None]:
         """The fewest further victims; among as many, those of the lowest priority. None where all of them are not enough."""
-        if not pods or not self.fits(node, [*given, *_uids(pods)]):
+        if not pods or not (yield from self.fits(node, [*given, *_uids(pods)])):
             return None
         found: list[list[BoundPod]] = []
         for order in _orders(self.fleet, pods):
-            if self.plans > 0 and (chosen := self._shortest(node, given, order)):
+            if self.plans > 0 and (chosen := (yield from self._shortest(node, given, order))):
                 found.append(chosen)
         return min(found, key=_cost, default=None)
 
-    def _shortest(self, node: str, given: Sequence[str], pods: Sequence[BoundPod]) -> list[BoundPod] | None:
+    def _shortest(self, node: str, given: Sequence[str], pods: Sequence[BoundPod]) -> Steps[list[BoundPod] | None]:
         """Of the first pods in that order as many as it takes, without those that it does not take; None where none will do."""
         low, high = 1, len(pods)
-        if not self.fits(node, [*given, *_uids(pods)]):
+        if not (yield from self.fits(node, [*given, *_uids(pods)])):
             return None
         while low < high:
             middle = (low + high) // 2
-            if self.fits(node, [*given, *_uids(pods[:middle])]):
+            if (yield from self.fits(node, [*given, *_uids(pods[:middle])])):
                 high = middle
             else:
                 low = middle + 1
         chosen = list(pods[:low])
         for pod in sorted(chosen, key=lambda each: -each.priority):
             others = [each for each in chosen if each is not pod]
-            if self.plans > 0 and self.fits(node, [*given, *_uids(others)]):
+            if self.plans > 0 and (yield from self.fits(node, [*given, *_uids(others)])):
                 chosen = others
         return chosen
 
@@ -61,19 +63,27 @@ class _Search:
 def choose(
     fleet: Fleet, uid: str, needs: PodNeeds, priority: int, victims: dict[str, list[str]], plans: int = MOST_PLANS
 ) -> dict[str, list[str]]:
+    """All of choose_in_turns at once."""
+    return finished(choose_in_turns(fleet, uid, needs, priority, victims, plans))
+
+
+def choose_in_turns(
+    fleet: Fleet, uid: str, needs: PodNeeds, priority: int, victims: dict[str, list[str]], plans: int = MOST_PLANS
+) -> Steps[dict[str, list[str]]]:
     """By node the UIDs of the pods that have to end for the pod, most important first; without nodes where that is no help.
 
     victims: what kube-scheduler proposes by node, most important first. All of them stay: it needs them for what it counts.
     Further ones have a lower priority than the pod. A node that fits as it is, with no victim, is no candidate.
     """
-    search, found = _Search(fleet, uid, needs, plans), {}
+    search, found = _Search(fleet, uid, needs, plans), dict[str, list[str]]()
     for node, given in victims.items():
+        yield
         if fleet.fits_without(needs, node, frozenset((uid, *given))):
             if given:
                 found[node] = list(given)
             continue
         pods = [pod for pod in fleet.pods_on(node) if pod.priority < priority and pod.uid not in (uid, *given)]
-        more = search.more(node, given, pods) if search.plans > 0 else None
+        more = (yield from search.more(node, given, pods)) if search.plans > 0 else None
         if more:
             found[node] = _merged(fleet, node, given, more)
     return found

@@ -1,14 +1,16 @@
 """What kube-scheduler asks, from a request's bytes to those of its answer: filter, prioritize, bind, preempt. The fleet decides."""
 
+import asyncio
 import time
-from typing import Final
+from typing import Final, TypeVar
 
 from nodedevice_operator.extender.activity import Activity
 from nodedevice_operator.extender.binder import Binder
 from nodedevice_operator.extender.fleet import Fleet
-from nodedevice_operator.extender.preemption import choose
+from nodedevice_operator.extender.preemption import choose_in_turns
 from nodedevice_operator.extender.server import NotActive, Verb
 from nodedevice_operator.extender.settings import Policy
+from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.extender.wire import (
     BadRequest,
     BindAnswer,
@@ -25,6 +27,8 @@ from nodedevice_operator.extender.wire import (
     filter_answer,
 )
 from nodedevice_operator.objects.bound_pod import BoundPodSchema, PodNeeds, pod_needs
+
+T = TypeVar("T")
 
 OK: Final = "ok"
 NO_FIT: Final = "no_fit"
@@ -52,7 +56,7 @@ class Verbs:
         uid, needs = _pod(request)
         named = request.named()
         self._binder.remember(uid, needs)
-        found = self._fleet.filter(uid, needs, list(named), time.monotonic())
+        found = await in_turns(self._fleet.filter_in_turns(uid, needs, list(named), time.monotonic()))
         if found.soon:
             return encode(NotYet(_NOT_YET.format(found.failed[found.soon], found.soon))), LATER
         answer = filter_answer(named, found.fitting, found.failed, found.unresolvable)
@@ -81,7 +85,9 @@ class Verbs:
         request = decode(body, PreemptRequest)
         pod, given = decode(request.pod, BoundPodSchema), request.victims()
         uids = {node: [each.uid for each in of.pods or ()] for node, of in given.items()}
-        found = choose(self._fleet, pod.metadata.uid, pod_needs(pod), pod.spec.priority or 0, uids)
+        found = await in_turns(
+            choose_in_turns(self._fleet, pod.metadata.uid, pod_needs(pod), pod.spec.priority or 0, uids)
+        )
         answer = {
             node: MetaVictims([MetaPod(uid) for uid in victims], given[node].violations)
             for node, victims in found.items()
@@ -92,6 +98,17 @@ class Verbs:
         problem = self._activity.problem()
         if problem:
             raise NotActive(problem)
+
+
+async def in_turns(steps: Steps[T]) -> T:
+    """What the steps return; others have their turn between them."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        await asyncio.sleep(0)
 
 
 def _pod(request: FilterRequest) -> tuple[str, PodNeeds]:

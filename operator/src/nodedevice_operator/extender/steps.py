@@ -1,0 +1,18 @@
+"""What is computed in steps, so that whoever answers others does so between them. Pure."""
+
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+# Others have their turn at each `yield`.
+Steps = Generator[None, None, T]
+
+
+def finished(steps: Steps[T]) -> T:
+    """What the steps return, all of them at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found

@@ -60,11 +60,14 @@ class Places:
             if name in taken or len(taken) < MAX_NAMES:
                 taken.add(name)
                 found.add(name)
-        return {name for name in found if name not in self._resources or self._resources[name].lost_to is None}
+        return {name for name in found if not self._has_lost(name)}
 
     def find(self, name: str, now: float) -> str:
         """Where there is room for that name: the one that is to lose its place to it, "" for none. Raises RegistrationRejected."""
         taken = self.taken()
+        if self._has_lost(name):
+            # its NodeDevice is about to be deleted, and until then it counts
+            raise self._full(name, taken)
         if name in taken or len(taken) < MAX_NAMES:
             return ""
         # one more is about to go, or has been here since before there was a bound
@@ -86,7 +89,7 @@ class Places:
         """The names that have to go where there are too many, as from before there was a bound: the newest unneeded ones of the
         domains with most.
         """
-        taken = self.taken()
+        taken = {name: is_needed for name, is_needed in self.taken().items() if not self._has_lost(name)}
         counts = Counter(map(_domain, taken))
         unneeded: dict[str, list[str]] = {}
         for name in [name for name, is_needed in taken.items() if not is_needed]:
@@ -99,6 +102,9 @@ class Places:
             if not unneeded[domain]:
                 del unneeded[domain]
         return found
+
+    def _has_lost(self, name: str) -> bool:
+        return name in self._resources and self._resources[name].lost_to is not None
 
     def _full(self, name: str, taken: Collection[str]) -> RegistrationRejected:
         by = f"; {self._lost[name]} has its place" if name in self._lost else ""

@@ -108,6 +108,14 @@ class TestExchange:
         assert scenario.lists(2, loser, 256) == []
         assert scenario.manager.forget(loser)
 
+    def test_a_pod_that_asks_for_it_meanwhile_learns_what_to_do(self) -> None:
+        scenario = full()
+        scenario.happens("displaced", [f"{MANY}/r255"], f"{FEW}/new")
+        scenario.see(pod("u", Container("c", limits={f"{MANY}/r255": 1})))
+        (waiting,) = scenario.manager.pending(f"{MANY}/r255")
+        assert (waiting.reason, waiting.message.rpartition(": ")[2]) == ("PlaceTaken", "delete the pod")
+        assert not scenario.manager.forget(f"{MANY}/r255")
+
     def test_at_most_one_a_minute_and_none_before_the_last_one_is_over(self) -> None:
         scenario = full()
         loser = exchange(scenario, f"{FEW}/a")
@@ -128,6 +136,13 @@ class TestExchange:
         assert scenario.manager.forget(loser)
         assert f"{FEW}/a has its place" in str(refusal(scenario, loser))
         assert "has its place" not in str(refusal(scenario, f"{MANY}/another"))
+
+    def test_who_has_lost_its_place_does_not_get_it_back_by_registering_at_once(self) -> None:
+        scenario = full()
+        loser = exchange(scenario, f"{FEW}/a")
+        assert f"{FEW}/a has its place" in str(refusal(scenario, loser))
+        # nor does another one have to go for it, while its NodeDevice is there
+        assert scenario.manager.places.beyond() == []
 
     def test_what_was_lost_once_is_no_matter_once_it_has_a_place_again(self) -> None:
         scenario = full()

@@ -83,6 +83,8 @@ async def test_a_domain_with_fewer_names_gets_the_place_of_the_newest(
     assert [plugin.streams for plugin in found[:-1]] == [1, 1, 1]
     (logged,) = (r for r in caplog.records if r.getMessage().startswith("resource name has lost its place"))
     assert (vars(logged)["resource_name"], vars(logged)["taken_by"]) == (loser.resource_name, new.resource_name)
+    with pytest.raises(grpc.aio.AioRpcError, match=f"{FEW}/new has its place"):
+        await loser.register()
     # until its NodeDevice is deleted it is known, and no other place is given away
     with pytest.raises(grpc.aio.AioRpcError, match="5 resource names"):
         await (await start(f"{FEW}/another")).register()

@@ -111,7 +111,10 @@ class PodAllocation:
         """Pending because `missing` devices of the resource cannot be had now."""
         name, resource = request.resource_name, self.book.resources[request.resource_name]
         if resource.lost_to is not None:
-            why = Reason.PLACE_TAKEN, f"another resource name has the place of {name} on this node, which has too many"
+            why = (
+                Reason.PLACE_TAKEN,
+                f"another resource name has the place of {name} on this node, which has too many: delete the pod",
+            )
         elif resource.is_not_configured:
             why = Reason.NOT_CONFIGURED, f"{name} is not configured on this node any more"
         elif resource.state is not EndpointState.RUNNING:

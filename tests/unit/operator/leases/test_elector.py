@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -304,6 +305,7 @@ async def test_the_next_renewal_is_due_a_quarter_after_this_one(run: Run, monkey
 
 def test_two_processes_are_never_the_same_candidate() -> None:
     assert identity() != identity()
+    assert re.fullmatch(rf"{socket.gethostname()}_{os.getpid()}_[0-9a-f]{{8}}", identity())
 
 
 async def quiet() -> bool:

@@ -5,10 +5,28 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Timing
+from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Pace, Timing
 
 TIMING = Timing(4)
 OTHERS = LeaderLease("other", "r1", "a1", 4, 3, "10")
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds"), [((), 4), ((0.8,), 4), ((0.81,), 5), ((0.1, 2.0, 0.1), 10), ((100.0,), 20)]
+)
+def test_it_lasts_five_times_the_slowest_answer(answers: tuple[float, ...], seconds: int) -> None:
+    pace = Pace(TIMING)
+    for each in answers:
+        pace = pace.answered(each)
+    assert pace.timing == Timing(seconds)
+    for _ in range(16):
+        pace = pace.answered(0.1)
+    assert pace.timing == TIMING, "of the last answers alone"
+
+
+def test_all_times_are_fractions_of_one() -> None:
+    made = Timing(40)
+    assert (made.deadline_seconds, made.renew_seconds, made.second_try_seconds, made.retry_seconds) == (30, 10, 10, 5)
 
 
 def candidate(name: str = "me") -> Candidate:

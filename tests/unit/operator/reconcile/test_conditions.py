@@ -93,6 +93,7 @@ def test_ready_says_that_containers_get_nothing_where_that_was_asked_for() -> No
     [
         pytest.param(8, 7, GOOD, ("True", "Ready"), id="one is left"),
         pytest.param(8, 8, GOOD, ("False", "AllCordoned"), id="all"),
+        pytest.param(1, 1, GOOD, ("False", "AllCordoned"), id="the only one"),
         pytest.param(8, 8, TAKEN, ("False", "ForeignOwner"), id="what else is wrong comes first"),
         pytest.param(0, 0, GOOD, ("True", "Ready"), id="none are not all"),
     ],

@@ -16,6 +16,7 @@ from nodedevice_operator.objects.unwatched import LeaseRecord
 from nodedevice_operator.observability.events import EventReason
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import NODE_MISSING_GRACE_SECONDS
+from nodedevice_operator.reconcile.node import NodeMemory
 from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
@@ -341,9 +342,11 @@ class TestATakeover:
     async def test_a_lapse_brings_no_node_that_had_no_change(self, bench: Bench, waiting: WorkQueue) -> None:
         await bench.see(node_device(available=4))
         waiting.enqueue("node-b")
+        waiting._wake.clear()
         bench.reconciler.take_over(another_wrote=False, nobody_since=0.0)
         assert list(waiting._changed) == ["node-b"]
         assert not waiting._resync
+        assert waiting._wake.is_set(), "workers go on"
 
     async def test_after_another_every_known_node_comes(self, bench: Bench, waiting: WorkQueue) -> None:
         await bench.see(node_device(available=4))
@@ -380,8 +383,10 @@ class TestATakeover:
         assert list(waiting._changed) == ["node-a"]
         for store in bench.cache.stores.values():
             store.replace([], 1000)
+        bench.reconciler._memories["node-a"] = NodeMemory()
         bench.reconciler.changed("node-a")
         assert not waiting._changed
+        assert not bench.reconciler._memories
 
     async def test_who_leads_reconciles_a_node_that_is_gone(self, bench: Bench) -> None:
         bench.reconciler.changed("node-gone")

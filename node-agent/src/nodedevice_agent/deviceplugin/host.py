@@ -7,10 +7,8 @@ that changed, and the sources of other events (pods, cordons) pass the manager's
 
 import asyncio
 import logging
-import time
 import zlib
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -23,7 +21,6 @@ from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, PluginSocket
 from nodedevice_agent.devicemanager.allocation.assignments import USED
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.effects import (
     AssignedParts,
     CallAllocate,
@@ -39,7 +36,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices, unheld
 from nodedevice_agent.deviceplugin.admission import Admission
-from nodedevice_agent.deviceplugin.codec import allocate_details
+from nodedevice_agent.deviceplugin.calls import PluginCalls
 from nodedevice_agent.deviceplugin.connection import PluginConnection, is_broken, reconnect
 from nodedevice_agent.deviceplugin.held_lists import HeldLists
 from nodedevice_agent.deviceplugin.holdings import HoldingsSync
@@ -86,8 +83,6 @@ class PluginHost:
         self._loop = asyncio.get_running_loop()
         # monotonic seconds, the `now` of the manager's events
         self.now = self._loop.time
-        # Unix seconds
-        self.wall_clock = time.time
         self._writer = CheckpointWriter(state_dir, self._checkpoint, self._publish_all)
         # requests of the writer by pod UID ("": of all), as long as they may be under way; and the newest of them
         self._durable_of: dict[str, int] = {}
@@ -101,6 +96,7 @@ class PluginHost:
         self._connections: dict[int, PluginConnection] = {}
         # by resource name, of plugins that require it
         self._holdings: dict[str, HoldingsSync] = {}
+        self.calls = PluginCalls(manager, self._connections, self._holdings, self.do, self.now, self.saved)
         # to decode a long list
         self._turn = asyncio.Lock()
         self._held = HeldLists()
@@ -188,11 +184,11 @@ class PluginHost:
                         self._durable_of = {**under_way, effect.pod_uid: number}
                         self._durable = number
                 case CallPreferred():
-                    self._start_call(self._call_preferred(effect))
+                    self._start_call(self.calls.preferred(effect))
                 case CallAllocate():
-                    self._start_call(self._allocate(effect))
+                    self._start_call(self.calls.allocate(effect))
                 case CallPreStart():
-                    self._start_call(self._pre_start(effect))
+                    self._start_call(self.calls.pre_start(effect))
                 case UnknownResource():
                     extra = {"pod": effect.pod, "container": effect.container, "resource_name": effect.resource_name}
                     log.info("pod requests a resource that no device plugin has registered yet", extra=extra)
@@ -434,81 +430,9 @@ class PluginHost:
             call.close()
             log.debug("agent is ending; not calling the plugin", extra={"error": str(exc)})
 
-    async def _call_preferred(self, effect: CallPreferred) -> None:
-        preferred: tuple[str, ...] = ()
-        try:
-            with _failing_alone(effect.resource_name, "GetPreferredAllocation") as call:
-                connection = self._connection(effect.endpoint, effect.resource_name, call)
-                preferred = await connection.preferred(effect.available, effect.must_include, effect.size)
-        except PluginFailed as exc:
-            extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}
-            log.warning("GetPreferredAllocation failed; ignoring it", extra=extra)
-        invalid = sorted(set(preferred) - set(effect.available))
-        if invalid or len(preferred) > effect.size:
-            extra = {
-                "resource_name": effect.resource_name,
-                "device_ids": invalid[:3],
-                "returned": len(preferred),
-                "requested": effect.size,
-            }
-            log.warning("GetPreferredAllocation returned invalid device IDs; ignoring them", extra=extra)
-        self.do(self.manager.preferred(effect.ticket, preferred[: effect.size], self.now()))
-
-    async def _allocate(self, effect: CallAllocate) -> None:
-        if effect.recorded_for:
-            await self.saved(effect.recorded_for)
-            if not self.manager.allocator.is_awaited(effect.ticket):
-                # the pod has ended meanwhile, and the plugin must not take the call for another's
-                return
-        try:
-            response = await self._call_allocate(effect)
-        except PluginFailed as exc:
-            metrics.ALLOCATE_FAILED.labels(effect.resource_name).inc()
-            extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}
-            log.error(
-                "Allocate failed; not retrying" if effect.recorded_for else "Allocate failed; retrying", extra=extra
-            )
-            self.do(self.manager.allocate_failed(effect.ticket, str(exc), self.now()))
-            return
-        log.info("allocated", extra={"resource_name": effect.resource_name, "device_ids": list(effect.device_ids)[:16]})
-        dated = structs.replace(response, received_at=int(self.wall_clock()))
-        self.do(self.manager.allocated(effect.ticket, dated, self.now()))
-
-    async def _call_allocate(self, effect: CallAllocate) -> AllocateResponse:
-        """Raises PluginFailed."""
-        holdings = self._holdings.get(effect.resource_name)
-        async with nullcontext() if holdings is None else holdings.allocating(effect.pod_uid, effect.container):
-            with _failing_alone(effect.resource_name, "Allocate") as call:
-                connection = self._connection(effect.endpoint, effect.resource_name, call)
-                with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
-                    details = allocate_details(effect, self.manager.pod(effect.pod_uid))
-                    return await connection.allocate(effect.device_ids, details)
-
-    async def _pre_start(self, effect: CallPreStart) -> None:
-        extra = {"resource_name": effect.resource_name, "container": effect.container}
-        try:
-            with _failing_alone(effect.resource_name, "PreStartContainer") as call:
-                connection = self._connection(effect.endpoint, effect.resource_name, call)
-                with metrics.PRE_START_SECONDS.labels(effect.resource_name).time():
-                    await connection.pre_start(effect.device_ids)
-        except PluginFailed as exc:
-            metrics.PRE_START_FAILED.labels(effect.resource_name).inc()
-            log.error("PreStartContainer failed; retrying", extra={**extra, "error": str(exc)})
-            self.do(self.manager.pre_start_failed(effect.ticket, str(exc), self.now()))
-            return
-        log.info("devices prepared", extra={**extra, "device_ids": list(effect.device_ids)[:16]})
-        self.do(self.manager.pre_started(effect.ticket, self.now()))
-
-    def _connection(self, endpoint: int | None, resource_name: str, call: str) -> PluginConnection:
-        found = None if endpoint is None else self._connections.get(endpoint)
-        if found is None:
-            raise PluginFailed(resource_name, call, "it is no longer connected")
-        return found
-
     def newest(self, resource_name: str, call: str) -> PluginConnection:
         """The connection in use for this resource. Raises PluginFailed while there is none."""
-        resource = self.manager.resources.get(resource_name)
-        return self._connection(None if resource is None else resource.endpoint, resource_name, call)
+        return self.calls.newest(resource_name, call)
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
@@ -528,18 +452,6 @@ class PluginHost:
             # the event loop would only log it, and no deadline would ever come again
             if not self._failed.done():
                 self._failed.set_exception(exc)
-
-
-@contextmanager
-def _failing_alone(resource_name: str, call: str) -> Iterator[str]:
-    """Around a call to one plugin: whatever it raises is a PluginFailed, and fails no other."""
-    try:
-        yield call
-    except PluginFailed:
-        raise
-    except Exception as exc:
-        log.exception("call to a device plugin failed, which is a bug", extra={"resource_name": resource_name})
-        raise PluginFailed(resource_name, call, f"a bug in this agent ({type(exc).__name__}); see its log") from exc
 
 
 def _report(effect: AssignedParts) -> None:

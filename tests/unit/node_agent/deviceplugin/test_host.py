@@ -126,7 +126,7 @@ async def test_a_plugin_learns_whose_container_it_allocates_for(manager: HostedM
 
 
 async def test_an_allocation_is_dated_by_the_wall_clock(manager: HostedManager, start: Any) -> None:
-    manager.host.wall_clock = lambda: 1_767_614_400.9
+    manager.host.calls.wall_clock = lambda: 1_767_614_400.9
     plugin = await start(GOOD)
     await plugin.register()
     await manager.until(lambda: manager.available(GOOD) == 1)

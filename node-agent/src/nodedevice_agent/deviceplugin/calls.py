@@ -1,0 +1,135 @@
+"""Calls to device plugins that the device manager asks for: each as a task of its own, whose result is an event again.
+
+Whatever a call raises is a failure of its plugin alone.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+
+from msgspec import structs
+
+from nodedevice_agent import metrics
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Effect
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.deviceplugin.codec import allocate_details
+from nodedevice_agent.deviceplugin.connection import PluginConnection
+from nodedevice_agent.deviceplugin.holdings import HoldingsSync
+from nodedevice_agent.errors import PluginFailed
+
+log = logging.getLogger(__name__)
+
+
+class PluginCalls:
+    """connections: the open ones, by endpoint. holdings: by resource name. do: carries out the effects of an event.
+
+    saved: waits until the allocations of a pod are on disk.
+    """
+
+    def __init__(
+        self,
+        manager: DeviceManager,
+        connections: Mapping[int, PluginConnection],
+        holdings: Mapping[str, HoldingsSync],
+        do: Callable[[Collection[Effect]], None],
+        now: Callable[[], float],
+        saved: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._manager = manager
+        self._connections = connections
+        self._holdings = holdings
+        self._do = do
+        self._now = now
+        self._saved = saved
+        # Unix seconds
+        self.wall_clock = time.time
+
+    async def preferred(self, effect: CallPreferred) -> None:
+        preferred: tuple[str, ...] = ()
+        try:
+            with _failing_alone(effect.resource_name, "GetPreferredAllocation") as call:
+                connection = self._connection(effect.endpoint, effect.resource_name, call)
+                preferred = await connection.preferred(effect.available, effect.must_include, effect.size)
+        except PluginFailed as exc:
+            extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}
+            log.warning("GetPreferredAllocation failed; ignoring it", extra=extra)
+        invalid = sorted(set(preferred) - set(effect.available))
+        if invalid or len(preferred) > effect.size:
+            extra = {
+                "resource_name": effect.resource_name,
+                "device_ids": invalid[:3],
+                "returned": len(preferred),
+                "requested": effect.size,
+            }
+            log.warning("GetPreferredAllocation returned invalid device IDs; ignoring them", extra=extra)
+        self._do(self._manager.preferred(effect.ticket, preferred[: effect.size], self._now()))
+
+    async def allocate(self, effect: CallAllocate) -> None:
+        if effect.recorded_for:
+            await self._saved(effect.recorded_for)
+            if not self._manager.allocator.is_awaited(effect.ticket):
+                # the pod has ended meanwhile, and the plugin must not take the call for another's
+                return
+        try:
+            response = await self._allocate(effect)
+        except PluginFailed as exc:
+            metrics.ALLOCATE_FAILED.labels(effect.resource_name).inc()
+            extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}
+            log.error(
+                "Allocate failed; not retrying" if effect.recorded_for else "Allocate failed; retrying", extra=extra
+            )
+            self._do(self._manager.allocate_failed(effect.ticket, str(exc), self._now()))
+            return
+        log.info("allocated", extra={"resource_name": effect.resource_name, "device_ids": list(effect.device_ids)[:16]})
+        dated = structs.replace(response, received_at=int(self.wall_clock()))
+        self._do(self._manager.allocated(effect.ticket, dated, self._now()))
+
+    async def _allocate(self, effect: CallAllocate) -> AllocateResponse:
+        """Raises PluginFailed."""
+        holdings = self._holdings.get(effect.resource_name)
+        async with nullcontext() if holdings is None else holdings.allocating(effect.pod_uid, effect.container):
+            with _failing_alone(effect.resource_name, "Allocate") as call:
+                connection = self._connection(effect.endpoint, effect.resource_name, call)
+                with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
+                    details = allocate_details(effect, self._manager.pod(effect.pod_uid))
+                    return await connection.allocate(effect.device_ids, details)
+
+    async def pre_start(self, effect: CallPreStart) -> None:
+        extra = {"resource_name": effect.resource_name, "container": effect.container}
+        try:
+            with _failing_alone(effect.resource_name, "PreStartContainer") as call:
+                connection = self._connection(effect.endpoint, effect.resource_name, call)
+                with metrics.PRE_START_SECONDS.labels(effect.resource_name).time():
+                    await connection.pre_start(effect.device_ids)
+        except PluginFailed as exc:
+            metrics.PRE_START_FAILED.labels(effect.resource_name).inc()
+            log.error("PreStartContainer failed; retrying", extra={**extra, "error": str(exc)})
+            self._do(self._manager.pre_start_failed(effect.ticket, str(exc), self._now()))
+            return
+        log.info("devices prepared", extra={**extra, "device_ids": list(effect.device_ids)[:16]})
+        self._do(self._manager.pre_started(effect.ticket, self._now()))
+
+    def _connection(self, endpoint: int | None, resource_name: str, call: str) -> PluginConnection:
+        found = None if endpoint is None else self._connections.get(endpoint)
+        if found is None:
+            raise PluginFailed(resource_name, call, "it is no longer connected")
+        return found
+
+    def newest(self, resource_name: str, call: str) -> PluginConnection:
+        """The connection in use for this resource. Raises PluginFailed while there is none."""
+        resource = self._manager.resources.get(resource_name)
+        return self._connection(None if resource is None else resource.endpoint, resource_name, call)
+
+
+@contextmanager
+def _failing_alone(resource_name: str, call: str) -> Iterator[str]:
+    """Around a call to one plugin: whatever it raises is a PluginFailed, and fails no other."""
+    try:
+        yield call
+    except PluginFailed:
+        raise
+    except Exception as exc:
+        log.exception("call to a device plugin failed, which is a bug", extra={"resource_name": resource_name})
+        raise PluginFailed(resource_name, call, f"a bug in this agent ({type(exc).__name__}); see its log") from exc

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import pytest
+from nodedevice_agent import agent
 from nodedevice_agent.agent import Agent
 from nodedevice_agent.cli import run
 from nodedevice_agent.configs.watch import ConfigWatch
@@ -48,6 +49,7 @@ NRI: Final[dict[str, tuple[Any, str]]] = {
     "kubelet observer": (Observer, "run"),
     "kubelet takeover": (KubeletTakeover, "run"),
     "lease": (LeaseKeeper, "run"),
+    "memory": (agent, "give_back"),
     "node": (run, "_check_node"),
     "nodedevice": (NodeDeviceSync, "run"),
     "nri": (NriPlugin, "run"),

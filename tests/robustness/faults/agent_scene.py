@@ -15,11 +15,13 @@ import grpc.aio
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
+from tests.fakes.fault_proxy import FaultProxy
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakePlugin
 from tests.integration.agent_process import GPU, AgentNode, holdings
 from tests.integration.configured_node import SERIAL, SIMULATED, ConfiguredNode, simulated
 from tests.integration.product_process import ProductProcess
+from tests.robustness.faults.trial import lead_through
 
 FLIPPING, COMING, ADDED = "example.com/flipping", "example.com/coming", "example.com/added"
 _DEVICES = 4
@@ -34,8 +36,8 @@ T = TypeVar("T")
 class AgentScene:
     """Everything around one agent; use `agent_scene`."""
 
-    def __init__(self, configured: ConfiguredNode, runtime: FakeRuntime) -> None:
-        self._configured, self._runtime = configured, runtime
+    def __init__(self, configured: ConfiguredNode, runtime: FakeRuntime, proxy: FaultProxy) -> None:
+        self._configured, self._runtime, self._proxy = configured, runtime, proxy
         self._node: AgentNode = configured.node
         self._connection: PluginConnection | None = None
         self._rounds = self._containers = 0
@@ -50,8 +52,11 @@ class AgentScene:
         node = self._node
         registry = node.folder / "r"
         registry.mkdir()
+        kubeconfig = await asyncio.to_thread(node.kubeconfig)
+        lead_through(self._proxy, node.control_plane, kubeconfig)
         self._configured.start_agent(
             **{
+                "--kubeconfig": str(kubeconfig),
                 "--runtime": "nri",
                 "--nri-socket": str(self._runtime.socket),
                 "--plugins-registry-dir": str(registry),
@@ -69,6 +74,7 @@ class AgentScene:
     async def round(self) -> None:
         """Raises AssertionError, which says what did not happen."""
         self._rounds += 1
+        await asyncio.to_thread(self._proxy.cut)
         steps = (self._device_flips, self._file_comes_and_goes, self._plugin_comes, self._settings_change)
         await asyncio.gather(self._pod_runs(), self._pages(), *(step() for step in steps))
 
@@ -106,6 +112,9 @@ class AgentScene:
     async def _pod_runs(self) -> None:
         # a namespace may have had scenes before this one
         name = f"{self._node.name}-{self._rounds}"
+        if self._connection is not None:
+            # as containerd does when it is updated
+            await self._connection.close()
         uid = await self._node.pod(name)
         seen = await self._node.until(lambda seen: f"{name}/c0" in holdings(seen), GPU)
         sandbox = api_pb2.PodSandbox(id=f"s-{uid}", name=name, namespace=self._node.namespace, uid=uid)
@@ -171,14 +180,14 @@ async def _again(attempt: Callable[[], Awaitable[T]], failure: type[Exception]) 
 
 
 @contextlib.asynccontextmanager
-async def agent_scene(node: AgentNode) -> AsyncIterator[AgentScene]:
+async def agent_scene(node: AgentNode, proxy: FaultProxy) -> AsyncIterator[AgentScene]:
     """A scene at that node, its agent running; it ends with the block, the node does not."""
     configured = ConfiguredNode(node)
     await configured.label(node.name)
     runtime = FakeRuntime(Path(node.folder, "nri.sock"))
     runtime.request_timeout_ms = 600_000
     async with runtime:
-        scene = AgentScene(configured, runtime)
+        scene = AgentScene(configured, runtime, proxy)
         try:
             await scene.start()
             yield scene

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from hack.cluster.build.binaries import find
+from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import BinaryError
+from tests.fakes.fault_proxy import FaultProxy
+
+_YAMA: Final = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
 @pytest.fixture(scope="session")
@@ -22,4 +28,13 @@ def strace(progress: Callable[[str], None]) -> Path:
     shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     if shown.returncode != 0:
         pytest.skip(f"{program} does not run; Debian's needs libunwind8: {shown.stderr.strip()}")
+    if os.geteuid() != 0 and _YAMA.exists() and _YAMA.read_text().strip() != "0":
+        pytest.skip(f"this user may not attach to a process of its own: run as root, or write 0 into {_YAMA}")
     return program
+
+
+@pytest.fixture
+def proxy(installed: ControlPlane) -> Iterator[FaultProxy]:
+    """By which the programs reach the API server: as ever, but that connections can be cut."""
+    with FaultProxy(installed.admin_kubeconfig, installed.authority.server("fault-proxy")) as made:
+        yield made

@@ -15,9 +15,11 @@ from lightkube.resources.core_v1 import Pod
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod, placed
 from tests.integration.operator_process import delete
 from tests.integration.product_process import ProductProcess
+from tests.robustness.faults.trial import lead_through
 
 # parts of the GPU, and of one that shrank; what pods want. What one had that is gone is given back some seconds later.
 _MOST, _FEW = 512, 50
@@ -29,8 +31,15 @@ _NO_ANSWER = (OSError, json.JSONDecodeError)
 class ExtenderScene:
     """Everything around one extender; use `extender_scene`."""
 
-    def __init__(self, control_plane: ControlPlane, namespace: str, extender: ExtenderProcess, node: GpuNode) -> None:
-        self._control_plane, self._namespace = control_plane, namespace
+    def __init__(
+        self,
+        control_plane: ControlPlane,
+        proxy: FaultProxy,
+        namespace: str,
+        extender: ExtenderProcess,
+        node: GpuNode,
+    ) -> None:
+        self._control_plane, self._proxy, self._namespace = control_plane, proxy, namespace
         self._extender, self._node = extender, node
         self._rounds = 0
 
@@ -44,6 +53,7 @@ class ExtenderScene:
 
     def _round(self) -> None:
         self._rounds += 1
+        self._proxy.cut()
         one, many = self._pod("one", _ONE), self._pod("many", _MANY)
         for parts in (_FEW, _MOST):
             self._node.settle_parts(parts)
@@ -82,14 +92,17 @@ class ExtenderScene:
 
 
 @contextlib.contextmanager
-def extender_scene(control_plane: ControlPlane, namespace: str, folder: Path) -> Iterator[ExtenderScene]:
+def extender_scene(
+    control_plane: ControlPlane, proxy: FaultProxy, namespace: str, folder: Path
+) -> Iterator[ExtenderScene]:
     """A scene with an extender that is active; all of it ends with the block."""
     extender = ExtenderProcess(control_plane, folder)
+    lead_through(proxy, control_plane, folder / "kubeconfig")
     with contextlib.closing(extender), GpuNode(control_plane) as node:
         node.settle_parts(_MOST)
         extender.launch()
         extender.wait_active()
         try:
-            yield ExtenderScene(control_plane, namespace, extender, node)
+            yield ExtenderScene(control_plane, proxy, namespace, extender, node)
         finally:
             node.remove_parts()

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode
 from tests.integration.product_process import ProductProcess
+from tests.robustness.faults.trial import lead_through
 
 _DEVICES = 4
 
@@ -21,8 +23,8 @@ _DEVICES = 4
 class OperatorScene:
     """Everything around one operator; use `operator_scene`."""
 
-    def __init__(self, operator: OperatorProcess, node: PlayedNode, pods: Pods) -> None:
-        self._operator, self._node, self._pods = operator, node, pods
+    def __init__(self, operator: OperatorProcess, proxy: FaultProxy, node: PlayedNode, pods: Pods) -> None:
+        self._operator, self._proxy, self._node, self._pods = operator, proxy, node, pods
         self._rounds = 0
 
     @property
@@ -35,6 +37,7 @@ class OperatorScene:
 
     def _round(self) -> None:
         self._rounds += 1
+        self._proxy.cut()
         node, name = self._node, f"{self._node.name}-{self._rounds}"
         node.advertise(_DEVICES - 1, broken=1)
         # another one each time: one that does it again and again is given way to
@@ -60,10 +63,13 @@ class OperatorScene:
 
 
 @contextlib.contextmanager
-def operator_scene(control_plane: ControlPlane, namespace: str, folder: Path) -> Iterator[OperatorScene]:
+def operator_scene(
+    control_plane: ControlPlane, proxy: FaultProxy, namespace: str, folder: Path
+) -> Iterator[OperatorScene]:
     """A scene with an operator that leads; all of it ends with the block."""
     operator = OperatorProcess(control_plane, folder)
+    lead_through(proxy, control_plane, folder / "kubeconfig")
     with contextlib.closing(operator), PlayedNode(control_plane) as node:
         operator.start()
         node.settle()
-        yield OperatorScene(operator, node, Pods(control_plane, namespace))
+        yield OperatorScene(operator, proxy, node, Pods(control_plane, namespace))

@@ -17,6 +17,7 @@ from tests.robustness.faults.cases import Case
 _HANGS_AFTER_SECONDS: Final = 60.0
 # a line: thread, and a call that begins or goes on; with the file of its descriptor, if the first argument is one
 _CALL: Final = re.compile(r"^\d+ +(?:<\.\.\. )?(\w+)(?: resumed|\((?:\d+<([^>]*)>)?)", re.MULTILINE)
+_UNFINISHED: Final = "<unfinished ...>"
 # wakes another thread: the kernel takes it always, as it does a futex's
 _EVENTS: Final = "anon_inode:[eventfd]"
 
@@ -34,8 +35,8 @@ class Tracing:
 
     @property
     def failed(self) -> list[str]:
-        """Calls that were made to fail so far."""
-        return [line for line in self.text.splitlines() if line.endswith("(INJECTED)")]
+        """Calls that were made to fail so far, with what they were made with."""
+        return list(failed_calls(self.text.splitlines()))
 
     @property
     def made(self) -> dict[str, set[str]]:
@@ -44,6 +45,17 @@ class Tracing:
         for call, file in _CALL.findall(self.text):
             found.setdefault(call, set()).update({file} - {""})
         return found
+
+
+def failed_calls(lines: Iterable[str]) -> Iterator[str]:
+    """A call of one thread may begin in one line and end in another."""
+    begun: dict[str, str] = {}
+    for line in lines:
+        thread = line.partition(" ")[0]
+        if line.endswith(_UNFINISHED):
+            begun[thread] = line.removesuffix(_UNFINISHED)
+        elif line.endswith("(INJECTED)"):
+            yield begun.pop(thread, "") + line if "resumed>" in line else line
 
 
 @contextlib.contextmanager

@@ -8,17 +8,23 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.agent_process import AgentNode
 from tests.robustness.faults.agent_scene import AgentScene, agent_scene
 from tests.robustness.faults.trial import CONSTANTS, survives
 
+# the runtime goes away in each round
+QUICK: Final = {"nodedevice_agent.nri.plugin.LONGEST_PAUSE_SECONDS": 0.2}
+
 
 async def test_the_agent_survives_what_the_system_refuses(
     installed: ControlPlane,
+    proxy: FaultProxy,
     namespace: str,
     strace: Path,
     tmp_path_factory: pytest.TempPathFactory,
@@ -30,9 +36,9 @@ async def test_the_agent_survives_what_the_system_refuses(
         await asyncio.to_thread(installed.add_node, name, wait_ready=False)
         # a short path: sockets lie below it
         node = AgentNode(installed, namespace, name, tmp_path_factory.mktemp("f"))
-        node.constants |= CONSTANTS
+        node.constants |= CONSTANTS | QUICK
         try:
-            async with agent_scene(node) as scene:
+            async with agent_scene(node, proxy) as scene:
                 yield scene
         finally:
             await node.close()

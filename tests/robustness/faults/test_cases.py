@@ -2,6 +2,7 @@
 
 from tests.robustness.faults.calls import ERRORS, NEVER, QUIET, uncategorized
 from tests.robustness.faults.cases import Case, drawn, matrix
+from tests.robustness.faults.strace import failed_calls
 
 
 def test_each_call_is_in_one_category() -> None:
@@ -18,6 +19,17 @@ def test_each_error_of_a_call_happens_once_and_for_a_while() -> None:
     assert matrix(["fsync", "futex"]) == [
         Case("fsync", error, lasts) for error in ("EIO", "ENOSPC") for lasts in (False, True)
     ]
+
+
+def test_a_call_that_failed_is_shown_with_what_it_was_made_with() -> None:
+    lines = [
+        '7 openat(AT_FDCWD, "/proc/self/stat", O_RDONLY <unfinished ...>',
+        '8 openat(AT_FDCWD, "/f", O_RDONLY) = -1 EIO (Input/output error) (INJECTED)',
+        "7 <... openat resumed>) = -1 EIO (Input/output error) (INJECTED)",
+        "8 +++ exited with 0 +++",
+    ]
+    first, second = failed_calls(lines)
+    assert (first, "/proc/self/stat" in second) == (lines[1], True)
 
 
 def test_the_same_seed_draws_the_same_tenth() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.deadlines import environment
 from tests.robustness.faults.operator_scene import OperatorScene, operator_scene
 from tests.robustness.faults.trial import CONSTANTS, survives
@@ -14,6 +15,7 @@ from tests.robustness.faults.trial import CONSTANTS, survives
 
 async def test_the_operator_survives_what_the_system_refuses(
     installed: ControlPlane,
+    proxy: FaultProxy,
     namespace: str,
     strace: Path,
     tmp_path_factory: pytest.TempPathFactory,
@@ -25,7 +27,7 @@ async def test_the_operator_survives_what_the_system_refuses(
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[OperatorScene]:
-        with operator_scene(installed, namespace, tmp_path_factory.mktemp("f")) as scene:
+        with operator_scene(installed, proxy, namespace, tmp_path_factory.mktemp("f")) as scene:
             yield scene
 
     await survives(opened, strace, tmp_path_factory.mktemp("calls"), subtests)

@@ -15,7 +15,7 @@ from nodedevice_common.pacing import TokenBucket
 PER_SECOND = 50.0
 AT_ONCE = 25
 # that the API server has not answered yet
-MOST_UNDER_WAY = 10
+MOST_UNDER_WAY = 20
 
 LIST, WATCH = 0, 1
 

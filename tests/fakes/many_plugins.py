@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
-# beside one more plugin, as many connections as an agent accepts
+# beside one more plugin, as many names as a node may have
 MOST = 255
 _REGISTERED = "registered"
 _POLL_SECONDS = 0.1

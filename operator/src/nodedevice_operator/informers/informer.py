@@ -11,11 +11,13 @@ import gc
 import logging
 import random
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 from nodedevice_common.pacing import Backoff, jittered
+from nodedevice_common.threads import in_thread
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable
@@ -23,10 +25,12 @@ from nodedevice_operator.informers.store import Stores
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
 from nodedevice_operator.kube.lists import NODES, Cluster, Kind
+from nodedevice_operator.kube.requests import MOST_IN_LOOP
 from nodedevice_operator.objects.meta import ObjectMetadata, RawWatchEvent, Versioned
 
 log = logging.getLogger(__name__)
 
+_OF_OBJECTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _BUSY: Final = 429
 # the version is too old, or the kind itself went away, with all objects
 _GONE: Final = 410
@@ -146,7 +150,7 @@ class Informer:
             query = {**self._kind.query, "resourceVersion": str(self._version)}
             async with aclosing(self._client.watch(self._kind.name, self._kind.path, query)) as lines:
                 async for line in lines:
-                    self._version = self._take(line)
+                    self._version = await self._take(line)
                     self._cache.newest = max(self._cache.newest, self._version)
                     if not has_brought:
                         self._backoff.reset()
@@ -181,15 +185,16 @@ class Informer:
         """How long to wait before the next watch; at_least_seconds: as long as the API server asks for."""
         return max(jittered(self._backoff.next(), _SPREAD, random.random()), at_least_seconds)
 
-    def _take(self, line: bytes) -> int:
+    async def _take(self, line: bytes) -> int:
         """Store what a line of the watch brings; its version. Raises InvalidResponse, or ApiError where a list is due."""
         try:
-            event = decoding.decode(line, self._kind.event)
+            read = partial(_read, line, self._kind)
+            event, record = read() if len(line) <= MOST_IN_LOOP else await in_thread(read)
         except Undecodable:
             return self._take_odd(line)
         version = self._checked_version(event.type, event.object.metadata.resource_version)
         if event.type != "BOOKMARK":
-            self._store_object(event.object, is_end=event.type == "DELETED")
+            self._store_object(event.object, is_end=event.type == "DELETED", record=record)
         return version
 
     def _take_odd(self, line: bytes) -> int:
@@ -220,9 +225,10 @@ class Informer:
             raise InvalidResponse("watch", self._kind.name, f"an object has the resource version {version!r}")
         return int(version)
 
-    def _store_object(self, form: Any, *, is_end: bool) -> None:
+    def _store_object(self, form: Any, *, is_end: bool, record: Any = None) -> None:
+        """record: of that object, where it is made already."""
         try:
-            record = self._kind.record(form)
+            record = record or self._kind.record(form)
         except VALUE_ERRORS as exc:
             # no value of an object that is gone matters but its name
             if is_end:
@@ -247,6 +253,15 @@ class Informer:
         key = key_of(metadata.name, metadata.namespace)
         if key is None or self._store.mark_invalid(key):
             log_undecodable(self._kind.name, key, problem)
+
+
+def _read(line: bytes, kind: Kind[Any]) -> tuple[Any, Any]:
+    """What a line of a watch brings, and the record of its object; None for one with an invalid value. Raises Undecodable."""
+    event = decoding.decode(line, kind.event)
+    try:
+        return event, kind.record(event.object) if event.type in _OF_OBJECTS else None
+    except VALUE_ERRORS:
+        return event, None
 
 
 def _list_delay_seconds(state: RetryCallState) -> float:

@@ -103,7 +103,9 @@ class Cluster(Requests):
 
     async def pages(self, kind: Kind[R]) -> AsyncIterator[Listed[R]]:
         """The same page by page. An object that cannot be decoded is logged, and delays no other."""
-        async for page, failed in self._kind_pages(kind):
+
+        def read(data: bytes) -> tuple[Listed[R], str]:
+            page, failed = decode_page(kind.name, data, kind.page, kind.schema, needs_status=kind.needs_status)
             records: list[R] = []
             undecoded: set[Key] = {*failed}
             for item in page.items:
@@ -113,7 +115,11 @@ class Cluster(Requests):
                     key = key_of(item.metadata.name, item.metadata.namespace)
                     log_undecodable(kind.name, key, exc)
                     undecoded.add(key)
-            yield Listed(records, _checked(kind, page.metadata.resource_version), frozenset(undecoded))
+            version = _checked(kind, page.metadata.resource_version)
+            return Listed(records, version, frozenset(undecoded)), page.metadata.continue_
+
+        async for listed in self._read_pages(kind.name, kind.path, read, kind.query):
+            yield listed
 
     async def store_version(self, kind: Kind[Any]) -> int:
         """The version of the API server's store now, by a consistent read of one object."""

@@ -4,9 +4,11 @@ import asyncio
 import math
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from nodedevice_api import names
+from nodedevice_common.threads import in_thread
 
 from nodedevice_operator.errors import NotFound, TooBig
 from nodedevice_operator.kube.client import APPLY, CORE, JSON, Client
@@ -20,6 +22,8 @@ PAGE: Final = 250  # objects, at most
 _PAGE_BYTES: Final = 2 * 1024 * 1024
 _MOST_PAGE_BYTES: Final = 2 * _PAGE_BYTES
 _FEWER: Final = 8
+# What is longer is decoded in a thread: a page takes a tenth of a second and more, in which a leader could renew nothing.
+MOST_IN_LOOP: Final = 64 * 1024
 # 5,000 Leases are 3 to 4 MB
 _MOST_WHOLE_BYTES: Final = 8 * _PAGE_BYTES
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -80,7 +84,7 @@ class Requests:
                 else:
                     limit = max(limit // _FEWER, 1)
                 continue
-            page, token = read(data)
+            page, token = read(data) if len(data) <= MOST_IN_LOOP else await in_thread(partial(read, data))
             limit = min(max(limit * _PAGE_BYTES // len(data), 1), PAGE)
             yield page
             del data, page
@@ -89,7 +93,7 @@ class Requests:
             # a version beside a continue token is refused
             asked = {**query, "continue": token}
             asked.pop("resourceVersion", None)
-            # decoding a page keeps the loop busy for a while; whoever waits goes first
+            # whoever waits goes first
             await asyncio.sleep(0)
 
     async def _apply(

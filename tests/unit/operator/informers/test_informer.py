@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from aiohttp import web
 from nodedevice_api import names
 from nodedevice_operator.errors import CredentialsError, InvalidResponse, Unavailable
+from nodedevice_operator.informers import informer as informer_module
 from nodedevice_operator.informers.informer import Informer, _list_delay_seconds
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
@@ -313,18 +315,18 @@ async def test_poddevices_notify_of_the_node_they_are_on_and_were_on(watched: Wa
             "metadata": {"name": "pod-a", "namespace": "default", "uid": uid, "resourceVersion": version},
             "spec": {"nodeName": node, "podUID": uid},
         }
-        informer._take(a_line("MODIFIED", body))
+        await informer._take(a_line("MODIFIED", body))
     assert watched.touched == ["node-a", "node-b", "node-a"]
 
 
 async def test_a_node_is_notified_of_when_what_matters_of_it_changed(watched: Watched) -> None:
     informer = informer_of(watched, NODES)
     metadata = {"name": "node-a", "uid": "u", "resourceVersion": "1"}
-    informer._take(a_line("ADDED", {"metadata": metadata}))
+    await informer._take(a_line("ADDED", {"metadata": metadata}))
     beat = {"metadata": {**metadata, "resourceVersion": "2"}, "status": {"capacity": {"cpu": "3"}}}
-    assert informer._take(a_line("MODIFIED", beat)) == 2
+    assert await informer._take(a_line("MODIFIED", beat)) == 2
     assert watched.touched == ["node-a"]
-    informer._take(a_line("DELETED", beat))
+    await informer._take(a_line("DELETED", beat))
     assert watched.touched == ["node-a", "node-a"]
     assert watched.cache.nodes.values() == []
 
@@ -352,14 +354,14 @@ async def test_a_node_that_cannot_be_decoded_is_logged_once_until_it_can(
     watched: Watched, body: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     informer = informer_of(watched, NODES)
-    informer._take(a_line("ADDED", {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}}))
+    await informer._take(a_line("ADDED", {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}}))
     for _ in range(3):
-        informer._take(a_line("MODIFIED", body).replace(b"TEXT", b"\xff"))
+        await informer._take(a_line("MODIFIED", body).replace(b"TEXT", b"\xff"))
     assert watched.cache.nodes.get("node-a") is not None
     assert watched.cache.nodes.is_invalid("node-a")
     assert watched.touched == ["node-a"]
     assert [record.message for record in caplog.records] == ["cannot decode object; skipping it"]
-    informer._take(a_line("MODIFIED", {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "3"}}))
+    await informer._take(a_line("MODIFIED", {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "3"}}))
     assert not watched.cache.nodes.is_invalid("node-a")
     assert watched.touched == ["node-a", "node-a"]
 
@@ -368,9 +370,9 @@ async def test_a_node_that_cannot_be_decoded_is_logged_once_until_it_can(
 async def test_a_node_that_is_deleted_needs_no_more_than_its_name(watched: Watched, is_known: bool) -> None:
     informer = informer_of(watched, NODES)
     body: dict[str, Any] = {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}}
-    informer._take(a_line("ADDED", body if is_known else {**body, "status": []}))
+    await informer._take(a_line("ADDED", body if is_known else {**body, "status": []}))
     watched.touched.clear()
-    informer._take(a_line("DELETED", {**body, "status": []}))
+    await informer._take(a_line("DELETED", {**body, "status": []}))
     assert watched.cache.nodes.values() == []
     assert watched.touched == ["node-a"]
 
@@ -378,7 +380,7 @@ async def test_a_node_that_is_deleted_needs_no_more_than_its_name(watched: Watch
 @pytest.mark.parametrize("metadata", [{"name": 3}, []])
 async def test_a_node_without_a_name_is_an_invalid_event(watched: Watched, metadata: Any) -> None:
     with pytest.raises(InvalidResponse):
-        informer_of(watched, NODES)._take(a_line("ADDED", {"metadata": metadata}))
+        await informer_of(watched, NODES)._take(a_line("ADDED", {"metadata": metadata}))
 
 
 @pytest.mark.parametrize(
@@ -477,3 +479,22 @@ async def test_the_first_list_tells_of_all_nodes_once_it_is_complete(watched: Wa
     watched.cache.on_list = lambda node: listed.append((watched.cache.is_complete, node))
     await first_list(watched, [page(100, a=1, b=2), page(100, c=3)])
     assert sorted(listed) == [(True, f"node-{name}") for name in "abc"]
+
+
+async def test_a_long_object_is_decoded_in_a_thread(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader must renew its Lease meanwhile; and whatever comes after it in the watch waits for it."""
+    threads: set[bool] = set()
+    read = informer_module._read
+
+    def noted(line: bytes, kind: Kind[Any]) -> tuple[Any, Any]:
+        threads.add(threading.current_thread() is threading.main_thread())
+        return read(line, kind)
+
+    monkeypatch.setattr(informer_module, "_read", noted)
+    informer, capacity = informer_of(watched, NODES), {f"example.com/r{number}": "1" for number in range(4000)}
+    metadata = {"name": "node-a", "uid": "u", "resourceVersion": "1"}
+    await informer._take(a_line("ADDED", {"metadata": metadata, "status": {"capacity": capacity}}))
+    assert threads == {False}
+    assert watched.cache.nodes.by_key["node-a"].resource_version == 1
+    await informer._take(a_line("MODIFIED", {"metadata": {**metadata, "resourceVersion": "2"}, "status": {}}))
+    assert threads == {False, True}, "a short one takes less than the start of a thread"

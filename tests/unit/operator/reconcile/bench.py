@@ -4,17 +4,22 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nodedevice_operator.capacity.reconciler import CapacityReconciler
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.agent_liveness import LeaseTable
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
-from nodedevice_operator.objects.unwatched import PodRecord
+from nodedevice_operator.objects.unwatched import LeaseRecord, PodRecord
+from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.reconcile.condition_reconciler import ConditionsReconciler
+from nodedevice_operator.reconcile.cordon_reconciler import CordonReconciler
 from nodedevice_operator.reconcile.node import NodeReconciler
+from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconciler
 
 from tests.fakes.operator.cluster_model import ClusterModel
-from tests.fakes.operator.collaborators import RecordingQueue, RecordingRecorder
+from tests.fakes.operator.collaborators import NoRequiredPlugins, RecordingQueue, RecordingRecorder, open_fence
 
 POD_UID = "pod-uid-a"
 
@@ -76,3 +81,26 @@ def held(*device_ids: str, uid: str = POD_UID, name: str = "pod-a", **more: Any)
 
 def with_pod(bench: Bench, uid: str = POD_UID, node: str = "node-a", name: str = "pod-a") -> None:
     bench.cluster.pods["default", name] = PodRecord(uid, node)
+
+
+async def new_bench() -> Bench:
+    cluster = ClusterModel(leases={"node-a": LeaseRecord("now", 60)})
+    cache, recorder, queue, metrics = Cache(), RecordingRecorder(), RecordingQueue(), Metrics()
+    fence, policies = open_fence(), NoRequiredPlugins()
+    now = [100.0]
+    updated: list[str] = []
+    cache.node_devices.on_update(lambda _, __, record: updated.append(record.name if record else ""))
+    agents = AgentMonitor(cluster, cache, queue, metrics, recorder)
+    await agents._poll()
+    reconciler = NodeReconciler(
+        cache,
+        agents,
+        CapacityReconciler(cache, cluster, recorder, metrics, policies, lambda: now[0]),
+        PodDeviceReconciler(cache, cluster, recorder),
+        ConditionsReconciler(cache, cluster, agents, policies, recorder, lambda: now[0]),
+        CordonReconciler(cache, cluster, recorder),
+        queue,
+        fence,
+        lambda: now[0],
+    )
+    return Bench(cluster, cache, recorder, agents, reconciler, queue, fence, updated, now)

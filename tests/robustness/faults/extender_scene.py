@@ -97,7 +97,11 @@ def extender_scene(
 ) -> Iterator[ExtenderScene]:
     """A scene with an extender that is active; all of it ends with the block."""
     extender = ExtenderProcess(control_plane, folder)
-    lead_through(proxy, control_plane, folder / "kubeconfig")
+    # with a token: the proxy passes no client certificate on
+    extender.reach_by(proxy.url, namespace)
+    lead_through(
+        proxy, control_plane, control_plane.service_account_kubeconfig(namespace, "extender", folder / "kubeconfig")
+    )
     with contextlib.closing(extender), GpuNode(control_plane) as node:
         node.settle_parts(_MOST)
         extender.launch()

@@ -75,6 +75,7 @@ async def survives(
                 with subtests.test(str(case)):
                     failed, lines = await tried(scene, case, strace, folder, made.get(case.call, ()))
                     verify_said(case, failed, lines, usual)
+                    print(f"{case}: {len(failed)} failed, {descriptors(scene.program)} descriptors", flush=True)
                     is_well = True
             if is_well:
                 assert descriptors(scene.program) <= before + _ROOM, "descriptors are not given back"

@@ -113,6 +113,8 @@ class PluginConnection:
         self.last = NO_DEVICES
         # that list as it came, while it is being dealt with; and what tells it from others
         self.octets = self.digest = b""
+        # called when the connection broke, and whoever has opened it may open another one
+        self.on_broken: Callable[[], None] = lambda: None
         self._channel = channel
         self._is_closed = False
 

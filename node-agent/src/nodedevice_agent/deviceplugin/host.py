@@ -295,6 +295,8 @@ class PluginHost:
         if may_serve and endpoint in self._sockets:
             # until then the next start dials it, too
             await retried("plugin connection", partial(self._dial_again, endpoint, connection), PluginFailed, **extra)
+        elif may_serve:
+            connection.on_broken()
         self._lose(endpoint)
 
     async def _dial_again(self, endpoint: int, lost: PluginConnection) -> None:

@@ -12,7 +12,7 @@ not asked again until its socket changes.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
@@ -29,7 +29,7 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection, open_chan
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.filesystem import FileIdentity, file_identity, is_socket
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity, is_socket, note_unanswered, unanswered
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,8 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 120.0
 # File events can be lost, so the directory is polled too.
 _POLL_SECONDS = 10.0
+# where something could not be read
+_RETRY_SECONDS = 1.0
 # Deeper than any plugin creates its socket; a loop of mounts must end.
 _MAX_DEPTH = 8
 # Each is asked again and again while it does not answer. A node has 256 names of device plugins at most, and a few of other kinds.
@@ -58,6 +60,7 @@ class PluginWatcher:
         self._sockets: dict[Path, _RegistrySocket] = {}
         # there are more sockets than are asked
         self._is_full = False
+        self._unread: dict[str, str] = {}
 
     async def run(self) -> None:
         log.info("watching for plugins", extra={"directory": str(self._registry_dir)})
@@ -67,12 +70,23 @@ class PluginWatcher:
             changes = watcher.subscribe()
             async with asyncio.TaskGroup() as tasks:
                 while True:
-                    directories = set(_directories(self._registry_dir))
-                    changes.follow({self._registry_dir, *directories})
-                    # a directory created between listing and watching would be missed: list again
-                    if directories == set(_directories(self._registry_dir)):
-                        self._update(dict(_list_sockets(directories)), tasks)
-                        await changes.wait(_POLL_SECONDS)
+                    with unanswered() as errors:
+                        directories = set(_directories(self._registry_dir))
+                        changes.follow({self._registry_dir, *directories})
+                        # a directory created between listing and watching would be missed: list again
+                        if directories != set(_directories(self._registry_dir)):
+                            continue
+                        present = dict(_list_sockets(directories))
+                    self._note(errors)
+                    self._update(present, tasks)
+                    await changes.wait(_RETRY_SECONDS if errors else _POLL_SECONDS)
+
+    def _note(self, errors: Mapping[str, str]) -> None:
+        """What could not be read proves no plugin gone. Logged once for each path."""
+        for path in errors.keys() - self._unread.keys():
+            extra = {"path": path, "error": errors[path], "retry_in_seconds": _RETRY_SECONDS}
+            log.warning("cannot read sockets of plugins; those that were there stay", extra=extra)
+        self._unread = dict(errors)
 
     def _update(self, present: dict[Path, FileIdentity], tasks: asyncio.TaskGroup) -> None:
         new = sorted(present.keys() - self._sockets.keys())
@@ -85,7 +99,8 @@ class PluginWatcher:
             self._sockets[path] = _RegistrySocket(path, self._registry_dir, self._host)
             tasks.create_task(self._run(path, self._sockets[path]))
         for path, socket in self._sockets.items():
-            socket.set_identity(present.get(path))
+            if path in present or not self._unread:
+                socket.set_identity(present.get(path))
 
     async def _run(self, path: Path, socket: "_RegistrySocket") -> None:
         await retried("registry socket", socket.run, socket=shown(path))
@@ -145,6 +160,7 @@ class _RegistrySocket:
                 check_plugin_info(info.name, info.supported_versions)
                 socket = _serving_socket(self._path, info.endpoint, self._allowed)
                 plugin = await self._host.connect(info.name, socket)
+                plugin.on_broken = self._changed.set
             except (RegistrationRejected, PluginFailed) as exc:
                 await notify(client, self._path, str(exc))
                 raise
@@ -206,7 +222,8 @@ def _directories(directory: Path, depth: int = 0) -> Iterator[Path]:
     """This directory, if it exists, and those below it, without hidden ones and links."""
     try:
         found = [e for e in os.scandir(directory) if e.is_dir(follow_symlinks=False)]
-    except OSError:
+    except OSError as exc:
+        note_unanswered(str(directory), exc)
         return
     yield directory
     for entry in found if depth < _MAX_DEPTH else ():
@@ -218,7 +235,8 @@ def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, FileIdentity]]
     for directory in directories:
         try:
             names = os.listdir(directory)
-        except OSError:
+        except OSError as exc:
+            note_unanswered(str(directory), exc)
             continue
         for path in (directory / name for name in names if not name.startswith(".")):
             identity = file_identity(path)

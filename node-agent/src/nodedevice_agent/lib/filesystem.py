@@ -59,7 +59,10 @@ def is_socket(path: Path | str, *, follow_symlinks: bool = True) -> bool:
     """
     try:
         return stat.S_ISSOCK(os.stat(path, follow_symlinks=follow_symlinks).st_mode)
-    except (OSError, ValueError):
+    except OSError as exc:
+        note_unanswered(str(path), exc)
+        return False
+    except ValueError:
         return False
 
 

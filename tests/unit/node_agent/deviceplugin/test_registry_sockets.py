@@ -1,17 +1,20 @@
 """Plugins that announce themselves by sockets in the registry directory: which are connected, until when, and what is answered."""
 
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from nodedevice_agent.deviceplugin import plugin_watcher
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 
 from tests.fakes.background import background
 from tests.fakes.hosted_manager import HostedManager, hosted
-from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.fakes.polling import until
 from tests.fakes.registrant import Registrant
 
@@ -115,3 +118,52 @@ async def test_one_that_does_not_answer_is_asked_again_and_reported_once(
     report = manager.host.rejections.report()
     assert len(report.splitlines()) == 1
     assert "GetInfo" in report
+
+
+@pytest.mark.parametrize("call", ["scandir", "listdir", "stat"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES], ids=errno.errorcode.__getitem__)
+async def test_sockets_that_cannot_be_asked_about_stay(
+    manager: HostedManager,
+    registry: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    call: str,
+    number: int,
+) -> None:
+    monkeypatch.setattr(plugin_watcher, "_RETRY_SECONDS", 0.01)
+    real, refused = getattr(os, call), 0
+
+    def refuse(path: Any, *args: Any, **options: Any) -> Any:
+        nonlocal refused
+        if str(path).startswith(str(registry)):
+            refused += 1
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, *args, **options)
+
+    async with announced(registry / "a.sock") as plugin, background(PluginWatcher(registry, manager.host).run()):
+        await until(lambda: manager.available(GPU) == 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, refuse)
+            (registry / "something").touch()
+            await until(lambda: refused > 3)
+            assert manager.available(GPU) == 1
+        # it is read again, and what was there has stayed
+        async with announced(registry / "b.sock", "example.com/other"):
+            await until(lambda: manager.available("example.com/other") == 1)
+        assert manager.available(GPU) == 1
+        assert len(plugin.plugin.calls_of("ListAndWatch")) == 1
+    lines = [vars(record) for record in caplog.records if "cannot read sockets" in record.message]
+    assert len({line["path"] for line in lines}) == len(lines) > 0
+
+
+async def test_one_whose_connection_broke_is_asked_again(
+    manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with announced(registry / "a.sock") as plugin, background(PluginWatcher(registry, manager.host).run()):
+        await until(lambda: manager.available(GPU) == 1)
+        plugin.plugin.knobs.stream_end = "after_first"
+        plugin.plugin.knobs.stream_error = RpcFailure(grpc.StatusCode.UNAVAILABLE)
+        await plugin.plugin.end_streams()
+        plugin.plugin.knobs.stream_end = "never"
+        plugin.plugin.knobs.stream_error = None
+        await until(lambda: len(plugin.plugin.calls_of("ListAndWatch")) > 1 and manager.available(GPU) == 1)

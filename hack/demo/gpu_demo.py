@@ -28,6 +28,8 @@ _NODE_DEVICE = f"{_NODE}.nvidia.com.gpu"
 _NAMESPACE = "demo"
 # of the agent's log
 _IDLE = "no GPU found"
+# whose driver reports recovery actions, row remapping and a fabric
+_KNOWING = "dgx-h100"
 # of machines whose GPUs are given out in parts
 _STORIES = {"mig-a100": gpu_mig.demo, "shares": gpu_shares.demo}
 
@@ -76,6 +78,8 @@ class _Demo:
         self._pod()
         uuid = self._xid()
         self._recovery(uuid)
+        if self._machine == _KNOWING:
+            self._what_the_driver_knows()
         return "GPUs went from the driver to pods and back"
 
     def _no_gpu(self) -> str:
@@ -135,6 +139,49 @@ class _Demo:
         self._gpus.reset(uuid)
         self._until_healthy(self._count, uuid, began)
         self._show("get", "nodedevice", _NODE_DEVICE)
+
+    def _what_the_driver_knows(self) -> None:
+        held = self._held()
+        gpus = [uuid for uuid in sorted(self._numa_nodes) if uuid not in held][:4]
+        narrate(
+            "Xid 94, a contained memory error: its program has ended, the driver requests nothing, and the GPU stays"
+        )
+        self._gpus.xid(gpus[0], 94)
+        # in order: once this one is out of service, the Xid before it has been handled
+        narrate(
+            "Xid 109, a context switch timeout: our list takes the GPU out at once, and a second later the driver's word counts"
+        )
+        began = time.monotonic()
+        self._gpus.xid(gpus[1], 109)
+        self._until_healthy(self._count - 1, gpus[1], began)
+        self._until_reason(gpus[1], "ResetRequired")
+        if gpus[0] in self._unhealthy():
+            raise Broken("Xid 94 took its GPU out of service")
+        narrate("A row of memory that could not be replaced by a spare one, as the driver shows at each reading")
+        self._gpus.set(gpus[2], remap_failed=1)
+        self._until_reason(gpus[2], "RowRemapFailed")
+        narrate("A GPU that is not in the fabric of its NVSwitches yet")
+        self._gpus.set(gpus[3], fabric_state=2)
+        self._until_reason(gpus[3], "FabricNotReady")
+        self._show("get", "nodedevice", _NODE_DEVICE)
+        narrate("The fabric is complete, the first is reset, the third was replaced: all are used again")
+        began = time.monotonic()
+        self._gpus.set(gpus[3], fabric_state=3)
+        self._gpus.reset(gpus[1])
+        self._gpus.set(gpus[2], remap_failed=0)
+        self._until_healthy(self._count, gpus[1], began)
+        self._show("get", "nodedevice", _NODE_DEVICE)
+
+    def _until_reason(self, uuid: str, reason: str) -> None:
+        self._stack.wait_for(f"{reason} is shown", lambda: self._unhealthy().get(uuid, ("", ""))[0] == reason)
+        print(f"  {uuid} {': '.join(self._unhealthy()[uuid])}", flush=True)
+
+    def _unhealthy(self) -> dict[str, tuple[str, str]]:
+        """Reason and message, by UUID."""
+        every = self._status()["devices"]
+        return {
+            one["id"]: (one.get("reason", ""), one.get("message", "")) for one in every if one["health"] == "Unhealthy"
+        }
 
     # -- output ----------------------------------------------------------------------------------------------------------
 

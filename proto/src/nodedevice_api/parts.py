@@ -1,7 +1,8 @@
 """Parts of devices: the rules that a device plugin gives for them, beside v1beta1. Pure.
 
 A part is a share of a physical device, its parent, such as a unit of a GPU's memory. Its ID is the parent's with a number:
-`GPU-1f2e-0`, `GPU-1f2e-1`. Parts of one parent are interchangeable.
+`GPU-1f2e::0`, `GPU-1f2e::1`, as NVIDIA's plugin has them, and monitors take what stands before `::`. Other plugins may write
+`GPU-1f2e-0`, as this one did. Parts of one parent are interchangeable.
 """
 
 import re
@@ -14,7 +15,11 @@ from typing import Final
 MAX_PART_DIGITS: Final = 6
 _NUMBER = rf"[0-9]{{1,{MAX_PART_DIGITS}}}"
 _RANGE = re.compile(rf"({_NUMBER})(?:-({_NUMBER}))?")
-_PART_ID = re.compile(rf"(?P<parent>.+)-(?P<number>0|[1-9][0-9]{{0,{MAX_PART_DIGITS - 1}}})", re.DOTALL)
+SEPARATOR: Final = "::"
+OLD_SEPARATOR: Final = "-"
+_PART_ID = re.compile(
+    rf"(?P<parent>.+)(?P<separator>::|-)(?P<number>0|[1-9][0-9]{{0,{MAX_PART_DIGITS - 1}}})", re.DOTALL
+)
 
 
 class Placement(StrEnum):
@@ -61,8 +66,14 @@ class PartRules:
     sm_percent: int | None = None
 
 
-def part_id(parent: str, number: int) -> str:
-    return f"{parent}-{number}"
+def part_id(parent: str, number: int, separator: str = SEPARATOR) -> str:
+    return f"{parent}{separator}{number}"
+
+
+def separator_of(device_id: str) -> str:
+    """What stands between parent and number; empty for an ID of another form."""
+    match = _PART_ID.fullmatch(device_id)
+    return "" if match is None else match["separator"]
 
 
 def parent_and_number(device_id: str) -> tuple[str, int] | None:

@@ -52,8 +52,8 @@ async def test_allocate_returns_all_its_edits(manager: Manager, plugin_dir: Path
         count=2,
     )
     async with running(raw, plugin_dir, tmp_path):
-        await manager.until_listed(SERIAL, ["ttyUSB0-0", "ttyUSB0-1"])
-        request = asking_for(["ttyUSB0-0", "ttyUSB0-1"])
+        await manager.until_listed(SERIAL, ["ttyUSB0::0", "ttyUSB0::1"])
+        request = asking_for(["ttyUSB0::0", "ttyUSB0::1"])
         (answer,) = (await manager.dial(SERIAL).Allocate(request)).container_responses
     assert [(d.host_path, d.container_path, d.permissions) for d in answer.devices] == [
         ("/dev/ttyUSB0", "/dev/modem", "rwm")

@@ -5,7 +5,7 @@ Parts of another shape count as absent: the CRD's schema admits none, but an old
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from nodedevice_api.extended_resources import resource_name_problem
@@ -52,6 +52,7 @@ class _ObservedParts(msgspec.Struct):
     parent: str
     parts: int
     numbers: str
+    sep: Literal["::", "-"] = "-"
 
 
 class _ObservedAllocation(_ObservedContainer, kw_only=True):

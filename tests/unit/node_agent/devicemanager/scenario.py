@@ -78,7 +78,7 @@ def pod(uid: str, *containers: Container, gpu: int = 0, nic: int = 0, **state: A
 
 def parts(rules: PartRules | None = None, /, **sizes: int) -> ListedDevices:
     """A list of parts, so many of each physical device."""
-    found = (Device(part_id(parent, n), parent=parent) for parent, size in sizes.items() for n in range(size))
+    found = (Device(part_id(parent, n, "-"), parent=parent) for parent, size in sizes.items() for n in range(size))
     return accept(found, part_rules=rules or SAME)
 
 

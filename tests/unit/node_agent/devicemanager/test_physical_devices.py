@@ -22,7 +22,7 @@ A, B = Device("a", parent="a"), Device("b", parent="b")
 
 
 def units(*parents: str, count: int = 4) -> list[Device]:
-    return [Device(part_id(parent, number), parent=parent) for parent in parents for number in range(count)]
+    return [Device(part_id(parent, number, "-"), parent=parent) for parent in parents for number in range(count)]
 
 
 def lists(

@@ -23,7 +23,16 @@ def test_ranges_are_read_as_they_were_written(held: frozenset[tuple[str, int]]) 
 
 def test_consecutive_numbers_are_one_range() -> None:
     ids = [part_id("GPU-1", number) for number in (0, 1, 2, 10, 11, 40)]
-    assert by_parent([*ids, "whole"]) == ([{"parent": "GPU-1", "parts": 6, "numbers": "0-2,10-11,40"}], ["whole"], 0)
+    entry = {"parent": "GPU-1", "parts": 6, "numbers": "0-2,10-11,40", "sep": "::"}
+    assert by_parent([*ids, "whole"]) == ([entry], ["whole"], 0)
+
+
+def test_the_form_of_earlier_releases_and_of_other_plugins_has_no_separator() -> None:
+    ids = ["GPU-1-0", "GPU-1-1", "GPU-1::1", "GPU-1::2"]
+    old = {"parent": "GPU-1", "parts": 2, "numbers": "0-1"}
+    new = {"parent": "GPU-1", "parts": 2, "numbers": "1-2", "sep": "::"}
+    assert by_parent(ids) == ([old, new], [], 0)
+    assert part_ids([old, new], 4) == ids
 
 
 def test_what_exceeds_the_bounds_is_counted() -> None:

@@ -280,7 +280,8 @@ def is_valid_id(device_id: str) -> bool:
 
 def part_number(device_id: str) -> int:
     """device_id: of an accepted part."""
-    return int(device_id[device_id.rindex("-") + 1 :])
+    found = parent_and_number(device_id)
+    return found[1] if found is not None else -1
 
 
 def _is_part(device: Device) -> bool:
@@ -295,5 +296,5 @@ def _id_error(duplicate: _Examples, invalid: _Examples, no_part: _Examples) -> s
     if invalid.count:
         parts.append(f"{invalid.count} rejected ({invalid}): an ID has 1 to {MAX_ID_CHARACTERS} printable characters")
     if no_part.count:
-        parts.append(f"{no_part.count} rejected ({no_part}): the ID of a part is its parent's, a - and a number")
+        parts.append(f"{no_part.count} rejected ({no_part}): the ID of a part is its parent's, :: and a number")
     return "the device plugin listed invalid device IDs: " + "; ".join(parts) if parts else ""

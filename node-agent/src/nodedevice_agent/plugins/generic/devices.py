@@ -12,6 +12,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     DeviceNode,
     Mount,
     PluginDevice,
+    old_form,
     shared_ids,
 )
 from nodedevice_agent.plugins.generic.found import FoundFile
@@ -42,7 +43,11 @@ def generic_devices(
         aliases = [each for each in aliases if taken.isdisjoint(each)]
         allocation = _allocation(group, offer)
         for number, listed_id in enumerate(ids[offer.id]):
-            listed = _listed(listed_id, offer, tuple(alias[number] for alias in aliases), offer.id if are_parts else "")
+            every = (
+                *old_form(listed_id),
+                *(name for alias in aliases for name in (alias[number], *old_form(alias[number]))),
+            )
+            listed = _listed(listed_id, offer, every, offer.id if are_parts else "")
             devices[listed_id] = GenericDevice(listed, allocation)
     return dict(sorted(devices.items()))
 

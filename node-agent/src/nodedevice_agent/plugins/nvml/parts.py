@@ -1,7 +1,7 @@
 """What each GPU of a node is used as, how it is listed, and which parts of shared ones a request gets.
 
 A GPU is whole, or its parts are shares (time slices) or units of its memory; or it is in MIG mode and has instances. A part's ID is
-the GPU's UUID with a number from 0 on, an instance's is its own UUID.
+the GPU's UUID with `::` and a number from 0 on, an instance's is its own UUID.
 Source: kubelet deviceplugin v1beta1; for shares, the time slicing of NVIDIA's device plugin.
 """
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
 
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice, natural_key
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice, natural_key, old_form
 from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import device_of
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -154,6 +154,7 @@ def _parts(whole: PluginDevice, count: int) -> Iterator[PluginDevice]:
             identity=whole.identity,
             files=whole.files,
             is_shared=True,
+            aliases=old_form(part_id(whole.id, number)),
         )
 
 

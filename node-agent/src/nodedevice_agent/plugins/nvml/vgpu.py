@@ -74,7 +74,9 @@ def sm_percent(
 
 
 class _Use(Struct, frozen=True):
-    device_ids: frozenset[str]
+    """parts: parent and number of each, whichever form of its ID is held."""
+
+    parts: frozenset[tuple[str, int]]
     percent: int
 
 
@@ -91,12 +93,12 @@ class SmUse:
         for each in held:
             key = each.pod_uid, each.container
             known = self._uses.get(key)
-            uses[key] = known if known and not each.env else _Use(frozenset(each.device_ids), _percent(each.env))
+            uses[key] = known if known and not each.env else _Use(_parts(each.device_ids), _percent(each.env))
         self.is_known, self._uses = True, uses
 
     def take(self, resource_name: str, container: ContainerIdentity, device_ids: Iterable[str], percent: int) -> None:
         """The container has that much of each of its GPUs, or AllocationRefused is raised."""
-        key, wanted = (container.pod_uid, container.container), _Use(frozenset(device_ids), percent)
+        key, wanted = (container.pod_uid, container.container), _Use(_parts(device_ids), percent)
         if percent and not self.is_known:
             raise AllocationRefused(
                 resource_name, "it is not known yet what other containers have of the GPU; Allocate is called again"
@@ -118,12 +120,16 @@ class SmUse:
             for other, use in self._uses.items()
             if other != key
             and uuid in _gpus(use)
-            and not (other[0] == key[0] and not use.device_ids.isdisjoint(wanted.device_ids))
+            and not (other[0] == key[0] and not use.parts.isdisjoint(wanted.parts))
         )
 
 
 def _gpus(use: _Use) -> set[str]:
-    return {found[0] for found in map(parent_and_number, use.device_ids) if found is not None}
+    return {parent for parent, _ in use.parts}
+
+
+def _parts(device_ids: Iterable[str]) -> frozenset[tuple[str, int]]:
+    return frozenset(filter(None, map(parent_and_number, device_ids)))
 
 
 def _percent(env: Mapping[str, str]) -> int:

@@ -11,6 +11,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     PluginDevice,
     env_name,
     natural_key,
+    old_form,
     shared_ids,
 )
 
@@ -49,13 +50,14 @@ def simulated_devices(
     return tuple(
         PluginDevice(
             part,
-            state.unhealthy.isdisjoint((name, part)),
+            state.unhealthy.isdisjoint((name, part, *old_form(part))),
             (index % numa_node_count,) if numa_node_count else (),
             parent=name if part_count > 1 else "",
+            aliases=old_form(part),
         )
         for index, name in enumerate(ids)
         for part in shared_ids(name, part_count)
-        if state.missing.isdisjoint((name, part))
+        if state.missing.isdisjoint((name, part, *old_form(part)))
     )
 
 

@@ -13,7 +13,7 @@ from nodedevice_common.tasks import apart
 from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, shared_ids
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, old_form, shared_ids
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.control import (
@@ -113,7 +113,7 @@ class SimulatedSource:
         # a state file may name more devices than there may be parts
         ids = simulated_ids(self._settings.prefix(), min(count, MAX_SIMULATED // part_count))
         known = ids if part_count == 1 else (*ids, *(part for name in ids for part in shared_ids(name, part_count)))
-        self._warn_unknown(state.unknown(known), ids)
+        self._warn_unknown(state.unknown((*known, *(old for part in known for old in old_form(part)))), ids)
         if ids != self._listed_ids:
             # for the simulate command alone; written at the next rescan where it could not be
             with apart("list of simulated devices", resource_name=self.resource_name):

@@ -13,6 +13,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     free_ids,
     known_ids,
     natural_key,
+    old_form,
     shared_ids,
     socket_name,
 )
@@ -45,12 +46,16 @@ paths = st.builds(
 def test_ids_are_safe_and_never_shared(some_paths: list[str], count: int) -> None:
     ids = [name for path in some_paths for name in shared_ids(device_id(path), count)]
     assert len(set(ids)) == len(ids)
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", name) and len(name) <= MAX_DEVICE_ID for name in ids)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+(::[0-9]+)?", name) and len(name) <= MAX_DEVICE_ID + 1 for name in ids)
 
 
 def test_shares_of_one_device() -> None:
     assert shared_ids("fuse", 1) == ("fuse",)
-    assert shared_ids("fuse", 3) == ("fuse-0", "fuse-1", "fuse-2")
+    assert shared_ids("fuse", 3) == ("fuse::0", "fuse::1", "fuse::2")
+
+
+def test_the_old_form_of_a_share() -> None:
+    assert [old_form(name) for name in ("fuse", "fuse-0", "fuse::12")] == [(), (), ("fuse-12",)]
 
 
 def test_natural_order() -> None:

@@ -43,15 +43,15 @@ def test_shares_can_be_parts_of_their_device() -> None:
     groups = [group("/dev/video*", count=2), group("/dev/fuse")]
     parts = generic_devices(groups, found, are_parts=True)
     assert {name: device.listed.parent for name, device in parts.items()} == {
-        "fuse-0": "fuse",
-        "video0-0": "video0",
-        "video0-1": "video0",
+        "fuse::0": "fuse",
+        "video0::0": "video0",
+        "video0::1": "video0",
     }
     plain_ones = generic_devices(groups, found)
     assert {name: device.listed.parent for name, device in plain_ones.items()} == {
         "fuse": "",
-        "video0-0": "",
-        "video0-1": "",
+        "video0::0": "",
+        "video0::1": "",
     }
 
 
@@ -105,7 +105,7 @@ def test_numa_nodes_of_all_files() -> None:
 
 def test_shares_of_one_device_give_its_files_once() -> None:
     devices = generic_devices([group("/dev/fuse", count=3)], {"/dev/fuse": plain("/dev/fuse")})
-    allocation = allocate(NAME, devices, ["fuse-2", "fuse-0"])
+    allocation = allocate(NAME, devices, ["fuse::2", "fuse::0"])
     assert allocation.device_nodes == (DeviceNode("/dev/fuse", "/dev/fuse", "rw"),)
 
 

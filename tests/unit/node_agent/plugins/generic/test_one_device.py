@@ -308,12 +308,15 @@ def test_a_shared_device_beside_an_exclusive_one(
 @pytest.mark.parametrize("how", SHARED)
 def test_shared_devices(host: FakeSysfs, how: str) -> None:
     devices = listed(host, {**WAYS["path"], **SHARED[how]}, {**WAYS["by-id"], **SHARED[how]})
-    assert [device.id for device in devices] == (["ttyUSB0"] if how == "shared" else ["ttyUSB0-0", "ttyUSB0-1"])
+    assert [device.id for device in devices] == (["ttyUSB0"] if how == "shared" else ["ttyUSB0::0", "ttyUSB0::1"])
     [link] = ids(host, WAYS["by-id"])
     for device in devices:
         suffix = device.id.removeprefix("ttyUSB0")
         assert device.is_shared
-        assert device.aliases == (f"{link}{suffix}",)
+        old = suffix.replace("::", "-")
+        assert device.aliases == (
+            (f"{link}{suffix}",) if not old else (f"ttyUSB0{old}", f"{link}{suffix}", f"{link}{old}")
+        )
         assert "c188:0" in device.identity
 
 
@@ -329,8 +332,8 @@ def test_aliases_of_parts(host: FakeSysfs) -> None:
     two = {"count": 2}
     devices = listed(host, {**WAYS["path"], **two}, {**WAYS["a link of one's own"], **two}, parts={})
     assert [(device.id, device.parent, device.aliases) for device in devices] == [
-        ("ttyUSB0-0", "ttyUSB0", ("mine-0",)),
-        ("ttyUSB0-1", "ttyUSB0", ("mine-1",)),
+        ("ttyUSB0::0", "ttyUSB0", ("ttyUSB0-0", "mine::0", "mine-0")),
+        ("ttyUSB0::1", "ttyUSB0", ("ttyUSB0-1", "mine::1", "mine-1")),
     ]
 
 

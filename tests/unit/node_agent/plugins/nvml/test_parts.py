@@ -47,7 +47,7 @@ def test_without_a_rule_a_gpu_is_whole_and_its_own_parent() -> None:
 def test_shares_have_the_gpus_uuid_and_a_number() -> None:
     settings = nvml({"shares": {"replicas": 3, "renameByDefault": True}})
     found = listed(settings)["nvidia.com/gpu.shared"]
-    assert [device.id for device in found.devices][:4] == ["GPU-a-0", "GPU-a-1", "GPU-a-2", "GPU-b-0"]
+    assert [device.id for device in found.devices][:4] == ["GPU-a::0", "GPU-a::1", "GPU-a::2", "GPU-b::0"]
     assert {device.parent for device in found.devices} == {"GPU-a", "GPU-b"}
     assert {device.numa_nodes for device in found.devices if device.parent == "GPU-b"} == {(1,)}
     assert [dict(parent.attributes)["replicas"] for parent in found.parents] == ["3", "3"]
@@ -130,7 +130,7 @@ def test_a_share_has_the_name_of_its_model() -> None:
 
 
 def test_more_than_one_share_is_refused_where_that_is_set() -> None:
-    ids = ["GPU-a-0", "GPU-b-0"]
+    ids = ["GPU-a::0", "GPU-b::0"]
     check_request("a.b/c", ids, SharesSettings(replicas=2))
     check_request("a.b/c", ids[:1], SharesSettings(replicas=2, fail_requests_greater_than_one=True))
     with pytest.raises(AllocationRefused, match="maximum request size for shared resources is 1; found 2"):
@@ -138,9 +138,9 @@ def test_more_than_one_share_is_refused_where_that_is_set() -> None:
 
 
 def test_units_of_two_gpus_are_refused() -> None:
-    check_request("a.b/c", ["GPU-a-0", "GPU-a-7"], MemorySettings())
+    check_request("a.b/c", ["GPU-a::0", "GPU-a::7"], MemorySettings())
     with pytest.raises(AllocationRefused, match="1 of GPU-a, 2 of GPU-b"):
-        check_request("a.b/c", ["GPU-a-0", "GPU-b-7", "GPU-b-1"], MemorySettings())
+        check_request("a.b/c", ["GPU-a::0", "GPU-b::7", "GPU-b::1"], MemorySettings())
 
 
 FREE = [*(part_id("GPU-a", n) for n in range(6)), *(part_id("GPU-b", n) for n in range(3)), part_id("GPU-c", 0)]
@@ -149,13 +149,13 @@ FREE = [*(part_id("GPU-a", n) for n in range(6)), *(part_id("GPU-b", n) for n in
 @pytest.mark.parametrize(
     ("rules", "must", "size", "chosen"),
     [
-        (PartRules(Placement.SAME_PARENT), [], 2, ["GPU-b-0", "GPU-b-1"]),
-        (PartRules(Placement.SAME_PARENT), [], 5, [f"GPU-a-{n}" for n in range(5)]),
-        (PartRules(Placement.SAME_PARENT, Choice.SPREAD), [], 1, ["GPU-a-0"]),
-        (PartRules(Placement.SAME_PARENT), ["GPU-a-9"], 2, ["GPU-a-9", "GPU-a-0"]),
-        (PartRules(Placement.DISTINCT_PARENTS), [], 2, ["GPU-c-0", "GPU-b-0"]),
-        (PartRules(Placement.DISTINCT_PARENTS, Choice.SPREAD), [], 2, ["GPU-a-0", "GPU-b-0"]),
-        (PartRules(Placement.DISTINCT_PARENTS), ["GPU-c-9"], 2, ["GPU-c-9", "GPU-b-0"]),
+        (PartRules(Placement.SAME_PARENT), [], 2, ["GPU-b::0", "GPU-b::1"]),
+        (PartRules(Placement.SAME_PARENT), [], 5, [f"GPU-a::{n}" for n in range(5)]),
+        (PartRules(Placement.SAME_PARENT, Choice.SPREAD), [], 1, ["GPU-a::0"]),
+        (PartRules(Placement.SAME_PARENT), ["GPU-a::9"], 2, ["GPU-a::9", "GPU-a::0"]),
+        (PartRules(Placement.DISTINCT_PARENTS), [], 2, ["GPU-c::0", "GPU-b::0"]),
+        (PartRules(Placement.DISTINCT_PARENTS, Choice.SPREAD), [], 2, ["GPU-a::0", "GPU-b::0"]),
+        (PartRules(Placement.DISTINCT_PARENTS), ["GPU-c-9"], 2, ["GPU-c-9", "GPU-b::0"]),
     ],
 )
 def test_preferred_parts(rules: PartRules, must: list[str], size: int, chosen: list[str]) -> None:

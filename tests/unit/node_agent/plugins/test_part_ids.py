@@ -1,0 +1,97 @@
+"""IDs of parts and shares are `<parent>::<n>`; those that earlier releases wrote, `<parent>-<n>`, count while they are known."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from nodedevice_agent.devicemanager.resources.aliases import as_known
+from nodedevice_agent.devicemanager.resources.devices import ListedDevices
+from nodedevice_agent.deviceplugin.codec import device_list
+from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService, DeviceSource, list_to_wire
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.generic.source import GenericSource
+from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health import HealthRules
+from nodedevice_agent.plugins.nvml.parts import uses_of
+from nodedevice_agent.plugins.nvml.reader.messages import Found
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
+from nodedevice_agent.plugins.settings import GenericSettings, SimulatedSettings
+from nodedevice_agent.plugins.simulated.source import SimulatedSource
+
+GPU = Gpu("GPU-a", "Tesla T4", 15 << 30, index=0)
+OTHER = Gpu("GPU-b", "Tesla T4", 15 << 30, index=1)
+PARTS = {"placement": "same-parent"}
+
+
+def shared_gpus(folder: Path, use: str) -> NvmlSource:
+    rule = {"shares": {"replicas": 3}} if use == "shares" else {"memory": {"unit": "4Gi"}}
+    settings = msgspec.convert({"sharing": [rule], "handOver": ["env"]}, NvmlSettings)
+    fleet = Fleet(HealthRules())
+    fleet.found(Found("580", [GPU, OTHER]))
+    (name,) = settings.resource_names()
+    source = NvmlSource(name, settings, HostOfGpus.seen_at(str(folder), settings), fleet)
+    source.publish([(gpu, use) for gpu in fleet.gpus.values() for use in uses_of(gpu, settings)])
+    return source
+
+
+def device_files(folder: Path, parts: dict[str, str] | None) -> GenericSource:
+    (folder / "dev").mkdir()
+    for name, file in {"a": "/dev/tty", "b": "/dev/null"}.items():
+        (folder / "dev" / name).symlink_to(file)
+    raw = {"resourceName": "a.b/c", "groups": [{"paths": [{"path": "/dev/[ab]"}], "count": 3}], "parts": parts}
+    source = GenericSource(msgspec.convert(raw, GenericSettings), str(folder), FileWatcher())
+    source.refresh()
+    return source
+
+
+def simulated(folder: Path) -> SimulatedSource:
+    raw = {"resourceName": "a.b/c", "count": 2, "partsPerDevice": 3}
+    source = SimulatedSource(msgspec.convert(raw, SimulatedSettings), folder, FileWatcher())
+    asyncio.run(source.read())
+    return source
+
+
+SOURCES: dict[str, Callable[[Path], DeviceSource]] = {
+    "shares of GPUs": lambda folder: shared_gpus(folder, "shares"),
+    "units of GPUs": lambda folder: shared_gpus(folder, "units"),
+    "shares of device files": lambda folder: device_files(folder, None),
+    "parts of device files": lambda folder: device_files(folder, PARTS),
+    "parts of simulated devices": simulated,
+}
+
+
+def seen_by_the_device_manager(source: DeviceSource) -> ListedDevices:
+    listed = list_to_wire(source.devices.latest, *source.devices.trouble, source.devices.part_rules)
+    return device_list(listed.SerializeToString(), is_built_in=True)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_the_parent_stands_before_two_colons(tmp_path: Path, kind: str) -> None:
+    listed = seen_by_the_device_manager(SOURCES[kind](tmp_path))
+    assert not listed.id_error
+    parents = {device_id.partition("::")[0] for device_id in listed.ids}
+    assert len(parents) == 2
+    assert {f"{parent}::{number}" for parent in parents for number in range(3)} == {*listed.ids}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_one_that_is_held_or_cordoned_keeps_its_old_id_until_that_ends(tmp_path: Path, kind: str) -> None:
+    source = SOURCES[kind](tmp_path)
+    listed = seen_by_the_device_manager(source)
+    new = listed.ids[1]
+    old = new.replace("::", "-")
+    known = as_known(listed, {old})
+    parent = new.partition("::")[0]
+    # all parts of a device go by one form; what is shared without rules has no parent
+    own = {f"{parent}-{number}" for number in range(3)} if listed.part_rules else {old}
+    assert {*known.ids} == own | {
+        i for i in listed.ids if (listed.part_rules is None and i != new) or not i.startswith(parent)
+    }
+    assert known.devices[old].parent == listed.devices[new].parent
+    # the plugin is asked for the ID that it lists
+    assert DevicePluginService(source)._listed_as([old, listed.ids[-1]]) == [new, listed.ids[-1]]
+    assert as_known(listed, {"another-0"}) is listed

@@ -18,7 +18,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import AllocateRe
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, Reallocations
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.topology import Topology
-from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint, TakeList
 from nodedevice_agent.devicemanager.kubelet_requests import KubeletRequests
 from nodedevice_agent.devicemanager.other_holders import OtherHolders
 from nodedevice_agent.devicemanager.places import Places
@@ -163,7 +163,7 @@ class DeviceManager:
         changed: list[Effect] = [
             SaveCheckpoint(durable=False),
             *(Publish(name) for name in over),
-            *self.list_limit.due(),
+            *self._less_kept(over),
         ]
         return [*changed, *self._reconsider_physical(over, now)]
 
@@ -172,7 +172,7 @@ class DeviceManager:
         for name in resource_names:
             self.resources[name].displaced(by)
         changed: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in resource_names)]
-        changed += self.list_limit.due()
+        changed += self._less_kept(resource_names)
         return [*changed, *self._reconsider_physical(resource_names, now)] if resource_names else []
 
     def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> list[Effect]:
@@ -193,9 +193,10 @@ class DeviceManager:
             return True
         requested = (request.resource_name for pod in self.pods.values() for request in pod.device_requests)
         is_needed = resource.holders or resource.claimed_identities() or resource_name in requested
-        if resource.state is not EndpointState.GONE or is_needed:
+        if resource.state is not EndpointState.GONE or is_needed or resource.may_answer:
             return False
         del self.resources[resource_name]
+        self.list_limit.forgotten(resource_name)
         self._releasing.forget(resource_name)
         for calls in (self._reallocations, self.pre_starts):
             calls.forget_resource(resource_name)
@@ -393,7 +394,7 @@ class DeviceManager:
     def tick(self, now: float) -> list[Effect]:
         """Time has passed: grace periods end, restarts settle, damping of flapping devices ends, failed calls are retried."""
         effects, recovered = self._table.tick(now)
-        effects += self.list_limit.due()
+        effects += self._less_kept(effect.resource_name for effect in tuple(effects) if isinstance(effect, Publish))
         effects += self._reconsider_physical([*recovered, *self._preference.due(now)], now)
         effects += self._releasing.due(now) + self._pending_calls(now)
         return effects + self.allocator.retry(now)
@@ -445,6 +446,12 @@ class DeviceManager:
         return sorted(found, key=lambda pending: (pending.pod_uid, pending.container))
 
     # -- internals ----------------------------------------------------------------------------------------------------------
+
+    def _less_kept(self, resource_names: Iterable[str]) -> list[TakeList]:
+        """These are gone, or may be: there may be room for lists of others."""
+        for name in resource_names:
+            self.list_limit.noted(self.resources[name])
+        return self.list_limit.due()
 
     def _restore(self, known: Checkpoint, now: float) -> None:
         self._table.restore(known, now)

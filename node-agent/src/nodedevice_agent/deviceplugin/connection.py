@@ -67,6 +67,8 @@ _READ_AHEAD_BYTES = 4096
 # third of a second, some 1,800 five milliseconds. One after the other: as many threads as there are streams would each get as much
 # of the interpreter as the loop.
 _MAX_BYTES_IN_LOOP = 32 * 1024
+# of a list that is decoded before anybody asks whether there is room
+_SHORT_BYTES = 4096
 # of an ID in a list of IDs: its tag and its length
 _AROUND_AN_ID_BYTES = 4
 _INVALID = "the response is not a message of the device plugin API"
@@ -361,7 +363,8 @@ async def _device_list(
 ) -> ListedDevices:
     """Raises DecodeError."""
     if len(octets) <= _MAX_BYTES_IN_LOOP:
-        return codec.device_list(octets, known, is_built_in=is_built_in, most=most())
+        found = most() if len(octets) > _SHORT_BYTES else MAX_DEVICES
+        return codec.device_list(octets, known, is_built_in=is_built_in, most=found)
     async with turn:
         now = asyncio.get_running_loop().time
         began = now()

@@ -11,7 +11,9 @@ from msgspec import structs
 from nodedevice_agent.devicemanager.effects import Effect, TakeList
 from nodedevice_agent.devicemanager.resources import devices as devices_module
 from nodedevice_agent.devicemanager.resources import list_limit
-from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.devices import Device, Size, accept
+from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids, pod, status
 from tests.unit.node_agent.kube import crd_rules
@@ -327,3 +329,39 @@ def test_room_is_given_to_as_many_refused_lists_as_it_is_enough_for() -> None:
     assert totals(scenario)[waiting[2]] == 0
     scenario.lists(device_ids(40), waiting[1], 3)
     assert totals(scenario)[waiting[1]] == 40
+
+
+def test_refused_lists_are_looked_at_only_where_another_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may have hundreds of them, and a plugin sends 50 lists a second for each of its names."""
+    scenario = Scenario.with_plugin(60)
+    for number in range(5):
+        scenario.plugin(60, f"example.com/w{number}", 10 + number)
+    looked: list[str] = []
+    problem = ListLimit._problem
+
+    def noted(limit: ListLimit, resource: Resource, endpoint: int, size: Size) -> str:
+        looked.append(resource.name)
+        return problem(limit, resource, endpoint, size)
+
+    monkeypatch.setattr(ListLimit, "_problem", noted)
+    scenario.plugin(20, NIC, 2)
+    scenario.lists([Device("d0", healthy=False), *(Device(i) for i in device_ids(20)[1:])], NIC, 2)
+    assert {*looked} == {NIC}
+    scenario.lists(device_ids(19), NIC, 2)
+    assert looked.count("example.com/w0") == 1
+
+
+def test_a_resource_is_not_forgotten_while_its_plugin_may_answer_and_then_leaves_its_room() -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)
+    scenario.passes(300)
+    scenario.plugin(60, NIC, 2)
+    assert not scenario.manager.forget(GPU)
+    # most plugins list once
+    scenario.connect()
+    assert (scenario.snapshot().total, is_refused(scenario, NIC)) == (60, True)
+    scenario.disconnect()
+    scenario.passes(300)
+    assert scenario.manager.forget(GPU)
+    scenario.lists(device_ids(60), NIC, 2)
+    assert not is_refused(scenario, NIC)

@@ -4,9 +4,7 @@ A list that exceeds it is refused whole, and the list before it stays. It is tak
 plugin is gone, of whose devices only those are kept that somebody claims.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-
-import msgspec
+from collections.abc import Iterable, Mapping
 
 from nodedevice_agent.devicemanager.effects import TakeList
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, TOO_MANY, ListedDevices, Size, no_list
@@ -27,35 +25,6 @@ _REFUSED = (
 )
 
 
-class _Bound(msgspec.Struct, frozen=True):
-    """size: of all lists that count. what: the beginning of a sentence."""
-
-    size: Size
-    what: str
-
-    def room(self, lists: Iterable[Size]) -> Size:
-        lists = tuple(lists)
-        devices = self.size.devices - sum(each.devices for each in lists)
-        return Size(devices, self.size.octets - sum(each.octets for each in lists))
-
-
-def _bounds(domain: str) -> tuple[_Bound, _Bound]:
-    """Of that domain, and of all together."""
-    mib = 1024 * 1024
-    of_domain = Size(MAX_DEVICES_OF_DOMAIN, MAX_OCTETS_OF_DOMAIN)
-    of_all = Size(MAX_DEVICES, MAX_OCTETS)
-    return (
-        _Bound(
-            of_domain,
-            f"the device plugins of {domain} may list {of_domain.devices} devices on a node, in {of_domain.octets // mib} MiB",
-        ),
-        _Bound(
-            of_all,
-            f"the device plugins of a node may list {of_all.devices} devices in all, in {of_all.octets // mib} MiB",
-        ),
-    )
-
-
 class ListLimit:
     """Of some resources, by name."""
 
@@ -63,6 +32,11 @@ class ListLimit:
         self._resources = resources
         # of which a connection's list waits for room
         self._waiting: set[str] = set()
+        # what each resource's lists took when it was noted last; and the sums of these, by domain and ("") of all
+        self._sizes: dict[str, Size] = {}
+        self._sums: dict[str, Size] = {}
+        # whether one takes less since refused lists were last given room
+        self._has_shrunk = False
 
     def accepted(self, resource: Resource, endpoint: int, listed: ListedDevices) -> ListedDevices:
         """The list, or one that is refused in its place. Never refuses a short list, nor one that is no longer than the one before
@@ -84,24 +58,42 @@ class ListLimit:
         resource = self._resources.get(resource_name)
         if resource is None:
             return 0
-        rooms = [bound.room(sizes) for bound, sizes in self._sums(resource, endpoint, besides_older=True)]
-        room = min(room.devices for room in rooms)
+        of_domain, of_all = self._kept(resource, endpoint, besides_older=True)
+        room = min(MAX_DEVICES_OF_DOMAIN - of_domain.devices, MAX_DEVICES - of_all.devices)
         return max(MAX_SMALL_LIST, resource.size_of(endpoint).devices, room)
 
     def noted(self, resource: Resource) -> None:
         """Its lists or its connections may have changed."""
         (self._waiting.add if resource.refused_lists() else self._waiting.discard)(resource.name)
+        self._count(resource.name, _sum(resource.kept_sizes()))
+
+    def forgotten(self, resource_name: str) -> None:
+        """The resource is not known any more."""
+        self._waiting.discard(resource_name)
+        self._count(resource_name, Size())
+        del self._sizes[resource_name]
 
     def due(self) -> list[TakeList]:
         """Those of the refused lists that have room by now, each once."""
+        if not self._has_shrunk or not self._waiting:
+            return []
+        self._has_shrunk = False
         found: list[TakeList] = []
-        for name in sorted(self._waiting & self._resources.keys()):
+        for name in sorted(self._waiting):
             resource = self._resources[name]
             for endpoint, size in resource.refused_lists().items():
                 if not self._problem(resource, endpoint, size):
                     resource.awaits(endpoint)
+                    self.noted(resource)
                     found.append(TakeList(name, endpoint))
         return found
+
+    def _count(self, resource_name: str, size: Size) -> None:
+        before = self._sizes.get(resource_name, Size())
+        self._sizes[resource_name] = size
+        self._has_shrunk = self._has_shrunk or size.devices < before.devices or size.octets < before.octets
+        for whose in (_domain(resource_name), ""):
+            self._sums[whose] = _sum((self._sums.get(whose, Size()), size), less=before)
 
     def _problem(self, resource: Resource, endpoint: int, size: Size) -> str:
         """Why there is no room for a list of that size on this connection; empty where there is."""
@@ -111,22 +103,35 @@ class ListLimit:
             return ""
         if size.devices > MAX_DEVICES:
             return TOO_MANY
-        for bound, sizes in self._sums(resource, endpoint):
-            room = bound.room(sizes)
-            if size.devices > room.devices or size.octets > room.octets:
-                return f"{bound.what}; {_REFUSED}"
+        of_domain, of_all = (_sum((kept, size)) for kept in self._kept(resource, endpoint))
+        if of_domain.devices > MAX_DEVICES_OF_DOMAIN or of_domain.octets > MAX_OCTETS_OF_DOMAIN:
+            whose, devices, octets = _domain(resource.name), MAX_DEVICES_OF_DOMAIN, MAX_OCTETS_OF_DOMAIN
+            return (
+                f"the device plugins of {whose} may list {devices} devices on a node, in {_mib(octets)} MiB; {_REFUSED}"
+            )
+        if of_all.devices > MAX_DEVICES or of_all.octets > MAX_OCTETS:
+            what = f"the device plugins of a node may list {MAX_DEVICES} devices in all, in {_mib(MAX_OCTETS)} MiB"
+            return f"{what}; {_REFUSED}"
         return ""
 
-    def _sums(
-        self, resource: Resource, endpoint: int, *, besides_older: bool = False
-    ) -> Iterator[tuple[_Bound, list[Size]]]:
-        """Each bound, and the lists that count in it beside the one of this connection."""
-        domain = _domain(resource.name)
-        kept = {other.name: other.kept_sizes() for other in self._resources.values() if other is not resource}
-        own = resource.kept_sizes(besides=endpoint, besides_older=besides_older)
-        of_domain, of_all = _bounds(domain)
-        yield of_domain, [*own, *(size for name, sizes in kept.items() if _domain(name) == domain for size in sizes)]
-        yield of_all, [*own, *(size for sizes in kept.values() for size in sizes)]
+    def _kept(self, resource: Resource, endpoint: int, *, besides_older: bool = False) -> tuple[Size, Size]:
+        """What counts beside the list of this connection: of the domain of its name, and of all together."""
+        own = _sum(resource.kept_sizes(besides=endpoint, besides_older=besides_older))
+        counted = self._sizes.get(resource.name, Size())
+        of_domain, of_all = (self._sums.get(whose, Size()) for whose in (_domain(resource.name), ""))
+        return _sum((of_domain, own), less=counted), _sum((of_all, own), less=counted)
+
+
+def _sum(sizes: Iterable[Size], less: Size | None = None) -> Size:
+    devices, octets = (-less.devices, -less.octets) if less is not None else (0, 0)
+    for size in sizes:
+        devices += size.devices
+        octets += size.octets
+    return Size(devices, octets)
+
+
+def _mib(octets: int) -> int:
+    return octets // 1024 // 1024
 
 
 def _domain(name: str) -> str:

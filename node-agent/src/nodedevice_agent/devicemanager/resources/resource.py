@@ -355,6 +355,11 @@ class Resource:
         return tuple(reversed(dict.fromkeys(connection.socket for connection in reversed(self._connections))))
 
     @property
+    def may_answer(self) -> bool:
+        """Whether a plugin is connected that does not answer; its lists count again once it does."""
+        return bool(self._silent)
+
+    @property
     def is_ready(self) -> bool:
         """Whether devices may be allocated."""
         is_known = self.are_cordons_synced and not self.possible_holders and not self.awaits_others

@@ -63,6 +63,7 @@ QUIET: Final = {
     "sendto EAGAIN": "no failure: it is tried again when the kernel says so",
     "recvfrom EAGAIN": "likewise",
     "/proc/": "of the program itself, for its metrics: the page is shown without",
+    "AT_EMPTY_PATH)": "Python's, of a file that it has opened: it would know a better size of its buffer",
     " mkdir(": "the directory is there, which is all that is wanted",
     " stat(": "gRPC's, of a socket that is renamed by then: a file that it would remove",
 }

@@ -14,12 +14,13 @@ from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import BinaryError
 from tests.fakes.fault_proxy import FaultProxy
+from tests.robustness.faults.strace import Strace
 
 _YAMA: Final = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
 @pytest.fixture(scope="session")
-def strace(progress: Callable[[str], None]) -> Path:
+def strace(progress: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Strace:
     """Debian's. A machine that cannot have it skips what needs it, with the reason."""
     try:
         program = find(["strace"], progress)["strace"]
@@ -30,7 +31,7 @@ def strace(progress: Callable[[str], None]) -> Path:
         pytest.skip(f"{program} does not run; Debian's needs libunwind8: {shown.stderr.strip()}")
     if os.geteuid() != 0 and _YAMA.exists() and _YAMA.read_text().strip() != "0":
         pytest.skip(f"this user may not attach to a process of its own: run as root, or write 0 into {_YAMA}")
-    return program
+    return Strace(program, tmp_path_factory.mktemp("calls"))
 
 
 @pytest.fixture

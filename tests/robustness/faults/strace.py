@@ -58,42 +58,44 @@ def failed_calls(lines: Iterable[str]) -> Iterator[str]:
             yield begun.pop(thread, "") + line if "resumed>" in line else line
 
 
-@contextlib.contextmanager
-def traced(strace: Path, pid: int, folder: Path, name: str, *options: str) -> Iterator[Tracing]:
-    """While the block runs; it is attached when the block begins, and detached afterwards."""
-    output, messages = folder / f"{name}.calls", folder / f"{name}.messages"
-    output.touch()
-    with messages.open("wb") as to:
-        process = subprocess.Popen(
-            [strace, "--follow-forks", f"--attach={pid}", f"--output={output}", *options],
-            stdin=subprocess.DEVNULL,
-            stdout=to,
-            stderr=to,
-        )
-    try:
-        wait_until(lambda: "attached" in messages.read_text() or process.poll() is not None, "strace is attached")
-        assert process.poll() is None, messages.read_text()
-        yield Tracing(output)
-    finally:
-        process.send_signal(signal.SIGTERM)
+class Strace:
+    """The program strace. folder: for what it prints."""
+
+    def __init__(self, program: Path, folder: Path) -> None:
+        self._program, self._folder = program, folder
+
+    def watching(self, pid: int) -> contextlib.AbstractContextManager[Tracing]:
+        """Which calls that process makes while the block runs."""
+        return self._traced(pid, "watched", "--decode-fds=path")
+
+    def failing(self, pid: int, case: Case, files: Iterable[str] = ()) -> contextlib.AbstractContextManager[Tracing]:
+        """The call of the case fails. files: of its descriptors, as they were watched; one that wakes threads is never refused."""
+        when = "" if case.lasts else ":when=1"
+        options = [f"--trace={case.call}", f"--inject={case.call}:error={case.error}{when}", "--decode-fds=path"]
+        if _EVENTS in files:
+            options += [f"--trace-path={file}" for file in sorted(files) if file != _EVENTS]
+        return self._traced(pid, str(case).replace(" ", "-"), *options)
+
+    @contextlib.contextmanager
+    def _traced(self, pid: int, name: str, *options: str) -> Iterator[Tracing]:
+        """It is attached when the block begins, and detached afterwards."""
+        output, messages = self._folder / f"{name}.calls", self._folder / f"{name}.messages"
+        output.touch()
+        with messages.open("wb") as to:
+            process = subprocess.Popen(
+                [self._program, "--follow-forks", f"--attach={pid}", f"--output={output}", *options],
+                stdin=subprocess.DEVNULL,
+                stdout=to,
+                stderr=to,
+            )
         try:
-            process.wait(_HANGS_AFTER_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def watching(strace: Path, pid: int, folder: Path) -> contextlib.AbstractContextManager[Tracing]:
-    """Which calls it makes."""
-    return traced(strace, pid, folder, "watched", "--decode-fds=path")
-
-
-def failing(
-    strace: Path, pid: int, folder: Path, case: Case, files: Iterable[str] = ()
-) -> contextlib.AbstractContextManager[Tracing]:
-    """The call of the case fails. files: of its descriptors, as they were watched; those that wake threads are never refused."""
-    when = "" if case.lasts else ":when=1"
-    options = [f"--trace={case.call}", f"--inject={case.call}:error={case.error}{when}", "--decode-fds=path"]
-    if _EVENTS in files:
-        options += [f"--trace-path={file}" for file in sorted(files) if file != _EVENTS]
-    return traced(strace, pid, folder, str(case).replace(" ", "-"), *options)
+            wait_until(lambda: "attached" in messages.read_text() or process.poll() is not None, "strace is attached")
+            assert process.poll() is None, messages.read_text()
+            yield Tracing(output)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_HANGS_AFTER_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

@@ -7,7 +7,6 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -16,6 +15,7 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.agent_process import AgentNode
 from tests.robustness.faults.agent_scene import AgentScene, agent_scene
+from tests.robustness.faults.strace import Strace
 from tests.robustness.faults.trial import CONSTANTS, survives
 
 # the runtime goes away in each round
@@ -26,7 +26,7 @@ async def test_the_agent_survives_what_the_system_refuses(
     installed: ControlPlane,
     proxy: FaultProxy,
     namespace: str,
-    strace: Path,
+    strace: Strace,
     tmp_path_factory: pytest.TempPathFactory,
     subtests: pytest.Subtests,
 ) -> None:
@@ -43,4 +43,4 @@ async def test_the_agent_survives_what_the_system_refuses(
         finally:
             await node.close()
 
-    await survives(opened, strace, tmp_path_factory.mktemp("calls"), subtests)
+    await survives(opened, strace, subtests)

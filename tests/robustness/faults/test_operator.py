@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -10,6 +9,7 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.deadlines import environment
 from tests.robustness.faults.operator_scene import OperatorScene, operator_scene
+from tests.robustness.faults.strace import Strace
 from tests.robustness.faults.trial import CONSTANTS, survives
 
 
@@ -17,7 +17,7 @@ async def test_the_operator_survives_what_the_system_refuses(
     installed: ControlPlane,
     proxy: FaultProxy,
     namespace: str,
-    strace: Path,
+    strace: Strace,
     tmp_path_factory: pytest.TempPathFactory,
     subtests: pytest.Subtests,
     monkeypatch: pytest.MonkeyPatch,
@@ -30,4 +30,4 @@ async def test_the_operator_survives_what_the_system_refuses(
         with operator_scene(installed, proxy, namespace, tmp_path_factory.mktemp("f")) as scene:
             yield scene
 
-    await survives(opened, strace, tmp_path_factory.mktemp("calls"), subtests)
+    await survives(opened, strace, subtests)

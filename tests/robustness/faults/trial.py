@@ -21,7 +21,7 @@ from tests.integration.agent_process import until
 from tests.integration.product_process import Json, ProductProcess
 from tests.robustness.faults.calls import QUIET, uncategorized
 from tests.robustness.faults.cases import LASTS_SECONDS, Case, drawn, matrix
-from tests.robustness.faults.strace import Tracing, failing, watching
+from tests.robustness.faults.strace import Strace, Tracing
 
 SHARE: Final = float(os.environ.get("FAULTS_SHARE", "0.1"))
 SEED: Final = int(os.environ.get("FAULTS_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
@@ -56,8 +56,7 @@ def lead_through(proxy: FaultProxy, control_plane: ControlPlane, kubeconfig: Pat
 
 async def survives(
     open_scene: Callable[[], AbstractAsyncContextManager[Scene]],
-    strace: Path,
-    folder: Path,
+    strace: Strace,
     subtests: pytest.Subtests,
 ) -> None:
     """Try the cases that are drawn, one after the other; after one that it did not survive the program is a new one."""
@@ -66,24 +65,32 @@ async def survives(
         async with open_scene() as scene:
             await scene.round()
             # its files have other names in each scene
-            made = await _made(scene, strace, folder)
+            made = await _made(scene, strace)
             if cases is None:
                 cases = deque(_chosen(made))
-            usual, before, is_well = problems(scene.program.lines()), descriptors(scene.program), True
-            while cases and is_well:
-                case, is_well = cases.popleft(), False
-                with subtests.test(str(case)):
-                    failed, lines = await tried(scene, case, strace, folder, made.get(case.call, ()))
-                    verify_said(case, failed, lines, usual)
-                    print(f"{case}: {len(failed)} failed, {descriptors(scene.program)} descriptors", flush=True)
-                    is_well = True
-            if is_well:
-                assert descriptors(scene.program) <= before + _ROOM, "descriptors are not given back"
+            await _try(cases, scene, made, strace, subtests)
 
 
-async def _made(scene: Scene, strace: Path, folder: Path) -> Mapping[str, Set[str]]:
+async def _try(
+    cases: deque[Case], scene: Scene, made: Mapping[str, Set[str]], strace: Strace, subtests: pytest.Subtests
+) -> None:
+    """Until one is not survived. made: of this scene."""
+    program = scene.program
+    usual, before, is_well = problems(program.lines()), descriptors(program), True
+    while cases and is_well:
+        case, is_well = cases.popleft(), False
+        with subtests.test(str(case)):
+            failed, lines = await tried(scene, case, strace, made.get(case.call, ()))
+            verify_said(case, failed, lines, usual)
+            print(f"{case}: failed {len(failed)} times, {descriptors(program)} descriptors", flush=True)
+            is_well = True
+    if is_well:
+        await until(lambda: descriptors(program) <= before + _ROOM, lambda: "descriptors are given back")
+
+
+async def _made(scene: Scene, strace: Strace) -> Mapping[str, Set[str]]:
     """Calls that the program makes in a round, and the files of their descriptors."""
-    with watching(strace, scene.program.pid, folder) as tracing:
+    with strace.watching(scene.program.pid) as tracing:
         await scene.round()
     return tracing.made
 
@@ -100,16 +107,14 @@ def _chosen(calls: Iterable[str]) -> list[Case]:
     return chosen
 
 
-async def tried(
-    scene: Scene, case: Case, strace: Path, folder: Path, files: Iterable[str]
-) -> tuple[list[str], list[Json]]:
+async def tried(scene: Scene, case: Case, strace: Strace, files: Iterable[str]) -> tuple[list[str], list[Json]]:
     """The calls that failed, and what the program has logged since. files: of its descriptors.
 
     Raises AssertionError where it did not survive, or never made the call.
     """
     program = scene.program
     pid, logged = program.pid, len(program.lines())
-    with failing(strace, pid, folder, case, files) as tracing:
+    with strace.failing(pid, case, files) as tracing:
         rounds = asyncio.ensure_future(_rounds(scene, tracing))
         try:
             await until(lambda: bool(tracing.failed) or rounds.done(), lambda: f"{case} fails")

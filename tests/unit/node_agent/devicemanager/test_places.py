@@ -3,10 +3,13 @@
 from collections.abc import Callable, Iterable
 
 import pytest
+from nodedevice_agent.devicemanager import places
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.places import EXCHANGE_SECONDS, MAX_NAMES, spare
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
+from nodedevice_agent.devicemanager.resources import devices
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 
 from tests.unit.node_agent.devicemanager.scenario import Scenario, pod, status
@@ -249,3 +252,28 @@ class TestFromBeforeThereWasABound:
 
     def test_nothing_else_does(self) -> None:
         assert full().manager.places.beyond() == []
+
+
+def test_of_too_many_from_before_the_domain_with_most_loses_its_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "MAX_NAMES", 5)
+    # that with most is not the last by its name
+    scenario = node(*names("b.com", 3), *names("a.com", 4), *names("c.com", 1))
+    assert scenario.manager.places.beyond() == ["a.com/r3", "b.com/r2", "a.com/r2"]
+
+
+def test_a_refusal_names_domains_with_most_first_and_equal_ones_by_name() -> None:
+    found = [*names("b.com", 2), *names("a.com", 2), *names("c.com", 3)]
+    assert places._summed(found) == "3 of c.com, 2 of a.com, 2 of b.com"
+    found += [f"{letter}.org/r" for letter in "edcba"]
+    assert places._summed(found) == "3 of c.com, 2 of a.com, 2 of b.com, 1 of a.org, 1 of b.org, 3 of 3 more domains"
+
+
+def test_of_a_long_list_that_is_gone_what_is_left_out_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "MAX_KEPT_OF_GONE", 2)
+    parents = {name: Device(name) for name in ("p", "q")}
+    listed = accept([Device(f"d{number}", parent="pq"[number % 2]) for number in range(6)], parents=parents)
+    first = listed.of_gone({"d0"})
+    assert (first.ids, {*first.parents}, first.omitted) == (("d0", "d2", "d4"), {"p"}, 3)
+    again = first.of_gone({"d0"})
+    assert (again.ids, again.omitted) == (("d0", "d2", "d4"), 3)
+    assert first.of_gone(()).omitted == 6

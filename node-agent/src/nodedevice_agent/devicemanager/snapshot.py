@@ -5,7 +5,8 @@ connected, or which is held but no longer listed, is not healthy, whatever was r
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
 from operator import itemgetter
 
 from msgspec import Struct
@@ -135,8 +136,9 @@ def snapshot(
     available = resource.free_count() + in_flight
     if resource.possible_holders:
         available = min(available, room(resource, manager.pods.values()))
-    releasing = sum(uid in ended for uid in holders.values())
-    missing = [device_id for device_id in holders if device_id not in resource.devices]
+    releasing = sum(uid in ended for uid in holders.values()) if ended else 0
+    are_listed = holders.keys() <= resource.devices.keys()
+    missing = [] if are_listed else [device_id for device_id in holders if device_id not in resource.devices]
     total = len(resource.devices) + resource.listed.omitted + len(missing)
     are_parts = resource.listed.part_rules is not None and not resource.excess
     shown = _shown_by_parent if are_parts else _shown_one_by_one
@@ -257,10 +259,14 @@ def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list
     if resource.is_live and (is_short or ALL_DEVICES in resource.cordoned_ids):
         return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
     cordoned = (i for i in resource.cordoned_ids if i in listed.devices)
-    return _first({*unhealthy, *cordoned, *resource.holders})
+    return _first({*unhealthy, *cordoned, *resource.holders}, listed.ids)
 
 
-def _first(device_ids: Collection[str]) -> list[str]:
+def _first(device_ids: Collection[str], in_order: Sequence[str] = ()) -> list[str]:
+    """in_order: sorted, and most of them; not all of very many are sorted again for the sake of the first ones."""
+    if in_order and len(device_ids) > MAX_NAMED_DEVICES:
+        first = islice(filter(device_ids.__contains__, in_order), MAX_NAMED_DEVICES)
+        device_ids = [*first, *frozenset(device_ids).difference(in_order)]
     return sorted(device_ids)[:MAX_NAMED_DEVICES]
 
 

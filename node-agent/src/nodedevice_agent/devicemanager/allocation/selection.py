@@ -36,11 +36,13 @@ class Selection(Struct, frozen=True):
         """`count` device IDs: taken ones, then preferred ones that are in the pool, then the pool in order."""
         if not self.missing:
             return self.taken
-        pool = self.pool
-        if preferred:
-            offered = frozenset(pool)
-            pool = tuple(dict.fromkeys((*(i for i in preferred if i in offered), *pool)))
-        return (*self.taken, *pool[: self.missing])
+        if not preferred:
+            return (*self.taken, *self.pool[: self.missing])
+        chosen = dict.fromkeys(
+            islice(filter(frozenset(self.pool).__contains__, dict.fromkeys(preferred)), self.missing)
+        )
+        others = (device_id for device_id in self.pool if device_id not in chosen)
+        return (*self.taken, *chosen, *islice(others, self.missing - len(chosen)))
 
     def varied(
         self, devices: Mapping[str, Device], choose: Callable[[Sequence[tuple[int, ...]]], tuple[int, ...]], most: int

@@ -139,7 +139,7 @@ async def _rounds(scene: Scene, tracing: Tracing) -> None:
     raise AssertionError("the program does not make this call")
 
 
-def verify_said(case: Case, failed: Iterable[str], lines: Sequence[Json], usual: Set[str]) -> None:
+def verify_said(case: Case, failed: Iterable[str], lines: Sequence[Json], usual: Set[tuple[str, str]]) -> None:
     """A fault that lasts is in the log, in lines of ours that name it: not as a traceback. usual: what rounds without one log."""
     tracebacks = [line for line in lines if "exception" in line]
     assert not tracebacks, tracebacks
@@ -148,9 +148,9 @@ def verify_said(case: Case, failed: Iterable[str], lines: Sequence[Json], usual:
         assert problems(lines) - usual, f"nothing is logged of {loud[:3]}"
 
 
-def problems(lines: Iterable[Json]) -> Set[str]:
-    """Events of warnings and errors."""
-    return {line["event"] for line in lines if line["level"] in ("warning", "error")}
+def problems(lines: Iterable[Json]) -> Set[tuple[str, str]]:
+    """Events of warnings and errors, and the error."""
+    return {(line["event"], line.get("error", "")) for line in lines if line["level"] in ("warning", "error")}
 
 
 def descriptors(program: ProductProcess) -> int:

@@ -84,7 +84,7 @@ class Siege:
             certificate = stack.control_plane.authority.server("fault-proxy")
             proxies = {name: undo.enter_context(FaultProxy(admin, certificate)) for name in programs}
             for name, program in programs.items():
-                _lead_through(proxies[name], stack.control_plane.url, program)
+                lead_through(proxies[name], stack.control_plane.url, program)
             stack.control_plane.add_namespace("chaos")
             for node in (NODE_A, NODE_B):
                 for number in range(PODS):
@@ -315,7 +315,7 @@ class Siege:
         self._undo.close()
 
 
-def _lead_through(proxy: FaultProxy, server: str, program: Program) -> None:
+def lead_through(proxy: FaultProxy, server: str, program: Program) -> None:
     """Restart a program so that it reaches the API server, which is at that URL, through a proxy."""
     kubeconfig = program.folder / "kubeconfig"
     text = kubeconfig.read_text()

@@ -1,0 +1,120 @@
+"""Parties gone mad: each does what it may, as fast as it can and in the worst way that it can, until the block ends.
+
+Refusals by the API server are answers, and no failures. Who they are: docs/threat-model.md.
+"""
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+import httpx2
+from lightkube import ApiError, Client
+from lightkube.resources.core_v1 import Pod
+from nodedevice_api import names
+from nodedevice_api.names import node_device_name
+
+from hack.cluster import agent_objects
+from hack.cluster.cluster import Cluster, a_pod
+from hack.cluster.observe import NodeDevice
+from tests.integration.crds.custom_resources import NodeDeviceConfig, apply_status
+from tests.integration.operator.test_memory import many_broken_devices, many_short_ids, many_words
+
+NAMESPACE: Final = "tenant"
+_CONTAINERS: Final = 200
+_PODS: Final = 40
+_ANNOTATION: Final = "x" * 200_000
+# of a node's token: names, written again and again
+_NAMES: Final = 1000
+# one in so many is as large as may be
+_BIG: Final = 50
+_FOREIGN: Final = (ApiError, httpx2.HTTPError, OSError)
+
+
+class Mad:
+    """step: called again and again, with a number that grows. done, refused: how often it went through, and did not."""
+
+    def __init__(self, who: str, step: Callable[[int], None]) -> None:
+        self.who = who
+        self.done = self.refused = 0
+        self.problem = ""
+        self._step = step
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"mad {who}")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def __str__(self) -> str:
+        return f"{self.done:6d} times {self.who}, {self.refused} refused{f': {self.problem}' if self.problem else ''}"
+
+    def _work(self) -> None:
+        for number in itertools.count():
+            if self._ended.is_set():
+                return
+            try:
+                self._step(number)
+                self.done += 1
+            except _FOREIGN as exc:
+                self.refused += 1
+                self.problem = str(exc)[:200]
+
+
+def token(client: Client, node: str, uid: str) -> Mad:
+    """Of one node's agent: NodeDevices that are as large as may be, of invented names. uid: the Node's."""
+
+    def step(number: int) -> None:
+        resource = f"mad.example.com/r{number % _NAMES:04}"
+        if number < _NAMES:
+            body = agent_objects.node_device(node, resource, uid)
+            client.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
+        shapes = (many_short_ids, many_broken_devices)
+        status = shapes[number // _BIG % 2]() if number % _BIG == 0 else many_words(number)
+        apply_status(client, node_device_name(node, resource), status)
+
+    return Mad("a token writes a NodeDevice", step)
+
+
+def tenant(cluster: Cluster, node: str, resource: str) -> Mad:
+    """Pods on a node that ask for more than it has, in very many containers, with as much text as a pod may have."""
+    cluster.add_namespace(NAMESPACE)
+    made: deque[str] = deque()
+
+    def step(number: int) -> None:
+        pod = a_pod(f"mad-{number}", NAMESPACE, {resource: 1}, node)
+        [container] = pod["spec"]["containers"]
+        pod["spec"]["containers"] = [{**container, "name": f"c{index}"} for index in range(_CONTAINERS)]
+        pod["metadata"]["annotations"] = {"mad": _ANNOTATION, names.SM_PERCENT_ANNOTATION: "100" * 50}
+        body: Any = Pod.from_dict(pod)
+        cluster.client.create(body, namespace=NAMESPACE)
+        made.append(pod["metadata"]["name"])
+        if len(made) > _PODS:
+            cluster.client.delete(Pod, made.popleft(), namespace=NAMESPACE, grace_period=0)
+
+    return Mad("a tenant makes a pod", step)
+
+
+def configuration(client: Client) -> Mad:
+    """For every node: patterns that match everything, and such as take long to match, another one each time."""
+
+    def step(number: int) -> None:
+        patterns = ["/dev/*", "/dev/*/*", "/dev/*/*/*", f"/dev/{'*a' * 40}{number}", f"/dev/{'[!a]*' * 20}{number}"]
+        groups: list[dict[str, Any]] = [
+            {"paths": [{"path": pattern}], "count": 1 + number % 7} for pattern in patterns for _ in range(8)
+        ]
+        plugins = {"generic": [{"resourceName": f"mad.example.com/files{number % 3}", "groups": groups}]}
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.NODE_DEVICE_CONFIG,
+            "metadata": {"name": "mad"},
+            "spec": {"priority": number % 100, "plugins": plugins},
+        }
+        client.apply(NodeDeviceConfig.from_dict(body), field_manager="admin", force=True)
+
+    return Mad("a configuration changes", step)

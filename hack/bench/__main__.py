@@ -22,6 +22,7 @@ from hack.bench.allocation import allocation
 from hack.bench.load import GPUS, MANY_GPUS
 from hack.bench.results import Result, publish
 from hack.bench.start import start
+from hack.bench.turns import loop_turn_max
 from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer
 
@@ -63,6 +64,8 @@ def _without_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
     results = {"allocate_8": load.allocate(8, 200, 20_000), "allocate_1000": load.allocate(1000, 20, 2_000)}
     progress("measuring allocations through a plugin")
     results |= allocation(folder)
+    progress("measuring turns of the event loops")
+    results |= loop_turn_max()
     progress("measuring starts of an agent")
     return results | start(folder)
 

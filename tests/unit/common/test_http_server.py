@@ -298,7 +298,7 @@ def test_without_descriptors_a_client_waits_and_the_thread_sleeps(
     """Each failure is a try: without the pause there would be a hundred thousand a second, and a line for each."""
     failures = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
     pauses: list[float] = []
-    monkeypatch.setattr(http_server.time, "sleep", pauses.append)
+    monkeypatch.setattr("nodedevice_common.http_server.time.sleep", pauses.append)
     accept = socketserver.TCPServer.get_request
 
     def accepting(server: BoundedServer) -> tuple[socket.socket, object]:

@@ -265,7 +265,7 @@ class TestCallbacks:
     async def test_the_same_is_news_again_when_it_was_long_ago(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tasks.time, "monotonic", asyncio.get_running_loop().time)
+        monkeypatch.setattr("nodedevice_common.tasks.time.monotonic", asyncio.get_running_loop().time)
         for pause, logged in ((0, 1), (599, 1), (601, 2)):
             await asyncio.sleep(pause)
             with tasks.apart("shown"):

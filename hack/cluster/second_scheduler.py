@@ -13,6 +13,8 @@ from hack.cluster.processes.processes import Process
 _VERBS = ("filter", "prioritize", "bind", "preempt")
 # requests a second, as in the chart's values
 _QPS = 500
+# of one that is paced
+_BURST = 10
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,20 @@ class Extender:
     timeout_seconds: float = 5.0
 
 
-def second_scheduler(kubeconfig: Path, folder: Path, name: str, extender: Extender | None) -> Process:
-    """kube-scheduler for the pods whose schedulerName is `name`, not started yet. folder: for its configuration and log."""
+def second_scheduler(
+    kubeconfig: Path, folder: Path, name: str, extender: Extender | None, paced: float | None = None
+) -> Process:
+    """kube-scheduler for the pods whose schedulerName is `name`, not started yet. folder: for its configuration and log.
+
+    paced: it sends so many requests a second, evenly; None: as the chart's does.
+    """
     config: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {
             "kubeconfig": str(kubeconfig),
-            "qps": _QPS,
-            "burst": 2 * _QPS,
+            "qps": paced or _QPS,
+            "burst": 2 * _QPS if paced is None else _BURST,
         },
         "leaderElection": {"leaderElect": False},
         "percentageOfNodesToScore": 100,

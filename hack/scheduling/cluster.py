@@ -116,15 +116,17 @@ async def scheduler_beside(control_plane: ControlPlane, folder: Path, found: Ext
 
 
 @contextmanager
-def scheduler_alone(control_plane: ControlPlane, folder: Path) -> Iterator[str]:
-    """A scheduler that asks nobody. Gives its name."""
-    with _running(control_plane, folder, ALONE, None):
+def scheduler_alone(control_plane: ControlPlane, folder: Path, paced: float | None = None) -> Iterator[str]:
+    """A scheduler that asks nobody. Gives its name. paced: how many requests a second it sends; None: as many as it can."""
+    with _running(control_plane, folder, ALONE, None, paced):
         yield ALONE
 
 
 @contextmanager
-def _running(control_plane: ControlPlane, folder: Path, name: str, asked: Extender | None) -> Iterator[None]:
-    process = second_scheduler(control_plane.folder / "kube-scheduler.kubeconfig", folder, name, asked)
+def _running(
+    control_plane: ControlPlane, folder: Path, name: str, asked: Extender | None, paced: float | None = None
+) -> Iterator[None]:
+    process = second_scheduler(control_plane.folder / "kube-scheduler.kubeconfig", folder, name, asked, paced)
     process.start()
     try:
         yield

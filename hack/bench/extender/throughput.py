@@ -1,14 +1,17 @@
 """Pods a second of the same kube-scheduler with and without the extender, in turn: pods that all wait already when it starts."""
 
 import asyncio
+import contextlib
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import psutil
 from nodedevice_operator.objects.bound_pod import BoundPodSchema
 
 from hack.bench.extender import fleet
@@ -38,48 +41,87 @@ class _Event(msgspec.Struct):
     object: BoundPodSchema
 
 
+@dataclass(frozen=True)
+class _Bound:
+    """rate: pods bound a second. cpu_ms: what API server, etcd, scheduler and extender took for each pod."""
+
+    rate: float
+    cpu_ms: float
+
+
 async def measure(folder: Path, progress: Progress) -> dict[str, Result]:
-    """Both rates, and how they compare."""
-    plain: list[float] = []
-    extended: list[float] = []
+    """Both rates, and what a pod costs with the extender, and without it at the same pace."""
+    plain: list[_Bound] = []
+    extended: list[_Bound] = []
+    paced: list[_Bound] = []
     with gpu_cluster(folder / "throughput", _NODES, progress) as (control_plane, nodes):
+        # what kubelets do with bound pods would take as much of this machine, and more of it while pods are bound slowly
+        control_plane.stop_controllers()
         async with Api(control_plane.admin_kubeconfig) as api:
             for node in nodes:
                 await fleet.publish(api, NodeModel(node))
             for turn in range(1, _ROUNDS + 1):
-                plain.append(await _rate(api, ALONE, turn, _alone(control_plane, folder)))
+                plain.append(await _bind_all(api, ALONE, f"plain-{turn}", _alone(control_plane, folder)))
                 with extenders(control_plane, folder, 1) as found:
                     beside = scheduler_beside(control_plane, folder, found)
-                    extended.append(await _rate(api, EXTENDED, turn, beside))
-                progress(f"{turn}: {plain[-1]:.0f} pods a second without the extender, {extended[-1]:.0f} with it")
-    slower = [alone / beside for alone, beside in zip(plain, extended, strict=True)]
-    return {
-        "pods_with_extender": judged(statistics.median(extended), min(extended), PER_SECOND, 100, _ROUNDS * _PODS),
+                    extended.append(await _bind_all(api, EXTENDED, f"extended-{turn}", beside))
+                alone = _alone(control_plane, folder, extended[-1].rate)
+                paced.append(await _bind_all(api, ALONE, f"paced-{turn}", alone))
+                shown = (
+                    f"{of.rate:.0f} pods a second, {of.cpu_ms:.1f} ms each"
+                    for of in (plain[-1], extended[-1], paced[-1])
+                )
+                progress("{}: without the extender {}; with it {}; without it at that pace {}".format(turn, *shown))
+    return _results(plain, extended, paced)
+
+
+def _results(plain: Sequence[_Bound], extended: Sequence[_Bound], paced: Sequence[_Bound]) -> dict[str, Result]:
+    rates = {"with": [of.rate for of in extended], "without": [of.rate for of in plain]}
+    slower = [alone / beside for alone, beside in zip(rates["without"], rates["with"], strict=True)]
+    dearer = [beside.cpu_ms / alone.cpu_ms for beside, alone in zip(extended, paced, strict=True)]
+    count, most = _ROUNDS * _PODS, 1 / _LEAST
+    found = {
+        "pods_with_extender": judged(statistics.median(rates["with"]), min(rates["with"]), PER_SECOND, 100, count),
         # no goal: what the other is compared to
-        "pods_without_extender": judged(statistics.median(plain), min(plain), PER_SECOND, 0, _ROUNDS * _PODS),
-        "pods_without_over_with": judged(statistics.median(slower), max(slower), "ratio", 1 / _LEAST, _ROUNDS),
+        "pods_without_extender": judged(
+            statistics.median(rates["without"]), min(rates["without"]), PER_SECOND, 0, count
+        ),
     }
+    ratios = {"pods_without_over_with": slower, "pods_cpu_with_over_without": dearer}
+    return found | {name: judged(statistics.median(of), max(of), "ratio", most, _ROUNDS) for name, of in ratios.items()}
 
 
 @asynccontextmanager
-async def _alone(control_plane: ControlPlane, folder: Path) -> AsyncIterator[str]:
-    with scheduler_alone(control_plane, folder) as name:
+async def _alone(control_plane: ControlPlane, folder: Path, paced: float | None = None) -> AsyncIterator[str]:
+    with scheduler_alone(control_plane, folder, paced) as name:
         yield name
 
 
-async def _rate(api: Api, scheduler: str, turn: int, started: AbstractAsyncContextManager[str]) -> float:
-    """Pods bound a second, as a watch shows them. The pods are deleted.
+async def _bind_all(api: Api, scheduler: str, prefix: str, started: AbstractAsyncContextManager[str]) -> _Bound:
+    """Until a watch shows all of them bound. The pods are deleted.
 
-    turn: is in their names: KWOK, which plays the nodes, may delete a pod some time later, and then another one of that name.
+    prefix: of their names, another one each time: a bind that comes too late for a pod must not find another one.
     """
-    names = [f"{scheduler}-{turn}-{number}" for number in range(_PODS)]
+    names = [f"{prefix}-{number}" for number in range(_PODS)]
     bodies = (fleet.pod(name, _UNITS, scheduler=scheduler) for name in names)
     await asyncio.gather(*(fleet.create_pod(api, body) for body in bodies))
     times = asyncio.create_task(_bind_times(api, frozenset(names)))
     async with started:
+        before = _cpu_seconds()
         bound = (await asyncio.wait_for(times, _MOST_SECONDS))[_EDGE:-_EDGE]
+        cpu_seconds = _cpu_seconds() - before
     await asyncio.gather(*(api.delete(f"{_PODS_PATH}/{name}") for name in names))
-    return (len(bound) - 1) / (bound[-1] - bound[0])
+    return _Bound((len(bound) - 1) / (bound[-1] - bound[0]), 1000 * cpu_seconds / _PODS)
+
+
+def _cpu_seconds() -> float:
+    """Of all processes that this one has started and that run: control plane, scheduler, extender."""
+    found = 0.0
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = child.cpu_times()
+            found += times.user + times.system
+    return found
 
 
 async def _bind_times(api: Api, wanted: frozenset[str]) -> list[float]:

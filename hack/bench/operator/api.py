@@ -23,13 +23,16 @@ class Refused(Exception):
 
 
 class Api:
-    """Requests as the admin, so many of them side by side at most."""
+    """Requests as whoever the kubeconfig names, so many of them side by side at most."""
 
     def __init__(self, kubeconfig: Path, in_flight: int = 24) -> None:
         login = credentials.load(str(kubeconfig))
         self._server = login.server
         connector = aiohttp.TCPConnector(limit=0, ssl=login.ssl_context())
-        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
+        authorization = login.authorization()
+        headers = {"Authorization": authorization} if authorization else {}
+        timeout = aiohttp.ClientTimeout(total=None)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers)
         self._slots = asyncio.Semaphore(in_flight)
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:

@@ -95,11 +95,13 @@ def pod(node: str, number: int) -> dict[str, Any]:
     }
 
 
-def node_device_status(node: str, resource: str, pods: Mapping[str, Owner], is_broken: bool) -> dict[str, Any]:
-    """The agent's whole status, as each of its applies carries it. pods: by name."""
+def node_device_status(
+    node: str, resource: str, pods: Mapping[str, Owner], is_broken: bool, holders: int = PODS
+) -> dict[str, Any]:
+    """The agent's whole status, as each of its applies carries it. pods: by name. holders: how many of the node's hold devices."""
     ids = [str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{node}/{resource}/{number}")) for number in range(DEVICES)]
     broken = {ids[_BREAKABLE]} if is_broken else set()
-    holders = [pods[pod_name(node, number)] for number in range(PODS)]
+    found = [pods[pod_name(node, number)] for number in range(holders)]
     allocations = [
         {
             "namespace": NAMESPACE,
@@ -109,7 +111,7 @@ def node_device_status(node: str, resource: str, pods: Mapping[str, Owner], is_b
             "deviceIDs": sorted(ids[_DEVICES_PER_POD * place :][:_DEVICES_PER_POD]),
             "since": SINCE,
         }
-        for place, holder in enumerate(holders)
+        for place, holder in enumerate(found)
     ]
     devices = [_device(place, device_id, device_id in broken) for place, device_id in enumerate(sorted(ids))]
     return {

@@ -6,13 +6,10 @@ On a control plane of its own with nothing but etcd and the API server in it.
 import asyncio
 import os
 import statistics
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
-
-import msgspec
 
 from hack.bench.operator import fleet
 from hack.bench.operator.api import Api
@@ -25,6 +22,7 @@ from hack.bench.operator.counts import (
     rss_mib,
 )
 from hack.bench.operator.generator import Command, Report
+from hack.bench.operator.generator_process import GeneratorProcess, generator_process
 from hack.bench.operator.measured import Changes, Idle, Measured, Settled, Start
 from hack.bench.operator.observer import NodeObserver
 from hack.bench.operator.settle import settled
@@ -33,7 +31,7 @@ from hack.bench.results import worst
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import Program, operator_program
-from hack.cluster.processes.processes import reserved_ports, tied_to_us
+from hack.cluster.processes.processes import reserved_ports
 
 RATE = 50.0
 _COLD_SECONDS = 600.0
@@ -56,47 +54,13 @@ async def measure(measured: Measured, seconds: float, folder: Path, progress: Pr
         operator, other = (operator_program(control_plane, folder / str(port), port) for port in ports)
         async with AsyncExitStack() as opened:
             api = await opened.enter_async_context(Api(control_plane.admin_kubeconfig))
-            generator = await opened.enter_async_context(_generator(control_plane))
+            generator = await opened.enter_async_context(generator_process(control_plane))
             progress(f"{nodes} nodes: making them")
             measured.made_seconds = (await generator.ask(Command("make", nodes=nodes))).seconds
             pair = Pair(operator, other, generator.ask)
             opened.callback(pair.end)
             observer = await opened.enter_async_context(NodeObserver(api, pair.verify))
             await _Run(measured, control_plane, operator, pair, generator, observer, progress).measure(seconds)
-
-
-class _Generator:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.pid = process.pid
-
-    async def ask(self, command: Command) -> Report:
-        """Have it do that, and wait until it is done. Raises EOFError when it ended instead."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(command) + b"\n")
-        line = await self._process.stdout.readline()
-        if not line:
-            raise EOFError("the generator has ended; its output is above")
-        return msgspec.json.decode(line, type=Report)
-
-
-@asynccontextmanager
-async def _generator(control_plane: ControlPlane) -> AsyncIterator[_Generator]:
-    command = [sys.executable, "-m", "hack.bench.operator.generator", str(control_plane.admin_kubeconfig)]
-    process = await asyncio.create_subprocess_exec(
-        *tied_to_us(command),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
-        # a report of a minute of changes is one line
-        limit=64 * 2**20,
-    )
-    try:
-        yield _Generator(process)
-    finally:
-        process.kill()
-        await process.wait()
 
 
 class _Run:
@@ -106,7 +70,7 @@ class _Run:
         control_plane: ControlPlane,
         operator: Program,
         pair: Pair,
-        generator: _Generator,
+        generator: GeneratorProcess,
         observer: NodeObserver,
         progress: Progress,
     ) -> None:

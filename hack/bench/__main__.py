@@ -20,7 +20,7 @@ from hack.bench import footprint, gpus, latency, load, trees
 from hack.bench.against import against
 from hack.bench.allocation import allocation
 from hack.bench.load import GPUS, MANY_GPUS
-from hack.bench.results import Result, publish
+from hack.bench.results import Result, publishing
 from hack.bench.start import start
 from hack.bench.turns import loop_turn_max
 from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
@@ -48,29 +48,31 @@ _PLUGINS[footprint.NODE_PARTS] = {
 Progress = Callable[[str], None]
 
 
-def measure(progress: Progress) -> dict[str, Result]:
+def measure(results: dict[str, Result], progress: Progress) -> None:
+    """Fills `results`, a row or some after each measurement."""
     progress("compiling modules")
     trees.compile_modules(Path(sys.executable), _ROOT)
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-"))
     try:
-        return _without_cluster(folder, progress) | _with_cluster(folder, progress)
+        _without_cluster(results, folder, progress)
+        _with_cluster(results, folder, progress)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _without_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
+def _without_cluster(results: dict[str, Result], folder: Path, progress: Progress) -> None:
     """First, while no other process of ours runs."""
     progress("measuring the device manager")
-    results = {"allocate_8": load.allocate(8, 200, 20_000), "allocate_1000": load.allocate(1000, 20, 2_000)}
+    results |= {"allocate_8": load.allocate(8, 200, 20_000), "allocate_1000": load.allocate(1000, 20, 2_000)}
     progress("measuring allocations through a plugin")
     results |= allocation(folder)
     progress("measuring turns of the event loops")
     results |= loop_turn_max()
     progress("measuring starts of an agent")
-    return results | start(folder)
+    results |= start(folder)
 
 
-def _with_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
+def _with_cluster(results: dict[str, Result], folder: Path, progress: Progress) -> None:
     with ExitStack() as opened:
         fake = gpus.machine(folder)
         stack = opened.enter_context(Stack.start(folder, progress, _PLUGINS))
@@ -81,7 +83,7 @@ def _with_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
         nodes.wait(latency.has(NODE_A, GPU, GPUS), since=0)
         nodes.wait(latency.has(NODE_B, GPU, MANY_GPUS), since=0)
         progress("measuring a minute without events")
-        results = footprint.idle(stack, devices)
+        results |= footprint.idle(stack, devices)
         progress("measuring changes of health")
         results["health_to_node"] = latency.health_to_node(stack, nodes)
         progress("measuring Xids")
@@ -99,7 +101,6 @@ def _with_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
         # last: each of its resources stays known to the agent, with a watch of its own
         progress("measuring registrations")
         results["registration_to_node"] = latency.registration_to_node(stack, nodes)
-        return results
 
 
 def main() -> int:
@@ -111,8 +112,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.against:
         return against(options.against, options.rounds, own_bench=options.own_bench)
-    results = measure(lambda line: print(f"  {line}", file=sys.stderr, flush=True))
-    publish(results, _OUT)
+    with publishing(_OUT) as results:
+        measure(results, lambda line: print(f"  {line}", file=sys.stderr, flush=True))
     return 0
 
 

@@ -2,7 +2,8 @@
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -55,6 +56,17 @@ def publish(results: Mapping[str, Result], path: Path) -> None:
     print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     missed = [name for name, measured in results.items() if not measured.ok]
     print(f"missed: {', '.join(missed)}" if missed else "every budget is met")
+
+
+@contextmanager
+def publishing(path: Path) -> Iterator[dict[str, Result]]:
+    """Rows to fill: they are published when the block ends, and also where an error or Ctrl-C ends it early."""
+    rows: dict[str, Result] = {}
+    try:
+        yield rows
+    finally:
+        if rows:
+            publish(rows, path)
 
 
 def write(results: Mapping[str, Result], path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from hack.bench.extender import throughput
 from hack.bench.extender.fleet import PODS
 from hack.bench.extender.run import measure
-from hack.bench.results import Result, publish
+from hack.bench.results import Result, publishing
 
 _OUT = Path(__file__).parents[3] / "build" / "bench-extender.json"
 _SIZES = "500,5000"
@@ -24,11 +24,10 @@ def _progress(line: str) -> None:
     print(f"  {line}", file=sys.stderr, flush=True)
 
 
-async def _all(sizes: list[int], pods: int, folder: Path) -> dict[str, Result]:
-    results = await throughput.measure(folder, _progress)
+async def _all(results: dict[str, Result], sizes: list[int], pods: int, folder: Path) -> None:
+    results |= await throughput.measure(folder, _progress)
     for nodes in sizes:
-        results |= await measure(nodes, folder, _progress, pods)
-    return results
+        await measure(results, nodes, folder, _progress, pods)
 
 
 def main() -> int:
@@ -37,7 +36,8 @@ def main() -> int:
     pods = int(os.environ.get("BENCH_PODS") or PODS)
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-extender-"))
     try:
-        publish(asyncio.run(_all(sizes, pods, folder)), _OUT)
+        with publishing(_OUT) as results:
+            asyncio.run(_all(results, sizes, pods, folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0

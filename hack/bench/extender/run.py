@@ -46,8 +46,10 @@ class _Site:
         return self.extender.process.pid
 
 
-async def measure(nodes: int, folder: Path, progress: Progress, pods: int = fleet.PODS) -> dict[str, Result]:
-    """All of it with so many nodes. pods: bound ones a node."""
+async def measure(
+    results: dict[str, Result], nodes: int, folder: Path, progress: Progress, pods: int = fleet.PODS
+) -> None:
+    """All of it with so many nodes, into `results` one after the other. pods: bound ones a node."""
     with ControlPlane.start(folder / f"cluster-{nodes}", lambda _: None) as control_plane, reserved_ports(2) as ports:
         install_chart(control_plane, {"scheduler": {"enabled": True, "managedResources": [RESOURCE]}})
         control_plane.stop_controllers()
@@ -60,24 +62,26 @@ async def measure(nodes: int, folder: Path, progress: Progress, pods: int = flee
                 extender.start()
                 port = Port(f"127.0.0.1:{ports[1]}")
                 site = _Site(fleet.node_names(nodes), api, extender, port)
-                return await _measured(site, control_plane, progress, pods)
+                await _measure(results, site, control_plane, progress, pods)
             finally:
                 extender.process.kill()
 
 
-async def _measured(site: _Site, control_plane: ControlPlane, progress: Progress, pods: int) -> dict[str, Result]:
+async def _measure(
+    results: dict[str, Result], site: _Site, control_plane: ControlPlane, progress: Progress, pods: int
+) -> None:
     nodes = len(site.nodes)
     size = f"{nodes}x{pods}"
     await asyncio.sleep(_CALM_SECONDS)
-    found = {f"extender_rss_started_{size}": _memory(site)}
+    results[f"extender_rss_started_{size}"] = _memory(site)
     progress(f"{nodes} nodes: filter")
-    found |= await _filters(site)
+    results |= await _filters(site)
     progress(f"{nodes} nodes: bind")
-    found |= await _binds(site)
+    results |= await _binds(site)
     progress(f"{nodes} nodes: the API server ends and comes again")
     site.port.close()
     await asyncio.to_thread(_interrupt, control_plane, site)
-    return found | {f"extender_rss_listed_again_{size}": _memory(site)}
+    results[f"extender_rss_listed_again_{size}"] = _memory(site)
 
 
 def _memory(site: _Site) -> Result:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hack.bench.node import measures
 from hack.bench.node import pods as node_pods
-from hack.bench.results import Result, publish
+from hack.bench.results import Result, publishing
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import operator_program
@@ -32,8 +32,8 @@ _DEVICES = 16
 Progress = Callable[[str], None]
 
 
-def measure(folder: Path, progress: Progress) -> dict[str, Result]:
-    """Raises ClusterError when the cluster or a node does not come up."""
+def measure(results: dict[str, Result], folder: Path, progress: Progress) -> None:
+    """Fills `results`, some rows after each measurement. Raises ClusterError when the cluster or a node does not come up."""
     with ExitStack() as opened:
         control_plane = opened.enter_context(ControlPlane.start(folder / "c", progress))
         install_chart(control_plane)
@@ -47,7 +47,7 @@ def measure(folder: Path, progress: Progress) -> dict[str, Result]:
             for runtime in (BARE, NRI, KUBELET)
         }
         progress("measuring starts of pods")
-        results = node_pods.starts(nodes)
+        results |= node_pods.starts(nodes)
         progress("measuring starts of pods while the agent is away")
         results |= node_pods.starts_meanwhile(nodes)
         progress("measuring answers to the runtime")
@@ -55,7 +55,7 @@ def measure(folder: Path, progress: Progress) -> dict[str, Result]:
         progress("measuring changes of health")
         results |= measures.health_to_node(nodes[NRI], nodes[BARE])
         progress("measuring the agent beside 110 pods")
-        return results | measures.full(nodes[NRI])
+        results |= measures.full(nodes[NRI])
 
 
 @contextmanager
@@ -83,10 +83,10 @@ def main() -> int:
         signal.signal(ending, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="nd-"))
     try:
-        results = measure(folder, lambda line: print(f"  {line}", file=sys.stderr, flush=True))
+        with publishing(_OUT) as results:
+            measure(results, folder, lambda line: print(f"  {line}", file=sys.stderr, flush=True))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    publish(results, _OUT)
     return 0
 
 

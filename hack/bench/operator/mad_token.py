@@ -26,7 +26,7 @@ from hack.bench.operator.counts import peak_rss_mib
 from hack.bench.operator.generator import NODE_DEVICES, NODES, Command
 from hack.bench.operator.generator_process import GeneratorProcess, generator_process
 from hack.bench.operator.observer import NodeObserver
-from hack.bench.results import Result, judged, publish, result, worst
+from hack.bench.results import Result, judged, publishing, result, worst
 from hack.cluster import agent_objects
 from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -57,8 +57,8 @@ class _Flips:
     bare: list[float] = field(default_factory=list)
 
 
-async def measure(nodes: int, objects: int, folder: Path, progress: Progress) -> dict[str, Result]:
-    """nodes: of others."""
+async def measure(results: dict[str, Result], nodes: int, objects: int, folder: Path, progress: Progress) -> None:
+    """Fills `results`, also where it is ended early. nodes: of others."""
     with ControlPlane.start(folder / "cluster", lambda _: None) as control_plane, reserved_ports(1) as (port,):
         install_chart(control_plane)
         control_plane.stop_controllers()
@@ -81,12 +81,15 @@ async def measure(nodes: int, objects: int, folder: Path, progress: Progress) ->
             for _ in range(_ROUNDS):
                 await _round(generator, observer, without)
             found = msgspec.json.decode(await api.get(f"{NODES}/{fleet.node_name(_MAD)}"), type=PartialObject)
+            results |= {"token_flip_without": _seconds(without.changed), "token_bare_without": _seconds(without.bare)}
             mad = asyncio.create_task(_write(control_plane, folder, found.metadata.uid, objects, progress))
             while not mad.done():
                 await _round(generator, observer, beside)
+                results |= _beside(without, beside)
+                if operator.process.pid is not None:
+                    peak = peak_rss_mib(operator.process.pid)
+                    results["token_operator_rss"] = judged(peak, peak, "MiB", _MOST_MIB, 1)
             await mad
-            assert operator.process.pid is not None
-            return _results(without, beside, peak_rss_mib(operator.process.pid))
 
 
 async def _round(generator: GeneratorProcess, observer: NodeObserver, flips: _Flips) -> None:
@@ -122,19 +125,20 @@ async def _write(control_plane: ControlPlane, folder: Path, uid: str, objects: i
         await asyncio.gather(*(work() for _ in range(_IN_FLIGHT)))
 
 
-def _results(without: _Flips, beside: _Flips, rss_mib: float) -> dict[str, Result]:
+def _seconds(measured: list[float]) -> Result:
+    """Without a goal: what another one is compared to."""
+    return result(measured, "s", 60)
+
+
+def _beside(without: _Flips, beside: _Flips) -> dict[str, Result]:
     more = statistics.median(beside.changed) - statistics.median(without.changed)
     more_p99 = worst(beside.changed) - worst(without.changed)
     count = len(beside.changed)
     return {
-        # those without a goal are what the others are compared to
-        "token_flip_without": result(without.changed, "s", 60),
-        "token_flip_beside": result(beside.changed, "s", 60),
-        "token_bare_without": result(without.bare, "s", 60),
-        "token_bare_beside": result(beside.bare, "s", 60),
+        "token_flip_beside": _seconds(beside.changed),
+        "token_bare_beside": _seconds(beside.bare),
         "token_flip_more": judged(more, more, "s", _MORE_P50, count),
         "token_flip_more_p99": judged(more_p99, more_p99, "s", _MORE_P99, count),
-        "token_operator_rss": judged(rss_mib, rss_mib, "MiB", _MOST_MIB, 1),
     }
 
 
@@ -148,7 +152,8 @@ def main() -> int:
         return 2
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-token-"))
     try:
-        publish(asyncio.run(measure(nodes, objects, folder, _progress)), _OUT)
+        with publishing(_OUT) as results:
+            asyncio.run(measure(results, nodes, objects, folder, _progress))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_api.names import Reason
 from nodedevice_operator.observability.events import OF_CONDITIONS, EventReason
 
@@ -17,7 +18,7 @@ Every reason that agents and operator report, from A to Z. Made from the code by
 
 - `kubectl get nodedevices -o wide` shows the reason of Ready: that of the first condition that is not right.
 - A waiting pod's reason is in `status.waiting` of the NodeDevice, and in the message of its Event `DevicesWaiting`.
-- A device may have a reason of its plugin besides, such as `Xid79`: [GPU health](gpu.md#health).
+- A GPU may have the reason of an Xid besides, such as `Xid79`: [GPU health](gpu.md#health).
 - *Event*: there are Events of that reason, on the object named. Those of a condition are on the NodeDevice; `DevicesNotInjected`
   is on the pod.
 
@@ -56,7 +57,7 @@ def rows(kind: type) -> Iterator[Row]:
 
 
 def page() -> str:
-    every = sorted([*rows(Reason), *rows(EventReason)], key=lambda row: row.reason)
+    every = sorted([*rows(Reason), *rows(EventReason), *rows(GpuReason)], key=lambda row: row.reason)
     lines = (f"| `{row.reason}` | {row.of} | {'yes' if row.is_event else ''} | {row.meaning} |\n" for row in every)
     return _INTRO + "".join(lines)
 

@@ -7,7 +7,7 @@ import pytest
 from nodedevice_agent.checkpoint import files, writer
 from nodedevice_agent.devicemanager import places, registration
 from nodedevice_agent.devicemanager.allocation import answer_limit
-from nodedevice_agent.devicemanager.resources import devices, list_limit
+from nodedevice_agent.devicemanager.resources import devices, list_limit, physical_devices
 from nodedevice_agent.deviceplugin import connection, held_lists, plugin_watcher, registration_server
 from nodedevice_agent.kube import informer, turns, write_budget
 from nodedevice_agent.lib import grpc_server
@@ -60,7 +60,9 @@ BOUNDS = {
     f"{connections.MOST} connections",
     f"{connections.HANDSHAKE_SECONDS:g} s for a handshake",
     f"{server.MOST_REQUEST_BYTES // _MIB} MiB a request",
-    f"{part_plan.MOST_CONTAINERS} containers that ask for parts",
+    f"{part_plan.MOST_CONTAINERS} containers that ask for parts, and {part_plan.MOST_PLANNED:,} with each physical device",
+    f"{physical_devices.MOST_LINKED:,} devices of a domain",
+    f"{physical_devices.MOST_KINDS:,} devices of all, shared ones that are alike once",
     f"{requests._MOST_PAGE_BYTES // _MIB} MiB a page of a list",
     f"{memory_bounds.MOST_OF_NODE} NodeDevices and {memory_bounds.MOST_BYTES_OF_NODE // _MIB} MiB of a node count with their lists",
     f"{recorder._MOST_WAITING:,} Events wait, of nodes in turn",

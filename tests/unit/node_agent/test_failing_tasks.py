@@ -65,7 +65,7 @@ KUBELET: Final[dict[str, tuple[Any, str]]] = {
     "kubelet state": (KubeletStateReader, "run"),
 }
 # a part of the one before, or tried below
-ELSEWHERE: Final = {"agent", "gpus", "holdings", "plugin", "registry socket"}
+ELSEWHERE: Final = {"agent", "gpus", "holdings", "plugin", "plugin connection", "registry socket"}
 
 
 def settings(folder: Path, runtime: Literal["nri", "kubelet"]) -> AgentSettings:

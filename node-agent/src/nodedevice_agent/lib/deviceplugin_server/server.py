@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +21,7 @@ from nodedevice_api import device_details_pb2, device_details_pb2_grpc
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.parts import PartRules
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
@@ -39,6 +41,8 @@ log = logging.getLogger(__name__)
 _PRIVATE = 0o177
 # gRPC's own default: an Allocate names device IDs
 _REQUEST_BYTES = 4 * 1024 * 1024
+# devices of a list; of a longer one the message is made in a thread, two microseconds each
+_MOST_IN_LOOP = 4096
 _HEALTHY, _UNHEALTHY = "Healthy", "Unhealthy"
 _serial = itertools.count(1)
 
@@ -150,7 +154,9 @@ class Service(api_pb2_grpc.DevicePluginServicer):
         self.streams += 1
         try:
             async for devices in self.devices.watch():
-                yield list_to_wire(devices, *self.devices.trouble, self.devices.part_rules, self.devices.parents)
+                known = self.devices
+                make = partial(list_to_wire, devices, *known.trouble, known.part_rules, known.parents)
+                yield make() if len(devices) <= _MOST_IN_LOOP else await in_thread(make)
         finally:
             self.streams -= 1
 

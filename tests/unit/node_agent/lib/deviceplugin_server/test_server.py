@@ -1,8 +1,9 @@
 import asyncio
+import threading
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.holdings import Holding
@@ -10,6 +11,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.deviceplugin.codec import device_list
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.lib.deviceplugin_server import server
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, list_to_wire, service_of, serving
 from nodedevice_agent.lib.deviceplugin_server.values import (
     ContainerAllocation,
@@ -172,3 +174,21 @@ async def test_a_source_that_keeps_something_gets_the_holdings(tmp_path: Path) -
         HeldDevices("v", "main", ()),
         HeldDevices("w", "main", ()),
     ]
+
+
+async def test_the_message_of_a_long_list_is_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_loop: list[bool] = []
+    make = server.list_to_wire
+
+    def noted(*given: Any) -> Any:
+        in_loop.append(threading.current_thread() is threading.main_thread())
+        return make(*given)
+
+    monkeypatch.setattr(server, "list_to_wire", noted)
+    source = Source()
+    lists: Any = service_of(source).ListAndWatch(cast(Any, None), cast(Any, None))
+    async with aclosing(lists):
+        assert len((await anext(lists)).devices) == 1
+        source.devices.publish(PluginDevice(f"d{index}") for index in range(5000))
+        assert len((await anext(lists)).devices) == 5000
+    assert in_loop == [True, False]

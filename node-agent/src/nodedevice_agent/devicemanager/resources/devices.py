@@ -4,12 +4,12 @@ Source: kubelet deviceplugin v1beta1, ListAndWatch. The kubelet accepts any byte
 twice with different health in both sets; here an ID is counted once, and invalid IDs are rejected and reported.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
-from sys import getsizeof
 
 import msgspec
 from nodedevice_api.parts import PartRules, parent_and_number
@@ -109,7 +109,7 @@ class ListedDevices:
         object.__setattr__(self, "unhealthy_ids", unhealthy)
         by_parent: dict[str, list[str]] = {}
         has_identities = has_aliases = False
-        octets = _DEVICE_OCTETS * len(ids) + sum(map(getsizeof, ids)) + sum(map(_octets, self.parents.values()))
+        octets = _DEVICE_OCTETS * len(ids) + sum(map(sys.getsizeof, ids)) + sum(map(_octets, self.parents.values()))
         for device_id in ids:
             device = self.devices[device_id]
             if device.attributes or device.message or device.numa_nodes:
@@ -185,7 +185,9 @@ def unheld(refused: ListedDevices) -> ListedDevices:
 def _octets(device: Device) -> int:
     """Of what not every device has."""
     texts = (device.reason, device.message, *chain.from_iterable(device.attributes))
-    return _ATTRIBUTE_OCTETS * len(device.attributes) + sum(map(getsizeof, texts)) + getsizeof(device.numa_nodes)
+    return (
+        _ATTRIBUTE_OCTETS * len(device.attributes) + sum(map(sys.getsizeof, texts)) + sys.getsizeof(device.numa_nodes)
+    )
 
 
 def _added(listed: ListedDevices, more: Collection[Device]) -> Mapping[tuple[int, ...], int]:

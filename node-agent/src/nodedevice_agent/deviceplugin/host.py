@@ -292,12 +292,21 @@ class PluginHost:
             await connection.aclose()
         log.info("device plugin disconnected", extra={**extra, "reason": reason})
         self.do(self.manager.disconnected(connection.resource_name, endpoint, self.now()))
-        if may_serve and endpoint in self._sockets:
+        if may_serve and self._is_served(endpoint):
             # until then the next start dials it, too
             await retried("plugin connection", partial(self._dial_again, endpoint, connection), PluginFailed, **extra)
         elif may_serve:
             connection.on_broken()
         self._lose(endpoint)
+
+    def _is_served(self, endpoint: int) -> bool:
+        """Whether a process listens where a plugin of this directory did; so, too, where that cannot be found out."""
+        if endpoint not in self._sockets:
+            return False
+        try:
+            return is_served(self.directory.path / self._sockets[endpoint].name)
+        except OSError:
+            return True
 
     async def _dial_again(self, endpoint: int, lost: PluginConnection) -> None:
         """Unlike with the kubelet: many plugins never register again as long as kubelet.sock stays.

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nodedevice_agent.plugins.nvml.reader.process import Succession
@@ -58,7 +59,11 @@ async def test_the_energy_counter_is_read_at_each_poll_of_a_marked_gpu(
 
 async def test_programs_that_come_and_go_start_no_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rescans: list[Succession] = []
-    monkeypatch.setattr(Succession, "rescan", lambda readers: rescans.append(readers))
+
+    def noted(readers: Succession) -> None:
+        rescans.append(readers)
+
+    monkeypatch.setattr(Succession, "rescan", noted)
     dev = tmp_path / "host/dev"
     dev.mkdir(parents=True)
     for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
@@ -92,7 +97,7 @@ async def test_the_drivers_word_counts_after_a_second(dgx: Node) -> None:
 
 
 async def test_a_setting_counts_more_than_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"criticalXids": [31], "harmlessXids": [79], "health": {"rowRemapFailed": "report"}}
+    settings: dict[str, Any] = {"criticalXids": [31], "harmlessXids": [79], "health": {"rowRemapFailed": "report"}}
     async with node(tmp_path, "dgx-h100", monkeypatch, **settings) as here:
         await here.until(lambda r: r.available == 8)
         here.gpus.set(2, remap_failed=1)
@@ -178,7 +183,7 @@ async def test_the_hosts_library_runs_beside_another_libc(tmp_path: Path, monkey
 
 
 async def test_memory_is_what_programs_can_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rules = [{"memory": {}}]
+    rules: list[dict[str, dict[str, str]]] = [{"memory": {}}]
     async with node(tmp_path, "h100-one", monkeypatch, sharing=rules) as here:
         found = await here.until(lambda r: r.available == 78, "aliyun.com/gpu-mem")
         assert dict(found.devices[0].attributes)["memoryBytes"] == str(81079 << 20)

@@ -21,8 +21,8 @@ from nodedevice_operator.observability.events import NORMAL, WARNING, About, Eve
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 
-from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.log_lines import log_lines
+from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import Clock, open_fence, running
 from tests.fakes.virtual_time import virtual_time
 

@@ -30,6 +30,6 @@ def matrix(calls: Iterable[str]) -> list[Case]:
 
 
 def drawn(cases: Sequence[Case], share: float, seed: int) -> list[Case]:
-    """So many of them, at least one, in an order of chance: the same for the same seed."""
-    count = max(1, round(len(cases) * share))
+    """So many of them, at least one if there is any, in an order of chance: the same for the same seed."""
+    count = min(len(cases), max(1, round(len(cases) * share)))
     return random.Random(seed).sample(cases, count)

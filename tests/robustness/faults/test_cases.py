@@ -39,3 +39,4 @@ def test_the_same_seed_draws_the_same_tenth() -> None:
     assert first != other
     assert len(first) == round(len(cases) / 10)
     assert sorted(drawn(cases, 1, 3)) == cases
+    assert (len(drawn(cases[:3], 0.1, 1)), drawn([], 1, 1)) == (1, [])

@@ -245,8 +245,17 @@ def test_a_pod_whose_node_chooses_counts_on_each_gpu_that_has_room(assigned: Ass
     assert reason(known, needs(41)).endswith("the most is 40")
 
 
-def test_assignments_that_exceed_a_gpu_together_may_all_go_elsewhere() -> None:
-    known = fleet(node("a", 60, 80))
+def test_assignments_that_exceed_the_percent_of_a_gpu_may_go_elsewhere_too() -> None:
+    known = fleet(node("a", 80, 80, sm_percent=1))
+    for uid in "pq":
+        known.pod_changed(pod(uid, needs(10, sm_percent=60), assigned=given("g0", 10)), 0)
+    assert reason(known, needs(10, sm_percent=50)), "either may be on the other GPU"
+    assert reason(fleet(node("a", 80, 80, sm_percent=1)), needs(10, sm_percent=50)) == ""
+
+
+@pytest.mark.parametrize("sm_percent", [None, 1])
+def test_assignments_that_exceed_a_gpu_together_may_all_go_elsewhere(sm_percent: int | None) -> None:
+    known = fleet(node("a", 60, 80, sm_percent=sm_percent))
     for uid in "pq":
         known.pod_changed(pod(uid, needs(40), assigned=given("g0", 40)), 0)
     assert reason(known, needs(21)).endswith("the most is 20")

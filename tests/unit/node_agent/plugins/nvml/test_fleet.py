@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import HealthRules, Reading
+from nodedevice_agent.plugins.nvml.health import HealthRules, Place, Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 
@@ -184,3 +184,67 @@ def test_unsupported_features_are_an_attribute() -> None:
 def test_remembered_in_order() -> None:
     assert [r.gpu for r in fleet(C, A, B).remembered()] == [A, B, C]
     assert fleet(A).remembered() == (Remembered(A),)
+
+
+DIVIDED = tuple(MigInstance(f"MIG-{number}", "1g.10gb", number, 0, 9728) for number in (1, 2))
+
+
+def reason(trouble: Trouble | None) -> str:
+    return trouble.reason if trouble else ""
+
+
+def test_an_xid_of_an_instance_is_a_change_of_that_instance() -> None:
+    known = fleet(A)
+    known.divided({A.uuid: DIVIDED})
+    (change,) = known.xid(A.uuid, 48, Place(1, 0))
+    assert (change.uuid, reason(change.trouble)) == ("MIG-1", "Xid48")
+    assert [reason(known.trouble_of_instance(A.uuid, each)) for each in DIVIDED] == ["Xid48", ""]
+    assert known.trouble_of(A.uuid) is None
+    (change,) = known.read({A.uuid: Reading(recovery_action=0)})
+    assert (change.uuid, change.trouble) == ("MIG-1", None)
+
+
+def test_an_xid_of_a_gpu_that_is_not_in_mig_mode_is_the_gpus() -> None:
+    known = fleet(A)
+    (change,) = known.xid(A.uuid, 48, Place(1, 0))
+    assert (change.uuid, reason(known.trouble_of(A.uuid))) == (A.uuid, "Xid48")
+
+
+def test_the_mark_of_an_instance_ends_with_it_and_is_remembered_until_then() -> None:
+    known = fleet(A)
+    known.divided({A.uuid: DIVIDED})
+    known.xid(A.uuid, 48, Place(1, 0))
+    known.read({A.uuid: Reading()})
+    again = Fleet(HealthRules(), known.remembered())
+    assert reason(again.trouble_of_instance(A.uuid, DIVIDED[0])) == "Xid48"
+    again.divided({A.uuid: DIVIDED[1:]})
+    again.divided({A.uuid: DIVIDED})
+    assert reason(again.trouble_of_instance(A.uuid, DIVIDED[0])) == ""
+
+
+def test_a_suspicion_and_an_excuse_survive_a_restart() -> None:
+    rules = HealthRules(harmless_xids=frozenset({79}), harmless_by_setting=frozenset({79}))
+    known = Fleet(rules)
+    known.found(inventory(A, B))
+    known.xid(A.uuid, 48)
+    known.xid(B.uuid, 79)
+    known.read({B.uuid: Reading(recovery_action=1)})
+    again = Fleet(rules, known.remembered())
+    assert reasons(again) == {"a": "Xid48"}
+    again.found(inventory(A, B))
+    again.read({A.uuid: Reading(recovery_action=0), B.uuid: Reading(recovery_action=1)})
+    assert reasons(again) == {}
+
+
+def test_notes_are_of_gpus_that_are_offered() -> None:
+    known = fleet(A, B)
+    known.read({gpu.uuid: Reading(row_remap_pending=True) for gpu in (A, B)})
+    known.ecc(B.uuid)
+    assert [[note.reason for note in known.notes_of(gpu.uuid)] for gpu in (A, B)] == [["RowRemapPending"], []]
+
+
+def test_which_energy_counters_are_read_and_how_often() -> None:
+    known = fleet(A, B, C)
+    known.lacking({B.uuid: ("recoveryAction",)})
+    known.ecc(C.uuid)
+    assert known.energy_seconds() == {B.uuid: 60, C.uuid: 0}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.format import encode
+from nodedevice_agent.devicemanager import places
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kubelet import pod_resources, pod_rows
@@ -21,6 +22,7 @@ from nodedevice_agent.lib.file_watcher import Subscription
 from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_common.pacing import Backoff
 
+from tests.fakes.log_lines import log_lines
 from tests.fakes.pod_resources import AssignedDevices, Get, PodResources
 from tests.fakes.polling import PATIENCE_SECONDS, until
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
@@ -315,3 +317,17 @@ async def test_the_capacity_is_asked_for_again_when_it_could_not_be_read(kubelet
     kubelet.capacity, kubelet.observer._capacity_due = {GPU: 5}, 0.0
     await kubelet.observer._read_capacity()
     assert kubelet.observer.served.snapshot(GPU).total == 5
+
+
+async def test_names_beyond_those_of_a_node_are_logged_once(
+    kubelet: Kubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "MAX_NAMES", 2)
+    names = [f"example.com/r{number}" for number in range(5)]
+    kubelet.resources.allocatable = {name: {"a": ()} for name in names}
+    kubelet.write(registered=dict.fromkeys(names, ("a",)))
+    for _ in range(2):
+        assert await kubelet.observer._look()
+    found = [line for line in log_lines(caplog.records) if "too many names" in line[1]]
+    message = "resources of the kubelet are not shown: this node has too many names"
+    assert found == [("WARNING", message, {"count": 3})]

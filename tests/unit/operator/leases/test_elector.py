@@ -180,6 +180,14 @@ async def test_a_leader_stopped_for_long_follows_the_other_and_leads_again_when_
     assert run.led == [True, True]
 
 
+async def test_whoever_lost_a_race_reads_at_once_who_won_it(run: Run) -> None:
+    await run.election._round()
+    other(run)
+    assert await run.election._round() < 0.1
+    assert await run.election._round() == run.election.timing.retry_seconds
+    assert not run.fence.is_open
+
+
 async def test_an_answer_that_is_lost_is_no_loss(run: Run) -> None:
     run.leases.is_answer_lost = True
     await run.election._round()

@@ -401,3 +401,38 @@ def test_a_reason_is_one_word_and_its_message_names_the_remedy() -> None:
         assert trouble.reason.isalnum()
         assert any(word in trouble.message for word in ("reset it", "gpu clear", "kernel log"))
         assert len(trouble.message) <= 1024
+
+
+@pytest.mark.parametrize(
+    ("reading", "trouble"),
+    [
+        (
+            Reading(hung_call="nvmlX"),
+            Trouble("DriverHangs", "nvmlX hangs for this GPU; see the kernel log"),
+        ),
+        (
+            Reading(failure="Unknown Error"),
+            Trouble("GpuUnreadable", "the UUID of the GPU can no longer be read (Unknown Error); see the kernel log"),
+        ),
+        (Reading(is_lost=True), h.LOST),
+    ],
+)
+def test_a_reading_without_counters_shows_no_reset(reading: Reading, trouble: Trouble) -> None:
+    before = lived(MUTE, "ecc")
+    health, how = h.with_reading(before, reading, RULES)
+    assert (health.passing, how, health.read) == (trouble, "", before.read)
+
+
+def test_what_shows_a_reset() -> None:
+    words = {
+        "its energy counter restarted": (MUTE, Reading(energy_mj=1)),
+        "its volatile ECC counter restarted": (Reading(ecc_uncorrected=2), Reading(ecc_uncorrected=1)),
+        "the driver no longer requests draining the GPU, then a reset": (read(4), read(0)),
+        "it was unreachable and is back": (Reading(is_lost=True), Reading()),
+        "": (
+            Reading(energy_mj=1, ecc_uncorrected=0, recovery_action=3),
+            Reading(energy_mj=1, ecc_uncorrected=0, recovery_action=0),
+        ),
+    }
+    for how, (before, after_it) in words.items():
+        assert h.with_reading(lived(before), after_it, RULES)[1] == how

@@ -268,3 +268,24 @@ async def test_a_host_name_for_which_no_thread_can_be_started_is_no_response(
     for ask in ANY.values():
         with pytest.raises(ApiUnreachable, match="can't start new thread"):
             await ask(cluster)
+
+
+async def test_connections_are_made_as_the_kubeconfig_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": True}
+    entry = {
+        "current-context": "c",
+        "clusters": [{"name": "k", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    }
+    (tmp_path / "kc").write_text(json.dumps(entry))
+    made: list[dict[str, object]] = []
+    transport = httpx2.AsyncHTTPTransport
+
+    def noted(**given: Any) -> httpx2.AsyncHTTPTransport:
+        made.append(given)
+        return transport(**given)
+
+    monkeypatch.setattr(httpx2, "AsyncHTTPTransport", noted)
+    await KubeClient.connect(tmp_path / "kc").close()
+    assert made == [{"verify": False, "socket_options": kube_client._KEEPALIVE, "limits": kube_client._LIMITS}]

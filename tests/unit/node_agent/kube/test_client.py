@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -288,4 +289,8 @@ async def test_connections_are_made_as_the_kubeconfig_says(tmp_path: Path, monke
 
     monkeypatch.setattr(httpx2, "AsyncHTTPTransport", noted)
     await KubeClient.connect(tmp_path / "kc").close()
-    assert made == [{"verify": False, "socket_options": kube_client._KEEPALIVE, "limits": kube_client._LIMITS}]
+    [options] = made
+    verify = options.pop("verify")
+    assert isinstance(verify, ssl.SSLContext)
+    assert verify.verify_mode == ssl.CERT_NONE
+    assert options == {"socket_options": kube_client._KEEPALIVE, "limits": kube_client._LIMITS}

@@ -108,7 +108,7 @@ async def test_it_gets_limits_mounts_and_a_directory_until_it_has_ended(
         }
         await directories(host, uid)
         # binpack: on the same GPU
-        await agent_node.pod("two", [5], resource=UNITS, annotations=annotations)
+        await agent_node.pod("two", [3], resource=UNITS, annotations=annotations)
         seen = await agent_node.until(lambda seen: reasons(seen) == {"two": "AllocateFailed"}, UNITS)
         assert "60 percent of the multiprocessors" in seen["waiting"][0]["message"]
         assert "40 are left" in seen["waiting"][0]["message"]

@@ -222,6 +222,22 @@ def test_the_mark_of_an_instance_ends_with_it_and_is_remembered_until_then() -> 
     assert reason(again.trouble_of_instance(A.uuid, DIVIDED[0])) == ""
 
 
+def test_what_was_read_at_a_mark_shows_a_reset_after_a_restart_too() -> None:
+    known = fleet(A)
+    known.read({A.uuid: Reading(energy_mj=100, ecc_uncorrected=0)})
+    known.ecc(A.uuid)
+    again = Fleet(HealthRules(), Fleet(HealthRules(), known.remembered()).remembered())
+    again.found(inventory(A))
+    (change,) = again.read({A.uuid: Reading(energy_mj=50)})
+    assert (change.trouble, change.how) == (None, "its energy counter restarted")
+
+
+def test_a_number_that_another_gpu_has_by_now_is_forgotten() -> None:
+    known = fleet(replace(A, minor=0), replace(B, minor=1))
+    known.found(inventory(replace(B, minor=0)))
+    assert {uuid: gpu.minor for uuid, gpu in known.gpus.items()} == {A.uuid: None, B.uuid: 0}
+
+
 def test_a_suspicion_and_an_excuse_survive_a_restart() -> None:
     rules = HealthRules(harmless_xids=frozenset({79}), harmless_by_setting=frozenset({79}))
     known = Fleet(rules)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.lib.deviceplugin_server.values import device_id
+from nodedevice_api.parts import parent_and_number
 
 from tests.robustness.host.agent import BuiltInPlugin
 from tests.robustness.host.hardware import FUSE, Node, is_same
@@ -104,7 +105,8 @@ class Referee:
         if node is None or path == FUSE:
             return None
         is_late = allocation.key in self._held
-        bases = {device_id.rpartition("-")[0] for device_id in allocation.device_ids} | {*allocation.device_ids}
+        parts = (parent_and_number(device_id) for device_id in allocation.device_ids)
+        bases = {part[0] for part in parts if part is not None} | {*allocation.device_ids}
         by_path = allocation.resource_name == FOREIGN or self._is_named_after_file(allocation, path, bases)
         stick = node.stick
         # a link by serial goes with its device, unless two have that serial, or none

@@ -14,6 +14,9 @@ from nodedevice_operator.kube import credentials
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
+# of a request that an API server without capacity refuses; an agent tries again, too
+_TRIES = 30
+_PAUSE_SECONDS = 1.0
 
 T = TypeVar("T")
 
@@ -73,16 +76,23 @@ class Api:
         self, verb: str, path: str, body: Any, query: Mapping[str, str], content_type: str = "application/json"
     ) -> bytes:
         data = None if body is None else msgspec.json.encode(body)
-        async with (
-            self._slots,
-            self._session.request(
-                verb, f"{self._server}{path}", params=query, data=data, headers={"Content-Type": content_type}
-            ) as answer,
-        ):
-            content = await answer.read()
-        if answer.status >= 300:
-            raise Refused(f"{verb} {path}: HTTP {answer.status}: {content[:300].decode(errors='replace')}")
-        return content
+        headers = {"Content-Type": content_type}
+        for tries_left in reversed(range(_TRIES)):
+            async with (
+                self._slots,
+                self._session.request(
+                    verb, f"{self._server}{path}", params=query, data=data, headers=headers
+                ) as answer,
+            ):
+                content = await answer.read()
+            if answer.status < 300:
+                return content
+            # whether another one was done after all makes no difference to these
+            is_worth_it = answer.status == 429 or (answer.status >= 500 and verb not in ("POST", "PUT"))
+            if not is_worth_it or not tries_left:
+                break
+            await asyncio.sleep(_PAUSE_SECONDS)
+        raise Refused(f"{verb} {path}: HTTP {answer.status}: {content[:300].decode(errors='replace')}")
 
     async def __aenter__(self) -> Self:
         return self

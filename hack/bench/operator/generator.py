@@ -16,7 +16,7 @@ from nodedevice_api import names
 from nodedevice_operator.kube.client import CONCURRENT_REQUESTS
 
 from hack.bench.operator import fleet
-from hack.bench.operator.api import Api
+from hack.bench.operator.api import Api, Refused
 from hack.cluster.agent_objects import lease, node_device, now_text
 
 NODES = "/api/v1/nodes"
@@ -181,7 +181,11 @@ class Generator:
         await asyncio.sleep(self._random.uniform(0, _RENEW_SECONDS))
         while True:
             body = lease(node, now_text(), resource_version=resource_version)
-            answer = await self._agents.put(f"{_LEASES}/{node}", body, names.AGENT_FIELD_MANAGER)
+            try:
+                answer = await self._agents.put(f"{_LEASES}/{node}", body, names.AGENT_FIELD_MANAGER)
+            except Refused:
+                # it may have been done: the next one is of the version that is there
+                answer = await self._agents.get(f"{_LEASES}/{node}")
             resource_version = msgspec.json.decode(answer, type=_Object).metadata.resource_version
             await asyncio.sleep(_RENEW_SECONDS * self._random.uniform(0.9, 1.1))
 

@@ -285,8 +285,12 @@ class PodAllocation:
     def release(self) -> frozenset[str]:
         """Release every device that this transaction reserved. Returns their resource names."""
         for name, device_ids in self._reserved.items():
-            for device_id in device_ids:
-                self.book.resources[name].reserved.pop(device_id, None)
+            reserved = self.book.resources[name].reserved
+            if device_ids.issuperset(reserved):
+                # as mostly, and of very many at once
+                reserved.clear()
+            for device_id in device_ids if reserved else ():
+                reserved.pop(device_id, None)
         return frozenset([name for name, device_ids in self._reserved.items() if device_ids])
 
 
@@ -298,5 +302,5 @@ def _update_reusable(reusable: set[str], request: DeviceRequest, device_ids: Ite
     """What later containers may reuse: the devices of init containers, less those that another container keeps."""
     if request.kind is ContainerKind.INIT:
         reusable.update(device_ids)
-    else:
+    elif reusable:
         reusable.difference_update(device_ids)

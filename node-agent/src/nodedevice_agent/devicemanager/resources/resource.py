@@ -4,9 +4,9 @@ Source: kubelet device manager, endpoints and their stop grace period. Connectio
 plugin's connection never affects a newer one (the kubelet before 1.37 looked them up by resource name).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import Enum
-from itertools import dropwhile, takewhile
+from itertools import dropwhile, filterfalse, takewhile
 
 from msgspec import Struct
 from nodedevice_api.names import ALL_DEVICES
@@ -470,12 +470,8 @@ class Resource:
         """Device IDs that are healthy, not cordoned, not held and not reserved; sorted, so equal state gives an equal result."""
         if not self.is_live or ALL_DEVICES in self.cordoned_ids or self._are_all_out:
             return ()
-        held, reserved, out = self.holders, self.reserved, self.cordoned_ids
-        if self.flap_damping.damped:
-            out = out.union(self.flap_damping.damped)
-        if self.held_back:
-            out = out.union(self.held_back)
-        return tuple([i for i in self.listed.healthy_ids if i not in held and i not in reserved and i not in out])
+        out = {*self.holders, *self.reserved, *self.cordoned_ids, *self.flap_damping.damped, *self.held_back}
+        return tuple(filterfalse(out.__contains__, self.listed.healthy_ids)) if out else self.listed.healthy_ids
 
     def allocatable(self) -> tuple[str, ...]:
         """Device IDs that are usable or held, and listed as healthy; sorted."""
@@ -491,15 +487,17 @@ class Resource:
         """The number of free() devices."""
         if not self.is_live or ALL_DEVICES in self.cordoned_ids or self._are_all_out:
             return 0
-        exceptions = {*self.holders, *self.reserved, *self.cordoned_ids, *self.flap_damping.damped, *self.held_back}
-        return self._healthy_count_without(exceptions)
+        others = {*self.reserved, *self.cordoned_ids, *self.flap_damping.damped, *self.held_back}
+        return self._healthy_count_without(self.holders.keys() | others if others else self.holders.keys())
 
     def numa_nodes(self, device_ids: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """By device ID; devices that are not listed are left out."""
         return {i: self.devices[i].numa_nodes for i in device_ids if i in self.devices}
 
-    def _healthy_count_without(self, device_ids: Collection[str]) -> int:
+    def _healthy_count_without(self, device_ids: Set[str]) -> int:
         """device_ids: without duplicates, listed or not."""
+        if not self.listed.unhealthy_ids and self.devices.keys() >= device_ids:
+            return len(self.listed.healthy_ids) - len(device_ids)
         listed = self.devices.keys() & device_ids
         return len(self.listed.healthy_ids) - len(listed) + len(listed.intersection(self.listed.unhealthy_ids))
 

@@ -174,3 +174,25 @@ def test_the_library_is_loaded_by_its_path(tmp_path: Path, slash: str) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("no library")
     with pytest.raises(DriverProblem, match=f"{tmp_path}/libnvidia-ml.so.1 cannot be loaded"):
         driver.Driver("/", f"{tmp_path}{slash}").open()
+
+
+def test_a_file_is_opened_as_nvml_opens_it(files: DriverFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    give(files, "nvidiactl")
+    opened: list[int] = []
+    real = os.open
+
+    def noted(path: str, flags: int) -> int:
+        opened.append(flags)
+        return real(path, flags)
+
+    monkeypatch.setattr(os, "open", noted)
+    assert files.problem_with("/dev/nvidiactl") == ""
+    assert opened == [os.O_RDWR | os.O_CLOEXEC]
+
+
+def test_text_that_is_no_text(files: DriverFiles) -> None:
+    listed_by_the_driver(files, "0000:01:00.0", "")
+    path = Path(files.host, "proc/driver/nvidia/gpus/0000:01:00.0/information")
+    path.write_bytes(b"Model: \xff\nDevice Minor: 5\n")
+    (words,) = files.unlisted(())
+    assert "/dev/nvidia5 is missing" in words

@@ -62,7 +62,9 @@ class ServedByKubelet(Mirror):
 
     def read(self, found: KubeletDevices, state: KubeletState, now: float) -> list[Effect]:
         """What the kubelet has now. Where its pod resources could not be read, the last allocations stay."""
-        names = [name for name in dict.fromkeys([*found.healthy, *_held_names(state)]) if not resource_name_problem(name)]
+        names = [
+            name for name in dict.fromkeys([*found.healthy, *_held_names(state)]) if not resource_name_problem(name)
+        ]
         placed = self.places.placed(names)
         self.without_place = len(names) - len(placed)
         self._healthy = {name: ids for name, ids in found.healthy.items() if name in placed}

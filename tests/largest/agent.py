@@ -15,11 +15,11 @@ from nodedevice_agent.devicemanager.allocation.topology import Topology, Topolog
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Effect, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.resources.list_limit import MAX_DEVICES_OF_DOMAIN
 from nodedevice_agent.devicemanager.resources.physical_devices import MOST_KINDS, MOST_LINKED
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, PluginConnection

@@ -98,7 +98,9 @@ async def test_all_sockets_of_one_resource_are_kept(manager: HostedManager, regi
     # the newest is the one that counts, and the end of it leaves the others
     await manager.until(lambda: manager.available(RESOURCE) == 3)
     assert [registrant.plugin.streams for registrant in several] == [1, 1, 1]
-    assert manager.manager.resources[RESOURCE].sockets == tuple(str(registrant.path) for registrant in several)
+    assert manager.manager.resources[RESOURCE].connections.sockets() == tuple(
+        str(registrant.path) for registrant in several
+    )
     await several[2].stop()
     await manager.until(lambda: manager.available(RESOURCE) == 2)
     await several[0].stop()

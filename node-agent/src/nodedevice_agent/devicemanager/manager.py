@@ -24,13 +24,14 @@ from nodedevice_agent.devicemanager.other_holders import OtherHolders
 from nodedevice_agent.devicemanager.places import Places
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.releasing import Releasing
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
 from nodedevice_agent.devicemanager.resources.physical_devices import PhysicalDevices
 from nodedevice_agent.devicemanager.resources.preference import Preference
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, PluginOptions
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.resources.resource_table import SETTLE_SECONDS, IsConfigured, ResourceTable
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
@@ -109,7 +110,7 @@ class DeviceManager:
         """A plugin registered and returned its options. Calls go to the newest connection of a resource. socket: its path."""
         is_new = resource_name not in self.resources
         resource = self._table.add(resource_name)
-        lists = resource.answers_again(endpoint)
+        lists = resource.connections.answers_again(endpoint)
         resource.connect(endpoint, options, socket, settles_at=now + SETTLE_SECONDS)
         self._preference.added(resource)
         effects: list[Effect] = [Publish(resource_name)]

@@ -20,9 +20,10 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.omitted_allocations import room
 from nodedevice_agent.devicemanager.parents import ParentView, PartCounts, parent_views
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, OtherUse, PluginOptions, Resource
+from nodedevice_agent.devicemanager.resources.resource import EndpointState, OtherUse, Resource
 
 # With more devices than this, only noteworthy ones (not healthy, cordoned, held) are shown one by one, so the cost of a snapshot
 # does not grow with the length of the list. While no plugin is connected, none is healthy, which the endpoint's state says once for
@@ -176,7 +177,7 @@ def snapshot(
         ),
         remembered_cordons=tuple(sorted(cordons.remembered.items(), key=itemgetter(0))),
         unknown_cordons=_unknown(cordons, resource),
-        sockets=resource.sockets,
+        sockets=resource.connections.sockets(),
         possible_holders=len(resource.possible_holders),
         part_rules=resource.listed.part_rules,
         is_not_configured=resource.is_not_configured,

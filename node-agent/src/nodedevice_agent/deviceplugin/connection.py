@@ -27,8 +27,8 @@ from nodedevice_common.threads import in_thread
 from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.holdings import Holding
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, ListedDevices
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.answers import Answers
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name

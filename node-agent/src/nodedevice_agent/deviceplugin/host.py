@@ -253,7 +253,7 @@ class PluginHost:
             self._sockets[endpoint] = PluginSocket(resource_name, socket_name)
             self._save()
         self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket)))
-        sockets = self.manager.resources[resource_name].sockets
+        sockets = self.manager.resources[resource_name].connections.sockets()
         if len(sockets) > 1:
             extra = {"resource_name": resource_name, "sockets": list(sockets)[:_MAX_KEPT]}
             log.warning("resource is served by several device plugins; the newest list counts", extra=extra)

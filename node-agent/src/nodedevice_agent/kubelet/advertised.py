@@ -14,7 +14,8 @@ from nodedevice_common.text import shown
 
 from nodedevice_agent.devicemanager.allocation.selection import Selection, select
 from nodedevice_agent.devicemanager.allocation.topology import Topology, hints, merge
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions, Resource
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 

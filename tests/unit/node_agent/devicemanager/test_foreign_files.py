@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.other_holders import Holder
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.runtime import RuntimeDevice
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container

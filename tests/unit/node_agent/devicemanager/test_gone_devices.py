@@ -1,10 +1,10 @@
 """What a device was that its plugin lists no more: that counts for as long as a pod has it, or it is cordoned."""
 
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.identity import Identity
-from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, pod, published
 

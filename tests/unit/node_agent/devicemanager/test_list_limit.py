@@ -308,9 +308,9 @@ def test_no_more_is_kept_of_any_connections(steps: list[tuple[str, int, str, int
         else:
             scenario.lists(device_ids(count), name, number)
         resources = scenario.manager.resources.values()
-        lists = [c.listed for r in resources for c in (*r._connections, *r._silent.values()) if c.listed is not None]
+        lists = [c.listed for r in resources for c in r.connections.kept() if c.listed is not None]
         # of a plugin that is gone it is short, or a number
-        lists += [r._reported for r in resources if r._connections]
+        lists += [r._reported for r in resources if r.connections.live]
         kept = {id(each.devices): len(each.devices) for each in lists}
         small = [size for size in kept.values() if size <= SMALL]
         assert sum(kept.values()) <= MOST + sum(small) + SMALL

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, PluginOptions
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 
 from tests.unit.node_agent.devicemanager.scenario import (

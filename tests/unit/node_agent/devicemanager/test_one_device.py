@@ -1,10 +1,10 @@
 """One device, one pod: what built-in plugins say their devices are counts, under any ID of any resource."""
 
 import pytest
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS
-from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
 from nodedevice_api.names import Reason
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, pod

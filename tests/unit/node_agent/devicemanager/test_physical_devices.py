@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.resources import physical_devices
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import PartRules, Placement, part_id

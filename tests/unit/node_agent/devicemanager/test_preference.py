@@ -1,8 +1,9 @@
 """Which resource is preferred, and how long it is awaited."""
 
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS, Preference
-from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions, Resource
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 A, B, C = "example.com/a", "example.com/b", "example.com/c"
 NOW = 1000.0

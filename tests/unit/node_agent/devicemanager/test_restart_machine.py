@@ -16,8 +16,8 @@ from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey,
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource_table import SETTLE_SECONDS
 from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
 

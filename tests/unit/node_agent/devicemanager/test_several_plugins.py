@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, published, status
 

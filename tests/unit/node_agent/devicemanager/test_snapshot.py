@@ -2,8 +2,8 @@
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.resources.resource import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.snapshot import MAX_FULL_LIST, snapshot
 from nodedevice_api.names import Reason
 

@@ -72,7 +72,7 @@ async def test_the_latest_of_refused_lists_is_taken(manager: HostedManager) -> N
 
 
 def refused_sizes(manager: HostedManager) -> list[int]:
-    return [size.devices for size in manager.manager.resources[SECOND].refused_lists().values()]
+    return [size.devices for size in manager.manager.resources[SECOND].connections.refused_lists().values()]
 
 
 async def test_nothing_is_kept_of_connections_that_have_ended(manager: HostedManager) -> None:

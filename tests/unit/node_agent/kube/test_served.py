@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 import pytest
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions, Resource
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kube.observed import Json
 from nodedevice_agent.kube.served import ServedStatus

@@ -2,8 +2,9 @@
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, PluginOptions, Resource
+from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, Resource
 from nodedevice_agent.kubelet.advertised import (
     KubeletRegistration,
     KubeletRegistrationState,

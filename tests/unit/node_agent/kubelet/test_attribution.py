@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions, Resource
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, PodResourcesRow, attribute, changed_pods
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, init, pod

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer
 from nodedevice_agent.runtime.container_events import CREATED_SECONDS
 

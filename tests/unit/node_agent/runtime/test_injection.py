@@ -12,7 +12,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile
 from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, Sandbox
 from nodedevice_agent.runtime.injection import Grant, InjectionVersion, Refusal, _refusal, requires_plugin
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint

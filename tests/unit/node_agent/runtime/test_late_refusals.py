@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from nodedevice_agent.devicemanager.effects import CallPreStart
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings

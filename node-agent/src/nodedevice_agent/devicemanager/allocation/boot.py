@@ -11,7 +11,7 @@ from msgspec import structs
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.resources.claims import after_boot as identity_after_boot
-from nodedevice_agent.devicemanager.resources.resource import BUILT_IN
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
 
 
 def after_boot(checkpoint: Checkpoint, may_be_built_in: Callable[[str], bool]) -> Checkpoint:

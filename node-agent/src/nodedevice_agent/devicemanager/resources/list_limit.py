@@ -49,7 +49,7 @@ class ListLimit:
             return no_list(listed.size, why or listed.id_error)
         if why := self._problem(resource, endpoint, listed.size):
             # a plugin that registers again must not need room for two lists
-            resource.forget_older_lists(endpoint)
+            resource.connections.forget_older_lists(endpoint)
             why = self._problem(resource, endpoint, listed.size)
         return no_list(listed.size, why) if why else listed
 
@@ -60,11 +60,11 @@ class ListLimit:
             return 0
         of_domain, of_all = self._kept(resource, endpoint, besides_older=True)
         room = min(MAX_DEVICES_OF_DOMAIN - of_domain.devices, MAX_DEVICES - of_all.devices)
-        return max(MAX_SMALL_LIST, resource.size_of(endpoint).devices, room)
+        return max(MAX_SMALL_LIST, resource.connections.size_of(endpoint).devices, room)
 
     def noted(self, resource: Resource) -> None:
         """Its lists or its connections may have changed."""
-        (self._waiting.add if resource.refused_lists() else self._waiting.discard)(resource.name)
+        (self._waiting.add if resource.connections.refused_lists() else self._waiting.discard)(resource.name)
         self._count(resource.name, _sum(resource.kept_sizes()))
 
     def forgotten(self, resource_name: str) -> None:
@@ -81,9 +81,9 @@ class ListLimit:
         found: list[TakeList] = []
         for name in sorted(self._waiting):
             resource = self._resources[name]
-            for endpoint, size in resource.refused_lists().items():
+            for endpoint, size in resource.connections.refused_lists().items():
                 if not self._problem(resource, endpoint, size):
-                    resource.awaits(endpoint)
+                    resource.connections.awaits(endpoint)
                     self.noted(resource)
                     found.append(TakeList(name, endpoint))
         return found
@@ -97,7 +97,7 @@ class ListLimit:
 
     def _problem(self, resource: Resource, endpoint: int, size: Size) -> str:
         """Why there is no room for a list of that size on this connection; empty where there is."""
-        before = resource.size_of(endpoint)
+        before = resource.connections.size_of(endpoint)
         small = size.devices <= MAX_SMALL_LIST and size.octets <= _SMALL_OCTETS
         if small or (size.devices <= before.devices and size.octets <= before.octets):
             return ""

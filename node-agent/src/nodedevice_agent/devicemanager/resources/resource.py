@@ -6,7 +6,7 @@ plugin's connection never affects a newer one (the kubelet before 1.37 looked th
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import Enum
-from itertools import dropwhile, filterfalse, takewhile
+from itertools import filterfalse
 
 from msgspec import Struct
 from nodedevice_api.names import ALL_DEVICES
@@ -15,6 +15,7 @@ from nodedevice_api.parts import parent_and_number
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.aliases import as_known
 from nodedevice_agent.devicemanager.resources.claims import when_gone
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, Connection, Connections, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, Size
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.identity import Identity
@@ -28,18 +29,7 @@ class EndpointState(Enum):
     GONE = "Gone"
 
 
-# How the scope of a resource begins that a plugin of this program serves; behind it, what its parents are the IDs of.
-BUILT_IN = "built-in "
 _OF_DOMAIN = "domain "
-
-
-class PluginOptions(Struct, frozen=True):
-    """scope: set for a plugin of this program, which says what its devices are, and not by the plugin itself; see BUILT_IN."""
-
-    pre_start_required: bool = False
-    get_preferred_allocation_available: bool = False
-    holdings_required: bool = False
-    scope: str = ""
 
 
 class OtherUse(Struct, frozen=True):
@@ -50,29 +40,6 @@ class OtherUse(Struct, frozen=True):
     resource_name: str
     device_id: str = ""
     use: str = ""
-
-
-class _Connection(Struct):
-    """listed: its own latest list that was accepted, and no other connection's, which would be kept after that one replaced it.
-    refusal: in place of its latest list, where that is refused; is_awaited: it is being read again, as there is room.
-    """
-
-    endpoint: int | None
-    options: PluginOptions
-    socket: str = ""
-    listed: ListedDevices | None = None
-    refusal: ListedDevices | None = None
-    is_awaited: bool = False
-
-    @property
-    def has_listed(self) -> bool:
-        return self.listed is not None or self.refusal is not None
-
-    @property
-    def sizes(self) -> tuple[Size, ...]:
-        """Of what is kept of it, and of what is about to be."""
-        awaited = self.refusal if self.is_awaited else None
-        return tuple(each.size for each in (self.listed, awaited) if each is not None)
 
 
 class Resource:
@@ -124,9 +91,7 @@ class Resource:
         # after a restart, while the plugin has not listed its devices: until when the last published numbers stay
         self._settle_until: float | None = None
         self._settles_at: float | None = None
-        self._connections: list[_Connection] = []
-        # by endpoint, those whose plugin does not answer: its lists count again once it does
-        self._silent: dict[int, _Connection] = {}
+        self.connections = Connections()
         # it is gone because its built-in plugin was taken out of the configuration, or because another name has its place
         self.is_not_configured = False
         # ... which one that is, "" where it is not known; None where it has its place
@@ -156,7 +121,7 @@ class Resource:
         """settles_at: until when its list is waited for, where its end was meant and nothing but that was shown."""
         if self.is_not_configured:
             self.settle_until = settles_at
-        self._connections.append(_Connection(endpoint, options, socket))
+        self.connections.live.append(Connection(endpoint, options, socket))
         self.state, self.grace_ends_at = EndpointState.RUNNING, None
         self.is_not_configured = self.is_silent = False
         self.lost_to = None
@@ -164,14 +129,14 @@ class Resource:
 
     def list(self, endpoint: int, listed: ListedDevices, now: float) -> bool:
         """A complete list was received; of a refused one the list before it stays. Returns whether it changed anything."""
-        connection = self._find(endpoint)
+        connection = self.connections.find(endpoint)
         if connection is None:
             return False
         was_live, was_settling = self.is_live, self.settle_until is not None
         connection.is_awaited, connection.refusal = False, listed if listed.is_refused else None
         if not listed.is_refused:
             connection.listed = listed
-        if endpoint in self._silent:
+        if endpoint in self.connections.silent:
             return False
         current = self._current_list()
         is_changed = current != self._reported
@@ -186,50 +151,22 @@ class Resource:
         """Of the lists that are kept, those of older connections among them. besides: without that connection's; besides_older:
         without those of the connections before it, either.
         """
-        own = dropwhile(lambda one: besides_older and one.endpoint != besides, self._connections)
-        kept = [c for c in (*own, *self._silent.values()) if c.endpoint != besides]
+        kept = self.connections.kept(besides, besides_older=besides_older)
         sizes = tuple(size for c in kept for size in c.sizes)
-        is_replaced = besides is not None and besides not in self._silent
+        is_replaced = besides is not None and besides not in self.connections.silent
         if is_replaced or any(c.listed is not None and c.listed.devices is self._reported.devices for c in kept):
             return sizes
         # else the last list known, which the next one replaces; of a plugin that is gone it gives way to those of living ones
-        is_gone = not self._connections and not self._silent
+        is_gone = not self.connections.live and not self.connections.silent
         count = sum(i in self._reported.devices for i in self._named()) if is_gone else len(self._reported.ids)
         return (*sizes, self._reported.size.of(count))
 
     def latest(self, endpoint: int) -> ListedDevices:
         """The latest list of that connection, or what stands for a refused one; before its first one, that of the resource."""
-        connection = self._find(endpoint)
+        connection = self.connections.find(endpoint)
         if connection is not None and connection.refusal is not None:
             return connection.refusal
         return self._reported if connection is None or connection.listed is None else connection.listed
-
-    def size_of(self, endpoint: int) -> Size:
-        """Of that connection's list; nothing before one of it was accepted."""
-        connection = self._find(endpoint)
-        return Size() if connection is None or connection.listed is None else connection.listed.size
-
-    def refused_lists(self) -> dict[int, Size]:
-        """Of which connections the latest list is refused, and its size; without those that are being read again."""
-        return {
-            c.endpoint: c.refusal.size
-            for c in self._connections
-            if c.endpoint is not None and c.refusal is not None and not c.is_awaited
-        }
-
-    def awaits(self, endpoint: int) -> None:
-        """The refused list of that connection is being read again."""
-        connection = self._find(endpoint)
-        if connection is not None:
-            connection.is_awaited = True
-
-    def forget_older_lists(self, endpoint: int) -> None:
-        """Of connections older than that one, which is about to list. Their plugins list again if they are needed again."""
-        if self._find(endpoint) is None:
-            # a list that came late, of a connection that has ended
-            return
-        for connection in takewhile(lambda one: one.endpoint != endpoint, self._connections):
-            connection.listed = connection.refusal = None
 
     def end_damping(self, now: float) -> bool:
         """Whether damping has ended for a device, by time."""
@@ -245,29 +182,24 @@ class Resource:
         is_configured: False where a built-in plugin was ended because nothing configures the resource any more. is_silent: the
         plugin only does not answer; its lists are kept, and count once it is connected again, or ends.
         """
-        connection = self._find(endpoint)
+        connection = self.connections.find(endpoint)
         if connection is None:
             return False
-        before = (self.endpoint, self.listed, self.is_live, self.sockets)
-        was_silent = self._silent.pop(endpoint, None) is not None
+        before = (self.endpoint, self.listed, self.is_live, self.connections.sockets())
+        was_silent = self.connections.silent.pop(endpoint, None) is not None
         if is_silent:
-            self._silent[endpoint] = connection
+            self.connections.silent[endpoint] = connection
         if was_silent:
             self._derive()
-            return not self._connections
-        self._connections.remove(connection)
+            return not self.connections.live
+        self.connections.live.remove(connection)
         self._derive()
-        if not self._connections and (is_configured or not self.unconfigured()):
+        if not self.connections.live and (is_configured or not self.unconfigured()):
             self._stop(now)
         if not self.is_live and self._settles_at is not None and now < self._settles_at:
             # Shortly after a restart many plugins recreate their socket and register again: keep waiting.
             self.settle_until = self._settles_at
-        return before != (self.endpoint, self.listed, self.is_live, self.sockets)
-
-    def answers_again(self, endpoint: int) -> tuple[ListedDevices, ...]:
-        """The plugin of that connection was silent, and is about to be connected again: its lists, which count again."""
-        silent = self._silent.pop(endpoint, None)
-        return () if silent is None else tuple(each for each in (silent.listed, silent.refusal) if each is not None)
+        return before != (self.endpoint, self.listed, self.is_live, self.connections.sockets())
 
     def is_replaced(self, settles_at: float) -> None:
         """Another built-in plugin takes the place of the one that serves it: as after a restart, it is waited for until then."""
@@ -279,7 +211,7 @@ class Resource:
 
         Returns whether this changed anything; while a plugin is connected it does not.
         """
-        if self._connections or not self.is_built_in or self.is_not_configured:
+        if self.connections.live or not self.is_built_in or self.is_not_configured:
             return False
         self.settle_until = self._settles_at = None
         self.expire()
@@ -288,8 +220,7 @@ class Resource:
 
     def displaced(self, by: str) -> None:
         """Its place is another name's: its plugins do not count any more, and it is gone without a grace period."""
-        self._connections.clear()
-        self._silent.clear()
+        self.connections.clear()
         self.settle_until = self._settles_at = None
         self.expire()
         self.is_not_configured, self.lost_to = True, by
@@ -350,14 +281,9 @@ class Resource:
     # -- reads -----------------------------------------------------------------------------------------------------------
 
     @property
-    def sockets(self) -> tuple[str, ...]:
-        """Of the connected plugins, each once, the newest plugin's last; a plugin that registers again has one."""
-        return tuple(reversed(dict.fromkeys(connection.socket for connection in reversed(self._connections))))
-
-    @property
     def may_answer(self) -> bool:
         """Whether a plugin is connected that does not answer; its lists count again once it does."""
-        return bool(self._silent)
+        return bool(self.connections.silent)
 
     @property
     def is_ready(self) -> bool:
@@ -505,9 +431,9 @@ class Resource:
         self.state, self.grace_ends_at = EndpointState.STOPPED, now + STOP_GRACE_PERIOD_SECONDS
 
     def _derive(self) -> None:
-        newest = self._connections[-1] if self._connections else _Connection(None, PluginOptions())
+        newest = self.connections.newest()
         self.endpoint, self.options = newest.endpoint, newest.options
-        self.is_live = any(connection.has_listed for connection in self._connections)
+        self.is_live = any(connection.has_listed for connection in self.connections.live)
         self._reported = self._current_list()
         had_identities = self.listed.has_identities
         self.listed = self.flap_damping.with_absent(self._reported)
@@ -542,9 +468,9 @@ class Resource:
 
     def _current_list(self) -> ListedDevices:
         found, refusal = self._reported, None
-        if not self._connections and not self._silent:
+        if not self.connections.live and not self.connections.silent:
             return found.of_gone(self._named())
-        for connection in reversed(self._connections):
+        for connection in reversed(self.connections.live):
             refusal = refusal or connection.refusal
             if connection.listed is not None:
                 found = as_known(connection.listed, _Known(self))
@@ -554,9 +480,6 @@ class Resource:
         # the same again where nothing has changed
         is_same = self._reported.devices is found.devices
         return (self._reported if is_same else found).refused(refusal.id_error)
-
-    def _find(self, endpoint: int) -> _Connection | None:
-        return next((c for c in self._connections if c.endpoint == endpoint), self._silent.get(endpoint))
 
 
 class _Known:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.holdings import Holding, SyncedHoldings, holdings
-from nodedevice_agent.devicemanager.resources.resource import PluginOptions
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.kubelet.mirror import Mirror
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario

@@ -1,0 +1,104 @@
+"""The connections of one resource's plugins, and which device lists are kept of them."""
+
+from itertools import dropwhile, takewhile
+
+from msgspec import Struct
+
+from nodedevice_agent.devicemanager.resources.devices import ListedDevices, Size
+
+# How the scope of a resource begins that a plugin of this program serves; behind it, what its parents are the IDs of.
+BUILT_IN = "built-in "
+
+
+class PluginOptions(Struct, frozen=True):
+    """scope: set for a plugin of this program, which says what its devices are, and not by the plugin itself; see BUILT_IN."""
+
+    pre_start_required: bool = False
+    get_preferred_allocation_available: bool = False
+    holdings_required: bool = False
+    scope: str = ""
+
+
+class Connection(Struct):
+    """listed: its own latest list that was accepted, and no other connection's, which would be kept after that one replaced it.
+    refusal: in place of its latest list, where that is refused; is_awaited: it is being read again, as there is room.
+    """
+
+    endpoint: int | None
+    options: PluginOptions
+    socket: str = ""
+    listed: ListedDevices | None = None
+    refusal: ListedDevices | None = None
+    is_awaited: bool = False
+
+    @property
+    def has_listed(self) -> bool:
+        return self.listed is not None or self.refusal is not None
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """Of what is kept of it, and of what is about to be."""
+        awaited = self.refusal if self.is_awaited else None
+        return tuple(each.size for each in (self.listed, awaited) if each is not None)
+
+
+class Connections:
+    """live: from the oldest to the newest, to which calls go. silent: by endpoint, those whose plugin does not answer: its lists
+    count again once it does.
+    """
+
+    def __init__(self) -> None:
+        self.live: list[Connection] = []
+        self.silent: dict[int, Connection] = {}
+
+    def find(self, endpoint: int) -> Connection | None:
+        return next((c for c in self.live if c.endpoint == endpoint), self.silent.get(endpoint))
+
+    def newest(self) -> Connection:
+        """One without an endpoint where none is live."""
+        return self.live[-1] if self.live else Connection(None, PluginOptions())
+
+    def sockets(self) -> tuple[str, ...]:
+        """Of the connected plugins, each once, the newest plugin's last; a plugin that registers again has one."""
+        return tuple(reversed(dict.fromkeys(connection.socket for connection in reversed(self.live))))
+
+    def clear(self) -> None:
+        self.live.clear()
+        self.silent.clear()
+
+    def kept(self, besides: int | None = None, *, besides_older: bool = False) -> list[Connection]:
+        """besides: without that one; besides_older: without those before it, either."""
+        own = dropwhile(lambda one: besides_older and one.endpoint != besides, self.live)
+        return [c for c in (*own, *self.silent.values()) if c.endpoint != besides]
+
+    def size_of(self, endpoint: int) -> Size:
+        """Of that connection's list; nothing before one of it was accepted."""
+        connection = self.find(endpoint)
+        return Size() if connection is None or connection.listed is None else connection.listed.size
+
+    def refused_lists(self) -> dict[int, Size]:
+        """Of which connections the latest list is refused, and its size; without those that are being read again."""
+        return {
+            c.endpoint: c.refusal.size
+            for c in self.live
+            if c.endpoint is not None and c.refusal is not None and not c.is_awaited
+        }
+
+    def awaits(self, endpoint: int) -> None:
+        """The refused list of that connection is being read again."""
+        connection = self.find(endpoint)
+        if connection is not None:
+            connection.is_awaited = True
+
+    def forget_older_lists(self, endpoint: int) -> None:
+        """Of connections older than that one, which is about to list. Their plugins list again if they are needed again."""
+        if self.find(endpoint) is None:
+            # a list that came late, of a connection that has ended
+            return
+        for connection in takewhile(lambda one: one.endpoint != endpoint, self.live):
+            connection.listed = connection.refusal = None
+
+    def answers_again(self, endpoint: int) -> tuple[ListedDevices, ...]:
+        """The plugin of that connection was silent, and is about to be connected again: its lists, which count again."""
+        silent = self.silent.pop(endpoint, None)
+        return () if silent is None else tuple(each for each in (silent.listed, silent.refusal) if each is not None)

@@ -31,7 +31,7 @@ _TITLE: Final = (
 )
 _HASH: Final = "# sha256: "
 # of the chart, and yet not rendered
-_NOT_RENDERED: Final = ("README.md", "values.schema.json", "crds", "NOTES.txt")
+_NOT_RENDERED: Final = ("README.md", "values.schema.json", "NOTES.txt")
 
 Manifest = Mapping[str, Any]
 

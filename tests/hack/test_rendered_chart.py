@@ -12,7 +12,7 @@ from hack.demo import rendered_chart
 from hack.demo.rendered_chart import SHARED
 
 _RENDERED = [path.relative_to(CHART) for path in sorted(CHART.rglob("*")) if path.is_file()]
-_LEFT_OUT = ("README.md", "values.schema.json", "crds", "NOTES.txt")
+_LEFT_OUT = ("README.md", "values.schema.json", "NOTES.txt")
 
 
 class _Rendered(Exception):

@@ -15,7 +15,7 @@ from hack.fake_nvml.library import FakeNvml
 from tests.e2e.real_node.device_plugins import DeviceFile, device_files
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 
-_NAMES = ("nvidia0", "nvidia1", "nvidiactl")
+_NAMES = ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from tests.e2e.real_node.pods import Json, container, pod
 from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS
 
 GPU, UNITS = "nvidia.com/gpu", "aliyun.com/gpu-mem"
-CONTROL = "/dev/nvidiactl"
+# what every container with a GPU has of the driver
+COMMON = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 VGPU = f"{OURS}/vgpu"
 LIMITS: dict[str, Any] = {
     "library": f"{VGPU}/libvgpu.so",
@@ -30,10 +31,10 @@ def test_a_whole_gpu(our_node: NodeUnderTest, tmp_path: Path) -> None:
         our_node.run(pod("gpu", [container("has", {GPU: 1}, found.checks), container("none", None, found.checks)]))
         has, none = our_node.seen("gpu", "has"), our_node.seen("gpu", "none")
         given, other = _paths(found.uuids.index(has.env["NVIDIA_VISIBLE_DEVICES"]))
-        expected = {given: "rw", CONTROL: "rw", other: ""}
+        expected = {given: "rw", other: "", **dict.fromkeys(COMMON, "rw")}
         assert {path: has.modes(path) for path in found.numbers} == expected
         assert {path: has.modes(number) for path, number in found.numbers.items()} == expected
-        for path in (given, CONTROL):
+        for path in (given, *COMMON):
             assert has.nodes[path].replace(" ", ":") == found.numbers[path]
         assert "NVIDIA_VISIBLE_DEVICES" not in none.env
         assert not {path for path in none.nodes if "nvidia" in path}

@@ -37,7 +37,7 @@ def whole() -> dict[str, Any]:
     return {
         "generic": [{"resourceName": "example.com/serial", "groups": [group, selected], "parts": dict(parts)}],
         "simulated": [{"resourceName": "example.com/gpu", "parts": dict(parts)}],
-        "nvml": {"sharing": sharing},
+        "nvml": {"sharing": sharing, "health": {"resetRequired": "ignore"}},
     }
 
 

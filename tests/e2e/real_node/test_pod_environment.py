@@ -120,7 +120,7 @@ def test_two_resources_of_gpus_in_one_container(nri_node: NodeUnderTest, tmp_pat
     ]
     with gpus(nri_node, tmp_path, sharing=sharing) as found:
         for name in (UNITS, OTHER_UNITS):
-            nri_node.wait_allocatable(name, 15)
+            nri_node.wait_allocatable(name, 13)
         nri_node.run(pod("both", [container("main", {OTHER_UNITS: 2, UNITS: 5})]))
         env = nri_node.seen("both", "main").env
         assert env[VISIBLE] == ",".join(sorted(found.uuids))

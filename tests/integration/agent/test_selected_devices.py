@@ -19,7 +19,7 @@ async def test_a_dongle_is_a_device_with_its_files(agent_node: AgentNode) -> Non
     config.write_text(json.dumps({"plugins": plugins}))
     agent_node.start_agent({"--config": str(config)})
     shown = await agent_node.until_numbers(total=2, allocated=0, available=2)
-    assert [device["id"] for device in shown["devices"]] == [f"{_DONGLE}-0", f"{_DONGLE}-1"]
+    assert [device["id"] for device in shown["devices"]] == [f"{_DONGLE}::0", f"{_DONGLE}::1"]
     assert shown["devices"][0]["attributes"] == {
         "files": "/dev/hidraw0 /dev/ttyUSB0",
         "usb": "0403:6001",

@@ -4,12 +4,12 @@ It serves so many names by a few sockets. Each has a list of so many devices, wh
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from tests.fakes.plugin_process import REGISTERED, plugins_process
 from tests.robustness.fuzz.raw_plugin import register
 
-_REGISTERED = "registered"
 _SERVICE = "v1beta1.DevicePlugin"
 # an agent takes 64 connections of a socket, and those of a process that has ended may still be open
 _NAMES_OF_A_SOCKET = 32
@@ -29,17 +29,9 @@ def resource_name(number: int) -> str:
     return f"mad.example.com/r{number:03}"
 
 
-@contextlib.contextmanager
-def hostile_lists(plugin_dir: Path, names: int, devices: int) -> Iterator[subprocess.Popen[bytes]]:
+def hostile_lists(plugin_dir: Path, names: int, devices: int) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """So many names with so many devices each, registered; kill() ends them all at once."""
-    command = [sys.executable, "-m", "tests.fakes.hostile_lists", str(plugin_dir), str(names), str(devices)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().decode().strip() == _REGISTERED
-            yield process
-        finally:
-            process.kill()
+    return plugins_process("tests.fakes.hostile_lists", plugin_dir, names, devices)
 
 
 def _lists(devices: int) -> Sequence[bytes]:
@@ -70,7 +62,7 @@ async def _serve(plugin_dir: Path, names: int, devices: int) -> None:
             name = resource_name(number)
             requests.append(api_pb2.RegisterRequest(version="v1beta1", endpoint=socket, resource_name=name))
     await asyncio.gather(*(register(plugin_dir, request.SerializeToString()) for request in requests))
-    print(_REGISTERED, flush=True)
+    print(REGISTERED, flush=True)
     await asyncio.Event().wait()
 
 

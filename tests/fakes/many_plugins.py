@@ -8,14 +8,14 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_process import REGISTERED, plugins_process
 
 # beside one more plugin, as many names as a node may have
 MOST = 255
-_REGISTERED = "registered"
 _POLL_SECONDS = 0.1
 
 
@@ -23,17 +23,9 @@ def resource_name(number: int) -> str:
     return f"many.example.com/r{number:03}"
 
 
-@contextlib.contextmanager
-def many_plugins(plugin_dir: Path, plugins: int, devices: int) -> Iterator[subprocess.Popen[bytes]]:
+def many_plugins(plugin_dir: Path, plugins: int, devices: int) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """So many plugins with so many devices each, registered; kill() ends them all at once."""
-    command = [sys.executable, "-m", "tests.fakes.many_plugins", str(plugin_dir), str(plugins), str(devices)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().decode().strip() == _REGISTERED
-            yield process
-        finally:
-            process.kill()
+    return plugins_process("tests.fakes.many_plugins", plugin_dir, plugins, devices)
 
 
 async def _serve(plugin_dir: Path, plugins: int, devices: int) -> None:
@@ -42,7 +34,7 @@ async def _serve(plugin_dir: Path, plugins: int, devices: int) -> None:
     for plugin in found:
         await plugin.join(plugin_dir)
     before = _identity(plugin_dir)
-    print(_REGISTERED, flush=True)
+    print(REGISTERED, flush=True)
     while True:
         await asyncio.sleep(_POLL_SECONDS)
         if (now := _identity(plugin_dir)) not in (None, before):

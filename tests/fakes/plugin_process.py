@@ -8,15 +8,19 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Final
 
 import grpc
 import grpc.aio
 from inotify_simple import INotify, flags
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
+
+REGISTERED: Final = "registered"
 
 
 @contextlib.asynccontextmanager
@@ -34,6 +38,19 @@ async def plugin_process(plugin_dir: Path, resource_name: str, count: int) -> As
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+@contextlib.contextmanager
+def plugins_process(module: str, plugin_dir: Path, *numbers: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Plugins of another module here, once it has printed REGISTERED; kill() ends them all at once."""
+    command = [sys.executable, "-m", module, str(plugin_dir), *map(str, numbers)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().decode().strip() == REGISTERED
+            yield process
+        finally:
+            process.kill()
 
 
 async def run_until_stopped(plugin: FakePlugin, plugin_dir: Path) -> None:
@@ -75,7 +92,7 @@ async def _registered(plugin: FakePlugin) -> bool:
     except grpc.aio.AioRpcError as error:
         print(f"not registered: {error.code().name} {error.details()}", file=sys.stderr, flush=True)
         return False
-    print("registered", flush=True)
+    print(REGISTERED, flush=True)
     return True
 
 

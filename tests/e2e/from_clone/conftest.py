@@ -24,6 +24,7 @@ _LOGS = Path(__file__).parents[3] / "build" / "e2e" / "from_clone"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # images are built, and pods run, on this machine, for which few will do
     reason = product_images.why_not_here() or node_checks.why_not_here()
     for item in items:
         if _HERE in item.path.parents and reason:

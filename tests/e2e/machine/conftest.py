@@ -29,6 +29,7 @@ LOGS = Path(__file__).parents[3] / "build" / "e2e" / "machine"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if _HERE in item.path.parents]
+    # machines are emulated here, which needs Debian's packages and a network of their own
     reason = packages.why_not_here() or product_images.why_not_here()
     if not network.is_own():
         reason = reason or "machines run in a network namespace of their own: make e2e-machine"

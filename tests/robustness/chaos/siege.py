@@ -315,6 +315,17 @@ class Siege:
         self._undo.close()
 
 
+def are_served(cluster: ControlPlane, resource: str, devices: int, condition: str) -> bool:
+    """Whether each of both nodes has so many devices, and says so by that condition."""
+    for name in (NODE_A, NODE_B):
+        node: Any = cluster.client.get(Node, name)
+        found: Any = cluster.client.get(NodeDevice, node_device_name(name, resource))
+        conditions = {each["type"]: each["status"] for each in found.status.get("conditions", [])}
+        if node.status.capacity.get(resource) != str(devices) or conditions.get(condition) != "True":
+            return False
+    return True
+
+
 def lead_through(proxy: FaultProxy, server: str, program: Program) -> None:
     """Restart a program so that it reaches the API server, which is at that URL, through a proxy."""
     kubeconfig = program.folder / "kubeconfig"

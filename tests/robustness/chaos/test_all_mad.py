@@ -35,7 +35,7 @@ from tests.fakes.fault_proxy import FaultProxy
 from tests.fakes.hostile_lists import hostile_lists
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.robustness.chaos import mad
-from tests.robustness.chaos.siege import lead_through
+from tests.robustness.chaos.siege import are_served, lead_through
 from tests.robustness.chaos.witness import Witness
 
 SECONDS = float(os.environ.get("CHAOS_MAD_SECONDS", "15"))
@@ -157,16 +157,6 @@ class Site:
             program.process.verify_alive()
             assert program.process.pid == self.pids[program.process.name]
 
-    def is_right(self) -> bool:
-        """Whether both nodes have their capacity, and say so."""
-        for name in (NODE_A, NODE_B):
-            node: Any = self.cluster.client.get(Node, name)
-            found: Any = self.cluster.client.get(NodeDevice, node_device_name(name, RESOURCE))
-            conditions = {each["type"]: each["status"] for each in found.status.get("conditions", [])}
-            if node.status.capacity.get(RESOURCE) != str(DEVICES) or conditions.get(Condition.ADVERTISED) != "True":
-                return False
-        return True
-
 
 @pytest.fixture
 def site() -> Iterator[Site]:
@@ -200,7 +190,11 @@ def test_all_gone_mad_at_once_cost_no_container_and_no_capacity(site: Site) -> N
         site.speed_up()
         began = time.monotonic()
         cluster.kubectl("delete", "nodedeviceconfig", "mad", "--wait=false", check=False)
-        site.stack.wait_for("both nodes are right", site.is_right, _CALM_SECONDS)
+        site.stack.wait_for(
+            "both nodes are right",
+            lambda: are_served(site.cluster, RESOURCE, DEVICES, Condition.ADVERTISED),
+            _CALM_SECONDS,
+        )
         print("", *parties, sep="\n")
         print(f"{len(seconds)} containers: p50 {1000 * statistics.median(seconds):.0f} ms, most {max(seconds):.2f} s")
         print(f"right {time.monotonic() - began:.1f} s after the end; {witness.seen} Nodes seen")

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from hack.cluster.local.stack import NODE_A, NODE_B, Stack
 from hack.cluster.observe import NodeDevice
 from tests.integration.crds.custom_resources import apply_status
 from tests.integration.operator.test_memory import many_broken_devices, many_short_ids, many_words
+from tests.robustness.chaos.siege import are_served
 from tests.robustness.chaos.witness import Witness
 
 BIG, SMALL = int(os.environ.get("MAD_BIG", "20")), int(os.environ.get("MAD_SMALL", "200"))
@@ -86,20 +88,10 @@ def stack() -> Iterator[Stack]:
         yield found
 
 
-def _is_served(stack: Stack) -> bool:
-    """Whether both nodes have their capacity, and say that it is right."""
-    for name in (NODE_A, NODE_B):
-        node: Any = stack.control_plane.client.get(Node, name)
-        found: Any = stack.control_plane.client.get(NodeDevice, node_device_name(name, RESOURCE))
-        conditions = {each["type"]: each["status"] for each in found.status.get("conditions", [])}
-        if node.status.capacity.get(RESOURCE) != str(DEVICES) or conditions.get(Condition.READY) != "True":
-            return False
-    return True
-
-
 def test_a_token_gone_mad_costs_the_others_nothing(stack: Stack) -> None:
     cluster = stack.control_plane
     assert isinstance(cluster, ControlPlane)
+    is_served = partial(are_served, cluster, RESOURCE, DEVICES, Condition.READY)
     cluster.add_namespace("chaos")
     for number in range(PODS):
         pod = a_pod(f"{NODE_A}-{number}", "chaos", {RESOURCE: 1}, NODE_A)
@@ -115,14 +107,14 @@ def test_a_token_gone_mad_costs_the_others_nothing(stack: Stack) -> None:
         mad.write_all()
         written = time.monotonic() - began
         assert not mad.failures[:3], (len(mad.failures), mad.failures[:3])
-        stack.wait_for("both nodes are served", lambda: _is_served(stack), _SECONDS)
+        stack.wait_for("both nodes are served", is_served, _SECONDS)
         while_running = _memory(stack)
         began = time.monotonic()
         stack.operator.process.kill()
         stack.operator.process.start()
         stack.operator.process.wait_ready(stack.operator.is_ready, _SECONDS)
         started = time.monotonic() - began
-        stack.wait_for("both nodes are served again", lambda: _is_served(stack), _SECONDS)
+        stack.wait_for("both nodes are served again", is_served, _SECONDS)
         at_its_start = _memory(stack)
         print(f"\n{BIG} + {SMALL} NodeDevices in {written:.0f} s; the operator started in {started:.1f} s")
         print(f"operator's memory at most: {while_running:.0f} MiB by its watch, {at_its_start:.0f} MiB at its start")

@@ -14,7 +14,9 @@ from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import BinaryError
 from tests.fakes.fault_proxy import FaultProxy
+from tests.integration.deadlines import environment
 from tests.robustness.faults.strace import Strace
+from tests.robustness.faults.trial import CONSTANTS
 
 _YAMA: Final = Path("/proc/sys/kernel/yama/ptrace_scope")
 
@@ -39,3 +41,10 @@ def proxy(installed: ControlPlane) -> Iterator[FaultProxy]:
     """By which the programs reach the API server: as ever, but that connections can be cut."""
     with FaultProxy(installed.admin_kubeconfig, installed.authority.server("fault-proxy")) as made:
         yield made
+
+
+@pytest.fixture
+def constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of programs that a test starts."""
+    for variable, value in environment(CONSTANTS).items():
+        monkeypatch.setenv(variable, value)

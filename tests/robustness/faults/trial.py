@@ -8,8 +8,8 @@ import fnmatch
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -52,6 +52,13 @@ class Scene(Protocol):
 def lead_through(proxy: FaultProxy, control_plane: ControlPlane, kubeconfig: Path) -> None:
     """Whoever is started with that file from now on reaches the API server by the proxy."""
     kubeconfig.write_text(kubeconfig.read_text().replace(control_plane.url, proxy.url))
+
+
+@asynccontextmanager
+async def entered(scene: AbstractContextManager[Scene]) -> AsyncIterator[Scene]:
+    """For survives(), of a scene that is no asynchronous context."""
+    with scene as found:
+        yield found
 
 
 async def survives(

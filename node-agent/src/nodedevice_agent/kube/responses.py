@@ -87,8 +87,7 @@ def decode_responses_of(client: AsyncClient) -> None:
 def _listed(content: bytes, kind: type[T]) -> tuple[list[T], _ListMetadata]:
     """Objects of a page, each by itself where one cannot be decoded. Raises Undecodable."""
     try:
-        # a form that is made of a value, which no checker can follow
-        page: Any = decode(content, _Listing[kind])  # type: ignore[valid-type]
+        page: Any = decode(content, _Listing[kind])  # type: ignore[valid-type]  # a form that is made of a value
         return page.items, page.metadata
     except Undecodable:
         raw = decode(content, _Listing[msgspec.Raw])
@@ -104,8 +103,8 @@ def _decoded(content: msgspec.Raw, kind: type[T]) -> T:
         if known_by_name is None:
             raise
         metadata = decode(content, KubeObject).metadata
-        # the library declares _api_info in each kind, and not in their base
-        log_skipped(log, kind._api_info.plural, metadata.namespace or "", metadata.name, exc)  # type: ignore[attr-defined]
+        plural = kind._api_info.plural  # type: ignore[attr-defined]  # declared in each kind, and not in their base
+        log_skipped(log, plural, metadata.namespace or "", metadata.name, exc)
         found: T = known_by_name(metadata)
         return found
 

@@ -1,6 +1,6 @@
 """Memory that is not used goes back to the kernel: else an agent would stay as big as the longest device lists have ever made it.
 
-The C library keeps what is freed between what is in use, and gives it back only when it is told to. That is of use as far as
+The C library keeps what is freed between what is in use, and gives it back only on request. That is of use as far as
 objects come from there: see __main__, which starts the agent so.
 """
 

@@ -82,8 +82,8 @@ def decode_page(
 
 def decode_list(what: str, data: bytes, schema: type[T]) -> ListSchema[T]:
     """A list, or a page of one, without what cannot be decoded, which is logged. Raises InvalidResponse if it is no list."""
-    # a form that is made of a value, which no checker can follow
-    page: ListSchema[T] = decode_page(what, data, ListSchema[schema], schema, needs_status=True)[0]  # type: ignore[valid-type]
+    form = ListSchema[schema]  # type: ignore[valid-type]  # a form that is made of a value
+    page: ListSchema[T] = decode_page(what, data, form, schema, needs_status=True)[0]
     return page
 
 

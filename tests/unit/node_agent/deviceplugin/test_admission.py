@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,10 +17,9 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.polling import until
+from tests.unit.node_agent.deviceplugin.conftest import Start
 
 MANY, FEW = "many.example.com", "few.example.com"
-
-Start = Callable[[str], Awaitable[FakePlugin]]
 
 
 @pytest.fixture
@@ -31,21 +30,6 @@ async def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         manager.pods()
         manager.host.bound_names()
         yield manager
-
-
-@pytest.fixture
-async def start(manager: HostedManager) -> AsyncIterator[Start]:
-    plugins = []
-
-    async def start(resource_name: str) -> FakePlugin:
-        plugin = FakePlugin(resource_name, {"d0": FakeDevice()})
-        plugins.append(plugin)
-        await plugin.start(manager.plugin_dir)
-        return plugin
-
-    yield start
-    for plugin in plugins:
-        await plugin.stop()
 
 
 async def fill(manager: HostedManager, start: Start) -> list[FakePlugin]:

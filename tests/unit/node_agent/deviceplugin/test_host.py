@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from prometheus_client import REGISTRY
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.fakes.polling import until
+from tests.unit.node_agent.deviceplugin.conftest import Start
 
 ODD = "example.com/odd"
 GOOD = "example.com/good"
@@ -36,23 +37,8 @@ async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
         yield manager
 
 
-@pytest.fixture
-async def start(manager: HostedManager) -> AsyncIterator[Callable[[str], Any]]:
-    plugins = []
-
-    async def start(resource_name: str) -> FakePlugin:
-        plugin = FakePlugin(resource_name, {"d0": FakeDevice()})
-        plugins.append(plugin)
-        await plugin.start(manager.plugin_dir)
-        return plugin
-
-    yield start
-    for plugin in plugins:
-        await plugin.stop()
-
-
 async def test_a_bug_in_reading_one_plugins_lists_ends_only_that_plugin(
-    manager: HostedManager, start: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd, good = await start(ODD), await start(GOOD)
     await good.register()
@@ -77,7 +63,7 @@ async def test_a_bug_in_reading_one_plugins_lists_ends_only_that_plugin(
 
 
 @pytest.mark.kubelet("weak spot 28")
-async def test_connections_of_one_socket_have_a_limit(manager: HostedManager, start: Any) -> None:
+async def test_connections_of_one_socket_have_a_limit(manager: HostedManager, start: Start) -> None:
     odd, good = await start(ODD), await start(GOOD)
     for number in range(MAX_CONNECTIONS_OF_A_SOCKET):
         await odd.register(resource_name=f"{ODD}-{number}")
@@ -103,7 +89,7 @@ async def test_connections_of_one_socket_have_a_limit(manager: HostedManager, st
     await manager.until(lambda: manager.available(f"{ODD}-more") == 1)
 
 
-async def test_a_plugin_learns_whose_container_it_allocates_for(manager: HostedManager, start: Any) -> None:
+async def test_a_plugin_learns_whose_container_it_allocates_for(manager: HostedManager, start: Start) -> None:
     plugin = await start(GOOD)
     await plugin.register()
     await manager.until(lambda: manager.available(GOOD) == 1)
@@ -125,7 +111,7 @@ async def test_a_plugin_learns_whose_container_it_allocates_for(manager: HostedM
     )
 
 
-async def test_an_allocation_is_dated_by_the_wall_clock(manager: HostedManager, start: Any) -> None:
+async def test_an_allocation_is_dated_by_the_wall_clock(manager: HostedManager, start: Start) -> None:
     manager.host.calls.wall_clock = lambda: 1_767_614_400.9
     plugin = await start(GOOD)
     await plugin.register()
@@ -299,7 +285,7 @@ async def test_a_resource_that_nobody_has_registered_is_named(
 
 
 async def test_what_two_plugins_serve_is_named(
-    manager: HostedManager, start: Any, caplog: pytest.LogCaptureFixture
+    manager: HostedManager, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, other = await start(ODD), await start(GOOD)
     for plugin in (one, other):

@@ -1,4 +1,4 @@
-"""Memory that is not used goes back to the kernel: the C library is told so, now and then, and has all objects."""
+"""Memory that is not used goes back to the kernel: the C library is asked to release it now and then, and has all objects."""
 
 import asyncio
 import ctypes
@@ -22,7 +22,7 @@ print(os.environ["PYTHONMALLOC"], os.getpid(), sys.orig_argv[1], *sys.argv[1:])
 
 
 @virtual_time
-async def test_it_is_told_every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_asked_every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     began, at = loop.time(), list[tuple[int, int]]()
     library = SimpleNamespace(malloc_trim=lambda pad: at.append((round(loop.time() - began), pad)))

@@ -151,7 +151,7 @@ class ListedDevices:
         )
 
     def with_unhealthy(self, more: Mapping[str, Device]) -> "ListedDevices":
-        """The same with other devices, none of which is healthy. A few cost much less than deriving all anew."""
+        """The same with other devices, none of which is healthy. For a few this costs much less than deriving everything."""
         found = copy(self)
         by_parent = {**self.by_parent}
         for device_id, device in sorted(more.items()):

@@ -1,4 +1,4 @@
-"""How much of plugins' answers a node keeps: what is refused, who is told, and what makes room."""
+"""How much of plugins' answers a node keeps: what is refused, where that is shown, and what makes room."""
 
 from collections.abc import Iterator
 from unittest.mock import patch

@@ -1,0 +1,102 @@
+"""The lists and messages of a status are bounded, and what is left out is counted."""
+
+import json
+
+import pytest
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
+from nodedevice_agent.kube.status import MAX_ALLOCATIONS, MAX_IDS, MAX_LIST_BYTES, MAX_MESSAGE, MAX_WAITING
+
+from tests.unit.node_agent.devicemanager.scenario import Scenario, calls, pod
+from tests.unit.node_agent.kube.shown_status import TUESDAY, condition, status
+
+
+class TestBounds:
+    @pytest.mark.parametrize(
+        ("count", "omitted"),
+        [
+            pytest.param(256, 0, id="whole"),
+            pytest.param(257, 256, id="one more: only the held one"),
+            pytest.param(100_000, 99_999, id="a hundred thousand"),
+        ],
+    )
+    def test_devices_left_out_are_counted(self, count: int, omitted: int) -> None:
+        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(count)]).run(pod("p", gpu=1))
+        shown = status(scenario)
+        assert (shown["total"], shown["available"], shown["devicesOmitted"]) == (count, count - 1, omitted)
+        assert shown["devices"][0]["id"] == "d000000"
+
+    def test_a_hundred_thousand_devices_of_a_stopped_plugin_fit(self) -> None:
+        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(100_000)])
+        scenario.disconnect()
+        shown = status(scenario)
+        assert (shown["total"], shown["healthy"]) == (100_000, 0)
+        assert (shown["devices"], shown["devicesOmitted"]) == ([], 100_000)
+        assert len(json.dumps(shown)) < 2048
+
+    def test_a_broken_one_is_named_though_more_are_listed_before_it(self) -> None:
+        scenario = Scenario()
+        ids = [f"d{index:06}" for index in range(MAX_NAMED_DEVICES + 1)]
+        scenario.plugin([*ids, Device("e", healthy=False)])
+        scenario.run(pod("p", gpu=MAX_NAMED_DEVICES + 1))
+        shown = status(scenario)
+        assert "e" not in {device["id"] for device in shown["devices"]}
+        message = next(c["message"] for c in shown["conditions"] if c["type"] == "Healthy")
+        assert message == f"1 of {MAX_NAMED_DEVICES + 2} devices are unhealthy: e (ReportedUnhealthy)"
+
+    def test_long_ids_that_are_not_ascii_fit(self) -> None:
+        scenario = Scenario.with_plugin([f"{index:03}" + "☃" * 125 for index in range(256)])
+        shown = status(scenario)
+        assert len(json.dumps(shown["devices"]).encode()) <= MAX_LIST_BYTES + 3 * 256
+        assert shown["devicesOmitted"] + len(shown["devices"]) == 256
+
+    @pytest.mark.kubelet("weak spot 28")
+    def test_one_pod_with_a_hundred_thousand_devices_fits(self) -> None:
+        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(100_000)]).run(pod("p", gpu=100_000))
+        shown = status(scenario)
+        assert (shown["allocated"], shown["available"]) == (100_000, 0)
+        (held,) = shown["allocations"]
+        assert (len(held["deviceIDs"]), held["deviceIDsOmitted"]) == (MAX_IDS, 100_000 - MAX_IDS)
+
+    def test_two_thousand_pods_with_one_device_each_fit(self) -> None:
+        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(2_000)])
+        scenario.run(*(pod(f"{index:036}", gpu=1) for index in range(2_000)))
+        shown = status(scenario)
+        assert shown["allocated"] == 2_000
+        assert 0 < len(shown["allocations"]) <= MAX_ALLOCATIONS
+        assert shown["allocationsOmitted"] + len(shown["allocations"]) == 2_000
+
+    def test_the_longest_ids_and_the_most_of_them_fit(self) -> None:
+        scenario = Scenario.with_plugin([f"{index:05}" + "☃" * 123 for index in range(3_000)])
+        scenario.run(*(pod(f"{index:036}", gpu=1_000) for index in range(3)))
+        assert status(scenario)["allocated"] == 3_000
+
+    def test_waiting_pods_are_bounded_in_number_and_words(self) -> None:
+        scenario = Scenario.with_plugin(["d0"])
+        for index in range(MAX_WAITING + 10):
+            scenario.see(pod(f"p{index:03}", gpu=1))
+        scenario.fail(calls(scenario.effects)[0], "☃" * 10_000)
+        shown = status(scenario)
+        assert 0 < len(shown["waiting"]) <= MAX_WAITING
+        assert max(len(w["message"]) for w in shown["waiting"]) == 1024
+
+    def test_what_is_wrong_now_comes_before_notes_of_the_start(self) -> None:
+        scenario = Scenario.with_plugin(["d0"])
+        shown = status(scenario, unsaved="cannot write it", notes="the checkpoint could not be read")
+        assert condition(shown, "Registered") == ("True", "CheckpointNotWritten", "cannot write it")
+
+    def test_notes_are_bounded(self) -> None:
+        scenario = Scenario.with_plugin(["d0"])
+        assert condition(status(scenario, notes="the checkpoint could not be read"), "Registered")[1:] == (
+            "CheckpointUnreadable",
+            "the checkpoint could not be read",
+        )
+
+
+def test_a_message_is_no_longer_than_the_crd_allows() -> None:
+    scenario = Scenario.with_plugin(1)
+    shown = status(scenario, notes="x" * 5000)
+    _, _, message = condition(shown, "Registered")
+    assert (len(message), message[-1]) == (MAX_MESSAGE, "…")
+    # cut, it is as before
+    assert status(scenario, shown, TUESDAY, notes="x" * 5000) == shown

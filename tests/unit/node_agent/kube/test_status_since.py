@@ -1,0 +1,138 @@
+"""The times in a status, which change only with the entries that they are of."""
+
+import pytest
+from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.devicemanager.allocation.allocations import MAX_SINCE
+from nodedevice_agent.devicemanager.resources.devices import Device
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, device_ids, pod
+from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, Json, condition, status
+
+SUNDAY_NOON = 1_767_528_000
+
+
+class TestSince:
+    def test_equal_state_gives_an_equal_status(self) -> None:
+        scenario = Scenario.with_plugin([*device_ids(4), Device("sick", healthy=False)], waits_for_runtime=True)
+        scenario.run(pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=9))
+        scenario.gone("q")
+        scenario.cordon(GPU, ["d1"])
+        first = status(scenario)
+        assert status(scenario, first, TUESDAY) == first
+
+    def test_a_restart_gives_an_equal_status(self) -> None:
+        scenario = Scenario.with_plugin(4)
+        pods = [pod("p", gpu=1), pod("q", gpu=9)]
+        scenario.run(*pods)
+        first = status(scenario)
+        again = scenario.restarted()
+        again.plugin(4)
+        again.happens("pods_synced", pods)
+        assert status(again, first, TUESDAY) == first
+
+    @pytest.mark.parametrize(
+        ("wall_clock", "observed", "shown"),
+        [
+            pytest.param(0, None, TUESDAY, id="known nowhere"),
+            pytest.param(0, MONDAY, MONDAY, id="in the API alone"),
+            pytest.param(SUNDAY_NOON, None, "2026-01-04T12:00:00Z", id="here alone: the object was deleted"),
+            pytest.param(SUNDAY_NOON, MONDAY, "2026-01-04T12:00:00Z", id="here, whatever the API has"),
+            pytest.param(1, None, "1970-01-01T00:00:01Z", id="a clock that was never set"),
+            pytest.param(SUNDAY_NOON + 10**8, MONDAY, "2029-03-06T21:46:40Z", id="a clock that was set back since"),
+            pytest.param(MAX_SINCE, None, "9999-12-31T23:59:59Z", id="the last one"),
+        ],
+    )
+    def test_of_an_allocation_is_the_response_of_its_plugin(
+        self, wall_clock: int, observed: str | None, shown: str
+    ) -> None:
+        scenario = Scenario.with_plugin(1)
+        scenario.wall_clock = wall_clock
+        scenario.run(pod("p", gpu=1))
+        before = {"allocations": [{"podUID": "p", "container": "main", "since": observed}]} if observed else {}
+        first = status(scenario, before, TUESDAY)
+        assert first["allocations"][0]["since"] == shown
+        assert status(scenario, first, "2026-01-07T00:00:00Z") == first
+
+    @pytest.mark.parametrize("is_lost", [False, True], ids=["with the object", "without the object"])
+    def test_of_an_allocation_survives_a_restart(self, is_lost: bool) -> None:
+        scenario = Scenario.with_plugin(1)
+        scenario.wall_clock = SUNDAY_NOON
+        scenario.run(pod("p", gpu=1))
+        first = status(scenario)
+        again = Scenario(decode(encode(scenario.manager.checkpoint())))
+        again.plugin(1)
+        again.happens("pods_synced", [pod("p", gpu=1)])
+        shown = status(again, {} if is_lost else first, TUESDAY)
+        assert shown["allocations"] == first["allocations"]
+
+    def test_of_a_device_moves_with_its_health_alone(self) -> None:
+        scenario = Scenario.with_plugin(2)
+        first = status(scenario)
+        scenario.lists(["d0", Device("d1", healthy=False)])
+        second = status(scenario, first, TUESDAY)
+        assert [d["since"] for d in second["devices"]] == [MONDAY, TUESDAY]
+
+    def test_the_time_of_a_cordon_stays_until_it_is_set_again(self) -> None:
+        scenario = Scenario.with_plugin(["d0"])
+        scenario.cordon(GPU, ["d0"])
+        first = status(scenario)
+        assert status(scenario, first, TUESDAY)["devices"][0]["cordonedSince"] == MONDAY
+        scenario.cordon(GPU, [])
+        second = status(scenario, first, TUESDAY)
+        assert "cordonedSince" not in second["devices"][0]
+        scenario.cordon(GPU, ["*"])
+        assert status(scenario, second, TUESDAY)["devices"][0]["cordonedSince"] == TUESDAY
+
+    def test_of_the_endpoint_and_its_condition_move_with_the_state(self) -> None:
+        scenario = Scenario.with_plugin(["d0"])
+        first = status(scenario)
+        scenario.disconnect()
+        second = status(scenario, first, TUESDAY)
+        assert (second["endpoint"]["state"], second["endpoint"]["since"]) == ("Stopped", TUESDAY)
+        moved = {c["type"]: c["lastTransitionTime"] for c in second["conditions"]}
+        assert moved == {"Registered": TUESDAY, "Healthy": TUESDAY, "Injectable": MONDAY, "WatchesCurrent": MONDAY}
+
+    def test_of_a_condition_stays_while_only_its_reason_changes(self) -> None:
+        scenario = Scenario.with_plugin(3)
+        scenario.lists([Device("d0", healthy=False), "d1", "d2"])
+        first = status(scenario)
+        scenario.lists([Device(name, healthy=False) for name in device_ids(3)])
+        second = status(scenario, first, TUESDAY)
+        assert condition(first, "Healthy")[1] == "SomeDevicesUnhealthy"
+        assert condition(second, "Healthy")[1] == "NoHealthyDevices"
+        assert {c["lastTransitionTime"] for c in second["conditions"]} == {MONDAY}
+
+    def test_of_a_waiting_pod_moves_with_its_reason(self) -> None:
+        scenario = Scenario.with_plugin(["d0"])
+        scenario.see(pod("p", gpu=2))
+        first = status(scenario)
+        scenario.lists([])
+        assert status(scenario, first, TUESDAY)["waiting"][0]["since"] == MONDAY
+        scenario.disconnect()
+        assert status(scenario, first, TUESDAY)["waiting"][0]["since"] == TUESDAY
+
+    def test_a_pod_that_the_api_forgot_keeps_its_name(self) -> None:
+        scenario = Scenario.with_plugin(["d0"]).run(pod("p", gpu=1))
+        first = status(scenario)
+        again = scenario.restarted()
+        again.plugin(["d0"])
+        assert status(again, first, TUESDAY) == first
+
+    def test_conditions_of_other_writers_are_ignored(self) -> None:
+        scenario = Scenario.with_plugin(["d0"])
+        first = status(scenario)
+        foreign = {"type": "Ready", "status": "True", "reason": "R", "lastTransitionTime": MONDAY}
+        standing = {**first, "conditions": [foreign, *reversed(first["conditions"])]}
+        assert status(scenario, standing, TUESDAY) == first
+
+    @pytest.mark.parametrize(
+        "standing",
+        [
+            pytest.param({"devices": [{"id": "d0", "health": "Healthy"}]}, id="a device without the rest"),
+            pytest.param({"conditions": [{"type": "Healthy"}], "endpoint": {}}, id="parts that are empty"),
+            pytest.param({"allocations": [{"podUID": "p", "container": "main"}], "waiting": []}, id="half a holder"),
+        ],
+    )
+    def test_the_observed_status_may_be_anything(self, standing: Json) -> None:
+        scenario = Scenario.with_plugin(["d0"]).run(pod("p", gpu=1))
+        assert status(scenario, standing)["total"] == 1

@@ -16,7 +16,7 @@ from nodedevice_operator.extender.verbs import Verbs
 
 from tests.fakes.operator.collaborators import open_fence
 from tests.largest.agent import beat
-from tests.unit.operator.extender.test_fleet import MEM, needs, node, pod
+from tests.unit.operator.extender.fleets import MEM, needs, node, pod
 
 Scenario = Callable[[Path], AsyncIterator[None]]
 

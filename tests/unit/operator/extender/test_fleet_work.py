@@ -8,7 +8,7 @@ from nodedevice_operator.extender.node_state import View, view_of
 from nodedevice_operator.objects.bound_pod import BoundPod
 from nodedevice_operator.objects.node_parts import NodeParts
 
-from tests.unit.operator.extender.test_fleet import MEM, bind, fleet, given, needs, node, pod, reason
+from tests.unit.operator.extender.fleets import MEM, bind, fleet, given, needs, node, pod, reason
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from nodedevice_operator.extender.leaving import LEAVING_SECONDS
 from nodedevice_operator.objects.node_parts import PodHolding
 
-from tests.unit.operator.extender.test_fleet import bind, fleet, needs, node, pod
+from tests.unit.operator.extender.fleets import bind, fleet, needs, node, pod
 
 _ALL = {"held": (PodHolding(0, 80),)}
 

@@ -6,7 +6,7 @@ from nodedevice_operator.extender.preemption import choose, choose_in_turns
 from nodedevice_operator.extender.steps import finished
 from nodedevice_operator.extender.verbs import in_turns
 
-from tests.unit.operator.extender.test_fleet import fleet, needs, node
+from tests.unit.operator.extender.fleets import fleet, needs, node
 
 NODES = [f"n{number}" for number in range(40)]
 

@@ -1,0 +1,26 @@
+"""What tests of informers share: an informer and its server."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from nodedevice_api import names
+
+from tests.unit.operator.informers.watched import Server, Watched
+
+
+@pytest.fixture
+async def watched() -> AsyncIterator[Watched]:
+    server = Server()
+    app = web.Application()
+    app.router.add_get(f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}", server.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made = Watched(server)
+    made.credentials.server = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await made.close()
+    server.is_over.set()
+    await runner.cleanup()

@@ -1,0 +1,73 @@
+"""The first list of a kind, which may end early: nothing that is gone stays, and nodes are notified of once it is complete."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from nodedevice_operator.errors import Unavailable
+from nodedevice_operator.informers.informer import Informer
+from nodedevice_operator.kube.lists import NODE_DEVICES, Kind, Listed
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+
+from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.operator.operator_model import node_device
+from tests.unit.operator.informers.watched import Watched
+
+
+class _Pages(ClusterModel):
+    """Serves these lists, page by page; None: the API server fails there."""
+
+    def __init__(self, *lists: list[Listed[NodeDeviceRecord] | None]) -> None:
+        super().__init__()
+        self.lists = list(lists)
+
+    async def pages(self, kind: Kind[Any]) -> AsyncIterator[Listed[Any]]:
+        for page in self.lists.pop(0):
+            if page is None:
+                raise Unavailable("list", kind.name, "too busy", 429)
+            yield page
+
+
+def page(version: int, **available: int) -> Listed[NodeDeviceRecord]:
+    """Of these nodes' objects, each written at the version of the list."""
+    fields = ((f"node-{name}", number) for name, number in available.items())
+    records = [node_device(node=node, uid=f"of-{node}", available=n, resource_version=version) for node, n in fields]
+    return Listed(records, version)
+
+
+def numbers(watched: Watched) -> dict[str, int]:
+    return {held.node: held.available for held in watched.cache.node_devices.values()}
+
+
+async def first_list(watched: Watched, *lists: list[Listed[NodeDeviceRecord] | None]) -> None:
+    cluster = _Pages(*lists)
+    # the other kinds are complete, so that only this list is missing
+    watched.cache.nodes.replace([], 1)
+    watched.cache.pod_devices.replace([], 1)
+    informer = Informer(NODE_DEVICES, watched.cache, cluster, watched.client)
+    for _ in lists[:-1]:
+        with pytest.raises(Unavailable):
+            await informer._list()
+        assert not watched.cache.is_complete
+    await informer._list()
+    assert watched.cache.is_complete
+
+
+async def test_a_first_list_that_ends_early_leaves_nothing_that_is_gone_at_the_next_attempt(watched: Watched) -> None:
+    begun: list[Listed[NodeDeviceRecord] | None] = [page(100, a=1, b=2), None]
+    await first_list(watched, begun, [page(110, a=1), page(110, c=3)])
+    assert numbers(watched) == {"node-a": 1, "node-c": 3}
+
+
+async def test_a_restored_server_replaces_what_a_first_list_that_ended_early_has_brought(watched: Watched) -> None:
+    begun: list[Listed[NodeDeviceRecord] | None] = [page(100, a=1, b=2), None]
+    await first_list(watched, begun, [page(50, a=7), page(50, c=3)])
+    assert numbers(watched) == {"node-a": 7, "node-c": 3}
+    assert watched.cache.restores == 1
+
+
+async def test_the_first_list_tells_of_all_nodes_once_it_is_complete(watched: Watched) -> None:
+    listed: list[tuple[bool, str]] = []
+    watched.cache.on_list = lambda node: listed.append((watched.cache.is_complete, node))
+    await first_list(watched, [page(100, a=1, b=2), page(100, c=3)])
+    assert sorted(listed) == [(True, f"node-{name}") for name in "abc"]

@@ -6,7 +6,7 @@ from nodedevice_operator.requiredplugins.policy import BINDINGS, KINDS, NAME, PO
 
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.operator.requiredplugins.test_controller import Bench, Objects
+from tests.unit.operator.requiredplugins.bench import Bench, Objects
 
 
 def changed_at(times: list[float]) -> list[float]:

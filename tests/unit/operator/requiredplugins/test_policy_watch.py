@@ -1,0 +1,127 @@
+"""The policy is read and watched: what is reported when it cannot be read, and when it is tried again."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+
+import pytest
+from nodedevice_operator import errors
+from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable, Unreachable
+from nodedevice_operator.requiredplugins import watch as policy_watch
+from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, SETTLE_SECONDS, Spec
+from nodedevice_operator.requiredplugins.watch import PolicyWatch
+
+from tests.fakes.operator.collaborators import running
+from tests.fakes.operator.operator_model import GPU
+from tests.fakes.polling import until
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.operator.requiredplugins.bench import Bench, Objects, reported
+
+pytestmark = virtual_time
+
+CANNOT_READ, CAN_READ = "policy cannot be read", "policy can be read again"
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        Forbidden("GET", POLICIES, "no such role", 403),
+        Invalid("GET", POLICIES, "what is that", 400),
+        Unavailable("GET", POLICIES, "what is stored cannot be decoded", 500),
+    ],
+)
+async def test_what_cannot_be_read_is_reported_and_retried(why: ApiError, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    bench = Bench(Objects(hides=why))
+    async with bench:
+        await until(lambda: bench.objects.reads >= 6)
+        assert bench.unguarded == {GPU}
+        lines = [line.__dict__ for line in reported(caplog, CANNOT_READ)]
+        assert sorted((line["kind"], line["levelname"]) for line in lines) == [(POLICIES, "ERROR"), (BINDINGS, "ERROR")]
+        assert all(why.problem in line["error"] for line in lines)
+        assert all("docs/security.md" in line["remedy"] for line in lines)
+        bench.objects.hides = None
+        await bench.until_written()
+        assert len(reported(caplog, CAN_READ)) == 2
+        # what works and fails again is reported again
+        bench.objects.hides = why
+        bench.objects.cut.set()
+        await until(lambda: len(reported(caplog, CANNOT_READ)) == 4)
+
+
+async def test_it_is_reported_where_policies_cannot_be_listed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    why = Forbidden("GET", "apis", "no such role", 403)
+    objects = Objects(hides_all=why)
+    bench = Bench(objects)
+    async with bench:
+        await until(lambda: any(record.levelname == "ERROR" for record in caplog.records))
+        assert bench.unguarded == {GPU}
+        objects.hides_all = None
+        await bench.until_written()
+    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert (line.message.partition(";")[0], line.__dict__["kind"]) == (CANNOT_READ, "apis")
+    assert len(reported(caplog, CAN_READ)) == 1
+
+
+async def test_what_can_no_longer_be_read_is_a_warning_and_names_stay(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(Objects())
+    async with bench:
+        await bench.until_written()
+        bench.now += SETTLE_SECONDS
+        bench.objects.hides = Forbidden("GET", POLICIES, "no such role any more", 403)
+        bench.objects.cut.set()
+        before = bench.objects.reads
+        await until(lambda: bench.objects.reads >= before + 4)
+        assert bench.unguarded == frozenset()
+    lines = reported(caplog, CANNOT_READ)
+    assert sorted((line.levelname, line.__dict__["kind"]) for line in lines) == [
+        ("WARNING", POLICIES),
+        ("WARNING", BINDINGS),
+    ]
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        Unreachable("GET", POLICIES, "nobody there"),
+        Unavailable("GET", POLICIES, "later", 503),
+        Unauthorized("GET", POLICIES, "a token of yesterday", 401),
+    ],
+)
+async def test_an_unreachable_api_server_is_reported_elsewhere(why: ApiError, caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(Objects(hides=why))
+    async with bench:
+        await until(lambda: bench.objects.reads >= 6)
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_watch_that_is_cut_again_and_again_is_reopened_as_soon() -> None:
+    class Cut(Objects):
+        async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
+            raise errors.WatchInterrupted("watch", kind, "the load balancer has closed it")
+            yield None
+
+    bench = Bench(Cut())
+    async with bench:
+        await asyncio.sleep(60)
+    assert bench.objects.reads >= 2 * 60 / policy_watch._FIRST_DELAY_SECONDS - 2
+
+
+async def test_a_watch_that_has_worked_begins_with_the_first_delay_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads fail for long, a watch works, and reads fail again."""
+    first, delays = policy_watch._FIRST_DELAY_SECONDS, []
+    objects, sleep = Objects(hides=Unavailable("GET", POLICIES, "later", 503)), asyncio.sleep
+    objects.cut.set()
+
+    async def recorded(seconds: float) -> None:
+        delays.append(seconds)
+        objects.hides = None if len(delays) == 5 else Unavailable("GET", POLICIES, "later", 503)
+        await sleep(seconds)
+
+    monkeypatch.setattr(policy_watch, "asyncio", SimpleNamespace(sleep=recorded))
+    watch = PolicyWatch(objects, lambda: None, lambda: None, is_on=True)
+    async with running(watch.watch(POLICIES)):
+        await until(lambda: len(delays) >= 8)
+    assert delays[:8] == [2 * first, 4 * first, 8 * first, 16 * first, 32 * first, first, 2 * first, 4 * first]

@@ -1,0 +1,33 @@
+"""NodeDevices before and after a change, and what is reported of it."""
+
+from typing import Any
+
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice_schema import Waiting
+from nodedevice_operator.observability.events import transitions
+
+from tests.fakes.operator.collaborators import REASONS
+from tests.fakes.operator.operator_model import node_device
+
+IDS = tuple(f"gpu-{number}" for number in range(8))
+
+
+def record(broken: int = 0, listed: tuple[str, ...] = IDS, **fields: Any) -> NodeDeviceRecord:
+    devices = {device_id: DeviceRecord("Unhealthy", "Xid", False, ()) for device_id in IDS[:broken]}
+    return node_device(devices=devices, listed=listed, **fields)
+
+
+def waiting(reason: str, message: str = "", container: str = "main") -> Waiting:
+    return Waiting("uid-a", container, reason, "default", "pod-a", message)
+
+
+def held(pod: str, container: str, *device_ids: str, **fields: Any) -> AllocationRecord:
+    fields = {"is_releasing": False, **fields}
+    return AllocationRecord("default", pod, f"uid-{pod}", container, device_ids, 0, **fields)
+
+
+def reported(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[str, str]]:
+    events = transitions(old, new)
+    assert {event.reason for event in events} <= REASONS, "not in docs/reasons.md"
+    assert {event.type for event in events} <= {"Normal", "Warning"}
+    return [(event.reason, event.message) for event in events]

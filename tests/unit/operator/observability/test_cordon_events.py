@@ -1,0 +1,109 @@
+"""Which devices are reported as cordoned and uncordoned, and by whom."""
+
+from typing import Any
+
+import pytest
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.observability.aggregates import DeviceAggregate
+from nodedevice_operator.observability.events import merged, transitions
+
+from tests.fakes.operator.operator_model import GPU
+from tests.unit.operator.observability.changes import record, reported
+
+
+def test_cordons_that_follow_one_another_can_be_added_up() -> None:
+    first, then, last = cordoned(), cordoned("gpu-0"), cordoned("gpu-0", "gpu-3")
+    [one], [other] = transitions(first, then), transitions(then, last)
+    assert merged(one, other).message == f"2 devices (gpu-0, gpu-3) of {GPU} on node-a cordoned"
+
+
+def cordoned(
+    *device_ids: str, lost: tuple[str, ...] = (), by: dict[str, str] | None = None, **fields: Any
+) -> NodeDeviceRecord:
+    ids = frozenset(device_ids)
+    return record(cordons=len(ids), cordoned_ids=ids, cordoned_by=by or {}, lost_cordons=frozenset(lost), **fields)
+
+
+ON_A = f"of {GPU} on node-a"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        pytest.param(
+            cordoned(),
+            cordoned("gpu-0", "gpu-3"),
+            [("DevicesCordoned", f"2 devices (gpu-0, gpu-3) {ON_A} cordoned")],
+            id="some",
+        ),
+        pytest.param(
+            cordoned("gpu-0", "gpu-3"),
+            cordoned("gpu-3", "gpu-4"),
+            [
+                ("DevicesCordoned", f"1 device (gpu-4) {ON_A} cordoned"),
+                ("DevicesUncordoned", f"1 device (gpu-0) {ON_A} uncordoned"),
+            ],
+            id="one for another",
+        ),
+        pytest.param(
+            cordoned(),
+            cordoned("gpu-0", "gpu-3", by={"gpu-0": "alice", "gpu-3": "alice"}),
+            [("DevicesCordoned", f"2 devices (gpu-0, gpu-3) {ON_A} cordoned by alice")],
+            id="with a name",
+        ),
+        pytest.param(
+            cordoned("gpu-4", by={"gpu-4": "carol"}),
+            cordoned("gpu-0", "gpu-3", "gpu-4", "gpu-5", by={"gpu-0": "bob", "gpu-3": "alice", "gpu-4": "carol"}),
+            [("DevicesCordoned", f"3 devices (gpu-0, gpu-3, gpu-5) {ON_A} cordoned by alice, bob")],
+            id="with two names, and one that was there",
+        ),
+        pytest.param(
+            cordoned("gpu-0", "gpu-3", by={"gpu-0": "alice", "gpu-3": "bob"}),
+            cordoned("gpu-3", by={"gpu-3": "bob"}),
+            [("DevicesUncordoned", f"1 device (gpu-0) {ON_A} uncordoned (cordoned by alice)")],
+            id="nobody knows by whom it was uncordoned",
+        ),
+        pytest.param(
+            cordoned("gpu-0", by={"gpu-0": "alice"}), cordoned("gpu-0", by={"gpu-0": "bob"}), [], id="another name"
+        ),
+        pytest.param(cordoned(), cordoned("*"), [("DevicesCordoned", f"all devices {ON_A} cordoned")], id="all"),
+        pytest.param(cordoned("all"), cordoned(), [("DevicesUncordoned", f"all devices {ON_A} uncordoned")], id="word"),
+        pytest.param(cordoned("gpu-0"), cordoned("gpu-0", broken=0, available=3), [], id="nothing of cordons"),
+        pytest.param(
+            cordoned(lost=("gpu-0",)), cordoned("gpu-0"), [], id="the operator's own, which has another Event"
+        ),
+        pytest.param(
+            record(cordons=300), record(cordons=420), [("DevicesCordoned", f"120 devices {ON_A} cordoned")], id="many"
+        ),
+        pytest.param(cordoned(), cordoned("gpu-0", is_observed=True), [], id="not possible: the kubelet serves it"),
+        pytest.param(cordoned("gpu-0"), record(cordons=1), [], id="kept without its lists from now on"),
+        pytest.param(
+            cordoned(has_status=False),
+            cordoned("gpu-0", has_status=False),
+            [("DevicesCordoned", f"1 device (gpu-0) {ON_A} cordoned")],
+            id="its agent has reported nothing",
+        ),
+    ],
+)
+def test_cordons(before: NodeDeviceRecord, after: NodeDeviceRecord, wanted: list[tuple[str, str]]) -> None:
+    assert reported(before, after) == wanted
+
+
+def test_an_event_that_waits_has_few_names() -> None:
+    ids = frozenset(f"gpu-{number:02}" for number in range(80))
+    by = frozenset(f"admin-{number:02}" for number in range(80))
+    found = DeviceAggregate(GPU, "node-a", ids, became="cordoned", by=by).bounded()
+    assert (len(found.by), found.sentence().partition(" by ")[2]) == (
+        8,
+        "admin-00, admin-01, admin-02, admin-03, admin-04 and 3 more",
+    )
+
+
+def test_an_event_of_few_devices_waits_as_it_is() -> None:
+    ids, by = (frozenset(f"{number}" for number in range(count)) for count in (64, 80))
+    found = DeviceAggregate(GPU, "node-a", ids, became="cordoned", by=by)
+    assert found.bounded() == found
+
+
+def test_cordons_that_are_there_at_a_start_are_no_transition() -> None:
+    assert reported(None, cordoned("gpu-0")) == []

@@ -1,0 +1,163 @@
+"""Which devices are reported as unhealthy and as healthy again, on their node and on the pod that holds them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
+from nodedevice_operator.observability.aggregates import DeviceAggregate
+from nodedevice_operator.observability.events import merged, transitions
+
+from tests.fakes.operator.operator_model import GPU, node_device
+from tests.unit.operator.observability.changes import IDS, held, record, reported
+
+
+def test_devices_that_break_together_are_one_event() -> None:
+    (event,) = reported(record(broken=1), record(broken=8))
+    seven = "7 devices (gpu-1, gpu-2, gpu-3, gpu-4, gpu-5 and 2 more)"
+    assert event == ("DeviceUnhealthy", f"{seven} of {GPU} on node-a unhealthy (Xid)")
+    assert reported(record(broken=8), record(broken=8)) == []
+
+
+def test_recovered_is_what_is_listed_as_healthy_or_left_out_as_such() -> None:
+    recovered = ("DeviceRecovered", f"1 device (gpu-0) of {GPU} on node-a healthy again")
+    assert reported(record(broken=1), record()) == [recovered]
+    assert reported(record(broken=1), record(listed=IDS[1:])) == []
+    one_broken = record(broken=1, total=308, healthy=307, devices_omitted=300)
+    assert reported(one_broken, record(listed=(), total=308, healthy=308, devices_omitted=308)) == [recovered]
+
+
+def many(total: int, broken: Iterable[int], names: int = 1551) -> NodeDeviceRecord:
+    """A resource of so many devices that its NodeDevice names just the first of the broken ones, and leaves out the rest."""
+    broken = sorted(broken)
+    named = [f"d{number:06d}" for number in broken[:names]]
+    devices = {device_id: DeviceRecord("Unhealthy", "Xid", False, ()) for device_id in named}
+    healthy, omitted = total - len(broken), total - len(named)
+    return node_device(
+        devices=devices, listed=tuple(named), total=total, healthy=healthy, available=healthy, devices_omitted=omitted
+    )
+
+
+NAMED = "d000000, d000001, d000002, d000003, d000004"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        pytest.param(
+            many(6000, range(0)),
+            many(6000, range(5000)),
+            [f"5000 devices ({NAMED} and 4995 more) of {GPU} on node-a unhealthy (Xid)"],
+            id="they break",
+        ),
+        pytest.param(
+            many(6000, range(5000)),
+            many(6000, range(1000, 5000)),
+            [f"1000 devices of {GPU} on node-a healthy again"],
+            id="some recover, and others are listed in their place",
+        ),
+        pytest.param(
+            many(6000, range(5000)),
+            many(6000, range(0)),
+            [f"5000 devices ({NAMED} and 4995 more) of {GPU} on node-a healthy again"],
+            id="all recover",
+        ),
+        pytest.param(
+            many(6000, range(1000, 5000)),
+            many(6000, range(5000)),
+            [f"1000 devices of {GPU} on node-a unhealthy"],
+            id="those break that push others out of the list",
+        ),
+        pytest.param(
+            many(100_000, range(5000)),
+            many(100_000, range(100_000)),
+            [f"95000 devices of {GPU} on node-a unhealthy"],
+            id="all others break, and none of them is listed",
+        ),
+        pytest.param(many(6000, range(5000)), many(1000, range(0)), [], id="the plugin lists none of the broken ones"),
+        pytest.param(
+            many(6000, range(5000)),
+            many(5990, range(100, 5000)),
+            [f"90 devices of {GPU} on node-a healthy again"],
+            id="some recover while as many as ten broken ones are listed no more",
+        ),
+        pytest.param(
+            many(6000, range(5000)), many(6000, range(5000), names=1600), [], id="more of the same are listed"
+        ),
+    ],
+)
+def test_of_many_devices_the_totals_count_and_not_what_the_list_has_room_for(
+    before: NodeDeviceRecord, after: NodeDeviceRecord, wanted: list[str]
+) -> None:
+    assert [message for _, message in reported(before, after)] == wanted
+
+
+@given(
+    total=st.integers(1, 60),
+    room=st.integers(0, 60),
+    before=st.sets(st.integers(0, 59)),
+    after=st.sets(st.integers(0, 59)),
+)
+def test_no_more_is_reported_than_what_happened(total: int, room: int, before: set[int], after: set[int]) -> None:
+    """Whichever of the same devices are broken, before and after, and however few of them the list has room for."""
+    before, after = ({number for number in found if number < total} for found in (before, after))
+    all_broken, all_repaired = after - before, before - after
+    counted = {"DeviceUnhealthy": 0, "DeviceRecovered": 0}
+    for event in transitions(many(total, before, room), many(total, after, room)):
+        assert isinstance(event.aggregate, DeviceAggregate)
+        truly = all_broken if event.reason == "DeviceUnhealthy" else all_repaired
+        assert event.aggregate.device_ids <= {f"d{number:06d}" for number in truly}
+        counted[event.reason] = len(event.aggregate.device_ids) + event.aggregate.unnamed
+    assert counted["DeviceUnhealthy"] <= len(all_broken)
+    assert counted["DeviceRecovered"] <= len(all_repaired)
+    assert counted["DeviceUnhealthy"] - counted["DeviceRecovered"] == len(all_broken) - len(all_repaired)
+
+
+def test_a_pod_is_reported_of_the_devices_that_it_holds() -> None:
+    holders = (
+        held("pod-a", "init", "gpu-0"),
+        held("pod-a", "main", "gpu-0", "gpu-1", "gpu-7"),
+        held("pod-b", "main", "gpu-6"),
+        held("pod-c", "main", "gpu-2", is_releasing=True),
+        AllocationRecord("", "", "uid-x", "main", ("gpu-3",), 0, False),
+    )
+    well, broken = record(allocations=holders), record(broken=4, allocations=holders)
+    on_node, on_pod = transitions(well, broken)
+    assert (on_node.about.kind, on_pod.about.kind, on_pod.about.name) == ("NodeDevice", "Pod", "pod-a")
+    assert (on_pod.about.uid, on_pod.on_node, on_pod.type) == ("uid-pod-a", "node-a", "Warning")
+    assert (
+        on_pod.message == f"2 devices (gpu-0, gpu-1) of {GPU} on node-a unhealthy (Xid); held by this pod until it ends"
+    )
+    assert transitions(broken, broken) == ()
+    _, recovered = transitions(broken, well)
+    assert (recovered.about, recovered.type) == (on_pod.about, "Normal")
+    assert recovered.message == f"2 devices (gpu-0, gpu-1) of {GPU} on node-a healthy again"
+
+
+def test_what_breaks_one_after_the_other_is_one_event_on_the_pod_too() -> None:
+    holders = (held("pod-a", "main", "gpu-0", "gpu-1"),)
+    well, one, both = (record(broken=number, allocations=holders) for number in range(3))
+    first, second = transitions(well, one)[1], transitions(one, both)[1]
+    assert merged(first, second).message == transitions(well, both)[1].message
+
+
+def test_a_plugin_that_stops_and_returns() -> None:
+    """Meanwhile only the held device is listed, without a reason of its own."""
+    holder: dict[str, Any] = {"allocations": (held("pod-a", "main", "gpu-7"),)}
+    running = record(broken=3, total=8, healthy=5, **holder)
+    of_held = {"gpu-7": DeviceRecord("Unhealthy", "", False, ())}
+    numbers: dict[str, Any] = {"total": 8, "healthy": 0, "available": 0, "devices_omitted": 7}
+    stopped = node_device(endpoint="Stopped", devices=of_held, listed=("gpu-7",), **numbers, **holder)
+    assert reported(running, stopped)[1:] == [
+        ("DeviceUnhealthy", f"5 devices (gpu-7 and 4 more) of {GPU} on node-a unhealthy (EndpointStopped)"),
+        (
+            "DeviceUnhealthy",
+            f"1 device (gpu-7) of {GPU} on node-a unhealthy (EndpointStopped); held by this pod until it ends",
+        ),
+    ]
+    assert reported(stopped, running)[1:] == [
+        ("DeviceRecovered", f"5 devices (gpu-7 and 4 more) of {GPU} on node-a healthy again"),
+        ("DeviceRecovered", f"1 device (gpu-7) of {GPU} on node-a healthy again"),
+    ]

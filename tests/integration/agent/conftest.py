@@ -1,7 +1,8 @@
-"""Agents of two nodes, for the tests of what the admission policy lets them write."""
+"""Agents of two nodes, for the tests of what the admission policy lets them write; and one that injects through NRI."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from lightkube import ApiError, Client
@@ -11,6 +12,10 @@ from hack.cluster.accounts import client_of_pod, client_with_token
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
+from tests.fakes.hosted_manager import HostedManager
+from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.integration.agent.injecting_agent import RESOURCE, agent, answer
 from tests.integration.agent.two_agents import OTHER, POLICY, A, B, body, owner, publishing
 from tests.integration.crds.custom_resources import PodDevice
 
@@ -82,3 +87,31 @@ def is_held(cluster: ControlPlane, agent: Client) -> bool:
     except ApiError as exc:
         return POLICY in str(exc.status.message)
     return False
+
+
+@pytest.fixture
+async def plugin() -> AsyncIterator[FakePlugin]:
+    plugin = FakePlugin(RESOURCE, {"a": FakeDevice()})
+    plugin.knobs.allocate_answer = answer
+    yield plugin
+    await plugin.stop()
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
+    async with FakeRuntime(tmp_path / "nri.sock") as runtime:
+        yield runtime
+
+
+@pytest.fixture
+async def manager(tmp_path: Path, plugin: FakePlugin) -> AsyncIterator[HostedManager]:
+    """Of an agent with which the plugin is registered."""
+    async with agent(tmp_path) as (manager, _):
+        await manager.register(plugin)
+        yield manager
+
+
+@pytest.fixture
+async def connection(manager: HostedManager, runtime: FakeRuntime) -> PluginConnection:
+    """The runtime's side of that agent."""
+    return await runtime.plugin()

@@ -14,11 +14,11 @@ from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.aliases import as_known
-from nodedevice_agent.devicemanager.resources.claims import when_gone
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, Connection, Connections, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, Size
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.identity import Identity
+from nodedevice_agent.devicemanager.resources.known_identities import KnownIdentities
 
 STOP_GRACE_PERIOD_SECONDS = 300.0
 
@@ -75,10 +75,7 @@ class Resource:
         self.reserved: dict[str, str] = {}
         # physical devices of held ones that are not listed any more, such as instances that were destroyed
         self._past_parents: dict[str, str] = {}
-        # what held and cordoned devices are of which no plugin says so any more
-        self._past_identities: dict[str, Identity] = {}
-        # held devices that were not shared when they were listed before; a pod has one alone until it has ended
-        self._held_alone: set[str] = set()
+        self._identities = KnownIdentities(self.holders)
         # within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known
         self.scope: str | None = None
         # whether another built-in plugin has not listed yet since the start
@@ -233,15 +230,13 @@ class Resource:
 
     def released(self) -> None:
         """A device is held no more: it may go by its own ID again, and whoever gets it next has it as it is listed then."""
-        self._held_alone &= self.holders.keys()
+        self._identities.released()
         if self.listed.has_aliases:
             self._derive()
 
     def remember(self, identities: Mapping[str, Identity]) -> None:
         """What held and cordoned devices are, from before a restart."""
-        gone = {device_id: when_gone(identity) for device_id, identity in identities.items()}
-        self._past_identities = {**gone, **self._past_identities}
-        self._held_alone |= {device_id for device_id, identity in gone.items() if not identity.is_shared}
+        self._identities.remember(identities)
 
     def restored(self, now: float, settles_at: float) -> None:
         """Known from before a restart: wait until `settles_at` for its plugin to register, to list, or to register again."""
@@ -298,16 +293,12 @@ class Resource:
 
     def identity_of(self, device_id: str) -> Identity | None:
         """Of a listed or held device; None where no plugin of this program has said it."""
-        device = self.devices.get(device_id)
-        if device is not None and device.identity:
-            is_alone = device_id in self._held_alone and device_id in self.holders
-            return Identity(device.identity, device.is_shared and not is_alone)
-        return self._past_identities.get(device_id)
+        return self._identities.of(device_id, self.devices.get(device_id))
 
     @property
     def says_what_devices_are(self) -> bool:
         """Whether a plugin of this program says it, or has said it of held ones; the lists of others are long."""
-        return self.listed.has_identities or bool(self._past_identities)
+        return self.listed.has_identities or bool(self._identities)
 
     def claimed_identities(self) -> dict[str, Identity]:
         """Of held and cordoned devices, which nobody gets under another name."""
@@ -438,8 +429,8 @@ class Resource:
         had_identities = self.listed.has_identities
         self.listed = self.flap_damping.with_absent(self._reported)
         before, self.devices = self.devices, self.listed.devices
-        if had_identities or self._past_identities:
-            self._note_identities(before)
+        if had_identities or self._identities:
+            self._identities.listed(self.devices, before, self._claimed())
         if newest.endpoint is not None:
             self.scope = newest.options.scope or _OF_DOMAIN + self.name.partition("/")[0]
         gone = [device_id for device_id in self.holders if device_id not in self.devices]
@@ -449,22 +440,6 @@ class Resource:
         if self.cordons and self.listed.has_aliases:
             parts += [i for i, device in self.devices.items() if not self.cordons.isdisjoint(device.aliases)]
         self.cordoned_ids = self.cordons.union(parts)
-
-    def _note_identities(self, before: Mapping[str, Device]) -> None:
-        """before: the devices until now."""
-        self._held_alone &= self.holders.keys()
-        self._held_alone |= {i for i in self.holders if i in before and before[i].identity and not before[i].is_shared}
-        past: dict[str, Identity] = {}
-        for device_id in self._claimed():
-            device, last = self.devices.get(device_id), before.get(device_id)
-            if device is not None and device.identity:
-                continue
-            if last is not None and last.identity:
-                is_shared = last.is_shared and device_id not in self._held_alone
-                past[device_id] = when_gone(Identity(last.identity, is_shared))
-            elif device_id in self._past_identities:
-                past[device_id] = self._past_identities[device_id]
-        self._past_identities = past
 
     def _current_list(self) -> ListedDevices:
         found, refusal = self._reported, None

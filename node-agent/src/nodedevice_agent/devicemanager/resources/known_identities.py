@@ -1,0 +1,55 @@
+"""What the devices of one resource are, also those that no plugin lists any more while somebody holds or cordons them."""
+
+from collections.abc import Iterable, Mapping
+
+from nodedevice_agent.devicemanager.resources.claims import when_gone
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.identity import Identity
+
+
+class KnownIdentities:
+    """holders: by device ID, kept by its owner."""
+
+    def __init__(self, holders: Mapping[str, str]) -> None:
+        self._holders = holders
+        # what held and cordoned devices are of which no plugin says so any more
+        self._past: dict[str, Identity] = {}
+        # held devices that were not shared when they were listed before; a pod has one alone until it has ended
+        self._held_alone: set[str] = set()
+
+    def __bool__(self) -> bool:
+        """Whether anything is known that no plugin says."""
+        return bool(self._past)
+
+    def of(self, device_id: str, device: Device | None) -> Identity | None:
+        """device: as it is listed now."""
+        if device is not None and device.identity:
+            is_alone = device_id in self._held_alone and device_id in self._holders
+            return Identity(device.identity, device.is_shared and not is_alone)
+        return self._past.get(device_id)
+
+    def remember(self, identities: Mapping[str, Identity]) -> None:
+        """From before a restart."""
+        gone = {device_id: when_gone(identity) for device_id, identity in identities.items()}
+        self._past = {**gone, **self._past}
+        self._held_alone |= {device_id for device_id, identity in gone.items() if not identity.is_shared}
+
+    def released(self) -> None:
+        """A device is held no more: whoever gets it next has it as it is listed then."""
+        self._held_alone &= self._holders.keys()
+
+    def listed(self, devices: Mapping[str, Device], before: Mapping[str, Device], claimed: Iterable[str]) -> None:
+        """The list is another one. before: the devices until now. claimed: those that are held or cordoned."""
+        self._held_alone &= self._holders.keys()
+        self._held_alone |= {i for i in self._holders if i in before and before[i].identity and not before[i].is_shared}
+        past: dict[str, Identity] = {}
+        for device_id in claimed:
+            device, last = devices.get(device_id), before.get(device_id)
+            if device is not None and device.identity:
+                continue
+            if last is not None and last.identity:
+                is_shared = last.is_shared and device_id not in self._held_alone
+                past[device_id] = when_gone(Identity(last.identity, is_shared))
+            elif device_id in self._past:
+                past[device_id] = self._past[device_id]
+        self._past = past

@@ -107,8 +107,12 @@ class Referee:
         is_late = allocation.key in self._held
         parts = (parent_and_number(device_id) for device_id in allocation.device_ids)
         bases = {part[0] for part in parts if part is not None} | {*allocation.device_ids}
-        by_path = allocation.resource_name == FOREIGN or self._is_named_after_file(allocation, path, bases)
         stick = node.stick
+        own_ids = {f"usb-port-{stick.port}", "-".join(stick.identity)} if stick is not None else set()
+        # of a resource that has other groups, too, the ID says whose file it is
+        is_of_stick = bool(own_ids & bases) and device_id(path) not in bases
+        is_named = self._is_named_after_file(allocation, bases) and not is_of_stick
+        by_path = allocation.resource_name == FOREIGN or is_named
         # a link by serial goes with its device, unless two have that serial, or none
         is_own = stick is not None and bool(stick.identity[2]) and stick.identity not in self._world.host.repeated
         is_by_serial = "/by-id/" in path and is_own
@@ -116,7 +120,6 @@ class Referee:
         if stick is None:
             return Given(path, node, by_path, self._world.host.boots, is_certain=is_certain)
         config = self._world.config.find(allocation.resource_name)
-        # of a resource that has other groups, too, the ID says it
         by_port = (config is not None and config.is_by_port) or f"usb-port-{stick.port}" in bases
         return Given(path, node, by_path, self._world.host.boots, stick.port, stick.identity, by_port, is_certain)
 
@@ -125,7 +128,7 @@ class Referee:
         before = self._before.get(node.number)
         return before is not None and (before.unit, before.stick) != (node.unit, node.stick)
 
-    def _is_named_after_file(self, allocation: Allocation, path: str, bases: set[str]) -> bool:
+    def _is_named_after_file(self, allocation: Allocation, bases: set[str]) -> bool:
         edits = allocation.edits
         assert edits is not None
         return any(device_id(file.host_path) in bases for file in edits.devices)

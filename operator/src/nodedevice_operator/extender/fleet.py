@@ -144,12 +144,12 @@ class Fleet:
     def filter_in_turns(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Steps[Verdicts]:
         """Which of the nodes have parts for the pod. It keeps those of the only one until its bind, for a while.
 
-        Others have their turn at each `yield`: what has changed meanwhile is found at the bind.
+        Others have their turn at each `yield`, another request for the pod or its bind among them: what has changed meanwhile is
+        found at the bind.
         """
         self.expire(now)
         self._drop(uid)
-        promise = self._promises.by_uid.get(uid)
-        if promise is not None and not promise.is_gone:
+        if (promise := self._promised(uid)) is not None:
             return _only(promise, nodes)
         found = Verdicts(list(nodes))
         if problem := self._too_many(needs):
@@ -157,7 +157,8 @@ class Fleet:
         for resource, containers in needs.of:
             if self._with_parts[resource] > 0:
                 found.fitting = yield from self._fitting(resource, containers, needs, found)
-        if len(found.fitting) == 1:
+        if len(found.fitting) == 1 and self._promised(uid) is None:
+            self._drop(uid)
             self._hold(uid, needs, found.fitting[0], now)
         elif not found.fitting:
             found.soon = yield from self._soon(needs, found.failed)
@@ -184,8 +185,7 @@ class Fleet:
     def assign(self, uid: str, needs: PodNeeds, node: str, now: float) -> Assigned | NotFitting:
         """Which parts the pod gets on that node, promised to nobody else. The same again while an earlier bind is not decided."""
         self.expire(now)
-        promise = self._promises.by_uid.get(uid)
-        if promise is not None and not promise.is_gone:
+        if (promise := self._promised(uid)) is not None:
             return promise.assigned if promise.node == node else NotFitting(_bound_elsewhere(promise))
         if problem := self._too_many(needs) or (needs.problem if self._limits_percent(node, needs) else ""):
             return NotFitting(problem)
@@ -367,6 +367,10 @@ class Fleet:
         for uid in self._tentative_on.get(record.node, ()) if with_tentative else ():
             if uid not in without:
                 yield from _claim(self._tentative[uid].needs, self._tentative[uid].assigned, record.resource)
+
+    def _promised(self, uid: str) -> Promise | None:
+        promise = self._promises.by_uid.get(uid)
+        return None if promise is None or promise.is_gone else promise
 
     def _hold(self, uid: str, needs: PodNeeds, node: str, now: float) -> None:
         assigned = self._plan(needs, node, with_tentative=True)

@@ -54,7 +54,10 @@ def may_be(host: Host, given: Given, path: str, node: Node) -> bool:
         is_added = node.stick is not None and node.stick is given.stick
         # of two with one serial the link of that serial leads to either
         is_twin = node.stick is not None and node.stick.identity == given.identity and given.identity in host.repeated
-        return path == given.path or is_added or is_twin or given.boot != host.boots
+        # or the name leads there, and another group has the device by now
+        now = host.node(given.path)
+        is_there = now is not None and (now.unit, now.stick) == (node.unit, node.stick)
+        return path == given.path or is_there or is_added or is_twin or given.boot != host.boots
     stick = node.stick
     if stick is None or given.stick is None:
         # a card that has another driver by now

@@ -158,9 +158,14 @@ class Referee:
     def _follow_answer(self, held: Held, allocation: Allocation) -> None:
         """After an edit a device may have fewer files, and the plugin was asked for it again."""
         named = {device.host_path for device in allocation.edits.devices} if allocation.edits is not None else set()
-        left = tuple(given for given in held.files if given.path in named or not is_as_it_was(self._world.host, given))
-        if left and any(given.path in named for given in left):
-            held.files = left
+        found = (self._world.host.node(path) for path in named)
+        # a device that another group lists by now has its files by other paths
+        units = {node.unit for node in found if node is not None}
+        still = [given for given in held.files if given.path in named or given.node.unit in units]
+        if still:
+            sticks = [given.stick for given in still if given.stick is not None]
+            gone = [g for g in held.files if g.stick in sticks or is_as_it_was(self._world.host, g)]
+            held.files = tuple(g for g in held.files if g in still or g not in gone)
 
     def _follow_sharing(self, held: Held) -> None:
         """Offers that are listed under all held IDs say whether it is for several by now."""
@@ -200,8 +205,10 @@ class Referee:
         for given in held.files:
             if given.is_certain and (is_listed or is_known_by_more_than_number(self._world.host, given)):
                 found = certainly(self._world.host, given)
-                # a name may have passed to another device, and that is what the pod has then
-                yield from (node for node in found if is_listed or not held.last_units or node.unit in held.last_units)
+                # A name may have passed to another device, and that is what the pod has then. An answer that no container has got,
+                # and whose devices have other files by now, is asked for again before one starts.
+                is_current = is_listed and self._runs(held.allocation.key)
+                yield from (node for node in found if is_current or not held.last_units or node.unit in held.last_units)
 
     # -- containers -----------------------------------------------------------------------------------------------------------
 

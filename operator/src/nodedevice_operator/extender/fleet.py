@@ -18,7 +18,7 @@ from nodedevice_operator.extender.leaving import Leaving
 from nodedevice_operator.extender.needs import PodNeeds, at_once, taken
 from nodedevice_operator.extender.node_state import Claim, View, no_device, view_of
 from nodedevice_operator.extender.promises import TENTATIVE_SECONDS, Promise, Promises, Tentative
-from nodedevice_operator.extender.steps import Steps, finished
+from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed
 from nodedevice_operator.objects.node_parts import NodeParts
 
@@ -137,11 +137,7 @@ class Fleet:
 
     # -- what kube-scheduler asks --------------------------------------------------------------------------------------
 
-    def filter(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Verdicts:
-        """All of filter_in_turns at once."""
-        return finished(self.filter_in_turns(uid, needs, nodes, now))
-
-    def filter_in_turns(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Steps[Verdicts]:
+    def filter(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Steps[Verdicts]:
         """Which of the nodes have parts for the pod. It keeps those of the only one until its bind, for a while.
 
         Others have their turn at each `yield`, another request for the pod or its bind among them: what has changed meanwhile is

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodedevice_operator.extender.fleet import Fleet
-from nodedevice_operator.extender.steps import Steps, finished
+from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 
 # For further victims of one request: a quarter of a second at 80 pods a node. Nodes that need some after that are no candidates.
@@ -61,13 +61,6 @@ class _Search:
 
 
 def choose(
-    fleet: Fleet, uid: str, needs: PodNeeds, priority: int, victims: dict[str, list[str]], plans: int = MOST_PLANS
-) -> dict[str, list[str]]:
-    """All of choose_in_turns at once."""
-    return finished(choose_in_turns(fleet, uid, needs, priority, victims, plans))
-
-
-def choose_in_turns(
     fleet: Fleet, uid: str, needs: PodNeeds, priority: int, victims: dict[str, list[str]], plans: int = MOST_PLANS
 ) -> Steps[dict[str, list[str]]]:
     """By node the UIDs of the pods that have to end for the pod, most important first; without nodes where that is no help.

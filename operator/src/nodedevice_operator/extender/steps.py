@@ -6,13 +6,3 @@ from typing import TypeVar
 T = TypeVar("T")
 # Others have their turn at each `yield`.
 Steps = Generator[None, None, T]
-
-
-def finished(steps: Steps[T]) -> T:
-    """What the steps return, all of them at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: T = end.value
-            return found

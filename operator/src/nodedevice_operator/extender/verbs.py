@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from nodedevice_operator.extender.activity import Activity
 from nodedevice_operator.extender.binder import Binder
 from nodedevice_operator.extender.fleet import Fleet
-from nodedevice_operator.extender.preemption import choose_in_turns
+from nodedevice_operator.extender.preemption import choose
 from nodedevice_operator.extender.server import NotActive, Verb
 from nodedevice_operator.extender.settings import Policy
 from nodedevice_operator.extender.steps import Steps
@@ -56,7 +56,7 @@ class Verbs:
         uid, needs = _pod(request)
         named = request.named()
         self._binder.remember(uid, needs)
-        found = await in_turns(self._fleet.filter_in_turns(uid, needs, list(named), time.monotonic()))
+        found = await in_turns(self._fleet.filter(uid, needs, list(named), time.monotonic()))
         if found.soon:
             return encode(NotYet(_NOT_YET.format(found.failed[found.soon], found.soon))), LATER
         answer = filter_answer(named, found.fitting, found.failed, found.unresolvable)
@@ -85,9 +85,7 @@ class Verbs:
         request = decode(body, PreemptRequest)
         pod, given = decode(request.pod, BoundPodSchema), request.victims()
         uids = {node: [each.uid for each in of.pods or ()] for node, of in given.items()}
-        found = await in_turns(
-            choose_in_turns(self._fleet, pod.metadata.uid, pod_needs(pod), pod.spec.priority or 0, uids)
-        )
+        found = await in_turns(choose(self._fleet, pod.metadata.uid, pod_needs(pod), pod.spec.priority or 0, uids))
         answer = {
             node: MetaVictims([MetaPod(uid) for uid in victims], given[node].violations)
             for node, victims in found.items()

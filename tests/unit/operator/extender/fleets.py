@@ -1,14 +1,17 @@
 """Fleets of a few nodes with GPUs of 80 parts, and pods that need some, for the tests of the extender."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.parts import PartRules, Placement
 from nodedevice_operator.extender.fleet import Fleet, NotFitting
+from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
+
+T = TypeVar("T")
 
 MEM = "aliyun.com/gpu-mem"
 SAME = PartRules(Placement.SAME_PARENT)
@@ -51,6 +54,16 @@ def given(parent: str, count: int, container: str = "c0") -> Assigned:
     return {MEM: {container: {parent: count}}}
 
 
+def finished(steps: Steps[T]) -> T:
+    """What the steps return, all of them at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+
 def bind(known: Fleet, uid: str, of: PodNeeds, on: str = "a", now: float = 0) -> Assigned:
     found = known.assign(uid, of, on, now)
     assert not isinstance(found, NotFitting), found.reason
@@ -60,5 +73,5 @@ def bind(known: Fleet, uid: str, of: PodNeeds, on: str = "a", now: float = 0) ->
 
 def reason(known: Fleet, of: PodNeeds, on: str = "a", now: float = 0) -> str:
     """Why another pod does not fit on the node; empty if it does."""
-    found = known.filter("probe", of, [on], now)
+    found = finished(known.filter("probe", of, [on], now))
     return (found.failed | found.unresolvable).get(on, "")

@@ -7,14 +7,14 @@ from nodedevice_operator.extender.fleet import NotFitting
 from nodedevice_operator.extender.promises import GONE_SECONDS, TENTATIVE_SECONDS
 from nodedevice_operator.objects.node_parts import PodHolding
 
-from tests.unit.operator.extender.fleets import MEM, bind, fleet, given, needs, node, pod, reason
+from tests.unit.operator.extender.fleets import MEM, bind, finished, fleet, given, needs, node, pod, reason
 
 
 def test_what_a_pod_holds_tentatively_ends_to_the_second() -> None:
     known = fleet(node("a", 80))
-    assert known.filter("p", needs(50), ["a"], 0).fitting == ["a"]
-    assert known.filter("q", needs(50), ["a"], TENTATIVE_SECONDS - 0.1).fitting == []
-    assert known.filter("q", needs(50), ["a"], TENTATIVE_SECONDS).fitting == ["a"]
+    assert finished(known.filter("p", needs(50), ["a"], 0)).fitting == ["a"]
+    assert finished(known.filter("q", needs(50), ["a"], TENTATIVE_SECONDS - 0.1)).fitting == []
+    assert finished(known.filter("q", needs(50), ["a"], TENTATIVE_SECONDS)).fitting == ["a"]
 
 
 def test_a_promise_counts_until_a_status_lists_it() -> None:
@@ -100,7 +100,7 @@ def test_withdrawn_promises_are_free_at_once_unless_the_api_has_the_pod() -> Non
     bind(known, "p", needs(50))
     known.withdraw("p")
     assert reason(known, needs(80)) == ""
-    known.filter("probe", needs(81), ["a"], 0)
+    finished(known.filter("probe", needs(81), ["a"], 0))
     bind(known, "p", needs(50))
     known.pod_changed(pod("p", needs(50), assigned=given("g0", 50)), 0)
     known.withdraw("p")
@@ -110,7 +110,7 @@ def test_withdrawn_promises_are_free_at_once_unless_the_api_has_the_pod() -> Non
 def test_while_a_bind_is_not_decided_only_its_node_is_offered_and_the_same_parts() -> None:
     known = fleet(node("a", 80, 80), node("b", 80))
     first = bind(known, "p", needs(50))
-    found = known.filter("p", needs(50), ["a", "b"], 1)
+    found = finished(known.filter("p", needs(50), ["a", "b"], 1))
     assert found.fitting == ["a"]
     assert found.unresolvable == {"b": "it is not known yet whether the API server has bound the pod to node a"}
     assert known.assign("p", needs(50), "a", 1) == first
@@ -119,11 +119,11 @@ def test_while_a_bind_is_not_decided_only_its_node_is_offered_and_the_same_parts
 
 def test_a_filtered_pod_holds_its_parts_before_its_bind_for_filters_and_not_for_binds() -> None:
     known = fleet(node("a", 80))
-    assert known.filter("p", needs(50), ["a"], 0).fitting == ["a"]
-    assert known.filter("q", needs(50), ["a"], 1).fitting == []
+    assert finished(known.filter("p", needs(50), ["a"], 0)).fitting == ["a"]
+    assert finished(known.filter("q", needs(50), ["a"], 1)).fitting == []
     assert known.assign("q", needs(50), "a", 1) == given("g0", 50), "a bind checks promises alone"
-    assert known.filter("p", needs(50), ["a"], 1).fitting == ["a"], "its own next filter"
-    assert known.filter("q", needs(50), ["a"], 1 + TENTATIVE_SECONDS).fitting == ["a"]
+    assert finished(known.filter("p", needs(50), ["a"], 1)).fitting == ["a"], "its own next filter"
+    assert finished(known.filter("q", needs(50), ["a"], 1 + TENTATIVE_SECONDS)).fitting == ["a"]
 
 
 def test_scores_prefer_the_tightest_gpu_then_the_fullest_node() -> None:

@@ -9,7 +9,7 @@ from nodedevice_operator.extender.fleet import NotFitting
 from nodedevice_operator.objects.bound_pod import ContainerNeed, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, PodHolding
 
-from tests.unit.operator.extender.fleets import MEM, fleet, given, needs, node, reason
+from tests.unit.operator.extender.fleets import MEM, finished, fleet, given, needs, node, reason
 
 DISTINCT = PartRules(Placement.DISTINCT_PARENTS)
 ANY = PartRules(Placement.ANY)
@@ -84,7 +84,7 @@ def test_fits(record: NodeParts, wanted: PodNeeds, expected: str) -> None:
     ],
 )
 def test_nodes_where_no_preemption_helps(record: NodeParts, wanted: PodNeeds, expected: str) -> None:
-    found = fleet(record).filter("p", wanted, ["a"], 0)
+    found = finished(fleet(record).filter("p", wanted, ["a"], 0))
     assert (found.fitting, found.failed) == ([], {})
     assert expected in found.unresolvable["a"]
 
@@ -92,7 +92,7 @@ def test_nodes_where_no_preemption_helps(record: NodeParts, wanted: PodNeeds, ex
 def test_an_annotation_that_is_none_matters_where_percent_counts_alone() -> None:
     wanted = needs(1, 2, problem="bad annotation")
     known = fleet(node("a", 80, sm_percent=1), node("b", 80))
-    found = known.filter("p", wanted, ["a", "b"], 0)
+    found = finished(known.filter("p", wanted, ["a", "b"], 0))
     assert (found.fitting, found.unresolvable) == (["b"], {"a": "bad annotation"})
     assert known.assign("p", wanted, "a", 0) == NotFitting("bad annotation")
     assert known.assign("p", wanted, "b", 0) == {MEM: {"c0": {"g0": 1}, "c1": {"g0": 2}}}
@@ -110,7 +110,7 @@ def test_a_resource_without_parts_beside_one_that_has_them() -> None:
 def test_a_resource_that_has_parts_nowhere_is_the_schedulers() -> None:
     other = PodNeeds((("rdma/hca", (ContainerNeed("c0", 1),)),))
     known = fleet(node("a", 80))
-    assert known.filter("p", other, ["a", "b"], 0).fitting == ["a", "b"]
+    assert finished(known.filter("p", other, ["a", "b"], 0)).fitting == ["a", "b"]
     assert known.assign("p", other, "b", 0) == {}
     assert known.promised_units() == {}
 
@@ -124,7 +124,7 @@ class TestWithoutAStatus:
     def test_no_pod_fits(self) -> None:
         assert reason(fleet(self.UNKNOWN), needs(1)) == self.REASON
         known = fleet(self.UNKNOWN, node("b", 80))
-        assert known.filter("probe", needs(1), ["a", "b"], 0).fitting == ["b"]
+        assert finished(known.filter("probe", needs(1), ["a", "b"], 0)).fitting == ["b"]
         assert known.assign("probe", needs(1), "a", 0) == NotFitting(self.REASON)
 
     @pytest.mark.parametrize("reported", [node("a", 80), node("a", rules=None)])
@@ -134,7 +134,7 @@ class TestWithoutAStatus:
         assert reason(known, needs(1)) == ""
         if reported.rules is None:
             # a resource without parts is kube-scheduler's alone again
-            assert known.filter("probe", needs(1), ["elsewhere"], 1).fitting == ["elsewhere"]
+            assert finished(known.filter("probe", needs(1), ["elsewhere"], 1)).fitting == ["elsewhere"]
 
     def test_the_only_node_with_parts_that_is_made_again_is_no_resource_without_parts(self) -> None:
         known = fleet(node("a", 80))
@@ -160,7 +160,7 @@ class TestAPodOfManyContainers:
     def test_is_refused_whole_and_for_good(self) -> None:
         known = fleet(*(node(name, *[320] * 8) for name in "abc"))
         many = needs(*[1] * (MOST_CONTAINERS + 1))
-        found = known.filter("p", many, ["a", "b", "c"], 0)
+        found = finished(known.filter("p", many, ["a", "b", "c"], 0))
         assert found.fitting == []
         assert found.unresolvable.keys() == {"a", "b", "c"}, "no preemption helps"
         expected = f"{MOST_CONTAINERS + 1} containers of the pod ask for {MEM}; {MOST_CONTAINERS} may"
@@ -170,16 +170,16 @@ class TestAPodOfManyContainers:
 
     def test_is_refused_where_one_node_has_parts(self) -> None:
         many = needs(*[1] * (MOST_CONTAINERS + 1))
-        assert fleet(node("a", *[320] * 8)).filter("p", many, ["a"], 0).unresolvable.keys() == {"a"}
+        assert finished(fleet(node("a", *[320] * 8)).filter("p", many, ["a"], 0)).unresolvable.keys() == {"a"}
 
     def test_of_a_resource_without_parts_it_is_kube_schedulers_affair(self) -> None:
         many = needs(*[1] * (MOST_CONTAINERS + 1))
-        assert fleet(node("a", rules=None)).filter("p", many, ["a"], 0).fitting == ["a"]
+        assert finished(fleet(node("a", rules=None)).filter("p", many, ["a"], 0)).fitting == ["a"]
 
     def test_of_a_node_of_many_devices_there_may_be_less(self) -> None:
         known, many = fleet(node("a", *[2] * 100)), needs(*[1] * 100)
         expected = f"{MEM}: 100 containers of the pod ask for parts of 100 devices, and 40 may"
-        assert known.filter("p", many, ["a"], 0).failed == {"a": expected}
+        assert finished(known.filter("p", many, ["a"], 0)).failed == {"a": expected}
         assert known.assign("p", many, "a", 0) == NotFitting(expected)
         assert not known.fits_without(many, "a", frozenset()), "nor once others are gone"
         assert isinstance(known.assign("p", needs(*[1] * 40), "a", 0), dict)

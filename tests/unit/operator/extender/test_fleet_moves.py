@@ -23,6 +23,7 @@ from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNe
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 
 from tests.examples import examples
+from tests.unit.operator.extender.fleets import finished
 
 MEM = "aliyun.com/gpu-mem"
 UNITS = 8
@@ -195,7 +196,7 @@ class FleetMoves(RuleBasedStateMachine):
 
     def _filter(self, uid: str, data: Any) -> None:
         """The scheduler looks for a node, and takes the best, or the one that other scores make it take."""
-        found = self.fleet.filter(uid, self.pending[uid], NODES, self.now)
+        found = finished(self.fleet.filter(uid, self.pending[uid], NODES, self.now))
         assert not found.unresolvable
         assert set(found.fitting) | found.failed.keys() == set(NODES)
         self.filtered.pop(uid, None)
@@ -236,7 +237,7 @@ class FleetMoves(RuleBasedStateMachine):
     def settle(self, is_done: bool, is_deleted: bool = False) -> None:
         """A request arrives at last, or never does. The extender reads the pod, which may be gone before a watch shows it."""
         uid, pod = min(self.sent.items())
-        found = self.fleet.filter(uid, pod.needs, NODES, self.now)
+        found = finished(self.fleet.filter(uid, pod.needs, NODES, self.now))
         assert found.fitting == [pod.node]
         del self.sent[uid]
         if is_done and uid in self.pending:
@@ -346,7 +347,7 @@ class FleetMoves(RuleBasedStateMachine):
         self.pods_arrive(len(self.pod_events))
         self.statuses_arrive(len(self.statuses))
         self.now += GONE_SECONDS + 1
-        self.fleet.filter("probe", needs_of((1,), 0), [], self.now)
+        finished(self.fleet.filter("probe", needs_of((1,), 0), [], self.now))
         for node, agent in self.agents.items():
             if not agent.waiting and all(pod.node != node for pod in self.sent.values()):
                 view = self.fleet.view(MEM, node)

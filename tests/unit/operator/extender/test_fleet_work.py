@@ -8,7 +8,7 @@ from nodedevice_operator.extender.node_state import View, view_of
 from nodedevice_operator.objects.bound_pod import BoundPod
 from nodedevice_operator.objects.node_parts import NodeParts
 
-from tests.unit.operator.extender.fleets import MEM, bind, fleet, given, needs, node, pod, reason
+from tests.unit.operator.extender.fleets import MEM, bind, finished, fleet, given, needs, node, pod, reason
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def views(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_pod_from_its_filter_to_its_watch_event(views: list[str]) -> None:
     known = fleet(node("a", 80), node("b", 80))
     views.clear()
-    assert known.filter("p", needs(50), ["a", "b"], 0).fitting == ["a", "b"]
+    assert finished(known.filter("p", needs(50), ["a", "b"], 0)).fitting == ["a", "b"]
     known.score("p", needs(50), ["a", "b"], "binpack", 0)
     assigned = bind(known, "p", needs(50))
     known.confirm("p")
@@ -43,7 +43,7 @@ def test_a_pod_that_is_bound_elsewhere_than_its_parts_were_held_frees_them(views
     views.clear()
     bind(known, "p", needs(50), "b")
     assert views == ["b", "a"]
-    assert known.filter("q", needs(60), ["a", "b"], 0).fitting == ["a"]
+    assert finished(known.filter("q", needs(60), ["a", "b"], 0)).fitting == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_a_pod_holds_for_a_bind_ends_when_a_watch_shows_it() -> None:
     known.pod_changed(pod("p", needs(50), assigned=given("g0", 50)), 0)
     known.score("p", needs(50), ["b"], "binpack", 0)
     known.pod_changed(pod("p", needs(50), assigned=given("g0", 50)), 0)
-    assert known.filter("q", needs(80), ["a", "b"], 0).fitting == ["b"]
+    assert finished(known.filter("q", needs(80), ["a", "b"], 0)).fitting == ["b"]
 
 
 def _left(known: Fleet) -> dict[str, dict[str, int]]:

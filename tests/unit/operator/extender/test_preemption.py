@@ -12,6 +12,8 @@ from nodedevice_operator.extender.preemption import choose
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 
+from tests.unit.operator.extender.fleets import finished
+
 MEM = "aliyun.com/gpu-mem"
 TOTAL = 80
 # node -> by pod its GPU, units and priority
@@ -75,24 +77,24 @@ def test_who_ends(
     expected: dict[str, list[str]],
     is_listed: bool,
 ) -> None:
-    assert choose(fleet(layout, listed=is_listed), "new", needs(count), priority, victims) == expected
+    assert finished(choose(fleet(layout, listed=is_listed), "new", needs(count), priority, victims)) == expected
 
 
 def test_parts_of_a_broken_gpu_are_not_free_when_their_pod_is_gone() -> None:
-    assert choose(fleet(FULL, healthy=0), "new", needs(30), 9, {"a": ["low"]}) == {}
+    assert finished(choose(fleet(FULL, healthy=0), "new", needs(30), 9, {"a": ["low"]})) == {}
 
 
 def test_a_static_pod_is_no_further_victim() -> None:
     known = fleet({"a": {"low": (0, 80, 1), "x": (1, 80, 2)}}, static="low")
-    assert choose(known, "new", needs(80), 9, {"a": ["other"]}) == {"a": ["other", "x"]}
+    assert finished(choose(known, "new", needs(80), 9, {"a": ["other"]})) == {"a": ["other", "x"]}
 
 
 def test_work_is_bounded() -> None:
     layout: Layout = {f"n{i}": {"low": (0, 80, 1), "x": (1, 80, 2)} for i in range(4)}
     layout = {node: {f"{node}-{uid}": of for uid, of in pods.items()} for node, pods in layout.items()}
     proposed = {node: ["other"] for node in layout}
-    assert len(choose(fleet(layout), "new", needs(80), 9, proposed)) == 4
-    assert len(choose(fleet(layout), "new", needs(80), 9, proposed, plans=8)) == 1
+    assert len(finished(choose(fleet(layout), "new", needs(80), 9, proposed))) == 4
+    assert len(finished(choose(fleet(layout), "new", needs(80), 9, proposed, plans=8))) == 1
 
 
 @st.composite
@@ -120,7 +122,7 @@ def test_it_fits_then_with_the_fewest_of_lower_priority_of_that_node(
     for node, pods in layout.items():
         lower = [uid for uid, (*_, of) in pods.items() if of < priority]
         victims[node] = sorted(data.draw(st.sets(st.sampled_from(lower)) if lower else st.just(set())))
-    found = choose(known, "new", needs(count), priority, victims)
+    found = finished(choose(known, "new", needs(count), priority, victims))
     for node, proposed in victims.items():
         lower = [uid for uid, (*_, of) in layout[node].items() if of < priority and uid not in proposed]
         least = next(

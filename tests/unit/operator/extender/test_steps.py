@@ -2,11 +2,10 @@
 
 from collections.abc import Generator
 
-from nodedevice_operator.extender.preemption import choose, choose_in_turns
-from nodedevice_operator.extender.steps import finished
+from nodedevice_operator.extender.preemption import choose
 from nodedevice_operator.extender.verbs import in_turns
 
-from tests.unit.operator.extender.fleets import bind, fleet, needs, node
+from tests.unit.operator.extender.fleets import bind, finished, fleet, needs, node
 
 NODES = [f"n{number}" for number in range(40)]
 
@@ -19,9 +18,9 @@ def test_a_filter_of_many_containers_has_a_turn_every_few_nodes() -> None:
     """Each container of each node is planned."""
     known = fleet(*(node(name, *[80] * 8) for name in NODES))
     many = needs(*[1] * 64)
-    assert turns(known.filter_in_turns("p", many, NODES, 0)) == 10
-    assert known.filter("p", many, NODES, 0).fitting == NODES
-    assert turns(known.filter_in_turns("p", needs(1), NODES, 0)) == 0, "of one container nothing is planned"
+    assert turns(known.filter("p", many, NODES, 0)) == 10
+    assert finished(known.filter("p", many, NODES, 0)).fitting == NODES
+    assert turns(known.filter("p", needs(1), NODES, 0)) == 0, "of one container nothing is planned"
 
 
 def test_a_pod_that_is_asked_about_again_meanwhile_is_held_once() -> None:
@@ -30,11 +29,11 @@ def test_a_pod_that_is_asked_about_again_meanwhile_is_held_once() -> None:
     last = NODES[-1]
     for name in NODES[1:]:
         known.node_changed(node(name, 0), 0)
-    first = known.filter_in_turns("p", needs(*[1] * 64), NODES, 0)
+    first = known.filter("p", needs(*[1] * 64), NODES, 0)
     next(first)
     known.node_changed(node(NODES[0], 0), 0)
     known.node_changed(node(last, 80), 0)
-    assert known.filter("p", needs(*[1] * 64), [last], 0).fitting == [last]
+    assert finished(known.filter("p", needs(*[1] * 64), [last], 0)).fitting == [last]
     known.node_changed(node(NODES[0], 80), 0)
     known.node_changed(node(last, 0), 0)
     finished(first)
@@ -42,25 +41,25 @@ def test_a_pod_that_is_asked_about_again_meanwhile_is_held_once() -> None:
     # what is held ends, and nothing of it is left over
     known.expire(10_000)
     for name in (NODES[0], last):
-        assert known.filter("q", needs(80), [name], 10_000).fitting == [name]
+        assert finished(known.filter("q", needs(80), [name], 10_000)).fitting == [name]
         known.expire(20_000)
 
 
 def test_a_pod_that_is_bound_meanwhile_counts_once() -> None:
     known = fleet(*(node(name, 80 if name == NODES[0] else 0) for name in NODES))
-    first = known.filter_in_turns("p", needs(*[1] * 60), NODES, 0)
+    first = known.filter("p", needs(*[1] * 60), NODES, 0)
     next(first)
     bind(known, "p", needs(20), NODES[0])
     finished(first)
-    assert known.filter("q", needs(60), NODES, 0).fitting == [NODES[0]]
+    assert finished(known.filter("q", needs(60), NODES, 0)).fitting == [NODES[0]]
 
 
 def test_a_preemption_has_one_at_each_plan() -> None:
     known = fleet(*(node(name, *[8] * 8) for name in NODES))
     victims = {name: ["gone"] for name in NODES}
     many = needs(*[1] * 65)
-    assert turns(choose_in_turns(known, "p", many, 9, victims)) >= len(NODES)
-    assert finished(choose_in_turns(known, "p", many, 9, victims)) == choose(known, "p", many, 9, victims)
+    assert turns(choose(known, "p", many, 9, victims)) >= len(NODES)
+    assert finished(choose(known, "p", many, 9, victims)) == {}, "each node has 64 units"
 
 
 async def test_what_the_steps_return_is_awaited() -> None:

@@ -11,6 +11,8 @@ from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts
 
+from tests.unit.operator.extender.fleets import finished
+
 
 class Shown(Fleet):
     """Keeps what it is shown."""
@@ -96,7 +98,7 @@ def test_what_one_node_lists_is_bounded_in_all() -> None:
     needs = (ContainerNeed("main", 1),)
 
     def fits(number: int) -> bool:
-        return not fleet.filter("p", PodNeeds(((f"example.com/r{number}", needs),)), ["n"], 0).unresolvable
+        return not finished(fleet.filter("p", PodNeeds(((f"example.com/r{number}", needs),)), ["n"], 0)).unresolvable
 
     # the oldest have all, and of the others nothing is known
     assert [fits(number) for number in (0, 10, 90, 99)] == [True, True, False, False]

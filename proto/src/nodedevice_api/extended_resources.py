@@ -38,6 +38,11 @@ _CONTEXT: Final = Context(prec=28, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 _MAX_EXPONENT: Final = Decimal(10**8)
 
 
+def domain_of(resource_name: str) -> str:
+    """What stands before the slash."""
+    return resource_name.partition("/")[0]
+
+
 def resource_name_problem(resource_name: str) -> str:
     """What is wrong with an extended resource's name, as a sentence with the remedy; empty when nothing is."""
     domain, slash, name = resource_name.partition("/")

@@ -29,7 +29,7 @@ class Deadlines(Generic[K]):
             return
         heappush(self._heap, (at, next(self._numbers), key))
         if len(self._heap) > self._most:
-            counts = {(at, key): entry for entry in self._heap if self._counts(entry) for at, _, key in [entry]}
+            counts = {(entry[0], entry[2]): entry for entry in self._heap if self._counts(entry)}
             self._heap = list(counts.values())
             heapify(self._heap)
             self._most = 2 * len(self._heap) + _FEW

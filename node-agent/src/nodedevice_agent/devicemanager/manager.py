@@ -135,6 +135,11 @@ class DeviceManager:
         changed += self._pending_calls(now)
         return [*changed, *self._reconsider_physical({resource_name, *self._preference.listed(resource_name)}, now)]
 
+    def is_list_awaited(self, resource_name: str, endpoint: int) -> bool:
+        """Whether the refused list of that connection is to be read again, as there is room for it."""
+        resource = self.resources.get(resource_name)
+        return resource is not None and resource.connections.is_awaited(endpoint)
+
     def disconnected(self, resource_name: str, endpoint: int, now: float, *, is_silent: bool = False) -> list[Effect]:
         """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period.
 

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
+from nodedevice_api.extended_resources import domain_of
+
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.devicemanager.resources.resource import Resource
@@ -90,10 +92,10 @@ class Places:
         domains with most.
         """
         taken = {name: is_needed for name, is_needed in self.taken().items() if not self._has_lost(name)}
-        counts = Counter(map(_domain, taken))
+        counts = Counter(map(domain_of, taken))
         unneeded: dict[str, list[str]] = {}
         for name in [name for name, is_needed in taken.items() if not is_needed]:
-            unneeded.setdefault(_domain(name), []).append(name)
+            unneeded.setdefault(domain_of(name), []).append(name)
         found: list[str] = []
         while unneeded and len(taken) - len(found) > MAX_NAMES:
             domain = max(unneeded, key=lambda domain: counts[domain])
@@ -119,10 +121,10 @@ def spare(name: str, taken: Mapping[str, bool]) -> str:
 
     taken: by name, the newest last, whether it is needed.
     """
-    counts = Counter(map(_domain, taken))
-    own = counts[_domain(name)]
-    unneeded = [other for other in reversed([*taken]) if not taken[other] and counts[_domain(other)] > own]
-    return max(unneeded, key=lambda other: counts[_domain(other)], default="")
+    counts = Counter(map(domain_of, taken))
+    own = counts[domain_of(name)]
+    unneeded = [other for other in reversed([*taken]) if not taken[other] and counts[domain_of(other)] > own]
+    return max(unneeded, key=lambda other: counts[domain_of(other)], default="")
 
 
 def _is_needed(resource: Resource) -> bool:
@@ -131,11 +133,7 @@ def _is_needed(resource: Resource) -> bool:
 
 def _summed(names: Collection[str]) -> str:
     """How many each domain has, those with most first."""
-    counts = sorted(Counter(map(_domain, names)).items(), key=lambda found: (-found[1], found[0]))
+    counts = sorted(Counter(map(domain_of, names)).items(), key=lambda found: (-found[1], found[0]))
     named = ", ".join(f"{count} of {domain}" for domain, count in counts[:_MOST_SHOWN])
     others = [count for _, count in counts[_MOST_SHOWN:]]
     return f"{named}, {sum(others)} of {len(others)} more domains" if others else named
-
-
-def _domain(name: str) -> str:
-    return name.partition("/")[0]

@@ -81,7 +81,7 @@ class Snapshot(Struct, frozen=True):
     id_error, plugin_message, part_rules: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES; where the devices are
     parts, their parents. unhealthy: the first few devices that are not healthy, or have such parts, also where `devices` is cut
     before them; none while no plugin is connected. remembered_cordons: by device ID, sorted. unknown_cordons: the first IDs that
-    are no device's, with who cordoned them where that is noted. sockets: see Resource. possible_holders: how many pods may hold
+    are no device's, with who cordoned them where that is noted. sockets: see Connections. possible_holders: how many pods may hold
     devices unknown here. is_not_configured: it is gone, as its plugin was taken out of the configuration, or as another name has
     its place; lost_to: which one, "" where that is not known, None where it has its place.
     is_silent: it is stopped, as its plugin does not answer.

@@ -14,12 +14,13 @@ from google.protobuf.message import DecodeError
 from msgspec import structs
 from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails
+from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.interning import intern
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem, domain_of
+from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem
 from nodedevice_agent.devicemanager.allocation.container_edits import (
     AllocateResponse,
     ContainerEdits,

@@ -6,6 +6,7 @@ Compressed, as they wait for minutes or days: to a tenth, where IDs are numbered
 import zlib
 from functools import partial
 
+from nodedevice_api.extended_resources import domain_of
 from nodedevice_common.threads import in_thread
 
 # Of all plugins together, and of those of one domain. A list that takes more is not held, and counts when it comes again.
@@ -27,7 +28,7 @@ class HeldLists:
         self.drop(endpoint)
         packing = partial(zlib.compress, octets, 1)
         packed = packing() if len(octets) <= _MAX_BYTES_IN_LOOP else await in_thread(packing)
-        domain = resource_name.partition("/")[0]
+        domain = domain_of(resource_name)
         in_all = sum(len(other) for _, other in self._held.values())
         of_domain = sum(len(other) for its, other in self._held.values() if its == domain)
         if in_all + len(packed) > MAX_HELD_BYTES or of_domain + len(packed) > MAX_HELD_BYTES_OF_DOMAIN:

@@ -352,6 +352,9 @@ class PluginHost:
             self.do(self.manager.listed(connection.resource_name, endpoint, unheld(latest), self.now()))
             # the same one again is read again
             connection.digest = b""
+        elif self.manager.is_list_awaited(connection.resource_name, endpoint):
+            # there was room before it was held
+            self._start_call(self._take_list(TakeList(connection.resource_name, endpoint)))
 
     async def _take_list(self, effect: TakeList) -> None:
         """The list that was refused for lack of room, if it is still the latest one."""
@@ -368,6 +371,8 @@ class PluginHost:
         except Exception:
             # as in _follow_plugin; the connection goes on without it
             log.exception("reading a refused device list failed, a bug in this agent", extra=extra)
+            self._held.drop(endpoint)
+            self.do(self.manager.listed(effect.resource_name, endpoint, unheld(connection.last), self.now()))
             return
         if self._connections.get(endpoint) is not connection or self._held.find(endpoint) is not held:
             return

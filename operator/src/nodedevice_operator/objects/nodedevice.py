@@ -207,7 +207,7 @@ class NodeDeviceRecord:
         return stored is not None and stored.status == status
 
     def unhealthy(self) -> frozenset[str]:
-        """IDs; none where it is not configured: then nobody knows how the devices are that pods hold."""
+        """IDs; none where its agent has ended it: then nobody knows how the devices are that pods hold."""
         if self.ended:
             return _NOBODY
         return frozenset(device_id for device_id, device in self.devices.items() if device.health == "Unhealthy")

@@ -36,7 +36,7 @@ from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 log = logging.getLogger(__name__)
 
 GONE_SECONDS: Final = 3600.0
-# What is not configured, where the kubelet counts it: it does so for five minutes more, and the agent would show that.
+# What an agent has ended, where the kubelet counts it: it does so for five minutes more, and the agent would show that.
 BY_KUBELET_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 30.0
 _WHY: Final = {

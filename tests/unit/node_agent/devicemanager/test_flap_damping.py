@@ -313,6 +313,14 @@ class TestVeryManyAtOnce:
             scenario.lists(Device(f"d{index}", health or index == 0) for index in range(MOST_AT_ONCE + 1))
         assert scenario.snapshot().healthy == 1
 
+    def test_a_damped_one_that_leaves_with_many_stays_listed(self) -> None:
+        scenario = Scenario.with_plugin(self.MANY + 1)
+        for health in (SICK, WELL, SICK, WELL, SICK):
+            scenario.passes(1)
+            scenario.lists(Device(f"d{index}", health or index > 0) for index in range(self.MANY + 1))
+        scenario.lists(Device(f"d{index}") for index in range(self.MANY, self.MANY + 1))
+        assert "d0" in scenario.manager.resources[GPU].devices
+
     def test_they_leave_the_list_and_come_back(self) -> None:
         scenario = Scenario.with_plugin(self.MANY)
         for count in (0, self.MANY, 0, self.MANY):

@@ -365,3 +365,17 @@ def test_a_resource_is_not_forgotten_while_its_plugin_may_answer_and_then_leaves
     assert scenario.manager.forget(GPU)
     scenario.lists(device_ids(60), NIC, 2)
     assert not is_refused(scenario, NIC)
+
+
+def test_of_domains_that_are_gone_nothing_is_kept() -> None:
+    scenario = Scenario.with_plugin(1)
+    limit = scenario.manager.list_limit
+    before = {*limit._sums}
+    for number in range(3):
+        name = f"d{number}.example.com/x"
+        scenario.connect(name, 10 + number)
+        scenario.lists(2, name, 10 + number)
+        scenario.disconnect(name, 10 + number)
+        scenario.passes(300)
+        assert scenario.manager.forget(name)
+    assert {*limit._sums} == before

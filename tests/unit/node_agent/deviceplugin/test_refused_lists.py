@@ -56,6 +56,52 @@ async def test_it_is_taken_once_there_is_room_though_its_plugin_sent_it_once(man
         await second.stop()
 
 
+async def test_room_that_comes_before_it_is_held_is_used(
+    manager: HostedManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
+    hold, is_holding, may_hold = HeldLists.hold, asyncio.Event(), asyncio.Event()
+
+    async def held(lists: HeldLists, endpoint: int, resource_name: str, octets: bytes) -> bool:
+        is_holding.set()
+        await may_hold.wait()
+        return await hold(lists, endpoint, resource_name, octets)
+
+    try:
+        await manager.register(first)
+        monkeypatch.setattr(HeldLists, "hold", held)
+        await second.join(manager.plugin_dir)
+        await is_holding.wait()
+        await first.update(some(400))
+        await manager.until(lambda: total(manager, FIRST) == 400)
+        may_hold.set()
+        await manager.until(lambda: total(manager, SECOND) == 500)
+        assert second.lists_sent == 1
+    finally:
+        await first.stop()
+        await second.stop()
+
+
+async def test_one_that_cannot_be_read_again_takes_no_room(
+    manager: HostedManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
+    try:
+        await manager.register(first)
+        await manager.register(second)
+        decompress = zlib.decompress
+        monkeypatch.setattr(zlib, "decompress", lambda _: decompress(b"none"))
+        await first.update(some(400))
+        await until(lambda: "a bug in this agent" in caplog.text)
+        assert manager.host._held.find(2) is None
+        assert "restart it then" in manager.manager.resources[SECOND].listed.id_error
+        await first.update(some(900))
+        await manager.until(lambda: total(manager, FIRST) == 900)
+    finally:
+        await first.stop()
+        await second.stop()
+
+
 async def test_the_latest_of_refused_lists_is_taken(manager: HostedManager) -> None:
     first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
     try:

@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
+from nodedevice_api.extended_resources import domain_of
 
-from nodedevice_agent.devicemanager.allocation.answer_limit import domain_of, kept_octets
+from nodedevice_agent.devicemanager.allocation.answer_limit import kept_octets
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.devicemanager.resources.identity import Identity
@@ -189,7 +190,10 @@ class AllocationBook:
 
     def _free(self, allocation: Allocation) -> None:
         self.unanswered.pop(allocation.key, None)
-        self.octets[domain_of(allocation.resource_name)] -= allocation.octets
+        domain = domain_of(allocation.resource_name)
+        self.octets[domain] -= allocation.octets
+        if not self.octets[domain]:
+            del self.octets[domain]
         self.resources[allocation.resource_name].holds += 1
         holders = self.resources[allocation.resource_name].holders
         for device_id in allocation.device_ids:

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from msgspec import structs
+from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
-from nodedevice_agent.devicemanager.allocation.answer_limit import domain_of
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, PodAllocation

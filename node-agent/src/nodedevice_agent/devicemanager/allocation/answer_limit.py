@@ -7,6 +7,8 @@ of its plugin: the pod waits, and says why.
 from collections.abc import Mapping
 from typing import Final
 
+from nodedevice_api.extended_resources import domain_of
+
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 
 # In memory, decoded: some 3,000 containers with twenty variables, mounts and device files each. An agent has 384 MiB in the chart.
@@ -39,7 +41,3 @@ def answer_problem(resource_name: str, octets: int, kept: Mapping[str, int]) -> 
         f"the answers of {whose} take {most // 1024 // 1024} MiB on this node, which is the limit: delete pods that hold devices, "
         "or have the plugin answer with less, such as the name of a CDI device"
     )
-
-
-def domain_of(resource_name: str) -> str:
-    return resource_name.partition("/")[0]

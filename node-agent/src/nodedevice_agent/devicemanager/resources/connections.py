@@ -90,6 +90,10 @@ class Connections:
         if connection is not None:
             connection.is_awaited = True
 
+    def is_awaited(self, endpoint: int) -> bool:
+        connection = self.find(endpoint)
+        return connection is not None and connection.is_awaited
+
     def forget_older_lists(self, endpoint: int) -> None:
         """Of connections older than that one, which is about to list. Their plugins list again if they are needed again."""
         if self.find(endpoint) is None:

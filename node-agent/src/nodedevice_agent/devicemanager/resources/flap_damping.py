@@ -71,15 +71,13 @@ class FlapDamping:
         self.expire(now)
         self._most_kept = min(max(self._most_kept, 2 * len(after.devices)), _MOST_KEPT)
         changes = list(islice(self._changes(before, after), MOST_AT_ONCE + 1))
-        if len(changes) > MOST_AT_ONCE:
-            self._changed(_ALL, now)
-            return
-        for device_id in changes:
+        for device_id in changes if len(changes) <= MOST_AT_ONCE else [_ALL]:
             self._changed(device_id, now)
-            if device_id in self._damped:
-                is_absent = device_id not in after.devices
-                absent = structs.replace(before.devices[device_id], healthy=False) if is_absent else None
-                self._damped[device_id].absent = absent
+        for device_id, damped in self._damped.items():
+            if device_id in after.devices:
+                damped.absent = None
+            elif device_id in before.devices:
+                damped.absent = structs.replace(before.devices[device_id], healthy=False)
 
     def _changes(self, before: ListedDevices, after: ListedDevices) -> Iterator[str]:
         """Found as they are asked for."""

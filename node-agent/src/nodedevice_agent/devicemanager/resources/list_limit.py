@@ -6,6 +6,8 @@ plugin is gone, of whose devices only those are kept that somebody claims.
 
 from collections.abc import Iterable, Mapping
 
+from nodedevice_api.extended_resources import domain_of
+
 from nodedevice_agent.devicemanager.effects import TakeList
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, TOO_MANY, ListedDevices, Size, no_list
 from nodedevice_agent.devicemanager.resources.resource import Resource
@@ -92,8 +94,10 @@ class ListLimit:
         before = self._sizes.get(resource_name, Size())
         self._sizes[resource_name] = size
         self._has_shrunk = self._has_shrunk or size.devices < before.devices or size.octets < before.octets
-        for whose in (_domain(resource_name), ""):
-            self._sums[whose] = _sum((self._sums.get(whose, Size()), size), less=before)
+        for whose in (domain_of(resource_name), ""):
+            total = _sum((self._sums.pop(whose, Size()), size), less=before)
+            if total != Size():
+                self._sums[whose] = total
 
     def _problem(self, resource: Resource, endpoint: int, size: Size) -> str:
         """Why there is no room for a list of that size on this connection; empty where there is."""
@@ -105,7 +109,7 @@ class ListLimit:
             return TOO_MANY
         of_domain, of_all = (_sum((kept, size)) for kept in self._kept(resource, endpoint))
         if of_domain.devices > MAX_DEVICES_OF_DOMAIN or of_domain.octets > MAX_OCTETS_OF_DOMAIN:
-            whose, devices, octets = _domain(resource.name), MAX_DEVICES_OF_DOMAIN, MAX_OCTETS_OF_DOMAIN
+            whose, devices, octets = domain_of(resource.name), MAX_DEVICES_OF_DOMAIN, MAX_OCTETS_OF_DOMAIN
             return (
                 f"the device plugins of {whose} may list {devices} devices on a node, in {_mib(octets)} MiB; {_REFUSED}"
             )
@@ -118,7 +122,7 @@ class ListLimit:
         """What counts beside the list of this connection: of the domain of its name, and of all together."""
         own = _sum(resource.kept_sizes(besides=endpoint, besides_older=besides_older))
         counted = self._sizes.get(resource.name, Size())
-        of_domain, of_all = (self._sums.get(whose, Size()) for whose in (_domain(resource.name), ""))
+        of_domain, of_all = (self._sums.get(whose, Size()) for whose in (domain_of(resource.name), ""))
         return _sum((of_domain, own), less=counted), _sum((of_all, own), less=counted)
 
 
@@ -132,7 +136,3 @@ def _sum(sizes: Iterable[Size], less: Size | None = None) -> Size:
 
 def _mib(octets: int) -> int:
     return octets // 1024 // 1024
-
-
-def _domain(name: str) -> str:
-    return name.partition("/")[0]

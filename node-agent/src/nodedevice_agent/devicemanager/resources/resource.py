@@ -9,6 +9,7 @@ from enum import Enum
 from itertools import filterfalse
 
 from msgspec import Struct
+from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.names import ALL_DEVICES
 from nodedevice_api.parts import parent_and_number
 
@@ -432,7 +433,7 @@ class Resource:
         if had_identities or self._identities:
             self._identities.listed(self.devices, before, self._claimed())
         if newest.endpoint is not None:
-            self.scope = newest.options.scope or _OF_DOMAIN + self.name.partition("/")[0]
+            self.scope = newest.options.scope or _OF_DOMAIN + domain_of(self.name)
         gone = [device_id for device_id in self.holders if device_id not in self.devices]
         self._past_parents |= {device_id: before[device_id].parent for device_id in gone if device_id in before}
         self._past_parents = {device_id: self._past_parents.get(device_id, "") for device_id in gone}

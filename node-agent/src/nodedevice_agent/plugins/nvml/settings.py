@@ -308,7 +308,7 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
     @property
     def domain(self) -> str:
-        return self.resource_name.partition("/")[0]
+        return extended_resources.domain_of(self.resource_name)
 
     def whole_names(self) -> tuple[str, ...]:
         """The resource names of GPUs that no rule gives another use, each once; resource_name first."""

@@ -115,6 +115,8 @@ class PluginConnection:
         self.last = NO_DEVICES
         # that list as it came, while it is being dealt with; and what tells it from others
         self.octets = self.digest = b""
+        # how many before it broke soon after they were dialled
+        self.broke_before = 0
         # called when the connection broke, and whoever has opened it may open another one
         self.on_broken: Callable[[], None] = lambda: None
         self._channel = channel

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, assert_never
 
 from msgspec import structs
+from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
@@ -55,6 +56,8 @@ _DRAIN_SECONDS = 2.0
 _REPLACED_SECONDS = 10.0
 # a plugin that ends has removed its socket by then, or serves no more, and one that starts has registered
 _DIAL_AGAIN_SECONDS = 1.0
+# ... of a plugin whose connections break again and again
+_MOST_DIAL_AGAIN_SECONDS = 60.0
 # connections of one plugin over one socket
 _MAX_KEPT = 8
 
@@ -276,6 +279,7 @@ class PluginHost:
         if not connection.options.scope:
             # those of this process run as it does
             asking = self._tasks.create_task(connection.answers.work(connection.ask))
+        dialled_at = self.now()
         try:
             await self._follow_lists(endpoint, connection)
         except PluginFailed as exc:
@@ -292,6 +296,8 @@ class PluginHost:
             await connection.aclose()
         log.info("device plugin disconnected", extra={**extra, "reason": reason})
         self.do(self.manager.disconnected(connection.resource_name, endpoint, self.now()))
+        if self.now() - dialled_at > _MOST_DIAL_AGAIN_SECONDS:
+            connection.broke_before = 0
         if may_serve and self._is_served(endpoint):
             # until then the next start dials it, too
             await retried("plugin connection", partial(self._dial_again, endpoint, connection), PluginFailed, **extra)
@@ -313,13 +319,14 @@ class PluginHost:
 
         Returns when the plugin is connected, or serves there no more. Raises PluginFailed, OSError.
         """
-        await asyncio.sleep(_DIAL_AGAIN_SECONDS)
+        await asyncio.sleep(exponential_seconds(lost.broke_before, _DIAL_AGAIN_SECONDS, _MOST_DIAL_AGAIN_SECONDS))
         plugin, socket_name = (lost.socket, lost.resource_name), self._sockets[endpoint].name
         is_connected = any(plugin == (each.socket, each.resource_name) for each in self._connections.values())
         if self._is_ending or is_connected or not is_served(self.directory.path / socket_name):
             return
         try:
-            await self._connect(lost.resource_name, lost.socket, socket_name)
+            connection = await self._connect(lost.resource_name, lost.socket, socket_name)
+            connection.broke_before = lost.broke_before + 1
         except RegistrationRejected as exc:
             extra = {"resource_name": lost.resource_name, "error": str(exc)}
             log.warning("device plugin may not be connected again", extra=extra)

@@ -17,7 +17,7 @@ from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grp
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2 as alpha_pb2
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2_grpc as alpha_pb2_grpc
 from nodedevice_common.pacing import TokenBucket
-from nodedevice_common.threads import in_thread
+from nodedevice_common.threads import in_thread_if
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager
@@ -144,7 +144,7 @@ class _AlphaLister(alpha_pb2_grpc.PodResourcesListerServicer):
 
 async def _made(seen: Iterable[Seen | SeenResource], make: Callable[[], T]) -> T:
     """The answer about these; a long one is made in a thread, as each device takes a microsecond or two."""
-    return make() if sum(each.size for each in seen) <= _MOST_IN_LOOP else await in_thread(make)
+    return await in_thread_if(sum(each.size for each in seen) > _MOST_IN_LOOP, make)
 
 
 def _pod(pod: PodDevices) -> api_pb2.PodResources:

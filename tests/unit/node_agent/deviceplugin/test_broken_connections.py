@@ -91,6 +91,31 @@ async def test_it_is_dialled_again(manager: HostedManager, plugin: FakePlugin, l
     assert len(plugin.calls_of("ListAndWatch")) == 4
 
 
+async def test_one_that_breaks_again_and_again_is_dialled_ever_later(
+    manager: HostedManager, plugin: FakePlugin, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a plugin that answers, and whose lists never last; after one that has lasted, as soon as the first time."""
+    pauses: list[tuple[float, ...]] = []
+
+    def noted(*given: float) -> float:
+        pauses.append(given)
+        return 0.0
+
+    async def breaks() -> None:
+        line.cut()
+        await manager.until(lambda: manager.available(NAME) == 0)
+        await manager.until(lambda: manager.available(NAME) == 1)
+
+    monkeypatch.setattr(host, "_DIAL_AGAIN_SECONDS", 1.0)
+    monkeypatch.setattr(host, "exponential_seconds", noted)
+    for _ in range(4):
+        await breaks()
+    assert pauses == [(number, 1.0, 60.0) for number in range(4)]
+    monkeypatch.setattr(host, "_MOST_DIAL_AGAIN_SECONDS", -1.0)
+    await breaks()
+    assert pauses[4:] == [(0, 1.0, -1.0)]
+
+
 async def test_it_is_dialled_until_it_answers(
     manager: HostedManager, plugin: FakePlugin, line: Line, caplog: pytest.LogCaptureFixture
 ) -> None:

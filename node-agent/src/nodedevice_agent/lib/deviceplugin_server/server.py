@@ -21,7 +21,7 @@ from nodedevice_api import device_details_pb2, device_details_pb2_grpc
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.parts import PartRules
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from nodedevice_common.threads import in_thread
+from nodedevice_common.threads import in_thread_if
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
@@ -156,7 +156,7 @@ class Service(api_pb2_grpc.DevicePluginServicer):
             async for devices in self.devices.watch():
                 known = self.devices
                 make = partial(list_to_wire, devices, *known.trouble, known.part_rules, known.parents)
-                yield make() if len(devices) <= _MOST_IN_LOOP else await in_thread(make)
+                yield await in_thread_if(len(devices) > _MOST_IN_LOOP, make)
         finally:
             self.streams -= 1
 

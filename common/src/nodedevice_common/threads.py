@@ -47,6 +47,11 @@ async def in_thread(run: Callable[[], T]) -> T:
         await asyncio.sleep(_RETRY_SECONDS)
 
 
+async def in_thread_if(is_long: bool, run: Callable[[], T]) -> T:
+    """Run this at once, or in a thread where it is long: a thread costs more than what is short. Raises what `run` raises."""
+    return await in_thread(run) if is_long else run()
+
+
 class _Call(Generic[T]):
     def __init__(self, run: Callable[[], T]) -> None:
         self._run = run

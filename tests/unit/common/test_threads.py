@@ -52,9 +52,16 @@ async def test_a_call_waits_for_a_thread_is_made_once_and_says_so_once(
     assert [record.message for record in caplog.records] == ["waiting for a thread"]
 
 
-async def test_an_error_of_the_call_is_its_own() -> None:
+@pytest.mark.parametrize("is_long", [True, False])
+async def test_what_is_long_has_a_thread(is_long: bool) -> None:
+    thread = await threads.in_thread_if(is_long, threading.current_thread)
+    assert (thread is not threading.main_thread()) == is_long
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+async def test_an_error_of_the_call_is_its_own(is_long: bool) -> None:
     def fails() -> None:
         raise RuntimeError("its own")
 
     with pytest.raises(RuntimeError, match="its own"):
-        await threads.in_thread(fails)
+        await threads.in_thread_if(is_long, fails)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 from nodedevice_common.pacing import Backoff, jittered
-from nodedevice_common.threads import in_thread
+from nodedevice_common.threads import in_thread_if
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable
@@ -188,8 +188,7 @@ class Informer:
     async def _take(self, line: bytes) -> int:
         """Store what a line of the watch brings; its version. Raises InvalidResponse, or ApiError where a list is due."""
         try:
-            read = partial(_read, line, self._kind)
-            event, record = read() if len(line) <= MOST_IN_LOOP else await in_thread(read)
+            event, record = await in_thread_if(len(line) > MOST_IN_LOOP, partial(_read, line, self._kind))
         except Undecodable:
             return self._take_odd(line)
         version = self._checked_version(event.type, event.object.metadata.resource_version)

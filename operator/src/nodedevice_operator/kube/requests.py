@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from nodedevice_api import names
-from nodedevice_common.threads import in_thread
+from nodedevice_common.threads import in_thread_if
 
 from nodedevice_operator.errors import NotFound, TooBig
 from nodedevice_operator.kube.client import APPLY, CORE, JSON, Client
@@ -84,7 +84,7 @@ class Requests:
                 else:
                     limit = max(limit // _FEWER, 1)
                 continue
-            page, token = read(data) if len(data) <= MOST_IN_LOOP else await in_thread(partial(read, data))
+            page, token = await in_thread_if(len(data) > MOST_IN_LOOP, partial(read, data))
             limit = min(max(limit * _PAGE_BYTES // len(data), 1), PAGE)
             yield page
             del data, page

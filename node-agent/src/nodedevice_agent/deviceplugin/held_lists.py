@@ -7,7 +7,7 @@ import zlib
 from functools import partial
 
 from nodedevice_api.extended_resources import domain_of
-from nodedevice_common.threads import in_thread
+from nodedevice_common.threads import in_thread_if
 
 # Of all plugins together, and of those of one domain. A list that takes more is not held, and counts when it comes again.
 MAX_HELD_BYTES = 16 * 1024 * 1024
@@ -26,8 +26,7 @@ class HeldLists:
     async def hold(self, endpoint: int, resource_name: str, octets: bytes) -> bool:
         """In place of the connection's list before it. Returns whether there is room."""
         self.drop(endpoint)
-        packing = partial(zlib.compress, octets, 1)
-        packed = packing() if len(octets) <= _MAX_BYTES_IN_LOOP else await in_thread(packing)
+        packed = await in_thread_if(len(octets) > _MAX_BYTES_IN_LOOP, partial(zlib.compress, octets, 1))
         domain = domain_of(resource_name)
         in_all = sum(len(other) for _, other in self._held.values())
         of_domain = sum(len(other) for its, other in self._held.values() if its == domain)

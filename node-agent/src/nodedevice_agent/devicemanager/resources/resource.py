@@ -371,10 +371,18 @@ class Resource:
     def _are_all_out(self) -> bool:
         return bool(self.excess) or self.flap_damping.is_of_all
 
+    @property
+    def _gives_none(self) -> bool:
+        return not self.is_live or self._are_all_out or ALL_DEVICES in self.cordoned_ids
+
+    def _out(self) -> set[str]:
+        """Devices that are not given out, one by one, whatever they are listed as."""
+        return {*self.cordoned_ids, *self.flap_damping.damped, *self.held_back}
+
     def are_usable(self, device_ids: Iterable[str]) -> bool:
         """Whether each of them is; of very many as fast as of a few."""
         ids = frozenset(device_ids)
-        if not self.is_live or self._are_all_out or ALL_DEVICES in self.cordoned_ids:
+        if self._gives_none:
             return not ids
         out = (self.listed.unhealthy_ids, self.flap_damping.damped, self.held_back, self.cordoned_ids)
         return self.devices.keys() >= ids and all(map(ids.isdisjoint, out))
@@ -386,9 +394,9 @@ class Resource:
 
     def free(self) -> tuple[str, ...]:
         """Device IDs that are healthy, not cordoned, not held and not reserved; sorted, so equal state gives an equal result."""
-        if not self.is_live or ALL_DEVICES in self.cordoned_ids or self._are_all_out:
+        if self._gives_none:
             return ()
-        out = {*self.holders, *self.reserved, *self.cordoned_ids, *self.flap_damping.damped, *self.held_back}
+        out = {*self.holders, *self.reserved, *self._out()}
         return tuple(filterfalse(out.__contains__, self.listed.healthy_ids)) if out else self.listed.healthy_ids
 
     def allocatable(self) -> tuple[str, ...]:
@@ -398,14 +406,14 @@ class Resource:
         held = self.holders.keys() & self.devices.keys()
         if ALL_DEVICES in self.cordoned_ids or self._are_all_out:
             return tuple([i for i in self.listed.healthy_ids if i in held])
-        out = {*self.cordoned_ids, *self.flap_damping.damped, *self.held_back}
+        out = self._out()
         return tuple([i for i in self.listed.healthy_ids if i in held or i not in out])
 
     def free_count(self) -> int:
         """The number of free() devices."""
-        if not self.is_live or ALL_DEVICES in self.cordoned_ids or self._are_all_out:
+        if self._gives_none:
             return 0
-        others = {*self.reserved, *self.cordoned_ids, *self.flap_damping.damped, *self.held_back}
+        others = {*self.reserved, *self._out()}
         return self._healthy_count_without(self.holders.keys() | others if others else self.holders.keys())
 
     def numa_nodes(self, device_ids: Iterable[str]) -> dict[str, tuple[int, ...]]:

@@ -1,5 +1,6 @@
 """What the driver reports of a GPU at each reading, as reasons, and whether each takes it out of service. Pure.
 
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 These troubles last as long as the readings show them. Which of them take a GPU out of service are settings (`nvml.health`).
 Source: NVML API reference; NVIDIA's manuals on GPU memory error management, and on the fabric manager.
 """
@@ -81,11 +82,11 @@ def recovery_words(action: int) -> str:
 def _recovery(now: Reported) -> Trouble | None:
     if now.recovery_action in (NO_RECOVERY, DRAIN_PEER_TO_PEER):
         return None
-    return Trouble("ResetRequired", _request(now))
+    return Trouble(GpuReason.RESET_REQUIRED, _request(now))
 
 
 def _peer_to_peer(now: Reported) -> Trouble | None:
-    return Trouble("PeerToPeerDrain", _request(now)) if now.recovery_action == DRAIN_PEER_TO_PEER else None
+    return Trouble(GpuReason.PEER_TO_PEER_DRAIN, _request(now)) if now.recovery_action == DRAIN_PEER_TO_PEER else None
 
 
 def _request(now: Reported) -> str:
@@ -95,17 +96,17 @@ def _request(now: Reported) -> str:
 
 def _remap_failed(now: Reported) -> Trouble | None:
     message = "a row of its memory is broken and could not be replaced by a spare one: have the GPU replaced"
-    return Trouble("RowRemapFailed", message) if now.row_remap_failed else None
+    return Trouble(GpuReason.ROW_REMAP_FAILED, message) if now.row_remap_failed else None
 
 
 def _remap_pending(now: Reported) -> Trouble | None:
     message = f"a row of its memory is replaced by a spare one at the next reset: {_RESET_IT}"
-    return Trouble("RowRemapPending", message) if now.row_remap_pending else None
+    return Trouble(GpuReason.ROW_REMAP_PENDING, message) if now.row_remap_pending else None
 
 
 def _retirement_pending(now: Reported) -> Trouble | None:
     message = f"a page of its memory is retired at the next reset: {_RESET_IT}"
-    return Trouble("PageRetirementPending", message) if now.page_retirement_pending else None
+    return Trouble(GpuReason.PAGE_RETIREMENT_PENDING, message) if now.page_retirement_pending else None
 
 
 def _fabric(now: Reported) -> Trouble | None:
@@ -113,17 +114,21 @@ def _fabric(now: Reported) -> Trouble | None:
     if fabric is None or (fabric.is_ready and fabric.health != _FABRIC_UNHEALTHY):
         return None
     if fabric.is_ready:
-        return Trouble("FabricUnhealthy", f"the NVSwitch fabric reports this GPU as unhealthy: {_FABRIC_REMEDY}")
+        return Trouble(
+            GpuReason.FABRIC_UNHEALTHY, f"the NVSwitch fabric reports this GPU as unhealthy: {_FABRIC_REMEDY}"
+        )
     state = _FABRIC_STATES.get(fabric.state, f"is in state {fabric.state}")
     if fabric.state == FABRIC_COMPLETED:
         state = f"has failed with NVML error {fabric.status}"
-    return Trouble("FabricNotReady", f"its registration with the NVSwitch fabric {state}: {_FABRIC_REMEDY}")
+    return Trouble(GpuReason.FABRIC_NOT_READY, f"its registration with the NVSwitch fabric {state}: {_FABRIC_REMEDY}")
 
 
 def _fabric_limited(now: Reported) -> Trouble | None:
     if now.fabric is None or not now.fabric.is_ready or now.fabric.health != _FABRIC_LIMITED:
         return None
-    return Trouble("FabricLimited", f"the NVSwitch fabric reports less bandwidth for this GPU: {_FABRIC_REMEDY}")
+    return Trouble(
+        GpuReason.FABRIC_LIMITED, f"the NVSwitch fabric reports less bandwidth for this GPU: {_FABRIC_REMEDY}"
+    )
 
 
 # by the key of its setting; the first one is shown as the reason of a GPU that is out of service

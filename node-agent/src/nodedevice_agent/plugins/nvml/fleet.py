@@ -1,5 +1,6 @@
 """All GPUs of a node and their health: the state of the nvml plugin.
 
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 A GPU that was listed once stays listed, as unhealthy, when the driver no longer lists it: a GPU that fell off the bus must stay
 visible. It is forgotten when another UUID appears at its bus ID, or when an administrator clears it. Its number (/dev/nvidiaN)
 is forgotten when another GPU has that one: a driver that is loaded again numbers the GPUs that it finds then.
@@ -162,7 +163,7 @@ class Fleet:
         """What is wrong with the node's GPUs as a whole: the driver cannot be read, or a GPU cannot be identified."""
         if self._driver_trouble is not None or not self.unnamed:
             return self._driver_trouble
-        return Trouble("GpuUnreadable", "; ".join(self.unnamed))
+        return Trouble(GpuReason.GPU_UNREADABLE, "; ".join(self.unnamed))
 
     @property
     def is_whole(self) -> bool:

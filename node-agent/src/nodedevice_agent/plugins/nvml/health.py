@@ -1,5 +1,6 @@
 """The health of one GPU: what takes it out of service, and what brings it back. Pure.
 
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 Three kinds of trouble. A *suspicion* is a critical Xid of the last second: the driver is asked at once which action the GPU needs,
 and again a second later, as the answer may follow the event. From then on the driver's word counts. A *mark* (a critical Xid where
 the driver has no such word or a setting says so, an uncorrectable ECC error) means that the GPU has to be reset; it stays until a
@@ -126,7 +127,7 @@ class GpuHealth(Struct, frozen=True):
     @property
     def is_unreachable(self) -> bool:
         """Away or unreadable: a new reader may reach it."""
-        return self.is_away or (self.passing is not None and self.passing.reason == _UNREADABLE)
+        return self.is_away or (self.passing is not None and self.passing.reason == GpuReason.GPU_UNREADABLE)
 
     def energy_seconds(self, not_supported: tuple[str, ...]) -> float | None:
         """How often its energy counter has to be read; None: never, as something else shows a reset."""
@@ -153,16 +154,15 @@ class HealthRules(Struct, frozen=True):
 
 
 _REMEDY = "reset it (nvidia-smi --gpu-reset) or reboot; if it is healthy: nodedevice-agent gpu clear"
-LOST = Trouble("GpuLost", "the GPU has fallen off the bus or no longer answers; reset it, or reboot the node")
+LOST = Trouble(GpuReason.GPU_LOST, "the GPU has fallen off the bus or no longer answers; reset it, or reboot the node")
 GONE = Trouble(
-    "GpuGone",
+    GpuReason.GPU_GONE,
     "the driver no longer lists this GPU; it is used again when it is back; if it was removed for good: nodedevice-agent gpu clear",
 )
-_UNREADABLE = "GpuUnreadable"
-SILENT = Trouble(_UNREADABLE, "the driver lists a GPU without a readable UUID; see the kernel log")
-ECC = Trouble("EccUncorrectable", f"uncorrectable ECC errors in its memory; {_REMEDY}")
+SILENT = Trouble(GpuReason.GPU_UNREADABLE, "the driver lists a GPU without a readable UUID; see the kernel log")
+ECC = Trouble(GpuReason.ECC_UNCORRECTABLE, f"uncorrectable ECC errors in its memory; {_REMEDY}")
 ECC_BEFORE = Trouble(
-    "EccBeforeStart",
+    GpuReason.ECC_BEFORE_START,
     f"uncorrectable ECC errors in its memory since the driver was loaded, before the agent ran; {_REMEDY}",
 )
 
@@ -188,10 +188,10 @@ def with_reading(health: GpuHealth, reading: Reading, rules: HealthRules) -> tup
     """The GPU was read. Returns its health, and what showed a reset ("" without one)."""
     if reading.hung_call:
         message = f"{reading.hung_call} hangs for this GPU; see the kernel log"
-        return replace(health, passing=Trouble("DriverHangs", message)), ""
+        return replace(health, passing=Trouble(GpuReason.DRIVER_HANGS, message)), ""
     if reading.failure:
         message = f"the UUID of the GPU can no longer be read ({reading.failure}); see the kernel log"
-        return replace(health, passing=Trouble(_UNREADABLE, message)), ""
+        return replace(health, passing=Trouble(GpuReason.GPU_UNREADABLE, message)), ""
     if reading.is_lost:
         return away(health, LOST), ""
     how = _reset_seen(health, reading)

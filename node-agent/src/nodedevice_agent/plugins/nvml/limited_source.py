@@ -1,5 +1,6 @@
 """Parts of GPUs whose containers have limits: the source of one such resource, and its files on the host.
 
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 A container gets environment and mounts (vgpu.py), and a directory of its own for as long as it has devices.
 """
 
@@ -31,7 +32,7 @@ from nodedevice_agent.plugins.nvml.vgpu import SmUse, environment, mounts, sm_pe
 log = logging.getLogger(__name__)
 
 _KUBELET = Trouble(
-    "KubeletAllocates",
+    GpuReason.KUBELET_ALLOCATES,
     f"a kubelet allocates: containers get no directory and no cache, and the annotation {SM_PERCENT_ANNOTATION} does not count",
 )
 
@@ -100,7 +101,7 @@ class LimitedSource(NvmlSource):
             f"{' and '.join(missing)} not found, to enforce limits of {self.resource_name}: install it on the node, and let "
             "the agent see it (chart: agents.extraVolumes); or change limits.library and limits.preload"
         )
-        return [*super()._node_troubles(), *([Trouble("LimitLibraryMissing", message)] if missing else [])]
+        return [*super()._node_troubles(), *([Trouble(GpuReason.LIMIT_LIBRARY_MISSING, message)] if missing else [])]
 
     def _notes(self) -> list[Trouble]:
         return [_KUBELET] if self._is_of_kubelet else []

@@ -1,5 +1,6 @@
 """What a container gets of an MPS daemon that the administrator runs for shared GPUs. The daemon enforces it, not the agent. Pure.
 
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 Source: NVIDIA MPS documentation, appendix on environment variables; both limits count in a client's environment.
 """
 
@@ -24,7 +25,7 @@ def control_path(mps: MpsSettings) -> str:
 
 def not_running(mps: MpsSettings) -> Trouble:
     message = f"no MPS daemon: {control_path(mps)} is not there; start nvidia-cuda-mps-control -d, or set shares.mps.pipeDirectory"
-    return Trouble("MpsNotRunning", message)
+    return Trouble(GpuReason.MPS_NOT_RUNNING, message)
 
 
 def with_mps(

@@ -1,5 +1,6 @@
 """What each GPU of a node is used as, how it is listed, and which parts of shared ones a request gets.
 
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 A GPU is whole, or its parts are shares (time slices) or units of its memory; or it is in MIG mode and has instances. A part's ID is
 the GPU's UUID with `::` and a number from 0 on, an instance's is its own UUID.
 Source: kubelet deviceplugin v1beta1; for shares, the time slicing of NVIDIA's device plugin.
@@ -66,12 +67,12 @@ def _use_by_rule(gpu: Gpu, settings: NvmlSettings) -> Use:
     message = (
         f"GPU {gpu.uuid} (index {gpu.index}, {gpu.model}) matches {rules}; change nvml.sharing so that one rule does"
     )
-    return Use(name, rule.parts, trouble=Trouble("TwoSharingRules", message))
+    return Use(name, rule.parts, trouble=Trouble(GpuReason.TWO_SHARING_RULES, message))
 
 
 def _in_mig_mode(gpu: Gpu) -> Trouble:
     message = f"GPU {gpu.uuid} is in MIG mode, and nvml.mig is none; set it to single or mixed, or end MIG mode (nvidia-smi -mig 0)"
-    return Trouble("MigMode", message)
+    return Trouble(GpuReason.MIG_MODE, message)
 
 
 def count_of(gpu: Gpu, parts: PartsOf) -> int:
@@ -79,15 +80,15 @@ def count_of(gpu: Gpu, parts: PartsOf) -> int:
     if isinstance(parts, SharesSettings):
         return parts.replicas
     if gpu.memory_bytes is None:
-        raise CannotDivide("MemoryUnknown", f"the driver does not report how much memory GPU {gpu.uuid} has")
+        raise CannotDivide(GpuReason.MEMORY_UNKNOWN, f"the driver does not report how much memory GPU {gpu.uuid} has")
     count = (gpu.memory_bytes - parts.reserve_bytes) // parts.unit_bytes
     size = f"GPU {gpu.uuid} ({gpu.model}) has {gpu.memory_bytes >> 20} MiB"
     if count < 1:
         message = f"{size}, less than one unit of {parts.unit} beside the reserve of {parts.reserve}; set smaller ones"
-        raise CannotDivide("UnitTooLarge", message)
+        raise CannotDivide(GpuReason.UNIT_TOO_LARGE, message)
     if count > MAX_PARTS:
         message = f"{size}, which is more than {MAX_PARTS} units of {parts.unit}; set a larger unit"
-        raise CannotDivide("UnitTooSmall", message)
+        raise CannotDivide(GpuReason.UNIT_TOO_SMALL, message)
     return count
 
 
@@ -166,12 +167,12 @@ def _profiles_differ(uses: Sequence[Use]) -> Trouble | None:
         return None
     named = " and ".join([*sorted(kinds), *wholes])
     message = f"with nvml.mig: single all devices of one name have to be of one profile, and there are {named}; set mig: mixed"
-    return Trouble("MigProfilesDiffer", message)
+    return Trouble(GpuReason.MIG_PROFILES_DIFFER, message)
 
 
 def _no_instances(gpu: Gpu) -> Trouble:
     message = f"GPU {gpu.uuid} is in MIG mode and has no instances; make some (nvidia-smi mig -cgi) or end MIG mode"
-    return Trouble("NoMigInstances", message)
+    return Trouble(GpuReason.NO_MIG_INSTANCES, message)
 
 
 def _instance(whole: PluginDevice, instance: MigInstance, host: OnHost, gpu: Gpu) -> PluginDevice:

@@ -25,6 +25,7 @@ from nodedevice_agent.plugins.nvml.identity import OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.mps import control_path, not_running, with_mps
 from nodedevice_agent.plugins.nvml.parts import HeldParts, Use, check_request, listing, parents, preferred_parts
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.settings import MpsSettings, NvmlSettings, PartsOf, SharesSettings
 
 
@@ -197,4 +198,4 @@ def _missing(paths: Sequence[str]) -> Trouble:
         f"{' and '.join(paths)} missing on the node, which containers with GPUs are given: load the driver's modules and make the "
         "files (nvidia-modprobe -c 0 -u, or nvidia-smi as root); it is waited for. Or set nvml.handOver to env or cdi"
     )
-    return Trouble("DeviceFileMissing", message)
+    return Trouble(GpuReason.DEVICE_FILE_MISSING, message)

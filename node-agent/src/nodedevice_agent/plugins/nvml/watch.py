@@ -1,5 +1,6 @@
 """Keeps the state of the GPUs: runs the reader, handles its messages, and publishes the devices.
 
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 Runs in the agent's event loop and never calls the driver. A reader that exits or hangs is restarted; GPUs become unhealthy only
 when no reader has reported for a few seconds, and a mark (why a GPU needs a reset) survives all of that.
 """
@@ -140,7 +141,9 @@ class GpuWatch:
         finally:
             has_ended = await readers.end()
         if not has_ended:
-            self._driver_failed(Trouble("DriverHangs", "the NVIDIA driver blocks its reader for good: reboot the node"))
+            self._driver_failed(
+                Trouble(GpuReason.DRIVER_HANGS, "the NVIDIA driver blocks its reader for good: reboot the node")
+            )
             await readers.ended()
         return problem
 
@@ -233,7 +236,7 @@ class GpuWatch:
     def _grace_over(self) -> None:
         self._grace = None
         message = "the process that reads the NVIDIA driver keeps failing; see the agent's log"
-        self._driver_failed(Trouble("ReaderFailed", message))
+        self._driver_failed(Trouble(GpuReason.READER_FAILED, message))
 
     def _end_grace(self) -> None:
         if self._grace is not None:

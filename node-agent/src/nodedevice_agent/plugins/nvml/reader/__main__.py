@@ -1,5 +1,6 @@
 """The process that reads the driver: `python -m ….nvml.reader OPTIONS`, one message per line on standard output.
 
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 It reports an inventory once, then the driver's events and a reading of each GPU every few seconds. It exits when its parent is gone
 or when the driver does not work. It only reports that the GPUs have changed: NVML shows new ones to a new session alone, and that
 is another reader. It keeps no state and decides nothing.
@@ -32,7 +33,7 @@ from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader import driver, messages
 from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, EventWatch
-from nodedevice_agent.plugins.nvml.reader.problems import FAILED, HANGS, DriverProblem, hangs, no_gpu
+from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem, hangs, no_gpu
 from nodedevice_agent.plugins.nvml.reader.settling import Settling
 
 _Answer = TypeVar("_Answer")
@@ -231,7 +232,7 @@ class Reader:
             except driver.GpuUnidentified as error:
                 unnamed.append(f"GPU {index} cannot be identified: {error}")
         if not self._handles and unnamed:
-            reason = HANGS if hanging == len(unnamed) else FAILED
+            reason = GpuReason.DRIVER_HANGS if hanging == len(unnamed) else GpuReason.DRIVER_FAILED
             raise DriverProblem(messages.Problem(reason, "; ".join(unnamed)))
         return unnamed, lost
 

@@ -7,24 +7,23 @@ import pynvml
 
 from nodedevice_agent.plugins.nvml.reader.access import CONTROL, DriverFiles
 from nodedevice_agent.plugins.nvml.reader.messages import Problem
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 
-FAILED = "DriverFailed"
-HANGS = "DriverHangs"
 _ELSEWHERE = "install the NVIDIA driver, or name the library's directory (nvml.libraryDir)"
 
 _PROBLEMS = {
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Problem(
-        "DriverNotLoaded", "the NVIDIA kernel driver is not loaded: modprobe nvidia", is_absent=True
+        GpuReason.DRIVER_NOT_LOADED, "the NVIDIA kernel driver is not loaded: modprobe nvidia", is_absent=True
     ),
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Problem(
-        "DriverMismatch",
+        GpuReason.DRIVER_MISMATCH,
         "the NVIDIA library and the loaded kernel driver are of different versions: reboot, or reload the driver",
     ),
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Problem(
-        "DriverTooOld", "the NVIDIA driver is too old to be read (NVML v2 is missing): install a newer one"
+        GpuReason.DRIVER_TOO_OLD, "the NVIDIA driver is too old to be read (NVML v2 is missing): install a newer one"
     ),
     pynvml.NVML_ERROR_NO_PERMISSION: Problem(
-        FAILED, f"the NVIDIA driver denies access: this process needs {CONTROL} and /dev/nvidia*"
+        GpuReason.DRIVER_FAILED, f"the NVIDIA driver denies access: this process needs {CONTROL} and /dev/nvidia*"
     ),
 }
 # what NVML answers where the control file is missing, or where it may not be opened
@@ -41,7 +40,7 @@ class DriverProblem(Exception):
 
 def problem_of(error: pynvml.NVMLError) -> DriverProblem:
     """The text of the table, or NVML's own."""
-    unknown = Problem(FAILED, f"the NVIDIA driver cannot be read: {error}")
+    unknown = Problem(GpuReason.DRIVER_FAILED, f"the NVIDIA driver cannot be read: {error}")
     return DriverProblem(_PROBLEMS.get(error.value, unknown))
 
 
@@ -53,7 +52,7 @@ def problem_of_start(error: pynvml.NVMLError, files: DriverFiles) -> DriverProbl
     if error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED and not files.is_loaded:
         return problem_of(error)
     if why:
-        return DriverProblem(Problem(FAILED, f"the NVIDIA driver cannot be opened: {why}"))
+        return DriverProblem(Problem(GpuReason.DRIVER_FAILED, f"the NVIDIA driver cannot be opened: {why}"))
     return problem_of(error)
 
 
@@ -61,10 +60,11 @@ def problem_of_library(path: str, error: OSError) -> Problem:
     """The loader did not load the library. path: its path, or its name where the loader looks for it."""
     text = str(error)
     if text.startswith(f"{path}: cannot open shared object file: {os.strerror(errno.ENOENT)}"):
-        return Problem("NoDriverLibrary", f"{path} is not found: {_ELSEWHERE}", is_absent=True)
+        return Problem(GpuReason.NO_DRIVER_LIBRARY, f"{path} is not found: {_ELSEWHERE}", is_absent=True)
     text = text.removeprefix(f"{path}: ")
     return Problem(
-        FAILED, f"{path} cannot be loaded ({text}): it has to be of this machine's kind, and its libraries be there"
+        GpuReason.DRIVER_FAILED,
+        f"{path} cannot be loaded ({text}): it has to be of this machine's kind, and its libraries be there",
     )
 
 
@@ -72,8 +72,8 @@ def no_gpu(files: DriverFiles) -> Problem:
     """NVML works and lists no GPU."""
     unlisted = files.unlisted(())
     if unlisted:
-        return Problem(FAILED, "; ".join(unlisted))
-    return Problem("NoGpu", "the NVIDIA driver lists no GPU", is_absent=True)
+        return Problem(GpuReason.DRIVER_FAILED, "; ".join(unlisted))
+    return Problem(GpuReason.NO_GPU, "the NVIDIA driver lists no GPU", is_absent=True)
 
 
 def text_of(error: pynvml.NVMLError) -> str:
@@ -83,4 +83,4 @@ def text_of(error: pynvml.NVMLError) -> str:
 
 
 def hangs(call: str) -> Problem:
-    return Problem(HANGS, f"the NVIDIA driver does not respond ({call} hangs): see the kernel log")
+    return Problem(GpuReason.DRIVER_HANGS, f"the NVIDIA driver does not respond ({call} hangs): see the kernel log")

@@ -1,6 +1,5 @@
 """What the driver reports of a GPU at each reading, as reasons, and whether each takes it out of service. Pure.
 
-from nodedevice_agent.plugins.nvml.reasons import GpuReason
 These troubles last as long as the readings show them. Which of them take a GPU out of service are settings (`nvml.health`).
 Source: NVML API reference; NVIDIA's manuals on GPU memory error management, and on the fabric manager.
 """
@@ -10,6 +9,8 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from msgspec import Struct
+
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 
 # out of service; offered, and shown in Healthy; not shown
 Effect = Literal["unhealthy", "report", "ignore"]

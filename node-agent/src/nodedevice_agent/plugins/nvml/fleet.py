@@ -1,6 +1,5 @@
 """All GPUs of a node and their health: the state of the nvml plugin.
 
-from nodedevice_agent.plugins.nvml.reasons import GpuReason
 A GPU that was listed once stays listed, as unhealthy, when the driver no longer lists it: a GPU that fell off the bus must stay
 visible. It is forgotten when another UUID appears at its bus ID, or when an administrator clears it. Its number (/dev/nvidiaN)
 is forgotten when another GPU has that one: a driver that is loaded again numbers the GPUs that it finds then.
@@ -17,6 +16,7 @@ from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, scores
 from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, InstanceMark, Place, Reading, RecentXid
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 
 
 class Change(Struct, frozen=True):

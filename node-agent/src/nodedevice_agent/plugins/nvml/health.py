@@ -1,6 +1,5 @@
 """The health of one GPU: what takes it out of service, and what brings it back. Pure.
 
-from nodedevice_agent.plugins.nvml.reasons import GpuReason
 Three kinds of trouble. A *suspicion* is a critical Xid of the last second: the driver is asked at once which action the GPU needs,
 and again a second later, as the answer may follow the event. From then on the driver's word counts. A *mark* (a critical Xid where
 the driver has no such word or a setting says so, an uncorrectable ECC error) means that the GPU has to be reset; it stays until a
@@ -28,6 +27,7 @@ from nodedevice_agent.plugins.nvml.conditions import (
     Trouble,
     recovery_words,
 )
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS, named
 
 # Xids of one GPU within a second, of different kinds; beyond that, critical ones are marks at once

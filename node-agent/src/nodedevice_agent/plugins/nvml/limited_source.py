@@ -1,6 +1,5 @@
 """Parts of GPUs whose containers have limits: the source of one such resource, and its files on the host.
 
-from nodedevice_agent.plugins.nvml.reasons import GpuReason
 A container gets environment and mounts (vgpu.py), and a directory of its own for as long as it has devices.
 """
 
@@ -25,6 +24,7 @@ from nodedevice_agent.plugins.nvml.container_directories import ContainerDirecto
 from nodedevice_agent.plugins.nvml.environment import CACHE
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.parts import HeldParts
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
 from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
 from nodedevice_agent.plugins.nvml.vgpu import SmUse, environment, mounts, sm_percent

@@ -1,6 +1,5 @@
 """What a container gets of an MPS daemon that the administrator runs for shared GPUs. The daemon enforces it, not the agent. Pure.
 
-from nodedevice_agent.plugins.nvml.reasons import GpuReason
 Source: NVIDIA MPS documentation, appendix on environment variables; both limits count in a client's environment.
 """
 
@@ -12,6 +11,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation,
 from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.environment import MPS_MEMORY, MPS_PIPE, MPS_THREADS
 from nodedevice_agent.plugins.nvml.parts import HeldParts, memory_mib
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.settings import MpsSettings, SharesSettings
 
 _SHM = "/dev/shm"

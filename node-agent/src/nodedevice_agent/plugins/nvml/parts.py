@@ -1,6 +1,5 @@
 """What each GPU of a node is used as, how it is listed, and which parts of shared ones a request gets.
 
-from nodedevice_agent.plugins.nvml.reasons import GpuReason
 A GPU is whole, or its parts are shares (time slices) or units of its memory; or it is in MIG mode and has instances. A part's ID is
 the GPU's UUID with `::` and a number from 0 on, an instance's is its own UUID.
 Source: kubelet deviceplugin v1beta1; for shares, the time slicing of NVIDIA's device plugin.
@@ -19,6 +18,7 @@ from nodedevice_agent.plugins.nvml.devices import device_of
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.settings import MAX_PARTS, MemorySettings, NvmlSettings, PartsOf, SharesSettings
 
 

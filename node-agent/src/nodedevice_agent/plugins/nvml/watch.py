@@ -1,6 +1,5 @@
 """Keeps the state of the GPUs: runs the reader, handles its messages, and publishes the devices.
 
-from nodedevice_agent.plugins.nvml.reasons import GpuReason
 Runs in the agent's event loop and never calls the driver. A reader that exits or hangs is restarted; GPUs become unhealthy only
 when no reader has reported for a few seconds, and a mark (why a GPU needs a reset) survives all of that.
 """
@@ -25,6 +24,7 @@ from nodedevice_agent.plugins.nvml.limited_source import source_of
 from nodedevice_agent.plugins.nvml.parts import Use, uses_of
 from nodedevice_agent.plugins.nvml.reader import messages
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Succession
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
 from nodedevice_agent.plugins.nvml.xids import XidLogLimiter, meaning

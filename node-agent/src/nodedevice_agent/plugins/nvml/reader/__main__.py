@@ -1,6 +1,5 @@
 """The process that reads the driver: `python -m ….nvml.reader OPTIONS`, one message per line on standard output.
 
-from nodedevice_agent.plugins.nvml.reasons import GpuReason
 It reports an inventory once, then the driver's events and a reading of each GPU every few seconds. It exits when its parent is gone
 or when the driver does not work. It only reports that the GPUs have changed: NVML shows new ones to a new session alone, and that
 is another reader. It keeps no state and decides nothing.
@@ -35,6 +34,7 @@ from nodedevice_agent.plugins.nvml.reader import driver, messages
 from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, EventWatch
 from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem, hangs, no_gpu
 from nodedevice_agent.plugins.nvml.reader.settling import Settling
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
 
 _Answer = TypeVar("_Answer")
 

@@ -142,6 +142,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[Reported], Trouble | None]]] = {
     "peer_to_peer_drain": _peer_to_peer,
     "fabric_limited": _fabric_limited,
 }
+# The defaults of the settings.
 # A row or a page that waits for the reset is not used for new memory meanwhile, or was when its Xid 63 counted as harmless.
 EFFECTS: Final[Mapping[str, Effect]] = MappingProxyType(
     {
@@ -157,8 +158,8 @@ EFFECTS: Final[Mapping[str, Effect]] = MappingProxyType(
 
 
 def found(now: Reported, effects: Mapping[str, Effect]) -> Iterator[tuple[Trouble, Effect]]:
-    """What is wrong with a GPU by this reading, and what that means; not what is ignored."""
+    """What is wrong with a GPU by this reading, and what that means; not what is ignored. effects: of each key of EFFECTS."""
     for key, condition in _CONDITIONS.items():
-        trouble, effect = condition(now), effects.get(key, EFFECTS[key])
+        trouble, effect = condition(now), effects[key]
         if trouble is not None and effect != "ignore":
             yield trouble, effect

@@ -12,13 +12,13 @@ Source: NVML API reference, and the practice of NVIDIA's own device plugin and D
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nodedevice_agent.plugins.nvml import conditions
 from nodedevice_agent.plugins.nvml.conditions import (
+    EFFECTS,
     NO_RECOVERY,
     RESETS,
     Effect,
@@ -150,7 +150,7 @@ class HealthRules(Struct, frozen=True):
     ecc_marks: bool = True
     critical_by_setting: frozenset[int] = frozenset()
     harmless_by_setting: frozenset[int] = frozenset()
-    effects: Mapping[str, Effect] = field(default_factory=lambda: MappingProxyType({}))
+    effects: Mapping[str, Effect] = EFFECTS
 
 
 _REMEDY = "reset it (nvidia-smi --gpu-reset) or reboot; if it is healthy: nodedevice-agent gpu clear"

@@ -15,7 +15,7 @@ from nodedevice_api import extended_resources
 from nodedevice_api.parts import PartRules, Placement
 
 from nodedevice_agent.plugins.checks import check_path, check_resource_name
-from nodedevice_agent.plugins.nvml.conditions import Effect
+from nodedevice_agent.plugins.nvml.conditions import EFFECTS, Effect
 from nodedevice_agent.plugins.nvml.health import HealthRules
 from nodedevice_agent.plugins.nvml.mig import mig_prefix
 from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS
@@ -231,19 +231,19 @@ class GpuHealthSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
     """What the driver's reports mean for a GPU: unhealthy (out of service), report (offered, and shown in Healthy) or ignore."""
 
     # the driver requests a reset, a reboot or another action but the one below (ResetRequired)
-    reset_required: Effect = "unhealthy"
+    reset_required: Effect = EFFECTS["reset_required"]
     # the driver requests an end of peer-to-peer traffic (PeerToPeerDrain)
-    peer_to_peer_drain: Effect = "report"
+    peer_to_peer_drain: Effect = EFFECTS["peer_to_peer_drain"]
     # a broken row of memory could not be replaced (RowRemapFailed)
-    row_remap_failed: Effect = "unhealthy"
+    row_remap_failed: Effect = EFFECTS["row_remap_failed"]
     # a row of memory is replaced at the next reset (RowRemapPending)
-    row_remap_pending: Effect = "report"
+    row_remap_pending: Effect = EFFECTS["row_remap_pending"]
     # a page of memory is retired at the next reset, of GPUs before the A100 (PageRetirementPending)
-    page_retirement_pending: Effect = "report"
+    page_retirement_pending: Effect = EFFECTS["page_retirement_pending"]
     # the GPU is not in the fabric of its NVSwitches, or unhealthy there (FabricNotReady, FabricUnhealthy)
-    fabric: Effect = "unhealthy"
+    fabric: Effect = EFFECTS["fabric"]
     # the fabric has less bandwidth for it (FabricLimited)
-    fabric_limited: Effect = "report"
+    fabric_limited: Effect = EFFECTS["fabric_limited"]
 
 
 class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

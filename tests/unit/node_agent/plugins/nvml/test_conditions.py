@@ -75,16 +75,16 @@ ALL = [
 @pytest.mark.parametrize(("key", "now", "reason", "message"), ALL, ids=lambda value: str(value)[:40])
 def test_each_has_a_reason_of_its_own_and_a_setting(key: str, now: Reported, reason: str, message: str) -> None:
     trouble = Trouble(reason, message)
-    assert list(found(now, {})) == [(trouble, EFFECTS[key])]
+    assert list(found(now, EFFECTS)) == [(trouble, EFFECTS[key])]
     for other in EFFECTS:
-        assert list(found(now, {other: "ignore"})) == ([] if other == key else [(trouble, EFFECTS[key])])
-    assert list(found(now, {key: "report"})) == [(trouble, "report")]
-    assert list(found(now, {key: "unhealthy"})) == [(trouble, "unhealthy")]
+        assert list(found(now, {**EFFECTS, other: "ignore"})) == ([] if other == key else [(trouble, EFFECTS[key])])
+    assert list(found(now, {**EFFECTS, key: "report"})) == [(trouble, "report")]
+    assert list(found(now, {**EFFECTS, key: "unhealthy"})) == [(trouble, "unhealthy")]
 
 
 @pytest.mark.parametrize("now", [Reported(), Reported(fabric=Fabric(3)), Reported(fabric=Fabric(3, health=1))])
 def test_nothing_is_wrong(now: Reported) -> None:
-    assert not list(found(now, {}))
+    assert not list(found(now, EFFECTS))
 
 
 def test_the_settings_are_these_with_these_defaults() -> None:
@@ -100,5 +100,5 @@ def test_only_peer_to_peer_traffic_and_pending_work_leave_a_gpu_in_service() -> 
 
 def test_what_takes_it_out_of_service_comes_first() -> None:
     everything = Reported(1, True, True, True, Fabric(1))
-    reasons = [trouble.reason for trouble, _ in found(everything, {})]
+    reasons = [trouble.reason for trouble, _ in found(everything, EFFECTS)]
     assert reasons == ["ResetRequired", "RowRemapFailed", "FabricNotReady", "RowRemapPending", "PageRetirementPending"]

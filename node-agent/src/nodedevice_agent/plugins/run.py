@@ -15,9 +15,9 @@ from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RESCAN_SECONDS, RegisteredSocket
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceSource, service_of
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
+from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import FileIdentity
-from nodedevice_agent.lib.turn import Turn
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, PluginSettings, SimulatedSettings
 
@@ -62,8 +62,8 @@ class PluginRunner:
         self._plugin_dir = plugin_dir
         self._state_dir = state_dir
         self.sockets = BuiltInSockets()
-        # to look for device files
-        self._turn = Turn()
+        # of device files
+        self._file_reads = FileReads()
         self._wanted: dict[str, _Plugin] = {}
         self._running: dict[str, _Running] = {}
         self._changed = asyncio.Event()
@@ -114,7 +114,7 @@ class PluginRunner:
         if isinstance(settings, NvmlSettings):
             await retried("gpus", partial(self._run_gpus, settings, running.plugin.host_root, watcher))
         else:
-            make = partial(running.make, self._state_dir, watcher, self._turn)
+            make = partial(running.make, self._state_dir, watcher, self._file_reads)
             made = partial(self.sockets.made, resource_name=name, scope=f"{SCOPE} {name}")
             await _served(name, lambda: serve(make(), self._plugin_dir, watcher, while_served=made))
 
@@ -146,14 +146,14 @@ class _Running:
         # for settings of the same kind
         self._reconfigure: Callable[[Any], None] | None = None
 
-    def make(self, state_dir: Path, watcher: FileWatcher, turn: Turn) -> DeviceSource:
+    def make(self, state_dir: Path, watcher: FileWatcher, file_reads: FileReads) -> DeviceSource:
         """A source with the current settings; called again after each failure."""
         # imported here, as below: an agent saves the memory, and the time at its start, of plugins that its node does not have
         settings = self.plugin.settings
         if isinstance(settings, GenericSettings):
             from nodedevice_agent.plugins.generic.source import GenericSource
 
-            generic = GenericSource(settings, self.plugin.host_root, watcher, state_dir, turn)
+            generic = GenericSource(settings, self.plugin.host_root, watcher, state_dir, file_reads)
             self._reconfigure = generic.reconfigure
             return generic
         assert isinstance(settings, SimulatedSettings)

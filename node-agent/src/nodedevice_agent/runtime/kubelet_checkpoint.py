@@ -24,7 +24,7 @@ class KubeletCheckpoint:
     """A container of the names of resources that the kubelet serves; as of the last refresh()."""
 
     def __init__(self, kubelet_dir: Path) -> None:
-        self._turn = asyncio.Lock()
+        self._reading = asyncio.Lock()
         self._kubelet_dir = kubelet_dir
         self._identity: FileIdentity | None = None
         self._checkpoint = Checkpoint()
@@ -36,7 +36,7 @@ class KubeletCheckpoint:
 
     async def refresh(self) -> None:
         """Read what the kubelet has written by now."""
-        async with self._turn:
+        async with self._reading:
             await in_thread(self._read)
 
     def requests_met(self, pod_uid: str) -> frozenset[tuple[str, str]]:

@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, Trouble
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
+from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.filesystem import names_in, unanswered
-from nodedevice_agent.lib.turn import Turn
 from nodedevice_agent.plugins.generic.absent import incomplete, no_match, not_shared, same_device, wrong_paths
 from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate, generic_devices
 from nodedevice_agent.plugins.generic.files import found_file, udev_links
@@ -67,9 +67,9 @@ class GenericSource:
         host_root: str,
         watcher: FileWatcher,
         state_dir: Path | None = None,
-        turn: Turn | None = None,
+        file_reads: FileReads | None = None,
     ) -> None:
-        """state_dir: for what is remembered over a restart; None for nothing. turn: of all such sources, to look for files."""
+        """state_dir: for what is remembered over a restart; None for nothing. file_reads: of all such sources."""
         self.resource_name = settings.resource_name
         self.devices = DeviceList(settings.part_rules)
         self._configure(settings)
@@ -78,7 +78,7 @@ class GenericSource:
         self._serials = Serials(self._serials_file.read() if self._serials_file is not None else {})
         self._select = SelectScan(settings.resource_name, self._root, self._serials)
         self._watcher = watcher
-        self._turn = turn or Turn()
+        self._file_reads = file_reads or FileReads()
         self._by_id: Mapping[str, GenericDevice] = {}
         # those of the last look
         self._looked_for: Sequence[GroupSettings] = ()
@@ -108,7 +108,7 @@ class GenericSource:
 
     async def read(self) -> None:
         """The same in a thread."""
-        self._publish(await self._turn.run(partial(self._look, self._groups)))
+        self._publish(await self._file_reads.run(partial(self._look, self._groups)))
 
     def _publish(self, look: _Look) -> None:
         self._by_id, self._directories = look.by_id, look.directories

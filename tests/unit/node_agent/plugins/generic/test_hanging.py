@@ -5,8 +5,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.turn import Turn
 from nodedevice_agent.plugins.generic import scan
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
@@ -17,11 +17,13 @@ from tests.fakes.sysfs import FakeSysfs
 async def test_sysfs_is_never_read_in_the_loop(sysfs_that_hangs: threading.Event, host: FakeSysfs) -> None:
     """The file of one source is on a device that hangs; the loop and another source go on."""
     device_files(host, "one", "two")
-    turn = Turn()
+    file_reads = FileReads()
 
     def source(name: str) -> GenericSource:
         groups = [GroupSettings([PathSettings(f"/dev/{name}")])]
-        return GenericSource(GenericSettings(f"example.com/{name}", groups), str(host.root), FileWatcher(), turn=turn)
+        return GenericSource(
+            GenericSettings(f"example.com/{name}", groups), str(host.root), FileWatcher(), file_reads=file_reads
+        )
 
     hanging, other = source("one"), source("two")
     reading = asyncio.create_task(hanging.read())

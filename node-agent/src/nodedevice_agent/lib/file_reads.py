@@ -1,4 +1,4 @@
-"""Turns of those who read files in threads: one at a time, so that the event loop keeps its share of the interpreter."""
+"""Reads of files, in threads: one at a time, so that the event loop keeps its share of the interpreter."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ T = TypeVar("T")
 LONGEST_SECONDS = 1.0
 
 
-class Turn:
+class FileReads:
     """Of one event loop. Each read has a thread of its own: one that hangs is none of the few that the loop has for all else, and
     nobody waits for it when the process ends.
     """

@@ -5,13 +5,13 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from nodedevice_agent.lib import turn as module
-from nodedevice_agent.lib.turn import Turn
+from nodedevice_agent.lib import file_reads as module
+from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_common import threads
 
 
 async def test_reads_are_made_in_turn_in_threads_that_belong_to_nobody_else() -> None:
-    turn, under_way, most = Turn(), [], []
+    reads, under_way, most = FileReads(), [], []
 
     def read(number: int) -> int:
         under_way.append(number)
@@ -24,29 +24,29 @@ async def test_reads_are_made_in_turn_in_threads_that_belong_to_nobody_else() ->
     def reading(number: int) -> Callable[[], int]:
         return lambda: read(number)
 
-    assert await asyncio.gather(*(turn.run(reading(number)) for number in range(5))) == list(range(5))
+    assert await asyncio.gather(*(reads.run(reading(number)) for number in range(5))) == list(range(5))
     assert most == [1] * 5
 
 
 async def test_one_that_hangs_gives_up_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_SECONDS", 0.01)
-    turn, ends = Turn(), threading.Event()
-    hanging = asyncio.create_task(turn.run(ends.wait))
+    reads, ends = FileReads(), threading.Event()
+    hanging = asyncio.create_task(reads.run(ends.wait))
     for _ in range(10):
-        assert await turn.run(lambda: "read") == "read"
+        assert await reads.run(lambda: "read") == "read"
     assert not hanging.done()
     ends.set()
     assert await hanging
 
 
 async def test_what_it_raises_is_raised_and_the_next_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn = Turn()
+    reads = FileReads()
 
     def fail() -> None:
         raise FileNotFoundError("no such device")
 
     with pytest.raises(FileNotFoundError, match="no such device"):
-        await turn.run(fail)
+        await reads.run(fail)
 
     def start(run: object, name: str) -> threading.Thread:
         raise OSError(11, threads.NO_THREAD)
@@ -54,16 +54,16 @@ async def test_what_it_raises_is_raised_and_the_next_has_its_turn(monkeypatch: p
     with monkeypatch.context() as without:
         without.setattr(threads, "start", start)
         with pytest.raises(OSError, match="no thread can be started"):
-            await turn.run(fail)
-    assert await turn.run(lambda: 1) == 1
+            await reads.run(fail)
+    assert await reads.run(lambda: 1) == 1
 
 
 async def test_nobody_waits_for_one_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn, ends = Turn(), threading.Event()
-    hanging = asyncio.create_task(turn.run(ends.wait))
+    reads, ends = FileReads(), threading.Event()
+    hanging = asyncio.create_task(reads.run(ends.wait))
     await asyncio.sleep(0)
     hanging.cancel()
     with pytest.raises(asyncio.CancelledError):
         await hanging
-    assert await turn.run(lambda: 1) == 1
+    assert await reads.run(lambda: 1) == 1
     ends.set()

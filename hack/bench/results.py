@@ -54,8 +54,15 @@ def publish(results: Mapping[str, Result], path: Path) -> None:
     write(results, path)
     show(results)
     print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    print(verdict(results))
+
+
+def verdict(results: Mapping[str, Result], *, is_whole: bool = True) -> str:
+    """Which goals were missed. is_whole: nothing ended the measurements early."""
     missed = [name for name, measured in results.items() if not measured.ok]
-    print(f"missed: {', '.join(missed)}" if missed else "every budget is met")
+    if missed:
+        return f"missed: {', '.join(missed)}"
+    return "every budget is met" if is_whole else "ended early; of what was measured, every budget is met"
 
 
 @contextmanager

@@ -12,14 +12,16 @@ from hack.bench.operator import api as module
 from hack.bench.operator.api import Api, Refused
 
 
-async def _asked(folder: Path, statuses: list[int], ask: Callable[[Api], Awaitable[object]]) -> int:
-    """How many requests came; each is answered with the next status. Raises Refused."""
+async def _asked(
+    folder: Path, statuses: list[int], ask: Callable[[Api], Awaitable[object]], body: str | None = None
+) -> int:
+    """How many requests came; each is answered with the next status, and the body. Raises Refused."""
     came = 0
 
     async def answer(_: web.BaseRequest) -> web.Response:
         nonlocal came
         came += 1
-        return web.Response(status=statuses[min(came, len(statuses)) - 1])
+        return web.Response(status=statuses[min(came, len(statuses)) - 1], text=body)
 
     runner = web.ServerRunner(web.Server(answer))
     await runner.setup()
@@ -81,3 +83,17 @@ def test_what_cannot_or_is_refused_again_and_again_is_an_error(
     monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.0)
     with pytest.raises(Refused, match=f"HTTP {status}"):
         asyncio.run(_asked(tmp_path, [status], ask))
+
+
+def test_a_watch_that_the_server_cannot_serve_any_longer_ends(tmp_path: Path) -> None:
+    """Its last event has a Status, whatever is watched: that is no object of the benchmark's."""
+    seen: list[dict[str, str | dict[str, int]]] = []
+
+    async def watch(api: Api) -> None:
+        seen.extend([event async for event in api.watch("/x", dict[str, str | dict[str, int]], {})])
+
+    shown = {"type": "ADDED", "object": {"x": 1}}
+    error = {"type": "ERROR", "object": {"status": "Failure", "code": 410}}
+    body = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in (shown, error))
+    assert asyncio.run(_asked(tmp_path, [200], watch, body)) == 1
+    assert seen == [shown]

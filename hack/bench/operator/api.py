@@ -16,6 +16,8 @@ _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 # of a request that an API server without capacity refuses; an agent tries again, too
 _TRIES = 30
+# of a watch that it cannot serve any longer: its object is a Status, whatever was watched
+_ERROR = b'{"type":"ERROR"'
 _PAUSE_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -59,7 +61,10 @@ class Api:
         return await self._request("DELETE", path, {"gracePeriodSeconds": 0}, {})
 
     async def watch(self, path: str, form: type[T], query: Mapping[str, str], accept: str = "") -> AsyncIterator[T]:
-        """Events until the API server ends the watch, each decoded as `form`. accept: another content type than JSON."""
+        """Events until the API server ends the watch, by one of type ERROR, too; each decoded as `form`.
+
+        accept: another content type than JSON.
+        """
         decoder = msgspec.json.Decoder(form)
         parameters = {"watch": "1", "allowWatchBookmarks": "true", **query}
         headers = {"Accept": accept} if accept else {}
@@ -70,6 +75,8 @@ class Api:
             async for chunk in answer.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
+                    if line.startswith(_ERROR):
+                        return
                     yield decoder.decode(line)
 
     async def _request(

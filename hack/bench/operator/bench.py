@@ -23,7 +23,7 @@ from rich.table import Table
 from hack.bench.operator.api import Refused
 from hack.bench.operator.measured import Measured, facts, results
 from hack.bench.operator.run import RATE, measure
-from hack.bench.results import Result, show, worst, write
+from hack.bench.results import Result, show, verdict, worst, write
 from hack.cluster.errors import ClusterError
 
 
@@ -142,8 +142,7 @@ def main() -> int:
     plots = _ROOT / "docs" if is_whole and (sizes, seconds) == (_SIZES, _SECONDS) else _BUILD
     draw(charts(all_measured), plots)
     print(f"written to build/bench-operator.json; plots to {plots.relative_to(_ROOT)}/operator-*.svg")
-    missed = [name for name, measured in held.items() if not measured.ok]
-    print(f"missed: {', '.join(missed)}" if missed else "every budget is met")
+    print(verdict(held, is_whole=is_whole))
     # a slow machine is news, not an error; a fleet of which figures are missing is one
     return 0 if is_whole else 1
 

@@ -2,7 +2,8 @@
 
 A name has its place from its first registration until its NodeDevice is deleted. Where all are taken, a domain with fewer names
 than the one with most gets a place of that: the newest one that nobody needs. So a plugin that invents names takes places from
-itself; one that invents domains, too, takes at most one a minute.
+itself; one that invents domains, too, takes at most one a minute. Two domains with one name more and one less stay as they are:
+after an exchange each could take the place back.
 """
 
 from collections import Counter
@@ -117,13 +118,15 @@ class Places:
 
 
 def spare(name: str, taken: Mapping[str, bool]) -> str:
-    """The newest name that nobody needs of the domain with most, among domains with more names than that name's; "" for none.
+    """The newest name that nobody needs of the domain with most, among those that still have as many as that name's domain then, or
+    that has none yet; "" for none.
 
     taken: by name, the newest last, whether it is needed.
     """
     counts = Counter(map(domain_of, taken))
     own = counts[domain_of(name)]
-    unneeded = [other for other in reversed([*taken]) if not taken[other] and counts[domain_of(other)] > own]
+    least = own + 2 if own else 1
+    unneeded = [other for other in reversed([*taken]) if not taken[other] and counts[domain_of(other)] >= least]
     return max(unneeded, key=lambda other: counts[domain_of(other)], default="")
 
 

@@ -196,7 +196,8 @@ class TestExchange:
         pytest.param({"a.b/1": False, "a.b/2": True}, "c.d/1", "a.b/1", id="that nobody needs"),
         pytest.param({"a.b/1": True, "a.b/2": True}, "c.d/1", "", id="all are needed"),
         pytest.param({"a.b/1": False, "c.d/1": False}, "c.d/2", "", id="as many as any other domain"),
-        pytest.param({"a.b/1": False, "a.b/2": False, "c.d/1": False}, "c.d/2", "a.b/2", id="fewer"),
+        pytest.param({"a.b/1": False, "a.b/2": False, "c.d/1": False}, "c.d/2", "", id="one fewer"),
+        pytest.param({"a.b/1": False, "a.b/2": False, "a.b/3": False, "c.d/1": False}, "c.d/2", "a.b/3", id="fewer"),
         pytest.param({"a.b/1": False, "c.d/1": False}, "e.f/1", "c.d/1", id="of several with most, the newest"),
         pytest.param(
             {"a.b/1": False, "c.d/1": True, "c.d/2": True, "e.f/1": False}, "g.h/1", "e.f/1", id="of those that can"
@@ -207,6 +208,26 @@ class TestExchange:
 )
 def test_which_one_loses_its_place(taken: dict[str, bool], name: str, loser: str) -> None:
     assert spare(name, taken) == loser
+
+
+@pytest.mark.parametrize(
+    ("more", "fewer", "exchanges"),
+    [(128, 128, 0), (128, 127, 0), (129, 127, 1), (130, 126, 2), (131, 125, 3), (2, 1, 0), (3, 1, 1), (256, 0, 128)],
+)
+def test_two_domains_that_go_on_registering_exchange_places_until_they_have_as_many(
+    more: int, fewer: int, exchanges: int
+) -> None:
+    """One that loses a name registers it again as often as it may."""
+    taken = dict.fromkeys([*names("few.com", fewer), *names("many.com", more)], False)
+    count = 0
+    for number in range(200):
+        for domain in ("many.com", "few.com"):
+            new = f"{domain}/again{number}"
+            if loser := spare(new, taken):
+                del taken[loser]
+                taken[new] = False
+                count += 1
+    assert count == exchanges
 
 
 class TestRefusal:

@@ -6,6 +6,8 @@ machine on which no GPU can be used it shows how that is reported.
 
 import json
 import os
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -147,6 +149,7 @@ class _Demo:
             "Xid 94, a contained memory error: its program has ended, the driver requests nothing, and the GPU stays"
         )
         self._gpus.xid(gpus[0], 94)
+        print(f"  {gpus[0]} counts {self._ecc_errors(gpus[0])} uncorrectable ECC error", flush=True)
         # in order: once this one is out of service, the Xid before it has been handled
         narrate(
             "Xid 109, a context switch timeout: our list takes the GPU out at once, and a second later the driver's word counts"
@@ -171,6 +174,15 @@ class _Demo:
         self._gpus.set(gpus[2], remap_failed=0)
         self._until_healthy(self._count, gpus[1], began)
         self._show("get", "nodedevice", _NODE_DEVICE)
+
+    def _ecc_errors(self, uuid: str) -> int:
+        """As nvidia-smi would show them, in a process of its own."""
+        ask = (
+            "import sys; from pynvml import *; nvmlInit(); "
+            "print(nvmlDeviceGetTotalEccErrors(nvmlDeviceGetHandleByUUID(sys.argv[1]), 1, 0))"
+        )
+        done = subprocess.run([sys.executable, "-c", ask, uuid], check=True, capture_output=True, text=True)
+        return int(done.stdout)
 
     def _until_reason(self, uuid: str, reason: str) -> None:
         self._stack.wait_for(f"{reason} is shown", lambda: self._unhealthy().get(uuid, ("", ""))[0] == reason)

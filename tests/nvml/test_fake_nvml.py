@@ -372,6 +372,29 @@ def test_an_xid_sets_the_action_that_a_driver_would(dgx: FakeNvml, nvml: NvmlPro
     assert recovery_action(nvml, gpu) == 0
 
 
+def ecc_errors(nvml: NvmlProcess, gpu: dict[str, str]) -> tuple[int, int]:
+    """Uncorrectable ones since the driver was loaded, and of all time."""
+    counters = (pynvml.NVML_VOLATILE_ECC, pynvml.NVML_AGGREGATE_ECC)
+    volatile, aggregate = (nvml.call("nvmlDeviceGetTotalEccErrors", gpu, 1, counter) for counter in counters)
+    return int(volatile), int(aggregate)
+
+
+@pytest.mark.parametrize(
+    ("machine", "xid", "errors"), [("dgx-h100", 94, 1), ("dgx-h100", 95, 1), ("dgx-h100", 31, 0), ("t4-pair", 94, 0)]
+)
+def test_a_gpu_that_contains_ecc_errors_counts_them(
+    tmp_path: Path, start: Start, machine: str, xid: int, errors: int
+) -> None:
+    gpus = FakeNvml(tmp_path, machine)
+    nvml = start(gpus)
+    gpu, other = nvml.open()[:2]
+    gpus.xid(0, xid)
+    gpus.xid(0, xid, times=2)
+    assert (ecc_errors(nvml, gpu), ecc_errors(nvml, other)) == ((3 * errors, 3 * errors), (0, 0))
+    gpus.reset(0)
+    assert ecc_errors(nvml, gpu) == (0, 3 * errors)
+
+
 def test_the_action_of_an_xid_may_be_another_and_come_later(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     gpu, other = nvml.open()[:2]
     dgx.write("action 31 4", "action 94 2 86400000")

@@ -173,6 +173,17 @@ static void request_action(struct statement *statement, int slot, long long xid)
     }
 }
 
+/* A contained (94) or uncontained (95) memory error. GPUs before the A100 have no such Xids. */
+static void count_ecc_errors(struct statement *statement, int slot, long long xid, long long times) {
+    if (xid != 94 && xid != 95) return;
+    FOR_EACH_GPU(slot, statement->machine, i) {
+        struct gpu *gpu = &statement->machine->gpus[i];
+        if (gpu->architecture < NVML_DEVICE_ARCH_AMPERE || gpu->ecc != ENABLED) continue;
+        gpu->uncorrected_volatile += times;
+        gpu->uncorrected_aggregate += times;
+    }
+}
+
 bool state_xid(struct statement *statement) { /* xid GPU NUMBER [TIMES [INSTANCE[/COMPUTE]]] */
     int slot;
     long long number, times;
@@ -186,6 +197,7 @@ bool state_xid(struct statement *statement) { /* xid GPU NUMBER [TIMES [INSTANCE
     event.data = (unsigned long long)number;
     if (statement->machine->events_are_late) event.due_ms = now_ms() + xid_delay_ms(number);
     request_action(statement, slot, number);
+    count_ecc_errors(statement, slot, number, times);
     report(statement, event, times);
     return true;
 }

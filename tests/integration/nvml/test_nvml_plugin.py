@@ -112,13 +112,33 @@ async def test_lost_and_removed_gpus_are_healthy_again_when_back(dgx: Node) -> N
     await dgx.until(lambda r: r.available == 8)
 
 
+async def test_ecc_errors_of_a_driver_that_reports_no_recovery_action(t4: Node) -> None:
+    t4.gpus.set(0, uncorrected_volatile=1)
+    await t4.until_unhealthy({0: "EccUncorrectable"})
+    t4.gpus.reset(0)
+    await t4.until(lambda r: r.available == 2)
+
+
 async def test_ecc_errors_and_requested_recovery_actions(dgx: Node) -> None:
-    dgx.gpus.set(0, uncorrected_volatile=1)
+    # after the first the driver requests nothing
+    dgx.gpus.xid(0, 94)
+    dgx.gpus.set(2, uncorrected_volatile=5)
     dgx.gpus.set(1, recovery_action=1)
-    await dgx.until_unhealthy({0: "EccUncorrectable", 1: "ResetRequired"})
-    dgx.gpus.reset(0)
+    await dgx.until_unhealthy({1: "ResetRequired"})
+    dgx.gpus.xid(3, 95)
+    await dgx.until_unhealthy({1: "ResetRequired", 3: "ResetRequired"})
     dgx.gpus.reset(1)
+    dgx.gpus.reset(3)
     await dgx.until(lambda r: r.available == 8)
+
+
+async def test_ecc_errors_count_by_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "dgx-h100", monkeypatch, eccErrors="unhealthy") as here:
+        await here.until(lambda r: r.available == 8)
+        here.gpus.xid(0, 94)
+        await here.until_unhealthy({0: "EccUncorrectable"})
+        here.gpus.reset(0)
+        await here.until(lambda r: r.available == 8)
 
 
 async def test_a_new_uuid_after_a_reset_is_a_new_device(t4: Node) -> None:

@@ -2,9 +2,9 @@
 
 Three kinds of trouble. A *suspicion* is a critical Xid of the last second: the driver is asked at once which action the GPU needs,
 and again a second later, as the answer may follow the event. From then on the driver's word counts. A *mark* (a critical Xid where
-the driver has no such word or a setting says so, an uncorrectable ECC error) means that the GPU has to be reset; it stays until a
-reset, or until an administrator clears it. A *passing* trouble (lost, a call that hangs, what conditions.py has) lasts as long as
-the readings show it. The mark is reported first: it came first and explains more.
+the driver has no such word or a setting says so, an uncorrectable ECC error in the same cases or from before the agent ran) means
+that the GPU has to be reset; it stays until a reset, or until an administrator clears it. A *passing* trouble (lost, a call that
+hangs, what conditions.py has) lasts as long as the readings show it. The mark is reported first: it came first and explains more.
 A reset is detected by any of: the GPU was lost or gone and is back; its energy counter or its volatile ECC counter, which both
 restart with the driver, has decreased; the driver requested a reset or a reboot and no longer requests any.
 
@@ -12,6 +12,7 @@ Source: NVML API reference, and the practice of NVIDIA's own device plugin and D
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -28,12 +29,18 @@ from nodedevice_agent.plugins.nvml.conditions import (
     recovery_words,
 )
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
-from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS, named
+from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS, ECC_XIDS, named
 
 # Xids of one GPU within a second, of different kinds; beyond that, critical ones are marks at once
 _MAX_RECENT = 100
 # how often the energy counter is read, in seconds: 3 ms a call
 ENERGY_ALWAYS, ENERGY_SELDOM = 0.0, 60.0
+
+
+# What an uncorrectable ECC error means: what the driver requests after it, or its Xid where the driver has no such word, and out of
+# service without either; out of service; nothing.
+# Source: NVIDIA GPU memory error management, error recovery and response flags.
+EccErrors = Literal["driver", "unhealthy", "ignore"]
 
 
 class Place(Struct, frozen=True):
@@ -141,13 +148,13 @@ class GpuHealth(Struct, frozen=True):
 
 
 class HealthRules(Struct, frozen=True):
-    """harmless_xids: all others take a GPU out of service. ecc_marks: an uncorrectable ECC error does.
+    """harmless_xids: all others take a GPU out of service.
 
     critical_by_setting, harmless_by_setting: Xids about which the driver's word does not count. effects: see conditions.EFFECTS.
     """
 
     harmless_xids: frozenset[int] = frozenset(APPLICATION_XIDS)
-    ecc_marks: bool = True
+    ecc_errors: EccErrors = "driver"
     critical_by_setting: frozenset[int] = frozenset()
     harmless_by_setting: frozenset[int] = frozenset()
     effects: Mapping[str, Effect] = EFFECTS
@@ -181,7 +188,7 @@ def with_xid(health: GpuHealth, xid: int, rules: HealthRules, place: Place | Non
 
 def with_ecc_event(health: GpuHealth, rules: HealthRules) -> GpuHealth:
     """The driver reported a double bit error."""
-    return _marked(health, ECC) if rules.ecc_marks else health
+    return _marked(health, ECC) if _ecc_marks(health, rules, health.read.recovery_action) else health
 
 
 def with_reading(health: GpuHealth, reading: Reading, rules: HealthRules) -> tuple[GpuHealth, str]:
@@ -271,11 +278,22 @@ def _reset_seen(health: GpuHealth, reading: Reading) -> str:
 
 def _with_ecc(health: GpuHealth, reading: Reading, rules: HealthRules) -> GpuHealth:
     before, now = health.read.ecc_uncorrected, reading.ecc_uncorrected
-    if not rules.ecc_marks or not now:
+    if not now or rules.ecc_errors == "ignore":
         return health
     if before is None:
+        # nobody has seen which Xids came with them
         return _marked(health, ECC_BEFORE)
-    return _marked(health, ECC) if now > before else health
+    return _marked(health, ECC) if now > before and _ecc_marks(health, rules, reading.recovery_action) else health
+
+
+def _ecc_marks(health: GpuHealth, rules: HealthRules, action: int | None) -> bool:
+    """Whether a new ECC error takes the GPU out of service. action: None where the driver reports none, whose word would count.
+
+    Without that the Xid that came with it counts, as our list and the settings have it.
+    """
+    if rules.ecc_errors != "driver":
+        return rules.ecc_errors == "unhealthy"
+    return action is None and not any(one.xid in ECC_XIDS for one in health.recent)
 
 
 def _excused(health: GpuHealth, reading: Reading) -> GpuHealth:

@@ -16,7 +16,7 @@ from nodedevice_api.parts import PartRules, Placement
 
 from nodedevice_agent.plugins.checks import check_path, check_resource_name
 from nodedevice_agent.plugins.nvml.conditions import EFFECTS, Effect
-from nodedevice_agent.plugins.nvml.health import HealthRules
+from nodedevice_agent.plugins.nvml.health import EccErrors, HealthRules
 from nodedevice_agent.plugins.nvml.mig import mig_prefix
 from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS
 from nodedevice_agent.plugins.parts import PartChoiceSettings
@@ -271,9 +271,10 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     critical_xids: XidNumbers = field(default_factory=list)
     # Xids that do not, whatever the driver requests after them; docs/gpu.md has the default list
     harmless_xids: XidNumbers = field(default_factory=list)
-    # whether an uncorrectable ECC error takes a GPU out of service, also one from before the agent ran; it does, as its results can
-    # no longer be trusted
-    ecc_errors: Literal["unhealthy", "ignore"] = "unhealthy"
+    # what an uncorrectable ECC error means. driver: what the driver requests after it, as it knows which ones it has contained;
+    # where it reports no such action, what the Xid of the error means; one without either, or from before the agent ran, takes the
+    # GPU out of service. unhealthy: each does. ignore: none does
+    ecc_errors: EccErrors = "driver"
     # what the driver's other reports mean for a GPU
     health: GpuHealthSettings = field(default_factory=GpuHealthSettings)
     # how often each GPU is read; urgent problems come as events, so this is for lost GPUs and resets
@@ -335,7 +336,7 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
         critical, harmless = frozenset(self.critical_xids), frozenset(self.harmless_xids)
         return HealthRules(
             (frozenset(APPLICATION_XIDS) - critical) | harmless,
-            self.ecc_errors == "unhealthy",
+            self.ecc_errors,
             critical_by_setting=critical,
             harmless_by_setting=harmless,
             effects=structs.asdict(self.health),

@@ -41,6 +41,9 @@ CRITICAL_XIDS = {
     143: "GPU initialization error",
 }
 
+# Each reports an uncorrectable ECC error, which the GPU counts as well.
+ECC_XIDS = frozenset({48, 94, 95, 140})
+
 # between two log lines about one Xid of one GPU
 _LOG_SECONDS = 60.0
 # of one GPU and one Xid; far more kinds than exist

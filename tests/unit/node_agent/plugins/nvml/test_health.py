@@ -184,12 +184,11 @@ OF_THE_DRIVER = [
     Story("an action of a newer driver", [Step(read(99), "ResetRequired"), Step(Xid(79), "Xid79"), Step(WELL)]),
     Story(
         "a reset that it no longer asks for ends a mark",
-        [Step(WELL), Step("ecc", "EccUncorrectable"), Step(read(4), "EccUncorrectable"), Step(WELL)],
+        [Step("ecc", "EccUncorrectable"), Step(read(4), "EccUncorrectable"), Step(WELL)],
     ),
     Story(
         "the end of what is no reset does not",
         [
-            Step(WELL),
             Step("ecc", "EccUncorrectable"),
             Step(read(3), "EccUncorrectable"),
             Step(WELL, "EccUncorrectable"),
@@ -203,6 +202,14 @@ OF_THE_DRIVER = [
         ).health_rules(),
     ),
 ]
+
+
+def counted(ecc_errors: int, action: int | None) -> Reading:
+    return Reading(ecc_uncorrected=ecc_errors, recovery_action=action)
+
+
+CONTAINED = [Step(counted(1, 0)), Step("ecc"), Step(counted(2, 0)), Step(counted(2, 0)), Step(WELL)]
+LATER = [Step(counted(2, None), "EccUncorrectable")]
 OF_MEMORY = [
     Story(
         "ECC errors stay until the counter is zero again",
@@ -228,7 +235,46 @@ OF_MEMORY = [
     Story(
         "ECC errors ignored",
         [Step(Reading(ecc_uncorrected=3)), Step("ecc"), Step(Reading(ecc_uncorrected=4))],
-        HealthRules(ecc_marks=False),
+        NvmlSettings(ecc_errors="ignore").health_rules(),
+    ),
+    Story("contained ones, after which the driver requests nothing", [Step(WELL), Step(Xid(94)), *CONTAINED]),
+    Story("the same without an Xid", [Step(WELL), *CONTAINED]),
+    Story("while no agent ran, too", [Step(counted(2, 0), "EccBeforeStart"), Step("cleared"), Step(counted(3, 0))]),
+    Story(
+        "not contained ones, after which it requests a reset",
+        [Step(WELL), Step("ecc"), Step(counted(1, 0)), Step(counted(1, 1), "ResetRequired"), Step(WELL)],
+    ),
+    Story("an end of peer-to-peer traffic is its word as well", [Step(WELL), Step("ecc"), Step(counted(1, 3))]),
+    Story(
+        "a driver that does not answer has no word",
+        [Step(WELL), Step(counted(1, None), "EccUncorrectable"), Step(counted(1, 0), "EccUncorrectable"), Step(WELL)],
+    ),
+    Story(
+        "one that its Xid calls contained, without a word of the driver",
+        [Step(MUTE), Step(Xid(94)), Step("ecc"), Step(counted(1, None)), Step(counted(1, None)), *LATER],
+    ),
+    Story(
+        "the Xid that reported it is the cause",
+        [Step(MUTE), Step(Xid(48), "Xid48"), Step(counted(1, None), "Xid48"), Step(counted(1, None), "Xid48")],
+    ),
+    Story(
+        "and is harmless by a setting, whatever it counts",
+        [Step(MUTE), Step(Xid(48)), Step(counted(1, None)), Step(counted(1, None)), *LATER],
+        NvmlSettings(harmless_xids=[48]).health_rules(),
+    ),
+    Story(
+        "an Xid of something else explains none",
+        [Step(MUTE), Step(Xid(31)), Step(counted(1, None), "EccUncorrectable")],
+    ),
+    Story(
+        "ECC errors count by a setting, whatever the driver requests",
+        [Step(WELL), Step(counted(1, 0), "EccUncorrectable"), Step(counted(1, 0), "EccUncorrectable"), Step(WELL)],
+        NvmlSettings(ecc_errors="unhealthy").health_rules(),
+    ),
+    Story(
+        "their event does as well",
+        [Step(WELL), Step("ecc", "EccUncorrectable"), Step(WELL, "EccUncorrectable")],
+        NvmlSettings(ecc_errors="unhealthy").health_rules(),
     ),
     Story("a row that could not be replaced", [Step(Reading(row_remap_failed=True), "RowRemapFailed"), Step(WELL)]),
     Story("lost, and back", [Step(Reading(is_lost=True), "GpuLost"), Step(WELL)]),
@@ -372,7 +418,7 @@ def test_the_mark_of_an_instance_ends_with_it() -> None:
         ([Xid(79), WELL], (), None),
         ([Xid(79), read(1)], (), None),
         ([read(1), "ecc"], (), None),
-        ([read(3), "ecc"], (), 0),
+        (["ecc", read(3)], (), 0),
         ([Reading(ecc_uncorrected=4)], (), None),
         (["ecc"], (), 0),
     ],

@@ -288,7 +288,7 @@ class Reader:
             elif event.kind == DOUBLE_BIT_ECC:
                 report(messages.EccError(event.uuid))
         self._read_again(to_read)
-        return READ_GPUS in counts
+        return any(event == READ_GPUS or event.kind == DOUBLE_BIT_ECC for event in counts)
 
     def _read_again(self, uuids: Collection[str]) -> None:
         """Between two polls."""

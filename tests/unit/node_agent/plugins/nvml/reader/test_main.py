@@ -10,6 +10,7 @@ from nodedevice_agent.plugins.nvml.gpu import Gpu, Ports
 from nodedevice_agent.plugins.nvml.reader import driver
 from nodedevice_agent.plugins.nvml.reader.__main__ import CallHangs, Calls, Reader
 from nodedevice_agent.plugins.nvml.reader.driver import Handle
+from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, GpuEvent
 from nodedevice_agent.plugins.nvml.reader.messages import ReaderOptions
 
 
@@ -31,6 +32,20 @@ def test_a_dead_link_does_not_hide_later_links(monkeypatch: pytest.MonkeyPatch, 
     reader = Reader(ReaderOptions(poll_seconds=1, call_seconds=30, host_root="/nowhere"))
     ports = reader._ports_of(Handle(None, Gpu("GPU-a")), {"0000:1b:00.0": "GPU-b"})
     assert ports == Ports({"GPU-b": 1}, to_switches=1)
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [(GpuEvent("GPU-a", DOUBLE_BIT_ECC, 0), b'{"type":"ecc","uuid":"GPU-a"}\n'), (READ_GPUS, b"")],
+)
+def test_after_an_event_without_an_xid_the_gpus_are_read(
+    capfdbinary: pytest.CaptureFixture[bytes], event: GpuEvent, message: bytes
+) -> None:
+    reader = Reader(ReaderOptions(poll_seconds=1, call_seconds=30, host_root="/nowhere"))
+    assert not reader._report_events()
+    reader._events._count(event)
+    assert reader._report_events()
+    assert capfdbinary.readouterr().out == message
 
 
 def test_an_invalid_bus_id_is_ignored() -> None:

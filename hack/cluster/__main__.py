@@ -23,7 +23,7 @@ def build(names: tuple[str, ...]) -> None:
 
     KUBEBUILDER_ASSETS: a folder of ready programs that come first. XDG_CACHE_HOME: where the others are kept (default
     ~/.cache). BINARIES: build or download; default, what can be reached within seconds is downloaded. BINARIES_MIRROR: what
-    stands before each address. KUBERNETES: another version than the pinned one, as 1.36.4.
+    stands before each address. KUBERNETES: another version than the pinned one, as 1.36.3.
     """
     for name, path in find(names or ALL_PROGRAMS, _progress).items():
         click.echo(f"{name}\t{path}")

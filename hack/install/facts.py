@@ -22,7 +22,7 @@ class Node:
     architecture: str = "amd64"
     os: str = "linux"
     runtime: str = "containerd://2.1.4"
-    kubelet: str = "v1.37.1"
+    kubelet: str = "v1.37.2"
     boot_id: str = ""
     machine_id: str = ""
     provider: str = ""

@@ -2,7 +2,7 @@
 
 Builds nothing. One Go module per family, because the families' dependencies do not agree with each other; those of etcd and
 Kubernetes do, at the version of etcd that kubeadm starts, so one module pins both and what both need is compiled once.
-`KUBERNETES=1.36.4` in the environment asks for another version of that family than the pinned one.
+`KUBERNETES=1.36.3` in the environment asks for another version of that family than the pinned one.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Family:
 
     @property
     def version(self) -> str:
-        """Version to build, as `v1.37.1`. Raises BinaryError when what the environment asks for is no version."""
+        """Version to build, as `v1.37.2`. Raises BinaryError when what the environment asks for is no version."""
         asked = os.environ.get(self.asked_by, "") if self.asked_by else ""
         if not asked:
             return self.pinned_version

@@ -136,7 +136,7 @@ def world(folder: Path) -> World:
     for builder in ("docker", "podman", "buildah"):
         made.program(builder, '[ "$1" = info ] && exit 1' + _CTR)
     made.answer("kubeconfig", _kubeconfig())
-    made.answer("version", {"major": "1", "minor": "37", "gitVersion": "v1.37.1"})
+    made.answer("version", {"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
     made.answer("helm-version", "v4.3.1+g1")
     made.answer("releases", [])
     made.answer("planned", {"manifest": "x: 1", "config": {}, "hooks": []})
@@ -149,7 +149,7 @@ def node(
     name: str = "a",
     *,
     architecture: str = "amd64",
-    kubelet: str = "v1.37.1",
+    kubelet: str = "v1.37.2",
     provider: str = "",
     boot_id: str = "elsewhere",
     labels: Mapping[str, str] | None = None,

@@ -18,7 +18,7 @@ from tests.hack.install.stand_ins import World, built, installed, node, running
 
 ROOT = Path(__file__).parents[3]
 _KIND = node("lab-control-plane", provider="kind://docker/lab/lab-control-plane")
-_K3D = node("k3d-lab-server-0", kubelet="v1.33.3+k3s1")
+_K3D = node("k3d-lab-server-0", kubelet="v1.34.3+k3s1")
 _MINIKUBE = node("mini", labels={"minikube.k8s.io/name": "mini"})
 _PROGRAMS = {"kind": _KIND, "k3d": _K3D, "minikube": _MINIKUBE}
 _LOADS = {
@@ -205,7 +205,7 @@ def _manifest(world: World) -> None:
             _unreachable, "asking the API server https://127.0.0.1:6443 of the context lab failed", id="unreachable"
         ),
         pytest.param(_expired, "log in again", id="expired"),
-        pytest.param(_old, "Kubernetes v1.32.0 is too old: it takes 1.33 or newer", id="too old"),
+        pytest.param(_old, "Kubernetes v1.32.0 is too old: it takes 1.34 or newer", id="too old"),
         pytest.param(
             lambda world: world.answer("no-rights", ""), "may not create namespaces, .*cluster-admin", id="no rights"
         ),

@@ -21,7 +21,7 @@ def node(name: str = "a", **more: object) -> Node:
 
 
 def k3d(name: str) -> Node:
-    return node(name, kubelet="v1.33.3+k3s1")
+    return node(name, kubelet="v1.34.3+k3s1")
 
 
 def kind(name: str, engine: str = "docker") -> Node:
@@ -32,9 +32,9 @@ def minikube(name: str) -> Node:
     return node(name, labels={"minikube.k8s.io/name": "mini"})
 
 
-K3S = node(kubelet="v1.33.3+k3s1")
-RKE2 = node(kubelet="v1.33.3+rke2r1")
-K0S = node(kubelet="v1.33.3+k0s")
+K3S = node(kubelet="v1.34.3+k3s1")
+RKE2 = node(kubelet="v1.34.3+rke2r1")
+K0S = node(kubelet="v1.34.3+k0s")
 MICROK8S = node(labels={"microk8s.io/cluster": "true"})
 
 

@@ -209,6 +209,10 @@ part: setup ## The other tests are in parts of five minutes: the one whose turn 
 everything: lint imports verify-generate ## All tests: the gate, each part, and those of emulated machines that are in no part; as root all of it; an hour and a half. Continues where a run of the same tree was cut off
 	@$(BIN)/python -m hack.ci everything
 
+.PHONY: releases
+releases: setup ## The main paths on each release of Kubernetes that is supported, built once (RELEASES="1.34.4 1.36.3"); as root on a real node, too. Continues where a run of the same tree was cut off
+	@$(BIN)/python -m hack.ci releases $(RELEASES)
+
 .PHONY: flaky
 flaky: setup ## As root: the gate on a machine that stalls: frozen 12 s every two minutes, twice with half the CPU and once with a quarter; half an hour. Continues with the run at which it was cut off
 	@$(BIN)/python -m hack.ci.flaky

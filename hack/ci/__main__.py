@@ -4,6 +4,7 @@ python -m hack.ci gate               what decides about a change; REAL_NODE=1: w
 python -m hack.ci choose             the part whose turn it is
 python -m hack.ci part [NAME...]     these parts; none: the one whose turn it is, and those in .ci/failing-parts
 python -m hack.ci everything         the gate and all parts; continues where an earlier run of the same tree ended
+python -m hack.ci releases [V...]    the main paths on these releases of Kubernetes; none: on all that are supported; continues, too
 python -m hack.ci list               the parts, and what each took
 """
 
@@ -11,7 +12,8 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from hack.ci import turns
@@ -26,17 +28,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m hack.ci", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("gate", "choose", "part", "everything", "list"))
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of parts")
+    parser.add_argument("what", choices=("gate", "choose", "part", "everything", "releases", "list"))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of parts, or releases")
     options = parser.parse_args()
     parts = read()
-    if unknown := [name for name in options.names if name not in parts.parts]:
-        parser.error(f"no part is named {', '.join(unknown)}; these are: {', '.join(parts.parts)}")
+    kind, known = ("release", parts.releases) if options.what == "releases" else ("part", parts.parts)
+    if unknown := [name for name in options.names if name not in known]:
+        parser.error(f"no {kind} is named {', '.join(unknown)}; these are: {', '.join(known)}")
     jobs: dict[str, Callable[[], bool]] = {
         "gate": lambda: _gate(parts),
         "choose": lambda: _choose(parts),
         "part": lambda: run_parts([parts.parts[name] for name in options.names or due(parts)]),
         "everything": lambda: _everything(parts),
+        "releases": lambda: _on_releases(parts, options.names or list(parts.releases)),
         "list": lambda: _list(parts),
     }
     try:
@@ -87,27 +91,44 @@ def _is_ok(title: str, lanes: Sequence[Lane], *, is_gate: bool) -> bool:
 
 
 def _everything(parts: Parts) -> bool:
+    # the six tests on a real node are in the part of that name
+    jobs: dict[str, Callable[[], bool]] = {"gate": lambda: _gate(parts)}
+    for part in (*parts.parts.values(), parts.everything):
+        jobs[part.name] = partial(_part, part)
+    return _all_of("everything", jobs)
+
+
+def _on_releases(parts: Parts, versions: Sequence[str]) -> bool:
+    jobs = {
+        f"{version} {lane.name}": partial(_on_release, version, lane)
+        for version in versions
+        for lane in parts.releases[version]
+    }
+    return _all_of("releases", jobs)
+
+
+def _on_release(version: str, lane: Lane) -> bool:
+    # who looks for programs, here and in what is started, takes those of that release
+    os.environ["KUBERNETES"] = version
+    return _is_ok(f"Kubernetes {version}", [lane], is_gate=True)
+
+
+def _all_of(title: str, jobs: Mapping[str, Callable[[], bool]]) -> bool:
+    """Each that has not passed on this very tree yet; all run, also after a failure."""
     finished = Finished.of_tree(ROOT)
     verdicts = {}
-    # the six tests on a real node are in the part of that name
-    for name in ("gate", *parts.parts, "everything"):
+    for name, job in jobs.items():
         if name in finished:
             verdicts[name] = "passed before"
-        elif _job(parts, name):
+        elif job():
             verdicts[name] = "passed"
             finished.add(name)
         else:
             verdicts[name] = "FAILED"
-    print("\neverything:")
+    print(f"\n{title}:")
     for name, verdict in verdicts.items():
-        print(f"  {name:12} {verdict}")
+        print(f"  {name:16} {verdict}")
     return "FAILED" not in verdicts.values()
-
-
-def _job(parts: Parts, name: str) -> bool:
-    if name == "gate":
-        return _gate(parts)
-    return _part(parts.everything if name == "everything" else parts.parts[name])
 
 
 def _list(parts: Parts) -> bool:

@@ -44,13 +44,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """gate: without the real node. only_in_everything: paths of tests that no part has, and the part that runs them."""
+    """gate: without the real node. only_in_everything: paths of tests that no part has, and the part that runs them.
+
+    releases: by the version of Kubernetes, what runs on it.
+    """
 
     gate: Part
     real_node: Lane
     parts: Mapping[str, Part]
     everything: Part
     only_in_everything: tuple[str, ...]
+    releases: Mapping[str, tuple[Lane, ...]]
 
 
 def read(file: Path = _FILE) -> Parts:
@@ -60,7 +64,24 @@ def read(file: Path = _FILE) -> Parts:
     real_node = lanes.pop(REAL_NODE)
     parts = {name: _part(name, table) for name, table in found["part"].items()}
     only = tuple(found["everything"].pop("tests"))
-    return Parts(Part("gate", tuple(lanes.values())), real_node, parts, _part("everything", found["everything"]), only)
+    releases = _releases(lanes, real_node, **found["releases"])
+    gate = Part("gate", tuple(lanes.values()))
+    return Parts(gate, real_node, parts, _part("everything", found["everything"]), only, releases)
+
+
+def _releases(
+    gate: Mapping[str, Lane],
+    on_a_real_node: Lane,
+    *,
+    versions: Sequence[str],
+    lanes: Sequence[str],
+    tests: Sequence[str],
+    real_node: Sequence[str],
+) -> dict[str, tuple[Lane, ...]]:
+    """The lanes by version, those on a real node first: they take longest."""
+    others = Lane("others", tuple(tests), again=True, programs=(CONTROL_PLANE,))
+    each = (*(gate[name] for name in lanes), others)
+    return {version: (on_a_real_node, *each) if version in real_node else each for version in versions}
 
 
 def _part(name: str, table: dict[str, Any]) -> Part:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hack.ci import parts, runner, turns
 from hack.ci.finished import Finished
 from hack.ci.parts import Lane, Part, Parts, files_below, files_of, read
 from hack.cluster.build.binaries import ALL_PROGRAMS
+from hack.cluster.build.pins import family_of
 
 _ROOT = Path(__file__).parents[2]
 _PARTS = read()
@@ -232,3 +234,57 @@ def test_parts_that_fail_on_main_are_run_besides(monkeypatch: pytest.MonkeyPatch
     marked.write_text("chaoss\n")
     with pytest.raises(SystemExit, match="no part is named chaoss"):
         ci.due(_PARTS)
+
+
+def _run_releases(names: Sequence[str], monkeypatch: pytest.MonkeyPatch, fails: str = "") -> tuple[bool, list[str]]:
+    """Whether all passed, and what ran: `release lane`, in the order in which it ran."""
+    ran = []
+
+    def run(title: str, lanes: Sequence[Lane], *, is_gate: bool) -> list[runner.Outcome]:
+        assert is_gate
+        assert title == f"Kubernetes {os.environ['KUBERNETES']}"
+        ran.append(f"{os.environ['KUBERNETES']} {lanes[0].name}")
+        return [runner.Outcome(lane.name, ran[-1] != fails, 1.0) for lane in lanes]
+
+    monkeypatch.setattr(ci, "run", run)
+    monkeypatch.setattr(sys, "argv", ["hack.ci", "releases", *names])
+    return ci.main() == 0, ran
+
+
+def test_each_release_runs_its_lanes_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lane that failed does not end the run, and is all that a second run does."""
+    monkeypatch.setenv("KUBERNETES", "")
+    monkeypatch.setattr(Finished, "of_tree", lambda root: Finished(tmp_path / "finished.json", "tree"))
+    whole = [f"{version} {lane.name}" for version, lanes in _PARTS.releases.items() for lane in lanes]
+    broken = whole[1]
+    assert _run_releases([], monkeypatch, fails=broken) == (False, whole)
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [*broken.split(), "FAILED"] in shown
+    assert [*whole[-1].split(), "passed"] in shown
+    assert _run_releases([], monkeypatch) == (True, [broken])
+    assert _run_releases([], monkeypatch) == (True, [])
+
+
+def test_one_release_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBERNETES", "")
+    monkeypatch.setattr(Finished, "of_tree", lambda root: Finished(tmp_path / "finished.json", "tree"))
+    newest = [*_PARTS.releases][-1]
+    assert _run_releases([newest], monkeypatch) == (True, [f"{newest} {lane.name}" for lane in _PARTS.releases[newest]])
+    with pytest.raises(SystemExit):
+        _run_releases(["1.2.3"], monkeypatch)
+    assert "no release is named 1.2.3; these are: 1.34.4" in capsys.readouterr().err
+
+
+def test_the_releases_are_those_that_are_supported() -> None:
+    """One of each minor version from the chart's oldest to the pinned one, which is the last; a real node on the last two."""
+    versions = [*_PARTS.releases]
+    assert versions[-1] == family_of("kubelet").pinned_version.removeprefix("v")
+    oldest = re.search(r'kubeVersion: ">=1\.(\d+)', (_ROOT / "charts/nodedevice/Chart.yaml").read_text())
+    assert oldest
+    newest = int(versions[-1].split(".")[1])
+    assert [int(version.split(".")[1]) for version in versions] == [*range(int(oldest[1]), newest + 1)]
+    assert {version for version, lanes in _PARTS.releases.items() if _PARTS.real_node in lanes} == set(versions[-2:])

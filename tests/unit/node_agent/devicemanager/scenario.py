@@ -223,15 +223,12 @@ def held_by(
 
 
 def status(
-    scenario: Scenario, before: dict[str, Any], wall_time: str, *, unsaved: str = "", notes: str = "", name: str = GPU
+    scenario: Scenario, before: dict[str, Any], wall_time: str, *, name: str = GPU, **more: Any
 ) -> dict[str, Any]:
     """The status that would be written now, after `before`."""
-    return node_device_status(
-        scenario.snapshot(name),
-        before,
-        wall_time=wall_time,
-        version="1.2.3",
-        runtime="none",
-        unsaved=unsaved,
-        notes=notes,
-    )
+    return status_of(scenario.snapshot(name), before, wall_time, **more)
+
+
+def status_of(now: Snapshot, before: dict[str, Any], wall_time: str, **more: Any) -> dict[str, Any]:
+    """The same of any snapshot."""
+    return node_device_status(now, before, wall_time=wall_time, **{"version": "1.2.3", "runtime": "none", **more})

@@ -13,7 +13,7 @@ from hack import yaml_text
 Json = dict[str, Any]
 
 _CRD = yaml_text.load((Path(__file__).parents[4] / "crds/nodedevices.yaml").read_text(encoding="utf-8"))
-_STATUS = _CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+STATUS = _CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
 _TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
 
 
@@ -66,12 +66,12 @@ _RULES: dict[str, Callable[[Json], bool]] = {
 
 def problems(status: Json) -> list[str]:
     """All that the API server would refuse; empty when it would take this status."""
-    return [*_of_schema(status, _STATUS, "status"), *(text for text, holds in _RULES.items() if not holds(status))]
+    return [*_of_schema(status, STATUS, "status"), *(text for text, holds in _RULES.items() if not holds(status))]
 
 
 def rules_of_one_side() -> set[str]:
     """Those of the CRD that are missing here, and those that only this file has."""
-    return {" ".join(rule["message"].split()) for rule in _STATUS["x-kubernetes-validations"]} ^ _RULES.keys()
+    return {" ".join(rule["message"].split()) for rule in STATUS["x-kubernetes-validations"]} ^ _RULES.keys()
 
 
 def _of_schema(value: Any, schema: Json, where: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ MONDAY, TUESDAY = "2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z"
 MAX_OBJECT_BYTES = 1024 * 1024
 
 
-def status(scenario: Scenario, before: Json | None = None, wall_time: str = MONDAY, **more: str) -> Json:
+def status(scenario: Scenario, before: Json | None = None, wall_time: str = MONDAY, **more: Any) -> Json:
     """The status, which the API server would take."""
     shown = status_of(scenario, before or {}, wall_time, **more)
     found = crd_rules.problems(shown)

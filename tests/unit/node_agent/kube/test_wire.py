@@ -1,0 +1,346 @@
+"""The bytes that an agent sends: of each kind of NodeDevice the same as in the golden files."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import pytest
+from lightkube import AsyncClient, KubeConfig
+from lightkube.config.models import Cluster as ClusterConfig
+from lightkube.config.models import User
+from msgspec.structs import replace
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.snapshot import PendingView, snapshot
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_api import names
+from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement, part_id
+
+from tests.unit import golden
+from tests.unit.node_agent.devicemanager.scenario import (
+    GPU,
+    WITH_PREFERENCES,
+    Devices,
+    Scenario,
+    calls,
+    device_ids,
+    pod,
+    status,
+    status_of,
+)
+from tests.unit.node_agent.kube import crd_rules
+from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, Json
+
+FOLDER: Final = Path(__file__).parent / "wire"
+NOON: Final = "2026-01-01T12:00:00Z"
+UUID: Final = "GPU-1f2e{:08d}"
+ATTRIBUTES: Final = (("memoryBytes", "85899345920"), ("model", "NVIDIA H100 80GB HBM3"), ("pciBusID", "0000:1b:00.0"))
+WHOLE: Final = Device(UUID.format(0), numa_nodes=(0, 1), attributes=ATTRIBUTES)
+BROKEN: Final = Device(UUID.format(1), False, (1,), "Xid79", "Xid 79: reset it", ATTRIBUTES)
+NO_REASON: Final = Device(UUID.format(2), healthy=False)
+RULES: Final = PartRules(Placement.SAME_PARENT, Choice.SPREAD, PodPlacement.TOGETHER, Advertise.LARGEST, 10)
+
+
+def with_devices(devices: Devices, **more: Any) -> Scenario:
+    return Scenario.with_plugin(devices, **more)
+
+
+def with_parts(*devices: Device, rules: PartRules = RULES, parents: tuple[Device, ...] = ()) -> Scenario:
+    scenario = Scenario()
+    scenario.connect()
+    listed = accept(devices, part_rules=rules, parents={parent.id: parent for parent in parents})
+    scenario.happens("listed", GPU, 1, listed)
+    return scenario
+
+
+def parts_of(parent: str, count: int, healthy: int, separator: str = "::", step: int = 1) -> list[Device]:
+    return [Device(part_id(parent, n * step, separator), n < healthy, parent=parent) for n in range(count)]
+
+
+def shown(scenario: Scenario, before: Json | None = None, wall_time: str = MONDAY, **more: Any) -> Json:
+    return status(scenario, before or {}, wall_time, **more)
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------------
+
+
+def no_list_yet() -> Json:
+    scenario = Scenario()
+    scenario.connect()
+    return shown(scenario)
+
+
+def all_fields() -> Json:
+    scenario = with_devices([WHOLE, BROKEN, NO_REASON, Device("d3"), Device("d4")], options=WITH_PREFERENCES)
+    scenario.wall_clock = 1_767_528_000
+    scenario.run(pod("uid-p", gpu=1), pod("uid-q", gpu=3, api_uid="uid-of-the-api"))
+    cordons = {"d3": Cordon("fan", "alice", NOON), "d4": Cordon(), "unknown": Cordon(by="bob")}
+    scenario.happens("cordoned", GPU, "object", cordons)
+    return shown(scenario, runtime="nri", injectable=("True", "Injected", "the container runtime injects them"))
+
+
+def plugin_message() -> Json:
+    scenario = Scenario()
+    scenario.connect()
+    scenario.happens("listed", GPU, 1, accept([], 'the driver does not fit: "reboot"\n\t\x01 ☃'))
+    return shown(scenario)
+
+
+def refused_list() -> Json:
+    scenario = with_devices(["d0"])
+    scenario.lists(["d0", "d0"])
+    return shown(scenario)
+
+
+def not_listed_any_more() -> Json:
+    scenario = with_devices(2).run(pod("p", gpu=2))
+    scenario.lists(["d0"])
+    return shown(scenario)
+
+
+def of_a_plugin(state: str) -> Json:
+    scenario = with_devices([WHOLE, BROKEN]).run(pod("p", gpu=1))
+    scenario.disconnect()
+    if state == "gone":
+        scenario.passes(300)
+    return shown(scenario)
+
+
+def one_day_later() -> Json:
+    """What is as before has its time of before, and what has changed that of the day."""
+    scenario = with_devices([WHOLE, "d1", "d2"]).run(pod("p", gpu=1), pod("q", gpu=9))
+    scenario.cordon(GPU, ["d1"])
+    before = shown(scenario)
+    scenario.lists([replace(WHOLE, healthy=False, reason="GpuLost", message="lost"), "d1", "d2"])
+    scenario.cordon(GPU, ["d1", "d2"])
+    of_operator = {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": MONDAY}
+    return shown(scenario, {**before, "conditions": [*before["conditions"], of_operator]}, TUESDAY)
+
+
+def name_of_a_forgotten_pod() -> Json:
+    scenario = with_devices(1).run(pod("p", gpu=1))
+    before = shown(scenario)
+    again = scenario.restarted()
+    again.plugin(1)
+    return shown(again, before, TUESDAY)
+
+
+def of_no_known_pod() -> Json:
+    scenario = with_devices(1).run(pod("p", gpu=1)).restarted()
+    scenario.plugin(1)
+    return shown(scenario)
+
+
+def remembered_cordons() -> Json:
+    scenario = with_devices(["d0", "d1", "d2"])
+    scenario.happens("cordoned", GPU, "u1", {"d0": Cordon("fan", "alice", NOON), "*": Cordon(), "d2": Cordon(at=NOON)})
+    scenario.happens("cordoned", GPU, "", {})
+    return shown(scenario)
+
+
+def releasing() -> Json:
+    scenario = with_devices(3, waits_for_runtime=True).run(pod("p", gpu=1), pod("q", gpu=2))
+    scenario.gone("q")
+    scenario.run(pod("r", gpu=1))
+    return shown(scenario)
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------------
+
+
+def parts_of_gpus() -> Json:
+    lost = Device(UUID.format(1), reason="GpuLost", message="the GPU is off the bus: reboot the node")
+    parents = (Device(UUID.format(0), numa_nodes=(1,), attributes=ATTRIBUTES), lost)
+    devices = parts_of(parents[0].id, 8, 7) + parts_of(lost.id, 4, 0)
+    return shown(with_parts(*devices, parents=parents).run(pod("p", gpu=3), pod("q", gpu=2), pod("r", gpu=40)))
+
+
+def parts_of_earlier_releases() -> Json:
+    rules = PartRules(Placement.ANY)
+    devices = parts_of("GPU-1", 4, 4, "-") + parts_of("GPU-2", 4, 4)
+    return shown(with_parts(*devices, rules=rules).run(pod("p", gpu=6)))
+
+
+def parent_with_a_reason_alone() -> Json:
+    return shown(with_parts(*parts_of("a", 2, 0), parents=(Device("a", reason="Word"),)))
+
+
+def part_beside_a_whole_device() -> Json:
+    scenario = with_devices(["a"]).run(pod("p", gpu=1))
+    scenario.connect(endpoint=2)
+    scenario.happens("listed", GPU, 2, accept(parts_of("a", 4, 4), part_rules=PartRules(sm_percent=0)))
+    return shown(scenario)
+
+
+def parts_without_a_plugin() -> Json:
+    scenario = with_parts(*parts_of("a", 4, 4), *parts_of("b", 4, 4)).run(pod("p", gpu=1))
+    scenario.disconnect()
+    return shown(scenario)
+
+
+def more_parts_than_a_row_has_room_for() -> Json:
+    devices = [part for n in range(70) for part in parts_of(f"g{n:02}", 1, 1)] + parts_of(
+        "scattered", 2000, 2000, step=2
+    )
+    return shown(with_parts(*devices, rules=PartRules(Placement.ANY)).run(pod("p", gpu=2070)))
+
+
+# -- long lists --------------------------------------------------------------------------------------------------------------
+
+
+def many_devices(**more: Any) -> Json:
+    scenario = with_devices([Device(f"d{n:06}", n % 2 == 0) for n in range(6_000)])
+    return shown(scenario.run(pod("p", gpu=2)), **more)
+
+
+def many_cordoned() -> Json:
+    scenario = with_devices([f"d{n:06}" for n in range(5_000)])
+    scenario.cordon(GPU, ["*"])
+    return shown(scenario)
+
+
+def long_ids() -> Json:
+    return shown(with_devices([f"{n:03}" + "☃" * 125 for n in range(256)]))
+
+
+def many_ids_of_one_pod() -> Json:
+    return shown(with_devices([f"d{n:06}" for n in range(3_000)]).run(pod("p", gpu=2_000)))
+
+
+def many_pods() -> Json:
+    scenario = with_devices([f"d{n:06}" for n in range(1_200)])
+    return shown(scenario.run(*(pod(f"{n:036}", gpu=1) for n in range(1_200))))
+
+
+def many_that_wait() -> Json:
+    scenario = with_devices(["d0"])
+    for n in range(300):
+        scenario.see(pod(f"p{n:03}", gpu=1))
+    scenario.fail(calls(scenario.effects)[0], "☃" * 10_000)
+    return shown(scenario)
+
+
+# -- what is not of the manager alone ----------------------------------------------------------------------------------------
+
+
+def changed(**fields: Any) -> Json:
+    return status_of(replace(with_devices([WHOLE]).snapshot(), **fields), {}, MONDAY)
+
+
+def not_injected() -> Json:
+    scenario = with_devices(1).run(pod("p", gpu=1), pod("q", gpu=1))
+    now = snapshot(scenario.manager, GPU, lambda uid, container, resource_name: True)
+    final = PendingAllocation("r", "main", GPU, "AllocateFailed", "delete the pod", is_final=True)
+    return status_of(replace(now, pending=(*now.pending, PendingView(final, None))), {}, MONDAY)
+
+
+def served_by_the_kubelet() -> Json:
+    return shown(
+        with_devices(device_ids(2)).run(pod("p", gpu=1)),
+        runtime=names.RUNTIME_KUBELET,
+        served_by=names.SERVED_BY_KUBELET,
+        registered=("True", "CordonNotPossible", "spec.cordonedDevices has no effect"),
+        injectable=("True", "ServedByKubelet", "the kubelet gives the devices to containers"),
+    )
+
+
+CASES: Final[dict[str, Callable[[], Json]]] = {
+    "no-list-yet": no_list_yet,
+    "no-devices": lambda: shown(with_devices([])),
+    "all-fields": all_fields,
+    "all-healthy": lambda: shown(with_devices([WHOLE, Device("d1", numa_nodes=(0,))])),
+    "plugin-message": plugin_message,
+    "refused-list": refused_list,
+    "not-listed-any-more": not_listed_any_more,
+    "stopped": lambda: of_a_plugin("stopped"),
+    "gone": lambda: of_a_plugin("gone"),
+    "one-day-later": one_day_later,
+    "name-of-a-forgotten-pod": name_of_a_forgotten_pod,
+    "of-no-known-pod": of_no_known_pod,
+    "remembered-cordons": remembered_cordons,
+    "releasing": releasing,
+    "parts-of-gpus": parts_of_gpus,
+    "parts-of-earlier-releases": parts_of_earlier_releases,
+    "parent-with-a-reason-alone": parent_with_a_reason_alone,
+    "part-beside-a-whole-device": part_beside_a_whole_device,
+    "parts-without-a-plugin": parts_without_a_plugin,
+    "more-parts-than-a-row-has-room-for": more_parts_than_a_row_has_room_for,
+    "many-devices": many_devices,
+    "many-cordoned": many_cordoned,
+    "long-ids": long_ids,
+    "many-ids-of-one-pod": many_ids_of_one_pod,
+    "many-pods": many_pods,
+    "many-that-wait": many_that_wait,
+    "not-injected": not_injected,
+    "served-by-the-kubelet": served_by_the_kubelet,
+    "not-configured": lambda: changed(is_not_configured=True, total=0),
+    "place-taken": lambda: changed(lost_to="example.com/nic"),
+    "silent": lambda: changed(is_silent=True, state=EndpointState.STOPPED),
+    "several-plugins": lambda: changed(sockets=("/a.sock", "/b.sock")),
+    "possible-holders": lambda: changed(possible_holders=3),
+    "unsaved": lambda: shown(with_devices(1), unsaved="no room on the disk", notes="the checkpoint could not be read"),
+    "long-notes": lambda: shown(with_devices(1), notes="x" * 5000, is_watch_stale=True),
+}
+
+
+class Sent(httpx2.AsyncBaseTransport):
+    """Keeps the last body."""
+
+    body = b""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.body = await request.aread()
+        return httpx2.Response(200, content=b'{"metadata":{"name":"n"}}', request=request)
+
+
+@pytest.fixture
+def sent() -> Sent:
+    return Sent()
+
+
+@pytest.fixture
+async def cluster(sent: Sent) -> AsyncIterator[KubeClient]:
+    config = KubeConfig.from_one(cluster=ClusterConfig("https://10.1.2.3:6443"), user=User())
+    client: AsyncClient = AsyncClient(config=config, transport=sent, trust_env=False, field_manager="test")
+    made = KubeClient(client, "")
+    yield made
+    await made.close()
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_of_a_status(cluster: KubeClient, sent: Sent, case: str) -> None:
+    await cluster.apply_status(names.node_device_name("node-a", GPU), CASES[case]())
+    golden.check(FOLDER, case, sent.body)
+
+
+async def test_of_a_new_object(cluster: KubeClient, sent: Sent) -> None:
+    await cluster.create_node_device(("node-a", "uid-of-the-node"), GPU)
+    golden.check(FOLDER, "new-object", sent.body)
+
+
+def test_every_field_of_a_status_is_in_some_file() -> None:
+    """But for what only the operator writes."""
+    shown_paths = {path for case in CASES for path in paths(CASES[case]())}
+    of_crd = set(fields(crd_rules.STATUS))
+    assert of_crd - shown_paths == {"conditions.observedGeneration"}
+
+
+def paths(value: Any, path: str = "") -> Iterator[str]:
+    for each in value if isinstance(value, list) else []:
+        yield from paths(each, path)
+    for key, each in value.items() if isinstance(value, dict) else ():
+        yield f"{path}{key}"
+        yield from paths(each, f"{path}{key}.")
+
+
+def fields(schema: Json, path: str = "") -> Iterator[str]:
+    for key, each in schema.get("items", schema).get("properties", {}).items():
+        yield f"{path}{key}"
+        yield from fields(each, f"{path}{key}.")
+
+
+def test_each_file_has_its_case() -> None:
+    assert golden.names(FOLDER) == {*CASES, "new-object"}

@@ -1,0 +1,99 @@
+"""The bytes that the operator sends of NodeDevices and PodDevices: the same as in the golden files."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+import pytest
+from nodedevice_api.names import Condition
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, StoredCondition, node_device_record
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
+from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
+from nodedevice_operator.reconcile.cordon_reconciler import CordonsApi
+from nodedevice_operator.reconcile.poddevice_reconciler import PodDevicesApi
+from nodedevice_operator.reconcile.poddevices import DesiredPodDevice, desired_pod_devices
+
+from tests.fakes.operator.operator_model import NIC, node_device
+from tests.unit import golden
+from tests.unit.operator.objects.test_decoding import node_device_body, of_json
+from tests.unit.operator.reconcile.test_cordons import cordons, schema
+
+FOLDER: Final = Path(__file__).parent / "wire"
+NOW: Final = "2026-01-05T00:00:00Z"
+BODY: Final = node_device_body()
+STORED: Final = {
+    Condition.ADVERTISED: StoredCondition("True", "Advertised", "node-a shows this resource", NOW, 3),
+    Condition.CONFLICT: StoredCondition("False", "NoConflict", "", NOW, 3),
+    Condition.AGENT_READY: StoredCondition("Unknown", "LeaseMissing", '"☃"\n', NOW, 3),
+    Condition.READY: StoredCondition("True", "Ready", "", "", 1),
+}
+
+
+class Sent:
+    """Answers each request with one object, and keeps the last body as the client encodes it."""
+
+    def __init__(self) -> None:
+        self.body = b""
+
+    async def request(self, method: str, what: str, path: str, **more: Any) -> bytes:
+        self.body = msgspec.json.encode(more["body"])
+        return msgspec.json.encode(BODY)
+
+
+def held(name: str, *ids: str, container: str = "main", **more: Any) -> AllocationRecord:
+    return AllocationRecord("default", name, f"uid-{name}", container, ids, 0, is_releasing=False, **more)
+
+
+def pod_device() -> DesiredPodDevice:
+    known = {"gpu-0": DeviceRecord("Healthy", "", False, (0, 1)), "gpu-1": DeviceRecord("Unhealthy", "Xid", False, ())}
+    allocations = (held("pod-a", "gpu-1", "gpu-0"), held("pod-a", "gpu-0", "gpu-☃", container="init"))
+    gpus = node_device(devices=known, allocations=allocations)
+    (made,) = desired_pod_devices("node-a", [gpus, node_device(NIC, allocations=(held("pod-a", "nic-0"),))])
+    return made
+
+
+def with_parts() -> DesiredPodDevice:
+    body = node_device_body(
+        devices=[
+            {"id": "gpu", "health": "Healthy", "parts": {"total": 80, "healthy": 79, "allocated": 3, "available": 76}}
+        ],
+        allocations=[
+            {
+                "namespace": "default",
+                "name": "pod-a",
+                "podUID": "uid-a",
+                "container": "main",
+                "parts": [
+                    {"parent": "gpu", "parts": 3, "numbers": "0-2", "sep": "::"},
+                    {"parent": "unknown", "parts": 1, "numbers": "7"},
+                ],
+            }
+        ],
+    )
+    (made,) = desired_pod_devices("node-a", [node_device_record(of_json(body, NodeDeviceSchema))])
+    return made
+
+
+CASES: Final[dict[str, Callable[[Client], Awaitable[Any]]]] = {
+    "conditions": lambda sent: ConditionsApi(sent).apply_conditions(node_device(uid="nd-1"), STORED),
+    "no-conditions": lambda sent: ConditionsApi(sent).apply_conditions(node_device(uid="nd-1"), {}),
+    "cordons": lambda sent: CordonsApi(sent).apply_cordons(
+        node_device(), schema(remembered=["a"]), cordons("a", "b", "c")
+    ),
+    "pod-device": lambda sent: PodDevicesApi(sent).apply_pod_device(pod_device(), None),
+    "pod-device-of-a-uid": lambda sent: PodDevicesApi(sent).apply_pod_device(pod_device(), "pd-1"),
+    "pod-device-with-parts": lambda sent: PodDevicesApi(sent).apply_pod_device(with_parts(), None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_of_an_apply(case: str) -> None:
+    sent = Sent()
+    await CASES[case](cast(Client, sent))
+    golden.check(FOLDER, case, sent.body)
+
+
+def test_each_file_has_its_case() -> None:
+    assert golden.names(FOLDER) == CASES.keys()

@@ -79,9 +79,21 @@ class TestParts:
         }
         assert found.part_rules == PartRules()
 
-    def test_one_that_is_known_by_its_own_id_keeps_all(self) -> None:
+    def test_one_that_is_held_by_its_own_id_keeps_all_that_are_not_held(self) -> None:
         before = self.listed()
-        assert as_known(before, {"old-0", "new-2"}) is before
+        assert as_known(before, {"new-2"}) is before
+        found = as_known(before, {"old-0", "new-2"})
+        assert [*found.devices] == ["old-0", "new-1", "new-2"]
+        assert found.by_parent == {"old": ["old-0"], "new": ["new-1", "new-2"]}
+        assert {*found.parents} == {"old", "new"}
+        assert [*as_known(before, {"older-0", "old-1"}).devices] == ["older-0", "old-1", "old-2"]
+
+    def test_cordons_name_them_where_pods_do_not(self) -> None:
+        before = self.listed()
+        assert [*as_known(before, {"old-0"}, {"new-2", "older-1"}).devices] == ["old-0", "old-1", "old-2"]
+        assert as_known(before, {"new-0"}, {"old-1"}) is before
+        assert as_known(before, set(), {"new-2", "old-0"}) is before
+        assert [*as_known(before, set(), {"older-1"}).devices] == ["older-0", "older-1", "older-2"]
 
     def test_another_device_beside_it_stays(self) -> None:
         other = Device("other-0", parent="other", aliases=("else-0",))
@@ -92,5 +104,8 @@ class TestParts:
     def test_as_many_aliases_as_all_have(self) -> None:
         """A list of ours has as many for each part."""
         fewer = Device("new-3", parent="new", aliases=("old-3",))
-        assert [*as_known(self.listed(fewer), {"older-0"}).devices] == ["new-0", "new-1", "new-2", "new-3"]
+        before = self.listed(fewer)
+        assert as_known(before, set(), {"older-0"}) is before
+        # a held one is never given out by another ID
+        assert [*as_known(before, {"older-0"}).devices] == ["older-0", "new-1", "new-2", "new-3"]
         assert "old-3" in as_known(self.listed(fewer), {"old-0"}).devices

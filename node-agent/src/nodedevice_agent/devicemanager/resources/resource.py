@@ -457,7 +457,7 @@ class Resource:
         for connection in reversed(self.connections.live):
             refusal = refusal or connection.refusal
             if connection.listed is not None:
-                found = as_known(connection.listed, _Known(self))
+                found = as_known(connection.listed, _Held(self), self.cordons)
                 break
         if refusal is None:
             return found
@@ -466,12 +466,12 @@ class Resource:
         return (self._reported if is_same else found).refused(refusal.id_error)
 
 
-class _Known:
-    """The IDs by which devices of a resource are held, reserved or cordoned."""
+class _Held:
+    """The IDs by which devices of a resource are held or reserved."""
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
 
     def __contains__(self, device_id: object) -> bool:
         known = self._resource
-        return device_id in known.holders or device_id in known.reserved or device_id in known.cordons
+        return device_id in known.holders or device_id in known.reserved

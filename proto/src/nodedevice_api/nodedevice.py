@@ -1,0 +1,153 @@
+"""NodeDevice: one resource on one node, as it is in the API. Its agent writes the status, but for the operator's conditions.
+
+`crds/nodedevices.yaml` says what each field means, and has its bounds and rules. Pure.
+"""
+
+from msgspec import field
+
+from nodedevice_api.parts import OLD_SEPARATOR
+from nodedevice_api.wire import Record, always
+
+
+class CordonedDevice(Record, frozen=True, kw_only=True):
+    """Of spec.cordonedDevices and status.rememberedCordons."""
+
+    id: str = always(str)
+    reason: str = ""
+    by: str = ""
+    at: str = ""
+
+
+class NodeDeviceSpec(Record, frozen=True, kw_only=True):
+    node_name: str
+    resource_name: str
+    cordoned_devices: tuple[CordonedDevice, ...] = ()
+
+
+class EndpointStatus(Record, frozen=True, kw_only=True):
+    state: str = always(str)
+    pre_start_required: bool = always(bool)
+    get_preferred_allocation_available: bool = always(bool)
+    since: str = always(str)
+
+
+class AgentStatus(Record, frozen=True, kw_only=True):
+    version: str = always(str)
+    runtime: str = always(str)
+    served_by: str = always(str)
+
+
+class PartRulesStatus(Record, frozen=True, kw_only=True):
+    """sm_percent: None where containers are not limited."""
+
+    placement: str = always(str)
+    choice: str = always(str)
+    containers: str = always(str)
+    advertise: str = always(str)
+    sm_percent: int | None = None
+    largest_available: int = always(int)
+
+
+class PartCounts(Record, frozen=True):
+    """Of one physical device.
+
+    total: listed or held. allocated: held, also by a pod that has ended. available: a pod could get them now.
+    """
+
+    total: int = always(int)
+    healthy: int = always(int)
+    allocated: int = always(int)
+    available: int = always(int)
+
+
+class DeviceStatus(Record, frozen=True, kw_only=True):
+    """presence: Present or Missing; "" for a physical device with parts that is present. parts: None for a device that has none.
+
+    reason, message: "" and None while it is healthy, and while its plugin is not connected.
+    """
+
+    id: str
+    health: str = always(str)
+    presence: str = ""
+    reason: str = ""
+    message: str | None = None
+    parts: PartCounts | None = None
+    since: str = always(str)
+    cordoned_since: str = ""
+    cordoned_by: str = ""
+    numa_nodes: tuple[int, ...] = ()
+    attributes: dict[str, str] = {}
+
+
+class HeldParts(Record, frozen=True):
+    """Parts of one physical device that a container holds.
+
+    numbers: ranges. sep: between parent and number in the IDs of the parts. See nodedevice_api.parts.
+    """
+
+    parent: str
+    parts: int
+    numbers: str = always(str)
+    sep: str = OLD_SEPARATOR
+
+
+class AllocationStatus(Record, frozen=True, kw_only=True):
+    """What one container holds. since: "" for parts. device_ids: of devices that are no parts."""
+
+    namespace: str = always(str)
+    name: str = always(str)
+    pod_uid: str = field(name="podUID")
+    container: str
+    since: str = ""
+    parts: tuple[HeldParts, ...] = ()
+    device_ids: tuple[str, ...] = field(name="deviceIDs", default=())
+    omitted: int = field(name="deviceIDsOmitted", default=0)
+    releasing: bool = False
+    not_injected: bool = False
+
+
+class Waiting(Record, frozen=True, kw_only=True):
+    """A container that requested the resource and does not have it yet. not_injected: it runs all the same. final: it gets none."""
+
+    namespace: str = always(str)
+    name: str = always(str)
+    pod_uid: str = field(name="podUID")
+    container: str
+    reason: str
+    message: str = always(str)
+    since: str = always(str)
+    not_injected: bool = False
+    final: bool = False
+
+
+class ConditionStatus(Record, frozen=True, kw_only=True):
+    """observed_generation: 0 in a condition of an agent."""
+
+    type: str
+    status: str
+    reason: str = always(str)
+    message: str = always(str)
+    last_transition_time: str = always(str)
+    observed_generation: int = 0
+
+
+class NodeDeviceStatus(Record, frozen=True, kw_only=True):
+    """total, endpoint, agent: None where no agent has written a status. parts: None where the devices have none."""
+
+    total: int | None = None
+    healthy: int = always(int)
+    cordoned: int = always(int)
+    allocated: int = always(int)
+    releasing: int = always(int)
+    reserved: int = always(int)
+    available: int = always(int)
+    endpoint: EndpointStatus | None = None
+    agent: AgentStatus | None = None
+    parts: PartRulesStatus | None = None
+    devices: tuple[DeviceStatus, ...] = always(tuple)
+    devices_omitted: int = always(int)
+    allocations: tuple[AllocationStatus, ...] = always(tuple)
+    allocations_omitted: int = always(int)
+    waiting: tuple[Waiting, ...] = always(tuple)
+    remembered_cordons: tuple[CordonedDevice, ...] = always(tuple)
+    conditions: tuple[ConditionStatus, ...] = always(tuple)

@@ -1,0 +1,187 @@
+"""The records of NodeDevice and PodDevice have the fields of their CRDs, and no others."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from msgspec import inspect
+from nodedevice_api import nodedevice, poddevice
+from nodedevice_api.nodedevice import (
+    AllocationStatus,
+    CordonedDevice,
+    DeviceStatus,
+    EndpointStatus,
+    NodeDeviceSpec,
+    NodeDeviceStatus,
+    PartRulesStatus,
+)
+from nodedevice_api.poddevice import PodDeviceSpec, PodDeviceStatus
+from nodedevice_api.wire import Record
+
+from hack import yaml_text
+
+CRDS: Final = Path(__file__).parents[3] / "crds"
+RECORDS: Final = {
+    "nodedevices": {"spec": NodeDeviceSpec, "status": NodeDeviceStatus},
+    "poddevices": {"spec": PodDeviceSpec, "status": PodDeviceStatus},
+}
+PARTS: Final = [(kind, part) for kind, of_kind in RECORDS.items() for part in of_kind]
+WORDS: Final = {inspect.StrType: "string", inspect.IntType: "integer", inspect.BoolType: "boolean"}
+
+# what a field is, by its path; * where an object has to have it
+Fields = dict[str, str]
+
+
+def schema_of(kind: str, part: str) -> Any:
+    crd = yaml_text.load((CRDS / f"{kind}.yaml").read_text(encoding="utf-8"))
+    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part]
+
+
+def of_schema(schema: Any, path: str = "") -> Fields:
+    found = {path: schema["type"]}
+    for name, below in schema.get("properties", {}).items():
+        found |= of_schema(below, f"{path}.{name}")
+    if "items" in schema:
+        found |= of_schema(schema["items"], f"{path}[]")
+    if "additionalProperties" in schema:
+        found |= of_schema(schema["additionalProperties"], f"{path}{{}}")
+    return found
+
+
+def of_record(found: inspect.Type, path: str = "") -> Fields:
+    match found:
+        case inspect.UnionType(types=types):
+            (one,) = (each for each in types if not isinstance(each, inspect.NoneType))
+            return of_record(one, path)
+        case inspect.StructType(fields=fields):
+            below = [of_record(field.type, f"{path}.{field.encode_name}") for field in fields]
+            return {path: "object", **{name: word for each in below for name, word in each.items()}}
+        case inspect.VarTupleType(item_type=item):
+            return {path: "array", **of_record(item, f"{path}[]")}
+        case inspect.DictType(value_type=value):
+            return {path: "object", **of_record(value, f"{path}{{}}")}
+    return {path: WORDS[type(found)]}
+
+
+def required_by_schema(schema: Any, path: str = "") -> Iterator[str]:
+    yield from (f"{path}.{name}" for name in schema.get("required", ()))
+    for name, below in schema.get("properties", {}).items():
+        yield from required_by_schema(below, f"{path}.{name}")
+    if "items" in schema:
+        yield from required_by_schema(schema["items"], f"{path}[]")
+
+
+def required_by_record(found: inspect.Type, path: str = "") -> Iterator[str]:
+    match found:
+        case inspect.UnionType(types=types):
+            for each in types:
+                yield from required_by_record(each, path)
+        case inspect.StructType(fields=fields):
+            for field in fields:
+                yield from [f"{path}.{field.encode_name}"] if field.required else []
+                yield from required_by_record(field.type, f"{path}.{field.encode_name}")
+        case inspect.VarTupleType(item_type=item):
+            yield from required_by_record(item, f"{path}[]")
+
+
+@pytest.mark.parametrize(("kind", "part"), PARTS)
+def test_both_have_the_same_fields_of_the_same_types(kind: str, part: str) -> None:
+    assert of_record(inspect.type_info(RECORDS[kind][part])) == of_schema(schema_of(kind, part))
+
+
+@pytest.mark.parametrize(("kind", "part"), PARTS)
+def test_what_a_record_cannot_do_without_the_crd_requires(kind: str, part: str) -> None:
+    """Otherwise an object that the API server takes would not decode."""
+    record = inspect.type_info(RECORDS[kind][part])
+    assert set(required_by_record(record)) <= set(required_by_schema(schema_of(kind, part)))
+
+
+@pytest.mark.parametrize("edit", ["more", "fewer", "another type"])
+@pytest.mark.parametrize("path", [[], ["devices", "items"], ["allocations", "items", "parts", "items"], ["parts"]])
+def test_a_difference_is_found_wherever_it_is(path: list[str], edit: str) -> None:
+    schema = deepcopy(schema_of("nodedevices", "status"))
+    place = schema
+    for name in path:
+        place = place["items"] if name == "items" else place["properties"][name]
+    properties = place["properties"]
+    changed = next(iter(properties))
+    if edit == "fewer":
+        del properties[changed]
+    else:
+        properties["another" if edit == "more" else changed] = {"type": "number"}
+    assert of_record(inspect.type_info(NodeDeviceStatus)) != of_schema(schema)
+
+
+def test_each_record_is_a_part_of_an_object() -> None:
+    defined = {
+        each
+        for module in (nodedevice, poddevice)
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, Record) and each is not Record
+    }
+    rest: list[inspect.Type] = [
+        inspect.type_info(record) for of_kind in RECORDS.values() for record in of_kind.values()
+    ]
+    reached = set()
+    while rest:
+        found = rest.pop()
+        match found:
+            case inspect.StructType(cls=cls, fields=fields):
+                reached.add(cls)
+                rest += [field.type for field in fields]
+            case inspect.UnionType(types=types):
+                rest += types
+            case inspect.VarTupleType(item_type=item):
+                rest.append(item)
+    assert reached == defined
+
+
+@pytest.mark.parametrize(
+    ("record", "encoded"),
+    [
+        pytest.param(
+            EndpointStatus(), ["state", "preStartRequired", "getPreferredAllocationAvailable", "since"], id="all"
+        ),
+        pytest.param(DeviceStatus(id="a"), ["id", "health", "since"], id="of a device"),
+        pytest.param(CordonedDevice(id="a"), ["id"], id="notes that nobody wrote"),
+        pytest.param(NodeDeviceSpec(node_name="n", resource_name="r"), ["nodeName", "resourceName"], id="no cordons"),
+        pytest.param(
+            AllocationStatus(pod_uid="p", container="c"),
+            ["namespace", "name", "podUID", "container"],
+            id="nothing held",
+        ),
+        pytest.param(PartRulesStatus(sm_percent=0), [..., "smPercent", "largestAvailable"], id="a percent of 0"),
+        pytest.param(
+            NodeDeviceStatus(total=0),
+            [
+                "total",
+                ...,
+                "devices",
+                "devicesOmitted",
+                "allocations",
+                "allocationsOmitted",
+                "waiting",
+                ...,
+                "conditions",
+            ],
+            id="empty lists and zeros",
+        ),
+    ],
+)
+def test_what_is_encoded_of_a_record_that_has_its_defaults(record: Record, encoded: list[Any]) -> None:
+    """An apply that lacks a field keeps another writer's value of it; a note that nobody wrote is none."""
+    keys = iter(msgspec.to_builtins(record))
+    for key in encoded:
+        if key is not ...:
+            assert key in keys, "missing, or in another order"
+    assert ... in encoded or not list(keys)
+
+
+@pytest.mark.parametrize("record", [r for of_kind in RECORDS.values() for r in of_kind.values()])
+def test_fields_of_a_later_release_are_skipped_and_those_of_an_earlier_one_absent(record: type[Record]) -> None:
+    required = {f.encode_name: "x" for f in msgspec.structs.fields(record) if f.required}
+    found = msgspec.convert({**required, "later": {"a": [1]}}, record)
+    assert msgspec.convert(msgspec.to_builtins(found), record) == found

@@ -78,7 +78,7 @@ class Operator:
         self._clients = [client]
         self._election = self._candidacy(login)
         self._recorder = recorder = EventRecorder(EventsApi(client), metrics, fence)
-        self._queue = queue = WorkQueue(metrics, fence)
+        self._queue = queue = WorkQueue(metrics, fence, cache.node_devices.count)
         self._api_health.on_recovery = queue.retry_now
         self._agents = AgentMonitor(
             AgentsApi(client, settings.leases_namespace),

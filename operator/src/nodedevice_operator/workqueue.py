@@ -2,7 +2,8 @@
 
 Knows nothing of what a reconcile does. Each node is reconciled by one worker at a time: enqueued during a reconcile, it is
 reconciled again afterwards; enqueued several times, once. Nodes that changed go first. All nodes together, which a new leader
-reconciles, come after them. Deferred work comes last, so that it delays nothing when the API server is slow.
+reconciles, come after them. Deferred work comes last, so that it delays nothing when the API server is slow. A node with hundreds
+of objects rests after each reconcile, which takes as many times as long: one whose token writes without end takes no other's turn.
 
 While this operator does not lead, nothing is handed out and everything keeps its place: a lapse of the Lease that ends in the same
 process costs nothing but its own time.
@@ -37,6 +38,12 @@ _DEFERRED_BESIDE_URGENT: Final = 2
 # One in so many picks is a deferred node, so that it gets its turn while urgent nodes keep coming.
 _DEFERRED_TURN: Final = 8
 
+# How long a node rests for each object that it has: several times what a reconcile takes for it.
+_REST_SECONDS_OF_OBJECT: Final = 0.001
+# with fewer objects it never does
+_LIGHT: Final = 32
+_LONGEST_REST_SECONDS: Final = 10.0
+
 # Reconciles one node, and returns in how many seconds to reconcile it again: None when enqueued, 0 deferred.
 Reconcile = Callable[[str], Awaitable[float | None]]
 
@@ -45,11 +52,17 @@ class WorkQueue:
     """Three queues of nodes: changed, resync (all nodes, one time), and deferred.
 
     fence: nothing is handed out while it is closed; who opens it calls `resume` or `restart`. None: it is always open.
+    weight: how many objects a node has.
     """
 
-    def __init__(self, metrics: Metrics, fence: WriteFence | None = None) -> None:
+    def __init__(
+        self, metrics: Metrics, fence: WriteFence | None = None, weight: Callable[[str], int] = lambda node: 0
+    ) -> None:
         self._metrics = metrics
         self._fence = fence
+        self._weight = weight
+        # of nodes that are not light (seconds of the loop)
+        self._rests_until: dict[str, float] = {}
         # In order. A node is in one of them; enqueueing moves it from a later queue to an earlier one. Of those that changed: when,
         # by the clock of the fence, and the last time.
         self._changed: dict[str, float] = {}
@@ -92,9 +105,11 @@ class WorkQueue:
         return node in self._enqueued_while_running
 
     def enqueue(self, node: str) -> None:
-        """Reconcile that node now."""
+        """Reconcile that node now, or once it has rested."""
         if node in self._running:
             self._enqueued_while_running.add(node)
+        elif (seconds := self._rest_seconds(node)) > 0.0:
+            self.enqueue_after(node, seconds)
         else:
             self._resync.pop(node, None)
             self._deferred.pop(node, None)
@@ -103,7 +118,7 @@ class WorkQueue:
 
     def discard(self, node: str) -> None:
         """Forget that node, of which nothing is known any more."""
-        for queue in (self._changed, self._resync, self._deferred):
+        for queue in (self._changed, self._resync, self._deferred, self._rests_until):
             queue.pop(node, None)
 
     def resume(self) -> None:
@@ -151,12 +166,27 @@ class WorkQueue:
             finally:
                 self._running.discard(node)
                 self._deferred_running -= is_deferred
+                self._rest(node)
                 self._wake.set()
                 if node in self._enqueued_while_running:
                     self._enqueued_while_running.discard(node)
                     self.enqueue(node)
             # A reconcile with nothing to do never yields to the event loop: thousands in a row would block the watches.
             await asyncio.sleep(0)
+
+    def _rest(self, node: str) -> None:
+        weight = self._weight(node)
+        if weight > _LIGHT:
+            seconds = min(weight * _REST_SECONDS_OF_OBJECT, _LONGEST_REST_SECONDS)
+            self._rests_until[node] = asyncio.get_running_loop().time() + seconds
+        else:
+            self._rests_until.pop(node, None)
+
+    def _rest_seconds(self, node: str) -> float:
+        until = self._rests_until.get(node)
+        seconds = 0.0 if until is None else until - asyncio.get_running_loop().time()
+        # a timer may fire that much too soon
+        return seconds if seconds > _REST_SECONDS_OF_OBJECT else 0.0
 
     async def _next(self) -> tuple[str, bool]:
         """The next node, and whether it was deferred."""

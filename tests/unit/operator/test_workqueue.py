@@ -377,3 +377,72 @@ class TestWithoutTheLead:
         await reconciles.until(1)
         await asyncio.sleep(1)
         assert reconciles.seen == ["x"]
+
+
+class TestHeavyNodes:
+    """`mad` has thousands of objects, which change all the time."""
+
+    @pytest.fixture
+    async def heavy(self, reconciles: Reconciles) -> AsyncIterator[WorkQueue]:
+        weights = {"mad": 2000, "big": 256, "usual": 32}
+        made = WorkQueue(Metrics(), weight=lambda node: weights.get(node, 0))
+        async with running(*(made.work(reconciles) for _ in range(3))):
+            yield made
+
+    @pytest.mark.parametrize(("node", "most"), [("mad", 6), ("big", 40), ("usual", 1000)])
+    async def test_one_that_changes_without_end_is_reconciled_as_often_as_it_can_pay_for(
+        self, reconciles: Reconciles, heavy: WorkQueue, node: str, most: int
+    ) -> None:
+        for _ in range(1000):
+            heavy.enqueue(node)
+            heavy.enqueue("other")
+            await asyncio.sleep(0.01)
+        count = reconciles.seen.count(node)
+        assert most * 0.9 - 1 <= count <= most
+        assert reconciles.seen.count("other") == 1000
+
+    async def test_its_last_state_arrives(self, reconciles: Reconciles, heavy: WorkQueue) -> None:
+        heavy.enqueue("mad")
+        await reconciles.until(1)
+        heavy.enqueue("mad")
+        await asyncio.sleep(1.9)
+        assert reconciles.seen == ["mad"]
+        await asyncio.sleep(0.2)
+        assert reconciles.seen == ["mad", "mad"]
+
+    async def test_a_change_after_a_rest_is_reconciled_at_once(self, reconciles: Reconciles, heavy: WorkQueue) -> None:
+        for count in (1, 2):
+            heavy.enqueue("mad")
+            await asyncio.sleep(0)
+            await reconciles.until(count)
+            await asyncio.sleep(3)
+
+    async def test_a_change_during_a_reconcile_waits_too(self, reconciles: Reconciles, heavy: WorkQueue) -> None:
+        reconciles.gate.clear()
+        heavy.enqueue("mad")
+        await reconciles.until(1)
+        heavy.enqueue("mad")
+        reconciles.gate.set()
+        await asyncio.sleep(1.9)
+        assert reconciles.seen == ["mad"]
+        await asyncio.sleep(0.2)
+        assert reconciles.seen == ["mad", "mad"]
+
+    async def test_what_waits_for_other_nodes_is_done_without_a_rest(
+        self, reconciles: Reconciles, heavy: WorkQueue
+    ) -> None:
+        """A reconcile that wrote the capacity alone has the rest to do."""
+
+        async def once(_: str) -> float | None:
+            return 0.0 if len(reconciles.seen) == 1 else None
+
+        reconciles.answer = once
+        heavy.enqueue("mad")
+        await asyncio.sleep(0.1)
+        assert reconciles.seen == ["mad", "mad"]
+
+    async def test_a_node_that_is_gone_leaves_nothing(self, reconciles: Reconciles, heavy: WorkQueue) -> None:
+        heavy.enqueue("mad")
+        await asyncio.sleep(0.1)
+        heavy.discard("mad")
+        assert heavy._rests_until == {}

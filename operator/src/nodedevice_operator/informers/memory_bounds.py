@@ -49,6 +49,9 @@ class Bounds(Generic[W]):
             yield self.without_lists(record)
             excess -= record.weight
 
+    def is_older(self, record: W, than: W) -> bool:
+        return record.age < than.age
+
     def oldest(self, of_node: Iterable[W]) -> list[W]:
         """Those that count."""
         return nsmallest(self.most_objects, of_node, key=_AGE)

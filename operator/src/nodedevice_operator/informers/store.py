@@ -117,11 +117,13 @@ class Store(Generic[K, R]):
             self._oldest[node] = [record.key for record in self._bounds.oldest(self._all_of(node))]
         return [self.by_key[key] for key in self._oldest[node]]
 
+    def count(self, node: str) -> int:
+        """How many records there are about that node."""
+        return len(self._by_node.get(node, ()))
+
     def left_out(self, node: str) -> int:
         """How many records about that node do not count, as there are too many."""
-        if self._bounds is None:
-            return 0
-        return max(0, len(self._by_node.get(node, ())) - self._bounds.most_objects)
+        return max(0, self.count(node) - self._bounds.most_objects) if self._bounds is not None else 0
 
     def _all_of(self, node: str) -> list[R]:
         return [self.by_key[key] for key in self._by_node.get(node, ())]
@@ -242,7 +244,9 @@ class Store(Generic[K, R]):
         """A record lost its lists, as its node has too much."""
 
     def _link(self, key: K, node: str) -> None:
-        self._oldest.pop(node, None)
+        oldest: Any = self._oldest.get(node)
+        if oldest and self._bounds is not None and self._bounds.is_older(self.by_key[key], self.by_key[oldest[-1]]):
+            del self._oldest[node]
         keys = self._by_node.get(node, ())
         if isinstance(keys, dict):
             keys[key] = None
@@ -253,7 +257,8 @@ class Store(Generic[K, R]):
 
     def _unlink(self, key: K, held: R) -> None:
         node = held.node
-        self._oldest.pop(node, None)
+        if key in self._oldest.get(node, ()):
+            del self._oldest[node]
         keys = self._by_node.get(node, ())
         if isinstance(keys, dict):
             keys.pop(key, None)
@@ -264,6 +269,7 @@ class Store(Generic[K, R]):
             self._weights[node] -= weighed.weight
         if not self._by_node[node]:
             del self._by_node[node]
+            self._oldest.pop(node, None)
             self._weights.pop(node, None)
 
 

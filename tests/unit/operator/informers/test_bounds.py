@@ -124,6 +124,31 @@ def test_a_put_touches_no_other_record() -> None:
     assert Counting.walks == 1, "which count is found out again only when one came or went"
 
 
+def test_those_that_come_and_go_beyond_the_oldest_cost_no_walk() -> None:
+    """A reconcile follows each of them."""
+    Counting.walks = 0
+    store: Store[str, NodeDeviceRecord] = Store(Counting(memory_bounds.without_lists))
+    for number in range(MOST_OF_NODE + 1):
+        store.put(record(number))
+    for number in range(MOST_OF_NODE + 1, 3000):
+        store.put(record(number))
+        if number % 3 == 0:
+            store.remove(record(number).key, record(number).uid)
+        assert of(store) == list(range(MOST_OF_NODE))
+    assert Counting.walks == 1
+    store.remove(record(5).key, record(5).uid)
+    assert of(store) == [*range(5), *range(6, MOST_OF_NODE + 1)]
+    store.put(record(5, version=9, uid="again"))
+    assert of(store) == list(range(MOST_OF_NODE))
+    assert Counting.walks == 3
+
+
+def test_how_many_a_node_has(store: Store[str, NodeDeviceRecord]) -> None:
+    for number in range(50):
+        store.put(record(number))
+    assert (store.count("node-a"), store.count("node-b")) == (50, 0)
+
+
 def test_of_an_agents_own_all_count() -> None:
     """256 names that it serves, and as many that it served before."""
     assert NODE_DEVICE_BOUNDS.most_objects >= 2 * 256

@@ -18,6 +18,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Ch
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.errors import AgentSettingsError, StateDirectoryUsed
 from nodedevice_agent.lib import filesystem
+from prometheus_client import REGISTRY
 
 JOURNAL = f"{FILE_NAME}.journal"
 
@@ -197,6 +198,7 @@ class TestRestoring:
         assert f"it is kept as {aside.name}" in note
         assert sorted(tmp_path.iterdir()) == [aside, checkpoint_file.journal_path(aside)]
         assert [(record.levelname, record.__dict__["path"]) for record in caplog.records] == [("ERROR", str(aside))]
+        assert REGISTRY.get_sample_value("nodedevice_agent_checkpoint_unreadable") == 1
 
 
 class TestWriting:

@@ -462,7 +462,14 @@ def test_accepts_whatever_a_plugin_can_register(resource_name: str, device_ids: 
     assert len(manager.checkpoint().allocations) == 1
 
 
-def test_of_gone_resources_only_names_are_read() -> None:
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        pytest.param('["example.com/gpu","no name",3,null]', ("example.com/gpu",), id="names and others"),
+        pytest.param('{"example.com/gpu":1}', (), id="an object"),
+        pytest.param("3", (), id="a number"),
+    ],
+)
+def test_of_gone_resources_only_names_are_read(written: str, read: tuple[str, ...]) -> None:
     text = encode(Checkpoint())
-    found = decode(text[:-1] + ',"Gone":["example.com/gpu","no name",3,null]}')
-    assert found.gone == ("example.com/gpu",)
+    assert decode(f'{text[:-1]},"Gone":{written}}}').gone == read

@@ -5,7 +5,7 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.writer import CheckpointStore, CheckpointWriter, Journal
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.lib import filesystem
+from nodedevice_common import threads
 
 from tests.fakes.polling import PATIENCE_SECONDS, until
 
@@ -79,6 +80,21 @@ class TestWriting:
         assert (saving.folder / FILE_NAME).stat().st_mode & 0o777 == 0o600
         await saving.close()
         assert saving.names() == [FILE_NAME]
+
+    async def test_one_thread_writes_all_and_a_disk_that_takes_it_is_no_problem(
+        self, saving: Saving, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        started, start = [], threads.start
+
+        def noted(job: Callable[[], None], name: str) -> None:
+            started.append(name)
+            start(job, name)
+
+        monkeypatch.setattr(threads, "start", noted)
+        assert saving.writer.problem == ""
+        for uid in ("uid-a", "uid-b"):
+            await saving.save(held_by(uid))
+        assert (started, saving.problems) == (["checkpoint"], [])
 
     async def test_writes_the_boot_id(self, saving: Saving) -> None:
         await saving.save(saving.state)

@@ -1,11 +1,13 @@
 """Pods arrive, are served, and end; and events during a plugin call."""
 
 import pytest
-from nodedevice_agent.devicemanager.allocation import allocator
+from nodedevice_agent.devicemanager.allocation import allocator, pod_allocation
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
 from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import (
@@ -443,6 +445,67 @@ def test_pods_that_come_at_once_have_their_turns_in_events_of_their_own(monkeypa
         assert len(scenario.held()) == count
     assert scenario.manager.next_deadline() is None
     assert scenario.manager.allocator.unallocated == {}
+
+
+@pytest.mark.parametrize("is_list", [False, True], ids=["a list of pods", "a list of devices"])
+@pytest.mark.parametrize(("most", "served"), [(712, 2), (713, 3)])
+def test_an_event_looks_at_so_many_devices(
+    monkeypatch: pytest.MonkeyPatch, most: int, served: int, is_list: bool
+) -> None:
+    """Each pod counts as 256 of them, beside the hundred that it looks at."""
+    monkeypatch.setattr(allocator, "_MOST_LOOKS", most)
+    pods = [pod(f"p{number}", gpu=1) for number in range(5)]
+    if is_list:
+        scenario = Scenario()
+        scenario.connect()
+        scenario.see(*pods)
+        effects = scenario.lists(100)
+    else:
+        scenario = Scenario.with_plugin(100)
+        effects = scenario.happens("pods_synced", pods)
+    assert len(calls(effects)) == served
+
+
+def test_pods_that_come_one_by_one_are_served_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator, "_MOST_LOOKS", 600)
+    scenario = Scenario.with_plugin(100).run(*(pod(f"p{number}", gpu=1) for number in range(5)))
+    assert len(scenario.held()) == 5
+
+
+def test_a_pod_is_tried_again_where_what_it_lacks_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = Scenario.with_plugin(1, nics=["n0"]).run(pod("other", gpu=1))
+    scenario.see(pod("p", gpu=1, nic=1))
+    tried, shortage = [], PodAllocation.shortage
+
+    def noted(current: PodAllocation) -> object:
+        tried.append(current.pod.uid)
+        return shortage(current)
+
+    monkeypatch.setattr(PodAllocation, "shortage", noted)
+    scenario.lists(["n0", "n1"], NIC, 2)
+    assert tried == []
+    scenario.lists(2)
+    assert tried == ["p"]
+
+
+@pytest.mark.parametrize(("is_silent", "why"), [(False, "is not connected"), (True, "does not answer")])
+def test_a_pod_says_why_its_plugin_serves_nothing(is_silent: bool, why: str) -> None:
+    scenario = Scenario.with_plugin(1)
+    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=is_silent)
+    scenario.see(pod("p", gpu=1))
+    (pending,) = scenario.manager.pending(GPU)
+    assert pending.message == f"the device plugin of {GPU} {why}"
+
+
+def test_where_no_device_has_a_node_nobody_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a hundred thousand devices, for each pod."""
+
+    def asked_for(*_: object) -> None:
+        raise AssertionError("nodes are asked for")
+
+    monkeypatch.setattr(pod_allocation, "crowds", asked_for)
+    monkeypatch.setattr(Resource, "numa_nodes", asked_for)
+    assert Scenario.with_plugin(2).run(pod("p", gpu=1)).held() == {"p/main": ("d0",)}
 
 
 def test_a_pod_that_goes_before_its_turn_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,9 +85,8 @@ class Allocator:
 
     def end_many(self, now: float) -> list[Effect]:
         """It has ended: who waits for what it has changed is retried once."""
-        changed = self._changed or set()
-        self._changed = None
-        effects = self.reconsider(changed, now) if changed else []
+        changed, self._changed = self._changed or (), None
+        effects = self.reconsider(changed, now)
         self._looks = None
         return effects
 
@@ -138,7 +137,6 @@ class Allocator:
         postponed, self._postponed = self._postponed, {}
         due = [uid for uid, pending in self.pending.items() if pending.retry_at is not None and pending.is_due(now)]
         effects: list[Effect] = []
-        self._looks = 0
         for uid in dict.fromkeys((*postponed, *due)):
             if uid in self.unallocated and uid not in self.in_progress:
                 effects += self._begin_in_turn(self.unallocated[uid], now)

@@ -182,8 +182,7 @@ class PodAllocation:
         if rehearsed and {*reusable, *free}.issuperset(rehearsed):
             return Selection(request.count, rehearsed, ())
         if rules is None:
-            at_nodes: Crowds = found.at_nodes if resource.listed.at_nodes else {(): free}
-            return select(resource.devices, request.count, reusable, free, affinity, at_nodes)
+            return select(resource.devices, request.count, reusable, free, affinity, found.at_nodes)
         parents = self._parents(resource, reusable, free)
         if rules.placement is Placement.ANY:
             free = parents.in_order(max(request.count - len(reusable), 0))
@@ -289,7 +288,8 @@ class PodAllocation:
             if device_ids.issuperset(reserved):
                 # as mostly, and of very many at once
                 reserved.clear()
-            for device_id in device_ids if reserved else ():
+                continue
+            for device_id in device_ids:
                 reserved.pop(device_id, None)
         return frozenset([name for name, device_ids in self._reserved.items() if device_ids])
 

@@ -106,20 +106,20 @@ def _split(at_nodes: Crowds, free: Sequence[str], affinity: frozenset[int]) -> t
     def place(node: int) -> tuple[bool, int, int]:
         return node not in affinity, crowd[node], node
 
-    def preference(nodes: tuple[int, ...]) -> tuple[bool, tuple[bool, int, int], int]:
+    def preference(nodes: tuple[int, ...]) -> tuple[tuple[bool, int, int], int]:
         # a device of several nodes is grouped with the first of them, after devices of that node alone
-        return not nodes, min(map(place, nodes), default=(True, 0, 0)), len(nodes)
+        return min(map(place, nodes)), len(nodes)
 
     near: list[str] = []
     far: list[str] = []
-    for _, group in groupby(sorted(at_nodes, key=preference), preference):
+    for _, group in groupby(sorted(filter(None, at_nodes), key=preference), preference):
         sets = list(group)
         ids = at_nodes[sets[0]]
         if len(sets) > 1:
             equals = frozenset(chain.from_iterable(at_nodes[nodes] for nodes in sets))
             ids = [device_id for device_id in free if device_id in equals]
         (far if affinity.isdisjoint(sets[0]) else near).extend(ids)
-    return tuple(near), tuple(far)
+    return tuple(near), (*far, *at_nodes.get((), ()))
 
 
 def _is_near(device: Device | None, affinity: frozenset[int]) -> bool:

@@ -248,8 +248,7 @@ def _container_hints(topology: Topology, current: PodAllocation, container: str)
             resource = current.book.resources[request.resource_name]
             allocation = current.book.of(current.pod.uid, container, request.resource_name)
             held = None if allocation is None else allocation.device_ids
-            reusable = current.reusable(resource) if allocation is None else ()
-            yield _hints(topology, current, resource, request.count, held, reusable)
+            yield _hints(topology, current, resource, request.count, held, current.reusable(resource))
 
 
 def _pod_hints(topology: Topology, current: PodAllocation) -> Iterator[Hints]:
@@ -290,13 +289,10 @@ def _hints(
 
 
 def _is_still_possible(current: PodAllocation, request: DeviceRequest) -> bool:
-    """Whether the decided nodes still have as many devices as this request takes."""
+    """Whether the decided nodes still have as many devices as this request takes. Of linked parts their plan says it."""
     affinity, resource = current.affinities[request.container], current.book.resources[request.resource_name]
-    if affinity is None or not resource.listed.at_nodes:
+    if affinity is None or not resource.listed.at_nodes or are_linked(resource.listed):
         return True
     free, reusable = current.free(resource), current.reusable(resource)
-    if not are_linked(resource.listed):
-        near = sum(len(ids) for nodes, ids in free.at_nodes.items() if not affinity.isdisjoint(nodes))
-        return near + near_count(resource.devices, reusable, affinity) >= request.count
-    found = to_align(resource.listed, request.count, free.ids, reusable)
-    return near_count(found.devices, (*found.reusable, *found.free), affinity) >= found.count
+    near = sum(len(ids) for nodes, ids in free.at_nodes.items() if not affinity.isdisjoint(nodes))
+    return near + near_count(resource.devices, reusable, affinity) >= request.count

@@ -81,3 +81,15 @@ def test_ids_by_numa_node(numa_nodes: dict[str, tuple[int, ...]], sorted_ids: di
     found = by_numa(["d2", "d0", "d1"], numa_nodes)
     assert found == sorted_ids
     assert list(found) == sorted(sorted_ids)
+
+
+def test_responses_are_counted_as_long_as_they_are_kept() -> None:
+    filled = book()
+    filled.add(held_by("a", "d0", response=b"12345"))
+    filled.add(held_by("b", "n0", name=NIC, response=b"123"))
+    assert filled.octets == {"example.com": 2 * 8}
+    # in place of the first one
+    filled.add(held_by("a", "d0", response=b"1"))
+    assert filled.octets == {"example.com": 2 * 4}
+    filled.release("b")
+    assert filled.octets == {"example.com": 2}

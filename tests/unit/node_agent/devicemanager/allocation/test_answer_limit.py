@@ -119,5 +119,6 @@ def test_all_that_an_answer_is_made_of_counts(edits: ContainerEdits) -> None:
 
 def test_an_answer_that_just_fits_is_taken() -> None:
     assert answer_problem(GPU, EACH, {"example.com": 2 * EACH, "example.org": EACH}) == ""
+    assert answer_problem(GPU, 3 * EACH, {}) == ""
     assert answer_problem(GPU, EACH + 1, {"example.com": 2 * EACH}) != ""
     assert answer_problem(GPU, EACH + 1, {"example.com": EACH, "example.org": 2 * EACH}) != ""

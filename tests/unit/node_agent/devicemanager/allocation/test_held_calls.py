@@ -118,6 +118,16 @@ def test_nothing_is_left_of_a_resource_that_is_forgotten() -> None:
     assert [*calls.undecided] == [("also", "main", NIC)]
 
 
+def test_a_failure_goes_with_its_resource_and_with_the_uid_of_its_pod() -> None:
+    calls = asking().manager.pre_starts
+    calls.in_flight = {1: ("p", "main", GPU), 2: ("p", "main", NIC)}
+    for ticket in (1, 2):
+        calls.failed(ticket, "no reset", 0.0)
+    calls.forget_resource(GPU)
+    calls.rename("p", "known as")
+    assert {key: failure.pod_uid for key, failure in calls.failures.items()} == {("known as", "main", NIC): "known as"}
+
+
 class TestFailure:
     def test_is_reported_and_the_devices_stay_held(self) -> None:
         scenario, call = called()

@@ -1,6 +1,7 @@
 """Parts of physical devices: which of these the containers of a pod get parts of, by each rule, and what fits nowhere."""
 
 import pytest
+from msgspec import structs
 from nodedevice_agent.devicemanager.allocation.parts import Parents
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind
@@ -241,6 +242,40 @@ def both(uid: str, gpu: int, nic: int) -> tuple[str, Container]:
 
 
 class TestTopology:
+    @pytest.mark.parametrize(
+        ("rules", "sizes", "nodes", "expected"),
+        [
+            pytest.param(SAME, {"a": 2, "b": 3}, {"a": (0,)}, {"b": 3}, id="one that is too small is near to nothing"),
+            pytest.param(
+                DISTINCT,
+                {"a": 1, "b": 1, "c": 1, "d": 3},
+                dict.fromkeys("abc", (0,)) | {"d": (1,)},
+                dict.fromkeys("abc", 1),
+                id="any has enough for one part",
+            ),
+        ],
+    )
+    def test_which_physical_devices_count(
+        self,
+        rules: PartRules,
+        sizes: dict[str, int],
+        nodes: dict[str, tuple[int, ...]],
+        expected: dict[str, int],
+    ) -> None:
+        listed = parts(rules, **sizes)
+        devices = (structs.replace(part, numa_nodes=nodes.get(part.parent, ())) for part in listed.devices.values())
+        scenario = Scenario(topology=Topology(TopologyPolicy.RESTRICTED, numa_nodes=(0, 1)))
+        scenario.plugin(accept(devices, part_rules=rules))
+        scenario.run(pod("p", gpu=3))
+        assert taken(scenario) == {"p/main": expected}
+
+    def test_parts_without_nodes_are_as_near_as_any(self) -> None:
+        scenario = Scenario(topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=(0, 1)))
+        scenario.plugin(parts(a=4))
+        scenario.plugin([Device("n0", numa_nodes=(1,))], NIC, 2)
+        scenario.run(pod("p", gpu=2, nic=1))
+        assert (taken(scenario), scenario.held(NIC)) == ({"p/main": {"a": 2}}, {"p/main": ("n0",)})
+
     @pytest.mark.parametrize("scope", TopologyScope)
     @pytest.mark.parametrize("policy", [TopologyPolicy.BEST_EFFORT, TopologyPolicy.SINGLE_NUMA_NODE])
     def test_the_physical_device_is_near_the_others(self, policy: TopologyPolicy, scope: TopologyScope) -> None:

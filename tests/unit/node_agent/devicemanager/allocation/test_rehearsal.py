@@ -156,6 +156,26 @@ def rehearsals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("containers", "bound", "looks"),
+    [
+        # each of the requests at three devices and three sets of nodes
+        pytest.param("ab", "_MOST_LOOKS", 2 * (256 + 16 + 2 * 3), id="several containers"),
+        pytest.param("a", "_MOST_LOOKS_OF_ONE", 256 + 16 + 2 * 3, id="one"),
+    ],
+)
+def test_as_much_as_the_bound_is_tried(
+    rehearsals: list[int], monkeypatch: pytest.MonkeyPatch, containers: str, bound: str, looks: int
+) -> None:
+    scenario = machine(TopologyPolicy.RESTRICTED, [0, 0, 1])
+    wanted = pod("p", *(container(name, gpu=1) for name in containers))
+    for most, is_tried in ((looks - 1, False), (looks, True)):
+        monkeypatch.setattr(rehearsal, bound, most)
+        scenario.gone("p")
+        scenario.see(wanted)
+        assert bool(rehearsals) is is_tried
+
+
 EIGHT = tuple(range(8))
 
 
@@ -198,6 +218,7 @@ class TestAPodOfManyContainers:
         scenario.run(self.pod_of(4))
         pending = scenario.manager.allocator.pending["p"]
         assert (pending.reason, pending.is_final, rehearsals) == ("TopologyAffinity", True, [])
+        assert pending.container == "c0"
         assert "4 containers of the pod ask for devices that have to be near each other" in pending.message
         assert "that 3 may: ask for them in fewer containers" in pending.message
         scenario.run(replace(self.pod_of(3), uid="q"))
@@ -218,6 +239,8 @@ class TestAPodOfManyContainers:
         scenario.run(pod("q", container("c", gpu=10001)))
         expected = {"q": "TopologyAffinity"} if policy is TopologyPolicy.SINGLE_NUMA_NODE else {}
         assert {**scenario.reasons()} == expected
+        # no plugin has been asked in vain
+        assert [pending.retry_at for pending in scenario.manager.pending(GPU)] == [None] * len(expected)
 
     def test_devices_are_read_once_for_all_that_is_asked_of_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         listed = list(on(*(index % 2 for index in range(20000))).values())

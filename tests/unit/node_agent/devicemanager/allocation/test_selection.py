@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.allocation.selection import select
+from nodedevice_agent.devicemanager.allocation.selection import Crowds, select
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology import on
@@ -54,6 +54,18 @@ def test_a_device_of_two_nodes_is_near_to_both() -> None:
 def test_a_device_of_two_nodes_comes_after_devices_of_one() -> None:
     devices = {"d0": Device("d0", numa_nodes=(0, 1)), "d1": Device("d1", numa_nodes=(0,))}
     assert select(devices, 1, (), sorted(devices), frozenset({0})).completed() == ("d1",)
+
+
+def test_devices_of_different_sets_of_nodes_that_are_as_near_are_taken_in_order() -> None:
+    at_nodes: Crowds = {(0, 1): ["d0", "d2"], (0, 2): ["d1"]}
+    # where each of them is, is known: no device is looked at
+    assert select({}, 2, (), ("d0", "d1", "d2"), frozenset({0}), at_nodes).completed() == ("d0", "d1")
+
+
+def test_devices_without_a_node_come_after_those_of_far_nodes() -> None:
+    devices = on(None, 1, 0, None)
+    picked = select(devices, 4, (), sorted(devices), frozenset({0}))
+    assert picked.completed() == ("d2", "d1", "d0", "d3")
 
 
 def test_the_pods_own_devices_come_before_near_ones() -> None:

@@ -20,6 +20,7 @@ from tests.unit.node_agent.devicemanager.scenario import (
     Scenario,
     calls,
     container,
+    held_by,
     init,
     pod,
     preferred_calls,
@@ -241,6 +242,14 @@ class TestRestart:
         again.plugin(list(on(0, 1).values()))
         again.run(pod("p", gpu=2))
         assert (again.held(), again.reasons()) == ({"p/main": ("d0", "d1")}, {})
+
+    def test_another_number_of_held_devices_than_requested_cannot_be_aligned_with(self) -> None:
+        topology = Topology(TopologyPolicy.RESTRICTED, numa_nodes=TWO)
+        again = Scenario(Checkpoint((held_by("p", "d0", "d1", name=NIC),)), topology=topology)
+        again.plugin(list(on(0).values()))
+        again.plugin(list(on(0, 0).values()), NIC, 2)
+        assert calls(again.see(pod("p", gpu=1, nic=1))) == []
+        assert again.reasons() == {"p": "TopologyAffinity"}
 
     @pytest.mark.parametrize("scope", list(TopologyScope))
     def test_held_devices_decide_for_the_missing_ones(self, scope: TopologyScope) -> None:

@@ -25,6 +25,7 @@ from nodedevice_operator.objects.nodedevice import (
 from nodedevice_operator.objects.nodedevice_schema import ConditionStatus, NodeDeviceSchema
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.reconcile import conditions
+from nodedevice_operator.reconcile.turn import Turn
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 
 # A Node and its NodeDevices come by two watches: for this long one may be ahead of the other.
@@ -97,18 +98,18 @@ class ConditionsReconciler:
         return None if self._is_grace_over(memory) else NODE_MISSING_GRACE_SECONDS
 
     async def reconcile(
-        self, node: str, memory: ConditionsMemory, capacity: CapacityOutcome, is_over: Callable[[], bool]
+        self, node: str, memory: ConditionsMemory, capacity: CapacityOutcome, turn: Turn
     ) -> list[ApiError]:
         """Write the conditions that are not stored yet, until it is over; return the failures, one for each NodeDevice."""
         failures: list[ApiError] = []
         for record in self.cache.node_devices.of_node(node):
-            if is_over():
+            if turn.is_over():
                 break
             is_due, status = self._due(record, memory, capacity)
             if not is_due:
                 continue
             try:
-                await self._write(record, status, capacity.rejection)
+                await self._write(record, status, capacity.rejection, turn)
             except ApiError as error:
                 failures.append(error)
                 if concerns_all_requests(error):
@@ -137,7 +138,7 @@ class ConditionsReconciler:
         since = memory.node_missing_since
         return since is not None and self.clock() - since >= NODE_MISSING_GRACE_SECONDS
 
-    async def _write(self, record: NodeDeviceRecord, status: ResourceStatus | None, rejection: str) -> None:
+    async def _write(self, record: NodeDeviceRecord, status: ResourceStatus | None, rejection: str, turn: Turn) -> None:
         desired = conditions.desired(
             record,
             status,
@@ -148,6 +149,7 @@ class ConditionsReconciler:
         values = conditions.changed(record, desired, now_text())
         if not values:
             return
+        turn.spend()
         try:
             written = await self.api.apply_conditions(record, values)
         except NotFound:

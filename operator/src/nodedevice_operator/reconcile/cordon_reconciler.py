@@ -22,6 +22,7 @@ from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.observability.aggregates import some
 from nodedevice_operator.observability.events import NORMAL, Event, EventReason, about_node_device
 from nodedevice_operator.observability.recorder import EventRecorder
+from nodedevice_operator.reconcile.turn import Turn
 
 # id; and reason, by and at where they are noted
 Cordon = dict[str, str]
@@ -108,7 +109,7 @@ class CordonReconciler:
     api: CordonsApi
     recorder: EventRecorder
 
-    async def reconcile(self, node: str, memory: CordonsMemory) -> list[ApiError]:
+    async def reconcile(self, node: str, memory: CordonsMemory, turn: Turn) -> list[ApiError]:
         """Set what is missing; return the failures, one for each NodeDevice."""
         records = [r for r in self.cache.node_devices.of_node(node) if r.has_status and is_real(r)]
         memory.restored = {r.uid: memory.restored[r.uid] for r in records if r.uid in memory.restored}
@@ -117,6 +118,9 @@ class CordonReconciler:
             due = record.lost_cordons - memory.restored.get(record.uid, set())
             if not due:
                 continue
+            if turn.is_over():
+                break
+            turn.spend()
             try:
                 await self._restore(record, due)
                 memory.restored.setdefault(record.uid, set()).update(due)

@@ -21,6 +21,7 @@ from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsMemory, ConditionsReconciler
 from nodedevice_operator.reconcile.cordon_reconciler import CordonReconciler, CordonsMemory
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceMemory, PodDeviceReconciler
+from nodedevice_operator.reconcile.turn import Budget, Turn
 from nodedevice_operator.workqueue import WorkQueue
 
 # For so long PodDevices and conditions are written though the node has changed, or its capacity is due, which comes first then.
@@ -32,6 +33,7 @@ _SLICE_SECONDS: Final = 0.2
 class NodeMemory:
     """What is remembered of a node between two reconciles. is_new: this operator has not reconciled it since it leads."""
 
+    budget: Budget
     is_new: bool = True
     capacity: CapacityMemory = field(default_factory=CapacityMemory)
     pod_devices: PodDeviceMemory = field(default_factory=PodDeviceMemory)
@@ -88,24 +90,26 @@ class NodeReconciler:
         if not self.cache.knows(node):
             self._memories.pop(node, None)
             return None
-        memory = self._memories.setdefault(node, NodeMemory())
+        memory = self._memories.setdefault(node, NodeMemory(Budget(self.clock)))
         failures: list[ApiError] = []
         capacity = await self._reconcile_capacity(node, memory, failures)
         is_new, memory.is_new = memory.is_new, False
         if (capacity.has_written or is_new) and self.queue.is_crowded and not failures:
             # other nodes wait for their capacity, thousands of them after a start: the rest comes when all have theirs
             return 0.0
-        is_over = partial(self._is_over, node, self.clock() + _SLICE_SECONDS, capacity.due_at)
+        must_end = partial(self._must_end, node, self.clock() + _SLICE_SECONDS, capacity.due_at)
+        turn = Turn(memory.budget, must_end)
         self.capacity.report_contradictions(node, memory.capacity)
         self.capacity.report_excess(node, memory.capacity)
         try:
-            await self.pod_devices.reconcile(node, memory.pod_devices, is_over)
+            await self.pod_devices.reconcile(node, memory.pod_devices, turn)
         except ApiError as error:
             failures.append(error)  # the conditions do not depend on PodDevices
         waits = [self.conditions.node_missing_wait(node, memory.conditions)]
-        failures += await self.conditions.reconcile(node, memory.conditions, capacity, is_over)
-        failures += await self.cordons.reconcile(node, memory.cordons)
+        failures += await self.conditions.reconcile(node, memory.conditions, capacity, turn)
+        failures += await self.cordons.reconcile(node, memory.cordons, turn)
         self.on_done(node)
+        waits.append(turn.wait_seconds())
         if capacity.due_at is not None:
             waits.append(capacity.due_at - self.clock())
         seconds = min((seconds for seconds in waits if seconds is not None), default=None)
@@ -116,7 +120,7 @@ class NodeReconciler:
             raise failures[0]
         return seconds
 
-    def _is_over(self, node: str, ends_at: float, due_at: float | None) -> bool:
+    def _must_end(self, node: str, ends_at: float, due_at: float | None) -> bool:
         now = self.clock()
         is_due = due_at is not None and now >= due_at
         return now >= ends_at and (is_due or self.queue.has_changed_since(node))

@@ -4,7 +4,7 @@ A pod is read once, before its PodDevice is created: it must be that pod, on tha
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from nodedevice_operator.observability.events import NORMAL, WARNING, Event, Eve
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.reconcile import poddevices as pod_devices
 from nodedevice_operator.reconcile.poddevices import DesiredPodDevice
+from nodedevice_operator.reconcile.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class PodDeviceReconciler:
     api: PodDevicesApi
     recorder: EventRecorder
 
-    async def reconcile(self, node: str, memory: PodDeviceMemory, is_over: Callable[[], bool]) -> None:
+    async def reconcile(self, node: str, memory: PodDeviceMemory, turn: Turn) -> None:
         """Bring the PodDevices of that node to what its NodeDevices call for, until it is over. Raises ApiError."""
         usable, may_delete = self._usable(node)
         wanted = pod_devices.desired_pod_devices(node, usable)
@@ -112,9 +113,11 @@ class PodDeviceReconciler:
         ]
         failures: list[ApiError] = []
         for step in steps:
-            if is_over():
+            if turn.is_over():
                 step.close()
-            elif failure := await _attempt(step):
+                continue
+            turn.spend()
+            if failure := await _attempt(step):
                 failures.append(failure)
         memory.has_reconciled = True
         if failures:

@@ -17,6 +17,7 @@ from nodedevice_operator.reconcile.cordon_reconciler import (
     CordonsSchema,
     to_restore,
 )
+from nodedevice_operator.reconcile.turn import Budget, Turn
 
 from tests.fakes.operator.collaborators import RecordingRecorder
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
@@ -104,12 +105,14 @@ class Api(CordonsApi):
 class Bench:
     def __init__(self, *remembered: str, **fields: Any) -> None:
         self.cache, self.recorder, self.memory = Cache(), RecordingRecorder(), CordonsMemory()
+        self.budget = Budget()
         self.api = Api(remembered)
         self.reconciler = CordonReconciler(self.cache, self.api, self.recorder)
         self.cache.node_devices.put(node_device(lost_cordons=frozenset(remembered), **fields))
 
     async def reconcile(self) -> list[type]:
-        return [type(failure) for failure in await self.reconciler.reconcile(NODE, self.memory)]
+        turn = Turn(self.budget, lambda: False)
+        return [type(failure) for failure in await self.reconciler.reconcile(NODE, self.memory, turn)]
 
 
 async def test_each_cordon_is_set_once_in_an_object() -> None:

@@ -17,6 +17,7 @@ from nodedevice_operator.observability.events import EventReason
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import NODE_MISSING_GRACE_SECONDS
 from nodedevice_operator.reconcile.node import NodeMemory
+from nodedevice_operator.reconcile.turn import Budget
 from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
@@ -383,7 +384,7 @@ class TestATakeover:
         assert list(waiting._changed) == ["node-a"]
         for store in bench.cache.stores.values():
             store.replace([], 1000)
-        bench.reconciler._memories["node-a"] = NodeMemory()
+        bench.reconciler._memories["node-a"] = NodeMemory(Budget())
         bench.reconciler.changed("node-a")
         assert not waiting._changed
         assert not bench.reconciler._memories

@@ -1,0 +1,65 @@
+"""How much of a node's conditions, PodDevices and cordons is written in one reconcile, and in all.
+
+An agent's token may write objects of its node without end, and each may call for a write, or for a read of a pod. A node has as
+many requests at once as its objects can need, and few a second beyond.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from nodedevice_common.pacing import TokenBucket
+
+from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
+
+REQUESTS_PER_SECOND: Final = 10.0
+# one for each NodeDevice that counts
+REQUESTS_AT_ONCE: Final = MOST_OF_NODE
+# what is waited for before it goes on: a request at a time would be as many reconciles
+_AT_LEAST: Final = 10
+
+
+@dataclass(slots=True)
+class Budget:
+    """Of one node. clock: monotonic seconds."""
+
+    clock: Callable[[], float] = time.monotonic
+    _bucket: TokenBucket | None = None
+
+    def spend(self) -> None:
+        self._known().take(self.clock())
+
+    def wait_seconds(self) -> float:
+        """How long until there is some of it again; 0 while there is."""
+        now = self.clock()
+        return 0.0 if self._known().wait_seconds(now) == 0.0 else self._known().wait_seconds(now, _AT_LEAST - 1)
+
+    def _known(self) -> TokenBucket:
+        if self._bucket is None:
+            self._bucket = TokenBucket(REQUESTS_PER_SECOND, REQUESTS_AT_ONCE, self.clock())
+        return self._bucket
+
+
+@dataclass(slots=True)
+class Turn:
+    """One reconcile's. must_end: whether the node has to be reconciled from the beginning by now."""
+
+    budget: Budget
+    must_end: Callable[[], bool]
+    # that of the budget was left undone
+    _is_cut: bool = field(default=False, init=False)
+
+    def is_over(self) -> bool:
+        """Whether the next request has to wait for another reconcile."""
+        if self.budget.wait_seconds() > 0.0:
+            self._is_cut = True
+        return self._is_cut or self.must_end()
+
+    def spend(self) -> None:
+        """A request is about to be sent."""
+        self.budget.spend()
+
+    def wait_seconds(self) -> float | None:
+        """In how many seconds to go on with what was left undone, if so."""
+        return self.budget.wait_seconds() if self._is_cut else None

@@ -88,9 +88,9 @@ def test_refuses(values: Values, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("version", "tag"),
     [
-        ("v1.37.1", "v1.37.1"),
-        ("v1.33.4-gke.1036000", "v1.33.4"),
-        ("v1.33.4+k3s1", "v1.33.4"),
+        ("v1.37.2", "v1.37.2"),
+        ("v1.34.4-gke.1036000", "v1.34.4"),
+        ("v1.34.4+k3s1", "v1.34.4"),
         ("v1.34.2-eks-0123abc", "v1.34.2"),
         ("v1.38.0-rc.1", "v1.38.0-rc.1"),
     ],

@@ -22,8 +22,8 @@ name of its Deployment and account, behind `nodedevice-`.
 {{- end }}
 
 {{/*
-The second scheduler's image. The default tag is the release of Kubernetes that the cluster says it is, without what a vendor adds: v1.33.4
-of v1.33.4-gke.1 and of v1.33.4+k3s1.
+The second scheduler's image. The default tag is the release of Kubernetes that the cluster says it is, without what a vendor adds: v1.34.4
+of v1.34.4-gke.1 and of v1.34.4+k3s1.
 */}}
 {{- define "nodedevice.scheduler.image" -}}
 {{- $image := .Values.scheduler.image -}}

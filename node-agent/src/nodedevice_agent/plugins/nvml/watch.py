@@ -14,7 +14,6 @@ from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import AUTO
@@ -22,6 +21,7 @@ from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.limited_source import source_of
 from nodedevice_agent.plugins.nvml.parts import Use, uses_of
+from nodedevice_agent.plugins.nvml.pci_bus import has_nvidia_device
 from nodedevice_agent.plugins.nvml.reader import messages
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Succession
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
@@ -41,7 +41,6 @@ _IDLE_SECONDS = 300.0
 # Rescan rarely after a hanging call: it may hang again, and its GPU is unhealthy meanwhile.
 _PARTIAL_SECONDS = 600.0
 
-_NVIDIA_VENDOR = "0x10de"
 # display controllers: VGA and 3D
 _DISPLAY_CLASS = "0x03"
 
@@ -322,15 +321,4 @@ class GpuWatch:
 
 def has_gpu(host_root: str) -> bool:
     """Whether the PCI bus has an NVIDIA GPU, whatever the driver reports. False when sysfs cannot be read."""
-    devices = Path(host_root, "sys/bus/pci/devices")
-    return any(
-        _text(device / "vendor") == _NVIDIA_VENDOR and _text(device / "class").startswith(_DISPLAY_CLASS)
-        for device in (devices / name for name in names_in(str(devices)))
-    )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
+    return has_nvidia_device(Path(host_root, "sys/bus/pci/devices"), _DISPLAY_CLASS)

@@ -168,7 +168,8 @@ class Reader:
         self._hanging: dict[str, tuple[Job[Any], str]] = {}
         # whether any call has hung so far
         self._has_hung = False
-        self._count = 0
+        # as the session began; set by run()
+        self._count: int
         self._reported_lacking: messages.Lacking | None = None
         self._reported_instances: dict[str, tuple[MigInstance, ...] | None] = {}
 

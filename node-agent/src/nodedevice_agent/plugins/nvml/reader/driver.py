@@ -14,10 +14,10 @@ import pynvml
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.nvml.conditions import RESET, Fabric
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, is_uuid, sysfs_bus_id
 from nodedevice_agent.plugins.nvml.health import Reading
+from nodedevice_agent.plugins.nvml.pci_bus import has_nvidia_device
 from nodedevice_agent.plugins.nvml.reader.access import DriverFiles
 from nodedevice_agent.plugins.nvml.reader.fabric import ASK_FABRIC
 from nodedevice_agent.plugins.nvml.reader.instances import InstanceReader
@@ -50,7 +50,6 @@ MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
 _MAX_INSTANCES = 64
 SWITCH = "switch"
 _SWITCH_TYPE = 2
-_NVIDIA_VENDOR = "0x10de"
 # NVSwitches are bridges of no usual kind
 _BRIDGE_CLASS = "0x0680"
 _NUMA_WORDS = 16
@@ -135,14 +134,14 @@ class Driver:
         """The GPU at this index. Raises GpuLost, or GpuUnidentified when its UUID cannot be read for another reason."""
         self.calling = "nvmlDeviceGetHandleByIndex"
         try:
-            handle = Handle(pynvml.nvmlDeviceGetHandleByIndex(index), Gpu(""))
+            nvml = pynvml.nvmlDeviceGetHandleByIndex(index)
             self.calling = "nvmlDeviceGetUUID"
-            uuid = _uuid_of(handle)
+            uuid = _uuid_of(nvml)
         except pynvml.NVMLError as error:
             if error.value in _LOST:
                 raise GpuLost from error
             raise GpuUnidentified(text_of(error)) from error
-        handle.gpu = Gpu(uuid)
+        handle = Handle(nvml, Gpu(uuid))
         bus_id = _bus_id(self._ask_or_none(handle, pynvml.nvmlDeviceGetPciInfo))
         handle.total_bytes, memory_bytes = self._memory(handle)
         minor = self._ask_or_none(handle, pynvml.nvmlDeviceGetMinorNumber)
@@ -169,11 +168,7 @@ class Driver:
 
     def sees_switches(self) -> bool:
         """Whether the PCI bus has NVSwitches: links to them are down until the fabric manager runs."""
-        return any(
-            _text_of(self._sysfs / name / "vendor") == _NVIDIA_VENDOR
-            and _text_of(self._sysfs / name / "class").startswith(_BRIDGE_CLASS)
-            for name in names_in(str(self._sysfs))
-        )
+        return has_nvidia_device(self._sysfs, _BRIDGE_CLASS)
 
     def link_end(self, handle: Handle, link: int, uuid_by_bus_id: Mapping[str, str]) -> str:
         """The other end of this NVLink: the UUID of a GPU, SWITCH, or "" for anything else."""
@@ -238,7 +233,7 @@ class Driver:
         """The current UUID: some resets change it. Raises GpuLost, NeedsReset, GpuUnidentified and DriverProblem."""
         handle.calling = self.calling = "nvmlDeviceGetUUID"
         try:
-            return _uuid_of(handle)
+            return _uuid_of(handle.nvml)
         except pynvml.NVMLError as error:
             _raise_fatal(error)
             raise GpuUnidentified(text_of(error)) from error
@@ -250,7 +245,7 @@ class Driver:
             return None
         if values[0].nvmlReturn != pynvml.NVML_SUCCESS:
             if values[0].nvmlReturn in _WITHOUT:
-                self._note(handle, "nvmlDeviceGetFieldValues")
+                self._note(handle, "nvmlDeviceGetFieldValues", is_supported=False)
             return None
         return int(values[0].value.uiVal)
 
@@ -313,12 +308,12 @@ class Driver:
         try:
             answer = function(handle.nvml, *arguments)
             # as after a change of the ECC mode
-            self._not_supported.discard((handle.gpu.uuid, _FEATURES.get(name, "")))
+            self._note(handle, name, is_supported=True)
             return answer
         except pynvml.NVMLError as error:
             _raise_fatal(error)
             if error.value in _WITHOUT:
-                self._note(handle, name)
+                self._note(handle, name, is_supported=False)
                 # but not a function that may fail for one link or one other GPU
                 if len(arguments) == 0:
                     self._not_again.add((handle.gpu.uuid, function))
@@ -327,10 +322,11 @@ class Driver:
             # invalid text, from corrupt firmware
             return None
 
-    def _note(self, handle: Handle, name: str) -> None:
-        """Note that the GPU does not support this function."""
+    def _note(self, handle: Handle, name: str, *, is_supported: bool) -> None:
+        """Note whether the GPU supports this function."""
         if name in _FEATURES:
-            self._not_supported.add((handle.gpu.uuid, _FEATURES[name]))
+            note = self._not_supported.discard if is_supported else self._not_supported.add
+            note((handle.gpu.uuid, _FEATURES[name]))
 
 
 def _raise_fatal(error: pynvml.NVMLError) -> None:
@@ -343,22 +339,15 @@ def _raise_fatal(error: pynvml.NVMLError) -> None:
         raise problem_of(error) from error
 
 
-def _uuid_of(handle: Handle) -> str:
+def _uuid_of(nvml: Any) -> str:
     """Raises GpuUnidentified for an unusable UUID, and NVMLError."""
     try:
-        uuid = _text(pynvml.nvmlDeviceGetUUID(handle.nvml))
+        uuid = _text(pynvml.nvmlDeviceGetUUID(nvml))
     except UnicodeDecodeError as error:
         raise GpuUnidentified("its UUID is not text") from error
     if not is_uuid(uuid):
         raise GpuUnidentified(f"its UUID is {uuid[:128]!r}")
     return uuid
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,51 @@
+"""NVML as a test states it: what each function of pynvml answers, in this process and without a library.
+
+    nvml = NvmlAnswers(monkeypatch)
+    nvml.answers["nvmlDeviceGetUUID", "h0"] = "GPU-a"
+    nvml.answers["nvmlDeviceGetName", "h0"] = pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+
+What has no answer is not supported, as of a function that is called with other arguments. The fake NVML library (hack/fake_nvml)
+is a whole machine, for processes that load it; this is for one function at a time, and for answers that no machine gives.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+import pytest
+
+# of the binding itself: texts of errors
+_OWN = ("nvmlErrorString", "nvmlExceptionClass", "nvmlStructToFriendlyObject", "nvmlFriendlyObjectToStruct")
+
+
+class NvmlAnswers:
+    """answers: by the function and its arguments, else by the function alone. An exception is raised, a function called.
+
+    calls: all of them, in order.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers: dict[str | tuple[Any, ...], Any] = {}
+        self.calls: list[tuple[Any, ...]] = []
+        for name, value in vars(pynvml).items():
+            if name.startswith("nvml") and callable(value) and not isinstance(value, type) and name not in _OWN:
+                monkeypatch.setattr(pynvml, name, self._function(name))
+
+    def count(self, name: str) -> int:
+        """How often it was called."""
+        return [call[0] for call in self.calls].count(name)
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        def answered(*arguments: Any) -> Any:
+            call = (name, *(tuple(each) if isinstance(each, list) else each for each in arguments))
+            self.calls.append(call)
+            answer = self.answers[call] if call in self.answers else self.answers.get(name, _NOT_SUPPORTED)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer(*arguments) if callable(answer) else answer
+
+        answered.__name__ = name
+        return answered
+
+
+_NOT_SUPPORTED = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

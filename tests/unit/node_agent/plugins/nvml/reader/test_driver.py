@@ -1,0 +1,618 @@
+"""What each answer of NVML becomes: a GPU's description, a reading, a problem of the driver, or a GPU without that feature."""
+
+import ctypes
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+from nodedevice_agent.plugins.nvml.conditions import FABRIC_COMPLETED, RESET, Fabric
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu
+from nodedevice_agent.plugins.nvml.health import Reading
+from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.reader import driver
+from nodedevice_agent.plugins.nvml.reader.driver import SWITCH, Driver, GpuLost, GpuUnidentified, Handle
+from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
+from nodedevice_agent.plugins.nvml.reasons import GpuReason
+
+from tests.fakes.nvml_answers import NvmlAnswers
+
+BUS = "0000:1b:00.0"
+NOT_TEXT = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+UNKNOWN, LOST, BROKEN, RESET_REQUIRED, WITHOUT = (
+    pynvml.NVMLError(number)
+    for number in (
+        pynvml.NVML_ERROR_UNKNOWN,
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+        pynvml.NVML_ERROR_UNINITIALIZED,
+        pynvml.NVML_ERROR_RESET_REQUIRED,
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+    )
+)
+ECC = ("nvmlDeviceGetTotalEccErrors", "h0", pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
+ACTION = ("nvmlDeviceGetFieldValues", "h0", (pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,))
+ENERGY = ("nvmlDeviceGetTotalEnergyConsumption", "h0")
+MIG_MODE = ("nvmlDeviceGetMigMode", "h0")
+ROWS = ("nvmlDeviceGetRemappedRows", "h0")
+PAGES = ("nvmlDeviceGetRetiredPagesPendingStatus", "h0")
+UUID = ("nvmlDeviceGetUUID", "h0")
+# all that a healthy GPU answers
+GOOD: dict[str | tuple[Any, ...], Any] = {
+    ("nvmlDeviceGetHandleByIndex", 2): "h0",
+    UUID: "GPU-a",
+    ("nvmlDeviceGetName", "h0"): "NVIDIA T4",
+    ("nvmlDeviceGetPciInfo", "h0"): SimpleNamespace(busId="00000000:1B:00.0"),
+    ("nvmlDeviceGetMinorNumber", "h0"): 5,
+    ("nvmlDeviceGetMemoryInfo", "h0", pynvml.nvmlMemory_v2): SimpleNamespace(total=1000, reserved=100),
+}
+
+
+def field(value: int, error: int = pynvml.NVML_SUCCESS) -> list[Any]:
+    return [SimpleNamespace(nvmlReturn=error, value=SimpleNamespace(uiVal=value))]
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> NvmlAnswers:
+    answers = NvmlAnswers(monkeypatch)
+    answers.answers |= GOOD
+    return answers
+
+
+@pytest.fixture
+def handle() -> Handle:
+    return Handle("h0", Gpu("GPU-a", "NVIDIA T4"), total_bytes=1000)
+
+
+class TestOpen:
+    @pytest.fixture
+    def loaded(self, monkeypatch: pytest.MonkeyPatch, nvml: NvmlAnswers) -> list[str]:
+        paths: list[str] = []
+
+        def load(path: str) -> str:
+            paths.append(path)
+            return f"library {path}"
+
+        monkeypatch.setattr(pynvml, "nvmlLib", None)
+        monkeypatch.setattr(ctypes, "CDLL", load)
+        nvml.answers |= {("nvmlInit",): None, ("nvmlSystemGetDriverVersion",): "580.1"}
+        return paths
+
+    @pytest.mark.parametrize(
+        ("directory", "path"),
+        [
+            ("", "libnvidia-ml.so.1"),
+            ("/usr/lib", "/usr/lib/libnvidia-ml.so.1"),
+            ("/usr/lib/", "/usr/lib/libnvidia-ml.so.1"),
+        ],
+    )
+    def test_the_library_of_the_settings_is_loaded(self, loaded: list[str], directory: str, path: str) -> None:
+        assert Driver("/host", directory).open() == "580.1"
+        assert loaded == [path]
+        assert pynvml.nvmlLib == f"library {path}"
+
+    @pytest.mark.parametrize(
+        ("answer", "version"),
+        [("580.1", "580.1"), (b"580.1", "580.1"), (b"5\xff", "5\ufffd"), (UNKNOWN, ""), (NOT_TEXT, "")],
+    )
+    def test_a_driver_works_whose_version_is_unknown(
+        self, loaded: list[str], nvml: NvmlAnswers, answer: Any, version: str
+    ) -> None:
+        nvml.answers["nvmlSystemGetDriverVersion",] = answer
+        assert Driver("/host").open() == version
+
+    def test_a_missing_library_is_named_by_its_path(self, nvml: NvmlAnswers, tmp_path: Path) -> None:
+        here = Driver("/host", str(tmp_path))
+        with pytest.raises(DriverProblem) as found:
+            here.open()
+        assert found.value.problem.reason == GpuReason.NO_DRIVER_LIBRARY
+        assert found.value.problem.message.startswith(f"{tmp_path}/libnvidia-ml.so.1 is not found")
+        assert here.calling == "nvmlInit"
+
+    def test_what_init_refuses_is_explained_by_the_hosts_files(
+        self, loaded: list[str], nvml: NvmlAnswers, tmp_path: Path
+    ) -> None:
+        (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+        (tmp_path / "proc/driver/nvidia/version").write_text("")
+        nvml.answers["nvmlInit",] = pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        here = Driver(f"{tmp_path}/")
+        with pytest.raises(DriverProblem, match="cannot be opened: /dev/nvidiactl"):
+            here.open()
+        assert here.files.host == str(tmp_path)
+
+    @pytest.mark.parametrize("function", ["nvmlInit", "nvmlSystemGetDriverVersion"])
+    def test_the_function_that_may_hang_is_known(self, loaded: list[str], nvml: NvmlAnswers, function: str) -> None:
+        here, seen = Driver("/host"), []
+        nvml.answers[function,] = lambda: seen.append(here.calling)
+        here.open()
+        assert seen == [function]
+
+
+class TestCount:
+    def test_of_a_driver_that_works(self, nvml: NvmlAnswers) -> None:
+        nvml.answers["nvmlDeviceGetCount",] = 3
+        here = Driver("/host")
+        assert here.calling == ""
+        assert here.count() == 3
+        assert here.calling == "nvmlDeviceGetCount"
+
+    def test_of_one_that_does_not(self, nvml: NvmlAnswers) -> None:
+        nvml.answers["nvmlDeviceGetCount",] = UNKNOWN
+        with pytest.raises(DriverProblem, match="cannot be read"):
+            Driver("/host").count()
+
+
+class TestDescribe:
+    def test_all_that_the_driver_reports(self, nvml: NvmlAnswers, tmp_path: Path) -> None:
+        device = tmp_path / "sys/bus/pci/devices" / BUS
+        device.mkdir(parents=True)
+        (device / "numa_node").write_text("1\n")
+        found = Driver(str(tmp_path)).describe(2)
+        assert found.nvml == "h0"
+        assert found.total_bytes == 1000
+        assert found.gpu == Gpu("GPU-a", "NVIDIA T4", 900, BUS, 1, 5, index=2)
+
+    def test_a_gpu_that_reports_nothing_but_its_uuid(self, nvml: NvmlAnswers) -> None:
+        nvml.answers = {("nvmlDeviceGetHandleByIndex", 0): "h0", UUID: b"GPU-a"}
+        found = Driver("/nowhere").describe(0)
+        assert found.gpu == Gpu("GPU-a", index=0)
+        assert (found.total_bytes, found.is_stale, found.is_on_switches, found.fabric) == (None, False, False, None)
+
+    @pytest.mark.parametrize("function", [("nvmlDeviceGetHandleByIndex", 2), UUID])
+    @pytest.mark.parametrize("number", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND])
+    def test_a_lost_gpu_is_no_unidentified_one(self, nvml: NvmlAnswers, function: Any, number: int) -> None:
+        nvml.answers[function] = pynvml.NVMLError(number)
+        with pytest.raises(GpuLost):
+            Driver("/nowhere").describe(2)
+
+    @pytest.mark.parametrize(
+        ("answer", "text"),
+        [
+            (pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION), "the NVIDIA driver denies access"),
+            (NOT_TEXT, "its UUID is not text"),
+            ("a/b", "its UUID is 'a/b'"),
+            ("/" * 200, f"its UUID is {'/' * 128!r}"),
+        ],
+    )
+    def test_why_a_uuid_is_of_no_use(self, nvml: NvmlAnswers, answer: Any, text: str) -> None:
+        nvml.answers[UUID] = answer
+        with pytest.raises(GpuUnidentified) as found:
+            Driver("/nowhere").describe(2)
+        assert str(found.value).startswith(text)
+        assert len(str(found.value)) < 200
+
+    @pytest.mark.parametrize("function", [("nvmlDeviceGetHandleByIndex", 2), UUID])
+    def test_the_function_that_may_hang_is_known(self, nvml: NvmlAnswers, function: Any) -> None:
+        here, seen, usual = Driver("/nowhere"), [], nvml.answers[function]
+
+        def noted(*_: Any) -> Any:
+            seen.append(here.calling)
+            return usual
+
+        nvml.answers[function] = noted
+        here.describe(2)
+        assert seen == [function[0]]
+
+    @pytest.mark.parametrize(
+        ("second", "first", "total", "usable"),
+        [
+            (SimpleNamespace(total=1000, reserved=100), None, 1000, 900),
+            (SimpleNamespace(total=1000, reserved=2000), None, 1000, 0),
+            (WITHOUT, SimpleNamespace(total=800), 800, 800),
+            (WITHOUT, WITHOUT, None, None),
+        ],
+    )
+    def test_its_memory(
+        self, nvml: NvmlAnswers, second: Any, first: Any, total: int | None, usable: int | None
+    ) -> None:
+        nvml.answers["nvmlDeviceGetMemoryInfo", "h0", pynvml.nvmlMemory_v2] = second
+        nvml.answers["nvmlDeviceGetMemoryInfo", "h0"] = first
+        found = Driver("/nowhere").describe(2)
+        assert (found.total_bytes, found.gpu.memory_bytes) == (total, usable)
+
+    @pytest.mark.parametrize(
+        ("sysfs", "words", "node"),
+        [
+            ("3\n", [1], 3),
+            ("0\n", None, 0),
+            ("-1\n", [4], None),
+            ("no number", [4], 2),
+            (None, [0, 0], None),
+            (None, [6], 1),
+            (None, [0, 1], 64),
+            (None, None, None),
+        ],
+    )
+    def test_its_numa_node(
+        self, nvml: NvmlAnswers, tmp_path: Path, sysfs: str | None, words: list[int] | None, node: int | None
+    ) -> None:
+        if sysfs is not None:
+            device = tmp_path / "sys/bus/pci/devices" / BUS
+            device.mkdir(parents=True)
+            (device / "numa_node").write_text(sysfs)
+        if words is not None:
+            nvml.answers["nvmlDeviceGetMemoryAffinity", "h0", 16, pynvml.NVML_AFFINITY_SCOPE_NODE] = words
+        assert Driver(str(tmp_path)).describe(2).gpu.numa_node == node
+
+    def test_one_without_a_bus_id_has_the_drivers_numa_node(self, nvml: NvmlAnswers, tmp_path: Path) -> None:
+        (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
+        (tmp_path / "sys/bus/pci/devices/numa_node").write_text("3")
+        nvml.answers["nvmlDeviceGetPciInfo", "h0"] = UNKNOWN
+        nvml.answers["nvmlDeviceGetMemoryAffinity"] = [2]
+        found = Driver(str(tmp_path)).describe(2).gpu
+        assert (found.pci_bus_id, found.numa_node) == ("", 1)
+
+
+def profile(device: str, uuid: str, place: int) -> dict[tuple[Any, ...], Any]:
+    attributes = SimpleNamespace(
+        gpuInstanceSliceCount=1,
+        computeInstanceSliceCount=1,
+        memorySizeMB=0,
+        sharedDecoderCount=0,
+        sharedEncoderCount=0,
+        sharedJpegCount=0,
+        sharedOfaCount=0,
+    )
+    return {
+        ("nvmlDeviceGetMigDeviceHandleByIndex", "h0", place): device,
+        ("nvmlDeviceGetAttributes_v2", device): attributes,
+        ("nvmlDeviceGetUUID", device): uuid,
+        ("nvmlDeviceGetGpuInstanceId", device): 7,
+        ("nvmlDeviceGetComputeInstanceId", device): 0,
+    }
+
+
+class TestInstances:
+    ONE = MigInstance("MIG-0", "1g.0gb", 7, 0, 0)
+    KNOWN = (MigInstance("MIG-k", "1g.5gb", 1, 0, 4864),)
+
+    @pytest.mark.parametrize(
+        ("answers", "before", "after"),
+        [
+            pytest.param({}, KNOWN, KNOWN, id="no MIG mode known"),
+            pytest.param({MIG_MODE: [0, 1]}, KNOWN, None, id="not in MIG mode"),
+            pytest.param({MIG_MODE: [1, 0]}, KNOWN, (), id="no instances possible"),
+            pytest.param(
+                {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1, **profile("m", "MIG-0", 0)},
+                None,
+                (ONE,),
+                id="one",
+            ),
+            pytest.param(
+                {
+                    MIG_MODE: [1, 0],
+                    ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1,
+                    "nvmlDeviceGetMigDeviceHandleByIndex": UNKNOWN,
+                },
+                KNOWN,
+                KNOWN,
+                id="cannot be read",
+            ),
+            pytest.param(
+                {
+                    MIG_MODE: [1, 0],
+                    ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1,
+                    "nvmlDeviceGetMigDeviceHandleByIndex": NOT_TEXT,
+                },
+                None,
+                (),
+                id="never read",
+            ),
+        ],
+    )
+    def test_as_last_read(
+        self, nvml: NvmlAnswers, answers: Mapping[Any, Any], before: Any, after: tuple[MigInstance, ...] | None
+    ) -> None:
+        nvml.answers |= answers
+        handle = Handle("h0", Gpu("GPU-a", instances=before))
+        Driver("/nowhere").reading(handle)
+        assert handle.gpu.instances == after
+
+    def test_a_description_has_them(self, nvml: NvmlAnswers) -> None:
+        nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1, **profile("m", "MIG-0", 0)}
+        assert Driver("/nowhere").describe(2).gpu.instances == (self.ONE,)
+
+    def test_their_number_is_bounded(self, nvml: NvmlAnswers, handle: Handle) -> None:
+        nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1 << 30}
+        nvml.answers["nvmlDeviceGetMigDeviceHandleByIndex"] = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        Driver("/nowhere").reading(handle)
+        assert nvml.count("nvmlDeviceGetMigDeviceHandleByIndex") == 64
+
+    def test_the_size_of_one_is_its_part_of_the_gpu(self, nvml: NvmlAnswers, handle: Handle) -> None:
+        handle.total_bytes = 16 << 30
+        nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1, **profile("m", "MIG-0", 0)}
+        nvml.answers["nvmlDeviceGetAttributes_v2", "m"].memorySizeMB = 900
+        Driver("/nowhere").reading(handle)
+        assert handle.gpu.instances == (MigInstance("MIG-0", "1g.2gb", 7, 0, 900),)
+
+    def test_the_profiles_of_one_model_are_not_anothers(self, nvml: NvmlAnswers) -> None:
+        nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1, **profile("m", "MIG-0", 0)}
+        here, one, other = Driver("/nowhere"), Handle("h0", Gpu("GPU-a", "A")), Handle("h0", Gpu("GPU-a", "B"))
+        shape = SimpleNamespace(sliceCount=1, decoderCount=0, encoderCount=0, jpegCount=0, ofaCount=0)
+        with_engines = pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1
+        nvml.answers["nvmlDeviceGetGpuInstanceProfileInfo", "h0", with_engines, 1] = shape
+        here.reading(one)
+        del nvml.answers["nvmlDeviceGetGpuInstanceProfileInfo", "h0", with_engines, 1]
+        here.reading(other)
+        profiles = [each.profile for handle in (one, other) for each in handle.gpu.instances or ()]
+        assert profiles == ["1g.0gb+me", "1g.0gb"]
+
+    @pytest.mark.parametrize(
+        "function",
+        ["nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetAttributes_v2", "nvmlDeviceGetComputeInstanceId"],
+    )
+    def test_the_function_that_may_hang_is_known(self, nvml: NvmlAnswers, handle: Handle, function: str) -> None:
+        here, seen = Driver("/nowhere"), []
+        nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1, **profile("m", "MIG-0", 0)}
+        (key,) = (key for key in nvml.answers if key[0] == function)
+
+        def noted(*_: Any) -> Any:
+            seen.append((here.calling, handle.calling))
+            raise UNKNOWN
+
+        nvml.answers[key] = noted
+        here.reading(handle)
+        assert seen == [(function, "nvmlDeviceGetMigDeviceHandleByIndex")]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "kind", "sees"),
+    [
+        ("0x10de", "0x068000", True),
+        ("0x10de", "0x030200", False),
+        ("0x8086", "0x068000", False),
+        (None, "0x068000", False),
+        ("0x10de", None, False),
+    ],
+)
+def test_switches_on_the_bus(tmp_path: Path, vendor: str | None, kind: str | None, sees: bool) -> None:
+    assert not Driver(str(tmp_path)).sees_switches()
+    device = tmp_path / "sys/bus/pci/devices" / BUS
+    device.mkdir(parents=True)
+    for name, text in {"vendor": vendor, "class": kind}.items():
+        if text is not None:
+            (device / name).write_text(f"{text}\n")
+    assert Driver(str(tmp_path)).sees_switches() is sees
+
+
+UP, DOWN = pynvml.NVML_FEATURE_ENABLED, pynvml.NVML_FEATURE_DISABLED
+
+
+@pytest.mark.parametrize(
+    ("state", "remote", "kind", "end"),
+    [
+        pytest.param(UP, "00000000:2B:00.0", 2, "GPU-b", id="a GPU"),
+        pytest.param(UP, "00000000:2B:00.0", WITHOUT, "GPU-b", id="a GPU, of an older driver"),
+        pytest.param(UP, "00000000:1B:00.0", 2, SWITCH, id="itself is a switch"),
+        pytest.param(UP, "00000000:FF:00.0", 2, SWITCH, id="a switch"),
+        pytest.param(UP, None, 2, SWITCH, id="a switch without a bus ID"),
+        pytest.param(UP, "00000000:FF:00.0", WITHOUT, SWITCH, id="a switch, of an older driver"),
+        pytest.param(UP, "00000000:FF:00.0", 1, "", id="a processor"),
+        pytest.param(DOWN, "00000000:2B:00.0", 2, "", id="a link that is down"),
+        pytest.param(UNKNOWN, "00000000:2B:00.0", 2, "", id="a link that cannot be asked"),
+    ],
+)
+def test_the_other_end_of_a_link(
+    nvml: NvmlAnswers, handle: Handle, state: Any, remote: str | None, kind: Any, end: str
+) -> None:
+    nvml.answers |= {
+        ("nvmlDeviceGetNvLinkState", "h0", 3): state,
+        ("nvmlDeviceGetNvLinkRemoteDeviceType", "h0", 3): kind,
+    }
+    if remote is not None:
+        nvml.answers["nvmlDeviceGetNvLinkRemotePciInfo", "h0", 3] = SimpleNamespace(busId=remote)
+    by_bus_id = {BUS: "GPU-a", "0000:2b:00.0": "GPU-b"}
+    assert Driver("/nowhere").link_end(handle, 3, by_bus_id) == end
+
+
+@pytest.mark.parametrize(("answer", "level"), [(10, Ancestor.SWITCH), (11, None), (UNKNOWN, None), (LOST, None)])
+def test_the_ancestor_of_two(nvml: NvmlAnswers, handle: Handle, answer: Any, level: Ancestor | None) -> None:
+    nvml.answers["nvmlDeviceGetTopologyCommonAncestor", "h0", "h1"] = answer
+    assert Driver("/nowhere").ancestor(handle, Handle("h1", Gpu("GPU-b"))) is level
+
+
+class TestReading:
+    @pytest.mark.parametrize(
+        ("answers", "reading"),
+        [
+            pytest.param({}, Reading(), id="nothing supported"),
+            pytest.param({ECC: 4}, Reading(ecc_uncorrected=4), id="ECC errors"),
+            pytest.param({ACTION: field(2)}, Reading(recovery_action=2), id="a recovery action"),
+            pytest.param({ACTION: field(2, pynvml.NVML_ERROR_UNKNOWN)}, Reading(), id="a field that fails"),
+            pytest.param({ACTION: UNKNOWN, ECC: 1}, Reading(ecc_uncorrected=1), id="a call that fails"),
+            pytest.param({ROWS: [1, 1, 0, 0]}, Reading(), id="rows remapped"),
+            pytest.param({ROWS: [0, 0, 1, 0]}, Reading(row_remap_pending=True), id="a row that waits"),
+            pytest.param({ROWS: [0, 0, 0, 1]}, Reading(row_remap_failed=True), id="a row that failed"),
+            pytest.param({PAGES: 1}, Reading(page_retirement_pending=True), id="a page that waits"),
+            pytest.param({PAGES: 0}, Reading(), id="no page"),
+            pytest.param({ENERGY: 9}, Reading(), id="energy that is not asked for"),
+            pytest.param({UUID: "GPU-b"}, Reading(is_lost=True), id="another GPU"),
+            pytest.param({UUID: LOST}, Reading(is_lost=True), id="lost"),
+            pytest.param({ECC: LOST}, Reading(is_lost=True), id="lost meanwhile"),
+            pytest.param({UUID: RESET_REQUIRED}, Reading(recovery_action=RESET), id="wants a reset"),
+            pytest.param({ECC: RESET_REQUIRED}, Reading(recovery_action=RESET), id="wants a reset meanwhile"),
+            pytest.param({MIG_MODE: LOST}, Reading(), id="lost before its instances"),
+            pytest.param({UUID: NOT_TEXT}, Reading(failure="its UUID is not text"), id="not text"),
+            pytest.param(
+                {UUID: pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)},
+                Reading(failure="the NVIDIA driver denies access: this process needs /dev/nvidiactl and /dev/nvidia*"),
+                id="a UUID that is refused",
+            ),
+            pytest.param({ECC: NOT_TEXT}, Reading(), id="garbage"),
+        ],
+    )
+    def test_of_each_answer(
+        self, nvml: NvmlAnswers, handle: Handle, answers: Mapping[Any, Any], reading: Reading
+    ) -> None:
+        nvml.answers |= answers
+        assert Driver("/nowhere").reading(handle) == reading
+        assert handle.is_stale is isinstance(answers.get(UUID), str)
+
+    @pytest.mark.parametrize("function", [UUID, ECC, ACTION, ROWS, PAGES, MIG_MODE])
+    @pytest.mark.parametrize(
+        "number",
+        [
+            pynvml.NVML_ERROR_UNINITIALIZED,
+            pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+            pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+        ],
+    )
+    def test_a_broken_driver_is_no_reading(self, nvml: NvmlAnswers, handle: Handle, function: Any, number: int) -> None:
+        nvml.answers[function] = pynvml.NVMLError(number)
+        with pytest.raises(DriverProblem):
+            Driver("/nowhere").reading(handle)
+
+    @pytest.mark.parametrize(
+        ("asks", "action", "energy"),
+        [
+            pytest.param({}, WITHOUT, None, id="later"),
+            pytest.param({"with_energy": True}, WITHOUT, 9, id="when it is due"),
+            pytest.param({"with_energy": True}, field(0), 9, id="when it is due, with a recovery action"),
+            pytest.param({"is_first": True}, WITHOUT, 9, id="first, without a recovery action"),
+            pytest.param({"is_first": True}, field(0), None, id="first, with a recovery action"),
+        ],
+    )
+    def test_the_energy_counter_is_read_where_it_shows_a_reset(
+        self, nvml: NvmlAnswers, handle: Handle, asks: dict[str, bool], action: Any, energy: int | None
+    ) -> None:
+        nvml.answers |= {ENERGY: 9, ACTION: action}
+        assert Driver("/nowhere").reading(handle, **asks).energy_mj == energy
+
+    @pytest.mark.parametrize("function", [UUID, ECC, ACTION, ROWS, PAGES, MIG_MODE])
+    def test_the_function_that_may_hang_is_known(self, nvml: NvmlAnswers, handle: Handle, function: Any) -> None:
+        here, seen = Driver("/nowhere"), []
+
+        def noted(*_: Any) -> Any:
+            seen.append((here.calling, handle.calling))
+            raise LOST
+
+        nvml.answers[function] = noted
+        here.reading(handle)
+        assert seen == [(function[0], function[0])]
+
+
+class TestFabric:
+    STARTED, READY = Fabric(1), Fabric(FABRIC_COMPLETED)
+
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch, nvml: NvmlAnswers) -> dict[str, Any]:
+        """What the two versions of the call answer."""
+        answers: dict[str, Any] = {"new": WITHOUT, "old": WITHOUT}
+
+        def asking(name: str) -> Any:
+            def ask(_: Any) -> Any:
+                if isinstance(answers[name], Exception):
+                    raise answers[name]
+                return answers[name]
+
+            ask.__name__ = name
+            return ask
+
+        monkeypatch.setattr(driver, "ASK_FABRIC", (asking("new"), asking("old")))
+        return answers
+
+    @pytest.mark.parametrize(
+        ("new", "old", "found"),
+        [
+            (READY, STARTED, READY),
+            (WITHOUT, STARTED, STARTED),
+            (WITHOUT, WITHOUT, None),
+            (Fabric(pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED), STARTED, None),
+        ],
+    )
+    @pytest.mark.parametrize("is_on_switches", [True, False])
+    def test_of_a_gpu_on_switches(
+        self, asked: dict[str, Any], handle: Handle, new: Any, old: Any, found: Fabric | None, is_on_switches: bool
+    ) -> None:
+        asked |= {"new": new, "old": old}
+        handle.is_on_switches = is_on_switches
+        expected = found if is_on_switches else None
+        assert Driver("/nowhere").reading(handle) == Reading(fabric=expected)
+        assert handle.fabric == expected
+
+    @pytest.mark.parametrize(
+        ("before", "now", "is_stale"),
+        [
+            (None, READY, False),
+            (STARTED, READY, True),
+            (READY, READY, False),
+            (READY, STARTED, False),
+            (STARTED, STARTED, False),
+            (Fabric(FABRIC_COMPLETED, 5), READY, True),
+        ],
+    )
+    def test_a_gpu_that_has_joined_has_links_for_a_new_session(
+        self, asked: dict[str, Any], handle: Handle, before: Fabric | None, now: Fabric, is_stale: bool
+    ) -> None:
+        handle.is_on_switches, handle.fabric = True, before
+        asked["new"] = now
+        Driver("/nowhere").reading(handle)
+        assert handle.is_stale is is_stale
+        asked["new"] = self.STARTED
+        Driver("/nowhere").reading(handle)
+        # until the new session
+        assert handle.is_stale is is_stale
+
+
+class TestFeatures:
+    @pytest.mark.parametrize("number", sorted(driver._WITHOUT))
+    def test_what_a_gpu_does_not_support(self, nvml: NvmlAnswers, handle: Handle, number: int) -> None:
+        nvml.answers |= dict.fromkeys(
+            (
+                "nvmlDeviceGetMemoryInfo",
+                ("nvmlDeviceGetMemoryInfo", "h0", pynvml.nvmlMemory_v2),
+                ("nvmlDeviceGetMinorNumber", "h0"),
+                ECC,
+                ACTION,
+                ENERGY,
+                ROWS,
+            ),
+            pynvml.NVMLError(number),
+        )
+        here = Driver("/nowhere")
+        here.describe(2)
+        assert here.not_supported("GPU-a") == ["memory", "minor"]
+        here.reading(handle, with_energy=True)
+        assert here.not_supported("GPU-a") == ["ecc", "energy", "memory", "minor", "recoveryAction"]
+        assert here.not_supported("GPU-b") == []
+
+    @pytest.mark.parametrize(
+        ("answer", "lacks"),
+        [
+            (field(0), []),
+            (field(0, pynvml.NVML_ERROR_NOT_SUPPORTED), ["recoveryAction"]),
+            (field(0, pynvml.NVML_ERROR_UNKNOWN), []),
+            (UNKNOWN, []),
+        ],
+    )
+    def test_a_field_may_be_lacking_alone(
+        self, nvml: NvmlAnswers, handle: Handle, answer: Any, lacks: list[str]
+    ) -> None:
+        nvml.answers |= {ACTION: answer, ECC: 0}
+        here = Driver("/nowhere")
+        here.reading(handle)
+        assert here.not_supported("GPU-a") == lacks
+
+    def test_what_may_come_is_asked_again_and_the_rest_is_not(self, nvml: NvmlAnswers, handle: Handle) -> None:
+        here, other = Driver("/nowhere"), Handle("h1", Gpu("GPU-b"))
+        nvml.answers["nvmlDeviceGetUUID", "h1"] = "GPU-b"
+        for _ in range(3):
+            here.reading(handle)
+        assert nvml.calls.count(ROWS) == 1
+        assert nvml.calls.count(ECC) == 3
+        here.reading(other)
+        assert nvml.count(ROWS[0]) == 2
+        # as after a change of the ECC mode
+        assert "ecc" in here.not_supported("GPU-a")
+        nvml.answers[ECC] = 0
+        assert here.reading(handle) == Reading(ecc_uncorrected=0)
+        assert here.not_supported("GPU-a") == ["recoveryAction"]
+        assert here.not_supported("GPU-b") == ["ecc", "recoveryAction"]
+
+    def test_what_failed_once_is_asked_again(self, nvml: NvmlAnswers, handle: Handle) -> None:
+        here = Driver("/nowhere")
+        nvml.answers[ROWS] = UNKNOWN
+        here.reading(handle)
+        nvml.answers[ROWS] = [0, 0, 0, 1]
+        assert here.reading(handle).row_remap_failed

@@ -70,9 +70,11 @@ class OtherHolders:
     def _in_a_container(self, pod_uid: str, numbers: Collection[str]) -> Holder | None:
         # files that all containers have, such as /dev/nvidiactl, are no device's own
         own = self._listed_tokens().intersection(numbers)
+        if not own:
+            return None
         # a file that was shared may be one by now that this pod has alone
-        alone = own & self._alone(pod_uid) if own else own
-        for resource_name, device_id, given, is_shared in self.given_numbers() if own else ():
+        alone = own & self._alone(pod_uid)
+        for resource_name, device_id, given, is_shared in self.given_numbers():
             holder = self._resources[resource_name].holders[device_id]
             if holder != pod_uid and not (alone if is_shared else own).isdisjoint(given):
                 return Holder(resource_name, device_id, holder)

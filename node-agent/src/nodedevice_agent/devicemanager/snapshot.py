@@ -6,8 +6,7 @@ connected, or which is held but no longer listed, is not healthy, whatever was r
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from itertools import islice
-from operator import itemgetter
+from itertools import filterfalse, islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -138,8 +137,7 @@ def snapshot(
     if resource.possible_holders:
         available = min(available, room(resource, manager.pods.values()))
     releasing = sum(uid in ended for uid in holders.values()) if ended else 0
-    are_listed = holders.keys() <= resource.devices.keys()
-    missing = [] if are_listed else [device_id for device_id in holders if device_id not in resource.devices]
+    missing = [*filterfalse(resource.devices.__contains__, holders)]
     total = len(resource.devices) + resource.listed.omitted + len(missing)
     are_parts = resource.listed.part_rules is not None and not resource.excess
     shown = _shown_by_parent if are_parts else _shown_one_by_one
@@ -175,7 +173,7 @@ def snapshot(
             PendingView(w, manager.pod(w.pod_uid), not_injected(w.pod_uid, w.container, resource_name))
             for w in manager.pending(resource_name)
         ),
-        remembered_cordons=tuple(sorted(cordons.remembered.items(), key=itemgetter(0))),
+        remembered_cordons=tuple(sorted(cordons.remembered.items())),
         unknown_cordons=_unknown(cordons, resource),
         sockets=resource.connections.sockets(),
         possible_holders=len(resource.possible_holders),

@@ -6,7 +6,7 @@ from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
 
-from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
 
 TIMES = st.one_of(st.none(), st.integers(0, 20).map(float))
 
@@ -59,4 +59,13 @@ def test_of_many_names_none_is_looked_at_that_has_not_changed() -> None:
     scenario.plugin(["d"], name="example.com/r0", endpoint=1000)
     assert scenario.manager.next_deadline() == scenario.manager.resources["example.com/r1"].grace_ends_at
     scenario.passes(STOP_GRACE_PERIOD_SECONDS + 10)
+    assert scenario.manager.next_deadline() is None
+
+
+def test_a_resource_that_is_forgotten_has_no_deadline() -> None:
+    scenario = Scenario.with_plugin(1)
+    scenario.disconnect()
+    scenario.now += STOP_GRACE_PERIOD_SECONDS
+    scenario.happens("tick")
+    assert scenario.manager.forget(GPU)
     assert scenario.manager.next_deadline() is None

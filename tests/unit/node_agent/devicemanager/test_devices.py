@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from nodedevice_agent.devicemanager.resources import devices
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, MAX_ID_CHARACTERS, NO_DEVICES, Device, accept
+from nodedevice_api.parts import PartRules, Placement
 
 SICK = False
 
@@ -19,6 +21,7 @@ SICK = False
         pytest.param([Device("a"), Device("b")], {"a": True, "b": True}, id="plain"),
         pytest.param([Device("a"), Device("a", SICK)], {"a": False}, id="twice: sick after healthy"),
         pytest.param([Device("a", SICK), Device("a")], {"a": False}, id="twice: healthy after sick"),
+        pytest.param([Device("a", SICK), Device("a"), Device("b")], {"a": False, "b": True}, id="and another one"),
         pytest.param([Device("a"), Device("a")], {"a": True}, id="twice: the same"),
         pytest.param([Device("")], {}, id="empty"),
         pytest.param([Device("a\nb"), Device("a\x00"), Device("\x1b[31m")], {}, id="control characters"),
@@ -119,3 +122,20 @@ def test_whatever_is_listed_gives_a_short_printable_refusal_and_possible_ids(lis
     assert len(accepted.id_error) < 1024
     sick = {device.id for device in listed if not device.healthy}
     assert all(not device.healthy for name, device in accepted.devices.items() if name in sick)
+
+
+@pytest.mark.parametrize(("is_shared", "kinds"), [(True, [["a", "b"], ["c"]]), (False, [["a"], ["b"], ["c"]])])
+def test_shared_devices_that_are_alike_are_of_one_kind(is_shared: bool, kinds: list[list[str]]) -> None:
+    devices = [Device(name, identity=(number,), is_shared=is_shared) for name, number in zip("abc", "112", strict=True)]
+    assert [ids for _, ids in accept([*devices, Device("d")]).kinds] == kinds
+
+
+def test_of_a_plugin_that_is_gone_a_list_of_the_bound_is_kept_and_of_a_longer_one_how_its_parts_are_given_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devices, "MAX_KEPT_OF_GONE", 2)
+    plain = accept([Device("a"), Device("b")])
+    assert plain.of_gone(()) is plain
+    rules = PartRules(Placement.SAME_PARENT)
+    listed = accept([Device(f"p{n}-0", parent=f"p{n}") for n in range(3)], part_rules=rules)
+    assert (listed.of_gone({"p0-0"}).ids, listed.of_gone({"p0-0"}).part_rules) == (("p0-0",), rules)

@@ -141,6 +141,24 @@ class TestEndOfDamping:
         assert set(flapping.damped) == set()
 
 
+def test_the_message_counts_each_change() -> None:
+    assert "3 times or more" in after(*range(9)).message("d0")
+    assert "10 times or more" in after(*range(10)).message("d0")
+
+
+def test_a_list_that_leaves_out_no_damped_device_is_the_plugins_own() -> None:
+    listed = accept([Device("d0"), Device("d1")])
+    assert after(0, 1, 2).with_absent(listed) is listed
+
+
+def test_the_settings_are_those_of_every_resource() -> None:
+    scenario = Scenario(flapping=FlapDampingLimits(changes=1, quiet_seconds=77))
+    scenario.plugin(["d0"])
+    scenario.lists([Device("d0", SICK)])
+    (view,) = scenario.snapshot().devices
+    assert view.message.endswith("until it has not changed for 77 s")
+
+
 def test_the_message_changes_rarely() -> None:
     flapping = after(*(at / 10 for at in range(3)))
     messages = [flapping.message("d0")]

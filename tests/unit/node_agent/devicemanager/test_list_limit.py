@@ -11,7 +11,7 @@ from msgspec import structs
 from nodedevice_agent.devicemanager.effects import Effect, TakeList
 from nodedevice_agent.devicemanager.resources import devices as devices_module
 from nodedevice_agent.devicemanager.resources import list_limit
-from nodedevice_agent.devicemanager.resources.devices import Device, Size, accept
+from nodedevice_agent.devicemanager.resources.devices import Device, Size, accept, no_list
 from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
@@ -59,6 +59,20 @@ def test_the_list_that_exceeds_it_is_refused_whole_and_the_one_before_it_stays()
     scenario.lists(device_ids(59), GPU)
     assert totals(scenario) == {GPU: 59, NIC: 40, "example.com/third": 0}
     assert not is_refused(scenario, NIC)
+
+
+def test_a_list_that_is_no_longer_than_the_one_before_it_is_not_refused_whatever_the_bound_is_by_now() -> None:
+    scenario = Scenario.with_plugin(60)
+    with patch.multiple(list_limit, MAX_DEVICES=50):
+        scenario.lists([Device(name, healthy=name != "d0") for name in device_ids(60)])
+    assert (is_refused(scenario, GPU), scenario.snapshot().healthy) == (False, 59)
+
+
+def test_a_list_that_was_counted_and_not_read_says_that_others_have_the_room() -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.connect(NIC, 2)
+    scenario.lists(no_list(Size(MOST, 0), "too many"), NIC, 2)
+    assert "is refused until there is room" in scenario.manager.resources[NIC].latest(2).id_error
 
 
 def test_a_short_list_is_never_refused() -> None:
@@ -129,7 +143,16 @@ def test_a_domain_leaves_room_to_others() -> None:
         scenario.plugin(11, NIC, 2)
         assert is_refused(scenario, NIC)
         (registered,) = (c for c in status(scenario, {}, TIME, name=NIC)["conditions"] if c["type"] == "Registered")
-        assert registered["message"].startswith("the device plugins of example.com may list 70 devices on a node")
+        assert registered["message"].startswith(
+            "the device plugins of example.com may list 70 devices on a node, in 56 MiB; "
+        )
+        # as many as it may, and one more than before
+        scenario.lists(device_ids(59))
+        scenario.plugin(11, NIC, 2)
+        assert (totals(scenario)[NIC], is_refused(scenario, NIC)) == (11, False)
+        scenario.lists(device_ids(48))
+        scenario.lists(device_ids(49))
+        assert (totals(scenario)[GPU], is_refused(scenario, GPU)) == (49, False)
         other = "example.org/gpu"
         scenario.plugin(40, other, 3)
         assert (totals(scenario)[other], is_refused(scenario, other)) == (40, False)
@@ -149,6 +172,12 @@ def test_memory_is_bounded_whatever_devices_are_made_of() -> None:
             scenario.plugin(devices, name, 1 + number)
         refused = [name for name in totals(scenario) if is_refused(scenario, name)]
         assert refused == ["example.com/third", "example.org/b"], "two of a domain, three in all"
+        # one that is as long as it may be is small
+        with patch.multiple(
+            list_limit, MAX_OCTETS=1, _SMALL_OCTETS=accept([Device("d0", attributes=long)]).size.octets
+        ):
+            scenario.lists([Device("d0", attributes=long)], "example.org/b", 5)
+        assert not is_refused(scenario, "example.org/b")
         # a plain list of as many is small
         scenario.lists(device_ids(1), "example.org/b", 5)
         assert totals(scenario)["example.org/b"] == 1
@@ -187,6 +216,9 @@ def test_lists_of_a_plugin_that_does_not_answer_count_until_it_ends() -> None:
     scenario.lists(device_ids(50), GPU)
     assert scenario.snapshot(GPU).total == 60
     assert scenario.snapshot(GPU).available == 0
+    # beside the list that is shown until then
+    scenario.lists(device_ids(45), NIC, 2)
+    assert is_refused(scenario, NIC)
     scenario.connect(GPU, 1)
     assert (scenario.snapshot(GPU).total, scenario.snapshot(GPU).available) == (50, 50)
     # long after its grace period, too
@@ -333,9 +365,6 @@ def test_room_is_given_to_as_many_refused_lists_as_it_is_enough_for() -> None:
 
 def test_refused_lists_are_looked_at_only_where_another_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node may have hundreds of them, and a plugin sends 50 lists a second for each of its names."""
-    scenario = Scenario.with_plugin(60)
-    for number in range(5):
-        scenario.plugin(60, f"example.com/w{number}", 10 + number)
     looked: list[str] = []
     problem = ListLimit._problem
 
@@ -344,10 +373,17 @@ def test_refused_lists_are_looked_at_only_where_another_takes_less(monkeypatch: 
         return problem(limit, resource, endpoint, size)
 
     monkeypatch.setattr(ListLimit, "_problem", noted)
+    scenario = Scenario.with_plugin(60)
+    for number in range(5):
+        scenario.plugin(60, f"example.com/w{number}", 10 + number)
+    # each twice when it comes, without and with what an older connection has
+    assert len(looked) == 1 + 2 * 5
+    looked.clear()
     scenario.plugin(20, NIC, 2)
     scenario.lists([Device("d0", healthy=False), *(Device(i) for i in device_ids(20)[1:])], NIC, 2)
     assert {*looked} == {NIC}
     scenario.lists(device_ids(19), NIC, 2)
+    scenario.lists([Device("d0", healthy=False), *(Device(i) for i in device_ids(19)[1:])], NIC, 2)
     assert looked.count("example.com/w0") == 1
 
 

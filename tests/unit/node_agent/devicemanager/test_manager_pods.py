@@ -488,10 +488,16 @@ def test_a_pod_is_tried_again_where_what_it_lacks_has_changed(monkeypatch: pytes
     assert tried == ["p"]
 
 
-@pytest.mark.parametrize(("is_silent", "why"), [(False, "is not connected"), (True, "does not answer")])
-def test_a_pod_says_why_its_plugin_serves_nothing(is_silent: bool, why: str) -> None:
+@pytest.mark.parametrize(
+    ("is_silent", "why"), [(False, "is not connected"), (True, "does not answer"), (None, "is not connected")]
+)
+def test_a_pod_says_why_its_plugin_serves_nothing(is_silent: bool | None, why: str) -> None:
+    """None: it has not registered since the restart."""
     scenario = Scenario.with_plugin(1)
-    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=is_silent)
+    if is_silent is None:
+        scenario = scenario.restarted()
+    else:
+        scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=is_silent)
     scenario.see(pod("p", gpu=1))
     (pending,) = scenario.manager.pending(GPU)
     assert pending.message == f"the device plugin of {GPU} {why}"

@@ -75,6 +75,13 @@ def test_one_device_is_offered_once_and_held_once(
     assert scenario.held(NIC) == {"q/main": ("b",)}
 
 
+def test_one_device_is_offered_once_by_plugins_of_one_kind() -> None:
+    scenario = Scenario()
+    for endpoint, (name, listed) in enumerate(((GPU, device("a", "c188:0")), (NIC, device("b", "c188:0")))):
+        scenario.plugin([listed], name, endpoint, own("serial"))
+    assert free(scenario) == ["a"]
+
+
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
 def test_two_devices_are_two(one: tuple[str, ...], other: tuple[str, ...]) -> None:
     scenario = Scenario()

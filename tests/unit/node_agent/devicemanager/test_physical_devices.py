@@ -144,6 +144,41 @@ def test_a_plugin_that_ends_lets_the_other_have_it() -> None:
     shared(scenario, "a")
     assert UNITS in published(scenario.disconnect())
     assert scenario.snapshot(UNITS).available == 4
+    assert scenario.manager.resources[GPU].held_back == {}
+
+
+def test_a_device_that_has_only_one_use_does_not_stop_the_look_at_the_others() -> None:
+    scenario = whole(B)
+    # nothing of the others changes
+    assert published(shared(scenario, "a", "b")) == {UNITS}
+    assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (1, 4)
+    (message,) = (device.message for device in scenario.snapshot(UNITS).devices if device.id == "b")
+    assert message.startswith(f"b is used as {GPU}: ")
+
+
+def test_a_resource_without_physical_devices_is_not_published_when_another_names_some() -> None:
+    scenario = Scenario.with_plugin(1)
+    assert published(shared(scenario, "a")) == {UNITS}
+
+
+@pytest.mark.parametrize(("instance", "used"), [("a-i", "a"), ("0-i", "0-i")])
+def test_of_two_uses_in_one_list_the_first_counts(instance: str, used: str) -> None:
+    scenario = whole(A, Device(instance, parent="a"))
+    assert scenario.manager.resources[GPU].free() == (used,)
+
+
+def test_a_held_device_without_a_physical_one_is_no_use_of_what_has_its_name() -> None:
+    scenario = whole(Device("a"), Device("m", parent="x")).run(pod("p", gpu=1))
+    assert scenario.held() == {"p/main": ("a",)}
+    shared(scenario, "a")
+    assert scenario.snapshot(UNITS).available == 4
+
+
+def test_what_is_held_and_not_listed_counts_by_its_id_whatever_else_the_pod_holds() -> None:
+    scenario = Scenario.with_plugin(["0", "a-0"]).run(pod("p", gpu=2))
+    scenario.lists(["0"])
+    shared(scenario, "a")
+    assert scenario.snapshot(UNITS).available == 0
 
 
 def test_an_allocation_in_flight_does_not_take_what_another_use_has_meanwhile() -> None:
@@ -160,6 +195,8 @@ def test_an_allocation_in_flight_does_not_take_what_another_use_has_meanwhile() 
 
 def test_instances_of_one_gpu_are_of_several_resources() -> None:
     scenario = whole(Device("m1", parent="a"))
+    shared(scenario, "a")
+    assert scenario.snapshot(UNITS).devices[0].message.startswith("a is used as instances: ")
     scenario.connect(NIC, 2)
     lists(scenario, NIC, [Device("m2", parent="a")], 2)
     scenario.run(pod("p", gpu=1, nic=1))
@@ -201,8 +238,9 @@ class TestTooManyToCompare:
         scenario.plugin([Device(f"e{i}", parent=f"e{i}") for i in range(3)], name="a.example/c", endpoint=2)
         scenario.plugin([Device(f"f{i}", parent=f"f{i}") for i in range(6)], name="other.example/c", endpoint=3)
         scenario.plugin([f"g{i}" for i in range(9)], name="a.example/d", endpoint=4)
+        scenario.plugin([Device("h0", parent="h0")], name="a.example/e", endpoint=5)
         found = {name: snapshot(scenario.manager, name) for name in scenario.manager.resources}
-        available = {"a.example/b": 4, "a.example/c": 0, "a.example/d": 9, "other.example/c": 6}
+        available = {"a.example/b": 4, "a.example/c": 0, "a.example/d": 9, "a.example/e": 0, "other.example/c": 6}
         assert {name: seen.available for name, seen in found.items()} == available
         assert "the plugins of a.example name the physical devices of more than 6" in found["a.example/c"].id_error
         assert {view.reason for view in found["a.example/c"].devices} == {"InOtherUse"}
@@ -228,6 +266,16 @@ class TestTooManyToCompare:
         found = {name: snapshot(scenario.manager, name) for name in scenario.manager.resources}
         assert {name: seen.available for name, seen in found.items()} == {"x.example/a": 9, "x.example/b": 0}
         assert "may be one and the same" in found["x.example/b"].id_error
+        # as many as there may be
+        scenario.lists(alone[:2], "x.example/b", 2)
+        assert snapshot(scenario.manager, "x.example/b").available == 2
+
+    def test_what_is_given_out_nowhere_keeps_nobody_from_the_same_device(self) -> None:
+        scenario = Scenario()
+        options = PluginOptions(scope="built-in files")
+        scenario.plugin([Device("s", identity=("c1:0",), is_shared=True)], "x.example/a", 1, options)
+        scenario.plugin([Device(f"a{i}", identity=(f"c1:{i}",)) for i in range(3)], "x.example/b", 2, options)
+        assert [resource.free() for resource in scenario.manager.resources.values()] == [("s",), ()]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.booleans()), max_size=12))

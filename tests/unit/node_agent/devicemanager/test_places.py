@@ -177,8 +177,19 @@ class TestExchange:
         assert find(scenario, f"{FEW}/new") == f"{MANY}/r254"
 
     def test_nothing_is_exchanged_before_the_pods_are_known(self) -> None:
+        assert not Scenario().manager.places.are_pods_known
         scenario = node(*names(MANY, MAX_NAMES), are_pods_known=False)
         refusal(scenario, f"{FEW}/new")
+
+    def test_the_first_exchange_waits_for_nothing(self) -> None:
+        assert full().manager.places.find(f"{FEW}/new", 0.0) == f"{MANY}/r255"
+
+    def test_the_latest_losers_are_remembered(self) -> None:
+        scenario = full()
+        for number in range(65):
+            scenario.manager.places.exchanged(f"{MANY}/lost{number}", f"{FEW}/new", scenario.now)
+        assert "has its place" not in str(refusal(scenario, f"{MANY}/lost0"))
+        assert "has its place" in str(refusal(scenario, f"{MANY}/lost1"))
 
     def test_a_name_that_the_kubelet_serves_loses_its_place_like_any_other(self) -> None:
         scenario = node(f"{FEW}/own")
@@ -238,6 +249,10 @@ class TestRefusal:
         assert "1 of d0.example.com" in text
         assert "3 of 3 more domains" in text
 
+    def test_it_says_what_to_do(self) -> None:
+        remedy = "stop device plugins that it does not need, and delete the NodeDevices of those that are gone"
+        assert str(refusal(full(), f"{MANY}/new")).endswith(f"which is the limit: 256 of {MANY}; {remedy}")
+
     def test_all_refusals_have_one_text_together(self) -> None:
         scenario = full()
         assert refusal(scenario, f"{MANY}/a").of_all == refusal(scenario, f"{MANY}/b").of_all
@@ -280,6 +295,8 @@ def test_of_too_many_from_before_the_domain_with_most_loses_its_newest(monkeypat
     # that with most is not the last by its name
     scenario = node(*names("b.com", 3), *names("a.com", 4), *names("c.com", 1))
     assert scenario.manager.places.beyond() == ["a.com/r3", "b.com/r2", "a.com/r2"]
+    scenario = node(*names("b.com", 2), *names("a.com", 6))
+    assert scenario.manager.places.beyond() == ["a.com/r5", "a.com/r4", "a.com/r3"]
 
 
 def test_a_refusal_names_domains_with_most_first_and_equal_ones_by_name() -> None:

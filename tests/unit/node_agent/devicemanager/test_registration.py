@@ -137,6 +137,7 @@ class TestConnections:
             pytest.param(dict.fromkeys(range(5, 5 + MAX_CONNECTIONS_OF_A_NAME), "a"), "a", 5, id="many of the name"),
             pytest.param(dict.fromkeys(range(MAX_CONNECTIONS_OF_A_NAME - 1), "a"), "a", None, id="one less"),
             pytest.param({**dict.fromkeys(range(65), "b"), 70: "a", 71: "a"}, "a", 70, id="many of all"),
+            pytest.param({**dict.fromkeys(range(65), "b"), 70: "a"}, "a", 70, id="as many of all as there may be"),
             pytest.param({**dict.fromkeys(range(64), "b"), 70: "a"}, "a", None, id="one less of all"),
             pytest.param(dict.fromkeys(range(100), "b"), "a", None, id="the first one of its name"),
             pytest.param({number: str(number) for number in range(256)}, "7", None, id="one for each name"),

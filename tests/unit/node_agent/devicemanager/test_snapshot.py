@@ -38,6 +38,7 @@ def test_numbers_of_devices_in_every_state() -> None:
     views = {view.id: view for view in seen.devices}
     assert list(views) == [*device_ids(6), "sick"]
     assert {name for name, view in views.items() if not view.healthy} == {"d0", "sick"}
+    assert {(view.reason, view.message) for view in views.values() if view.healthy} == {("", "")}
     assert (views["d0"].present, views["d0"].reason) == (False, "NotListed")
     assert (views["sick"].present, views["sick"].reason) == (True, "ReportedUnhealthy")
     assert [name for name, view in views.items() if view.cordoned] == ["d2", "d3"]

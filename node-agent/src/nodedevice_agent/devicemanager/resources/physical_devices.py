@@ -64,7 +64,7 @@ class PhysicalDevices:
         if not scopes and not has_identities and not self._had_identities:
             return set()
         self._had_identities = has_identities
-        excess = self._too_many_kinds() if has_identities else {}
+        excess = self._too_many_kinds()
         found: dict[str, dict[str, OtherUse]] = {}
         for scope in scopes:
             seen = self._look(scope)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodedevice_api import names
+from nodedevice_api.nodedevice import Waiting
 from nodedevice_operator.capacity.decide import Apply, CapacityDecision, decide
 from nodedevice_operator.capacity.ownership import NodeHistory
 from nodedevice_operator.leases.agent_liveness import ALIVE, AgentState
@@ -43,6 +44,30 @@ def node_device(
         },
     )
     return replace(record, **fields)
+
+
+def waits(
+    pod_uid: str,
+    container: str,
+    reason: str,
+    namespace: str = "",
+    name: str = "",
+    message: str = "",
+    *,
+    not_injected: bool = False,
+    final: bool = False,
+) -> Waiting:
+    """A container that waits, as in a NodeDevice."""
+    return Waiting(
+        namespace=namespace,
+        name=name,
+        pod_uid=pod_uid,
+        container=container,
+        reason=reason,
+        message=message,
+        not_injected=not_injected,
+        final=final,
+    )
 
 
 def not_configured(

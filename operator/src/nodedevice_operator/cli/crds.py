@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 import msgspec
 from nodedevice_api import names
+from nodedevice_api.nodedevice import ConditionStatus
 from nodedevice_common.yaml_decoding import decode_yaml
 
 from nodedevice_operator import __version__
@@ -25,7 +26,6 @@ from nodedevice_operator.kube.client import APPLY, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import Schema
-from nodedevice_operator.objects.nodedevice_schema import ConditionStatus
 
 FIELD_MANAGER: Final = "helm"
 KIND: Final = "customresourcedefinitions"

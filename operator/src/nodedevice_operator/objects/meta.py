@@ -21,6 +21,8 @@ STATUS: Final = "status"
 _MOST_SHARED: Final = 4096
 _LONGEST_SHARED: Final = 1024
 _CHARACTERS_OF_VALUE: Final = 16
+# made once: it is asked for each value of each object of a list
+_COLLECTIONS: Final = (tuple, frozenset)
 
 T = TypeVar("T")
 
@@ -42,8 +44,10 @@ def _size(values: Iterable[Any]) -> int:
         total += _CHARACTERS_OF_VALUE
         if isinstance(value, str):
             total += len(value)
-        elif isinstance(value, tuple | frozenset):
+        elif isinstance(value, _COLLECTIONS):
             total += _size(value)
+        elif isinstance(value, int):
+            continue
         elif slots := getattr(type(value), "__slots__", ()):
             total += _size(getattr(value, name) for name in slots)
     return total
@@ -51,10 +55,6 @@ def _size(values: Iterable[Any]) -> int:
 
 class Schema(Struct, rename="camel", gc=False):
     """Base of all schemas: unknown fields are skipped, absent ones have defaults."""
-
-
-class Value(Struct, rename="camel", frozen=True, gc=False):
-    """Base of schemas that are values already: a record keeps them as they were decoded."""
 
 
 class OwnerReference(Schema):

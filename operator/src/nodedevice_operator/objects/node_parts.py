@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from nodedevice_api.nodedevice import AllocationStatus, HeldParts, PartRulesStatus
 from nodedevice_api.parts import MAX_PART_DIGITS, Choice, PartRules, Placement, PodPlacement, numbers_of
 from nodedevice_common.interning import intern
 
 from nodedevice_operator.objects.meta import shared
-from nodedevice_operator.objects.nodedevice_schema import AllocationStatus, HeldParts, NodeDeviceSchema, PartRulesStatus
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 
 _BYTES_OF_ENTRY: Final = 200
 _MOST_NUMBERS: Final = 10**MAX_PART_DIGITS

@@ -9,23 +9,21 @@ from typing import Final
 
 import msgspec
 from nodedevice_api import names
+from nodedevice_api.nodedevice import (
+    AllocationStatus,
+    ConditionStatus,
+    DeviceStatus,
+    HeldParts,
+    NodeDeviceStatus,
+    PartCounts,
+    Waiting,
+)
 from nodedevice_api.parts import Advertise
 from nodedevice_common.decoding import Undecodable, decode
 from nodedevice_common.interning import intern
 
 from nodedevice_operator.objects.meta import OURS, STATUS, shared
-from nodedevice_operator.objects.nodedevice_schema import (
-    AllocationStatus,
-    ConditionStatus,
-    DeviceStatus,
-    HeldParts,
-    NodeDeviceSchema,
-    NodeDeviceStatusSchema,
-    PartCounts,
-    StatusFields,
-    StatusWriter,
-    Waiting,
-)
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema, StatusFields, StatusWriter
 
 # The API server names this manager as the owner of all fields that existed before the first apply to an object without owners.
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -279,7 +277,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
     )
 
 
-def _largest_available(status: NodeDeviceStatusSchema) -> int | None:
+def _largest_available(status: NodeDeviceStatus) -> int | None:
     rules = status.parts
     return rules.largest_available if rules is not None and rules.advertise == Advertise.LARGEST else None
 
@@ -363,7 +361,7 @@ def _conditions(fields: msgspec.Raw) -> Mapping[str, msgspec.Raw]:
 
 
 def _device(obj: DeviceStatus) -> DeviceRecord:
-    return _device_record(intern(obj.health), intern(obj.reason), obj.presence == "Missing", tuple(obj.numa_nodes))
+    return _device_record(intern(obj.health), intern(obj.reason), obj.presence == "Missing", obj.numa_nodes)
 
 
 def _allocation(obj: AllocationStatus, ids: Mapping[str, str]) -> AllocationRecord:

@@ -1,51 +1,13 @@
-"""PodDevice: its schema, its content as the operator writes it, and the record by which a stored one is compared."""
+"""PodDevice: an object as the operator decodes it, its content as written, and the record by which a stored one is compared."""
 
 import hashlib
 from dataclasses import dataclass, field
 
 import msgspec
+from nodedevice_api.poddevice import HoldingContainer, PodDeviceSpec, PodDeviceStatus
 from nodedevice_common.interning import intern
 
-from nodedevice_operator.objects.meta import MetadataSchema, Schema, Value
-
-
-class PodDeviceSpec(Schema):
-    node_name: str = ""
-    pod_uid: str = msgspec.field(name="podUID", default="")
-
-
-class HeldDevice(Value, frozen=True, omit_defaults=True):
-    """A device in a PodDevice; `health` is Unknown where the NodeDevice does not show it. No NUMA nodes, no such field.
-
-    parts, of: how many parts of it the container holds, of how many; 0 where it has none.
-    """
-
-    id: str
-    health: str = ""
-    numa_nodes: tuple[int, ...] = ()
-    parts: int = 0
-    of: int = 0
-
-
-class HeldResource(Value, frozen=True):
-    """What a container holds of one resource, sorted by device ID."""
-
-    name: str = msgspec.field(name="resourceName")
-    devices: tuple[HeldDevice, ...] = ()
-
-
-class HoldingContainer(Value, frozen=True):
-    """A container and its resources, sorted by name."""
-
-    name: str
-    resources: tuple[HeldResource, ...] = ()
-
-
-class PodDeviceStatus(Schema):
-    resources: str = ""
-    devices: str = ""
-    health: str = ""
-    containers: tuple[HoldingContainer, ...] = ()
+from nodedevice_operator.objects.meta import MetadataSchema, Schema
 
 
 class PodDeviceSchema(Schema):

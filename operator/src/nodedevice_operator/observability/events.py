@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from nodedevice_api import names
+from nodedevice_api.nodedevice import Waiting
 
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
-from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.observability.aggregates import (
     CORDONED,
     HEALTHY_AGAIN,

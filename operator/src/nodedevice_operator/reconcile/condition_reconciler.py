@@ -7,6 +7,7 @@ from typing import Final
 
 from nodedevice_api import names
 from nodedevice_api.names import Reason
+from nodedevice_api.nodedevice import ConditionStatus
 
 from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.capacity.reconciler import CapacityOutcome
@@ -22,7 +23,7 @@ from nodedevice_operator.objects.nodedevice import (
     is_real,
     node_device_record,
 )
-from nodedevice_operator.objects.nodedevice_schema import ConditionStatus, NodeDeviceSchema
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.reconcile import conditions
 from nodedevice_operator.reconcile.turn import Turn
@@ -63,7 +64,14 @@ class ConditionsApi(Requests):
     async def _apply_by_name(self, name: str, conditions: Mapping[str, StoredCondition]) -> NodeDeviceRecord:
         path = f"{OWN}/{names.NODE_DEVICES}/{path_segment(name)}/status"
         encoded = [
-            ConditionStatus(kind, value.status, value.reason, value.message, value.since, value.observed_generation)
+            ConditionStatus(
+                type=kind,
+                status=value.status,
+                reason=value.reason,
+                message=value.message,
+                last_transition_time=value.since,
+                observed_generation=value.observed_generation,
+            )
             for kind, value in conditions.items()
         ]
         body = {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodedevice_api import names
+from nodedevice_api.poddevice import PodDeviceSpec, PodDeviceStatus
 
 from nodedevice_operator.capacity.decide import is_reported
 from nodedevice_operator.errors import ApiError, Conflict, NotFound
@@ -17,13 +18,7 @@ from nodedevice_operator.kube.client import OWN, path_segment
 from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
-from nodedevice_operator.objects.poddevice import (
-    PodDeviceRecord,
-    PodDeviceSchema,
-    PodDeviceSpec,
-    PodDeviceStatus,
-    pod_device_record,
-)
+from nodedevice_operator.objects.poddevice import PodDeviceRecord, PodDeviceSchema, pod_device_record
 from nodedevice_operator.observability.events import NORMAL, WARNING, Event, EventReason, about_node_device, about_pod
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.reconcile import poddevices as pod_devices

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from nodedevice_api.nodedevice import HeldParts
 from nodedevice_api.parts import numbers_of
+from nodedevice_api.poddevice import HeldDevice, HeldResource, HoldingContainer
 
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
-from nodedevice_operator.objects.nodedevice_schema import HeldParts
-from nodedevice_operator.objects.poddevice import Content, HeldDevice, HeldResource, HoldingContainer, PodDeviceRecord
+from nodedevice_operator.objects.poddevice import Content, PodDeviceRecord
 
 # Limits of the schema: a PodDevice with more would be rejected at every retry. The flat columns, 4096 at most, count what is not
 # listed.

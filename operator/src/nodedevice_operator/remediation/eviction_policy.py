@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from nodedevice_api.nodedevice import Waiting
 from nodedevice_common.pacing import TokenBucket, exponential_seconds
 
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
-from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.observability.aggregates import some
 
 Policy = Literal["report", "evict"]

@@ -13,10 +13,9 @@ from nodedevice_operator.objects.nodedevice import (
     NodeDeviceRecord,
     StoredCondition,
 )
-from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
-from tests.fakes.operator.operator_model import NIC, node_device
+from tests.fakes.operator.operator_model import NIC, node_device, waits
 
 
 def at(version: int, **fields: Any) -> NodeDeviceRecord:
@@ -40,7 +39,7 @@ def test_without_its_lists_a_record_has_its_numbers() -> None:
         devices_omitted=1,
         allocations=(AllocationRecord("ns", "a", "uid", "main", ("a",), 0, False),),
         allocations_omitted=2,
-        waiting=(Waiting("uid", "main", "R"),),
+        waiting=(waits("uid", "main", "R"),),
         lost_cordons=frozenset("a"),
         cordoned_ids=frozenset("abc"),
         cordoned_by={"a": "alice"},

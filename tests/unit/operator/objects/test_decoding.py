@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api import names
+from nodedevice_api.nodedevice import HeldParts, PartCounts
+from nodedevice_api.poddevice import HeldDevice
 from nodedevice_common.decoding import decode
 from nodedevice_operator.errors import FieldConflict
 from nodedevice_operator.kube.client import field_conflicts
@@ -19,13 +21,13 @@ from nodedevice_operator.objects.nodedevice import (
     StoredCondition,
     node_device_record,
 )
-from nodedevice_operator.objects.nodedevice_schema import HeldParts, NodeDeviceSchema, PartCounts, Waiting
-from nodedevice_operator.objects.poddevice import HeldDevice, PodDeviceSchema, pod_device_record
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
+from nodedevice_operator.objects.poddevice import PodDeviceSchema, pod_device_record
 from nodedevice_operator.objects.unwatched import LeaseSchema, PodSchema, lease_record, pod_record
 from nodedevice_operator.reconcile.poddevice_reconciler import encode
 from nodedevice_operator.reconcile.poddevices import desired_pod_devices
 
-from tests.fakes.operator.operator_model import node_device
+from tests.fakes.operator.operator_model import node_device, waits
 
 T = TypeVar("T")
 
@@ -209,7 +211,7 @@ def test_all_that_an_agent_reports_is_kept() -> None:
         devices_omitted=2,
         allocations=(AllocationRecord("ns", "pod-a", "uid-a", "main", ("x",), 0, False, True, parts),),
         allocations_omitted=1,
-        waiting=(Waiting("uid-b", "side", "R", message="m", final=True),),
+        waiting=(waits("uid-b", "side", "R", message="m", final=True),),
         conditions={"Ready": StoredCondition("False", "R", "m", "t", 6)},
         edited_by=frozenset({"x"}),
         lost_cordons=frozenset({"lost"}),

@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from nodedevice_api.nodedevice import Waiting
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
-from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.observability.events import transitions
 
 from tests.fakes.operator.collaborators import REASONS
-from tests.fakes.operator.operator_model import node_device
+from tests.fakes.operator.operator_model import node_device, waits
 
 IDS = tuple(f"gpu-{number}" for number in range(8))
 
@@ -18,7 +18,7 @@ def record(broken: int = 0, listed: tuple[str, ...] = IDS, **fields: Any) -> Nod
 
 
 def waiting(reason: str, message: str = "", container: str = "main") -> Waiting:
-    return Waiting("uid-a", container, reason, "default", "pod-a", message)
+    return waits("uid-a", container, reason, "default", "pod-a", message)
 
 
 def held(pod: str, container: str, *device_ids: str, **fields: Any) -> AllocationRecord:

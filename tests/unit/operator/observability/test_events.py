@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, StoredCondition
-from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.observability.aggregates import some
 from nodedevice_operator.observability.events import (
     ROUTINE,
@@ -19,7 +18,7 @@ from nodedevice_operator.observability.events import (
     transitions,
 )
 
-from tests.fakes.operator.operator_model import GPU, node_device, not_configured
+from tests.fakes.operator.operator_model import GPU, node_device, not_configured, waits
 from tests.unit.operator.observability.changes import held, record, reported, waiting
 
 
@@ -105,7 +104,7 @@ def test_a_waiting_pod_is_reported_once_per_reason() -> None:
     assert event.message == f"container main waits for {GPU} on node-a: NotEnoughDevices (0 of 2)"
     (event,) = transitions(
         none,
-        record(waiting=(Waiting("uid-a", "main", "AllocateFailed", "default", "pod-a", "delete the pod", final=True),)),
+        record(waiting=(waits("uid-a", "main", "AllocateFailed", "default", "pod-a", "delete the pod", final=True),)),
     )
     assert event.message == f"container main cannot get {GPU} on node-a: AllocateFailed (delete the pod)"
     assert reported(few, record(waiting=(waiting("NotEnoughDevices", "1 of 2"),))) == []
@@ -116,7 +115,7 @@ def not_injected(kind: str, container: str = "main", **fields: Any) -> dict[str,
     """Fields of a record in which that container runs without its devices, recorded as its own or not."""
     if kind == "held":
         return {"allocations": (held("pod-a", container, "gpu-0", not_injected=True, **fields),)}
-    return {"waiting": (Waiting("uid-pod-a", container, "NotEnoughDevices", "default", "pod-a", "", True),)}
+    return {"waiting": (waits("uid-pod-a", container, "NotEnoughDevices", "default", "pod-a", not_injected=True),)}
 
 
 @pytest.mark.parametrize("kind", ["held", "waiting"])
@@ -125,7 +124,7 @@ def not_injected(kind: str, container: str = "main", **fields: Any) -> dict[str,
     [
         pytest.param(record(), id="unknown"),
         pytest.param(record(allocations=(held("pod-a", "main", "gpu-0"),)), id="held"),
-        pytest.param(record(waiting=(Waiting("uid-pod-a", "main", "AnyReason", "default", "pod-a"),)), id="waits"),
+        pytest.param(record(waiting=(waits("uid-pod-a", "main", "AnyReason", "default", "pod-a"),)), id="waits"),
         pytest.param(record(has_status=False, endpoint=None), id="first word of the resource"),
     ],
 )

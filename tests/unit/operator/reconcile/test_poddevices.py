@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
+from nodedevice_api.poddevice import HeldDevice
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
-from nodedevice_operator.objects.poddevice import HeldDevice, PodDeviceRecord
+from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.reconcile.poddevices import DesiredPodDevice, desired_pod_devices, plan, sentence
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured

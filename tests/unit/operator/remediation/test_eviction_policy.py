@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
-from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.remediation.eviction_policy import (
     BURST,
     FIRST_RETRY_SECONDS,
@@ -16,7 +15,7 @@ from nodedevice_operator.remediation.eviction_policy import (
     policy_of,
 )
 
-from tests.fakes.operator.operator_model import GPU, node_device
+from tests.fakes.operator.operator_model import GPU, node_device, waits
 
 EVICT: dict[str, Policy] = {GPU: "evict"}
 
@@ -65,13 +64,13 @@ def test_who_suffers(record: NodeDeviceRecord, why: str | None) -> None:
 
 @pytest.mark.parametrize("not_injected", [True, False])
 def test_a_waiting_pod_that_runs_all_the_same(not_injected: bool) -> None:
-    waiting = Waiting("uid-a", "main", "NotEnoughDevices", "default", "pod-a", "", not_injected)
+    waiting = waits("uid-a", "main", "NotEnoughDevices", "default", "pod-a", not_injected=not_injected)
     assert list(candidates([node_device(waiting=(waiting,))], EVICT)) == (["uid-a"] if not_injected else [])
 
 
 @pytest.mark.parametrize("final", [True, False])
 def test_a_waiting_pod_that_never_gets_its_devices(final: bool) -> None:
-    waiting = Waiting("uid-a", "main", "AllocateFailed", "default", "pod-a", "", final=final)
+    waiting = waits("uid-a", "main", "AllocateFailed", "default", "pod-a", final=final)
     found = candidates([node_device(waiting=(waiting,))], EVICT)
     why = f"container main never gets its devices of {GPU} (AllocateFailed)"
     assert [pod.why for pod in found.values()] == ([why] if final else [])

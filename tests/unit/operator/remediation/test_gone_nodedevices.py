@@ -9,7 +9,6 @@ from nodedevice_api.names import Condition, Reason
 from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
-from nodedevice_operator.objects.nodedevice_schema import Waiting
 from nodedevice_operator.remediation.gone_nodedevices import (
     BY_KUBELET_SECONDS,
     GONE_SECONDS,
@@ -18,7 +17,7 @@ from nodedevice_operator.remediation.gone_nodedevices import (
 )
 
 from tests.fakes.operator.collaborators import open_fence, running
-from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
+from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured, waits
 from tests.fakes.virtual_time import virtual_time
 
 SINCE, SINCE_SECONDS = "2026-01-02T03:04:05Z", 1767323045.0
@@ -61,7 +60,7 @@ def task(api: Api, *records: NodeDeviceRecord, seconds: float = GONE_SECONDS) ->
         pytest.param({"allocations": (HELD,)}, False, id="allocations are listed"),
         pytest.param({"allocations_omitted": 1}, False, id="allocations are omitted"),
         pytest.param({"releasing": 1}, False, id="a container has not ended"),
-        pytest.param({"waiting": (Waiting("uid-a", "main", "NotEnoughDevices"),)}, False, id="a pod waits"),
+        pytest.param({"waiting": (waits("uid-a", "main", "NotEnoughDevices"),)}, False, id="a pod waits"),
         pytest.param({"cordons": 1}, False, id="an administrator's cordon"),
     ],
 )
@@ -138,7 +137,7 @@ def advertised(status: str, reason: str) -> dict[str, StoredCondition]:
         pytest.param({"allocated": 1}, False, id="devices are held"),
         pytest.param({"allocations": (HELD,)}, False, id="allocations are listed"),
         pytest.param({"releasing": 1}, False, id="a container has not ended"),
-        pytest.param({"waiting": (Waiting("uid-a", "main", "NotConfigured"),)}, False, id="a pod waits"),
+        pytest.param({"waiting": (waits("uid-a", "main", "NotConfigured"),)}, False, id="a pod waits"),
         pytest.param({"cordons": 1}, False, id="an administrator's cordon"),
         pytest.param({"lost_cordons": frozenset({"gpu-0"})}, False, id="a cordon of the object before it"),
         pytest.param(
@@ -161,7 +160,7 @@ async def test_what_its_agent_has_ended_is_deleted_without_a_wait(
     [
         pytest.param(BY_KUBELET_SECONDS - 1, {}, False, id="the kubelet may have it still"),
         pytest.param(BY_KUBELET_SECONDS, {}, True, id="it has dropped it"),
-        pytest.param(BY_KUBELET_SECONDS, {"waiting": (Waiting("uid-a", "main", "x"),)}, False, id="a pod waits"),
+        pytest.param(BY_KUBELET_SECONDS, {"waiting": (waits("uid-a", "main", "x"),)}, False, id="a pod waits"),
         pytest.param(BY_KUBELET_SECONDS, {"runtime": "nri"}, False, id="of another runtime, and not withdrawn"),
         pytest.param(BY_KUBELET_SECONDS, {"conditions": node_device().conditions}, False, id="gone for another reason"),
     ],

@@ -45,7 +45,7 @@ help: ## List every target, by what it is for
 
 .PHONY: demo
 demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute once its programs are built (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them)
-	@$(BIN)/python -m hack.demo $(if $(filter command line,$(origin GPU)),$(or $(GPU),dgx-h100))
+	@$(BIN)/python -m hack.demo $(if $(filter undefined,$(origin GPU)),,$(or $(GPU),dgx-h100))
 
 .PHONY: up
 up: setup ## Start a local cluster with agents and operator; prints its KUBECONFIG (CLUSTER=current: use yours; MACHINE=1: an emulated node)

@@ -14,11 +14,13 @@ from nodedevice_agent.lib import grpc_server
 from nodedevice_agent.plugins import patterns
 from nodedevice_agent.plugins.generic import source
 from nodedevice_common import http_server, part_plan
+from nodedevice_operator import workqueue
 from nodedevice_operator.configs import status
 from nodedevice_operator.extender import connections, server
 from nodedevice_operator.informers import memory_bounds
 from nodedevice_operator.kube import requests
 from nodedevice_operator.observability import recorder
+from nodedevice_operator.reconcile import turn
 from nodedevice_operator.requiredplugins import policy
 
 from tests.unit.sources import ROOT, parsed
@@ -67,6 +69,10 @@ BOUNDS = {
     f"{memory_bounds.MOST_OF_NODE} NodeDevices and {memory_bounds.MOST_BYTES_OF_NODE // _MIB} MiB of a node count with their lists",
     f"{recorder._MOST_WAITING:,} Events wait, of nodes in turn",
     f"{recorder._PER_SECOND:g} a second",
+    f"{recorder._BURST_OF_NODE} of a node, and {recorder._PER_SECOND_OF_NODE:g} a second",
+    "the rest is counted",
+    f"{turn.REQUESTS_AT_ONCE} requests for its objects at once, and {turn.REQUESTS_PER_SECOND:g} a second",
+    f"{workqueue._REST_SECONDS_OF_OBJECT * 1000:g} ms of rest an object, up to {workqueue._LONGEST_REST_SECONDS:g} s",
     f"{status._MOST_REFUSALS} refusals of {status._LONGEST_REFUSAL} characters in its status",
     f"{source.MAX_DEVICES:,} devices of a resource",
     f"{patterns._MAX_WILDCARDS} wildcards of a pattern",

@@ -10,7 +10,8 @@ for an hour, and until then rejects a second one of that name.
 Routine Events, such as that a number changed, gather for longer and have a rate of their own. What exceeds it, as when a whole
 fleet is installed or loses its agents, is counted by resource, and posted once a minute as one Event for all of those nodes. So are
 others, by their reason, when more wait than can be kept: the oldest are counted. Nodes take turns: what one agent reports, however
-much, keeps no other node's Events waiting.
+much, keeps no other node's Events waiting. Of one node a few hundred are posted one by one, and then one a second; the rest is
+counted as well.
 
 While another operator leads, it posts the same Events. The newest are kept here, for the time in which nobody led.
 """
@@ -70,6 +71,11 @@ _MOST_SERIES: Final = 1000
 # An Event costs the API server a write to a store that keeps it for an hour.
 _PER_SECOND: Final = 20.0
 _BURST: Final = 100
+# Of one node: its agent's token may write what is reported without end. Hundreds of device plugins that end at once are reported.
+_PER_SECOND_OF_NODE: Final = 1.0
+_BURST_OF_NODE: Final = 300
+# nodes whose rate is remembered, those that reported last
+_MOST_NODES: Final = 1000
 # A flood drops thousands: they are counted one by one, and logged together.
 _DROPPED_LOG_SECONDS: Final = 60.0
 _MOST_STANDBY: Final = 1000
@@ -149,6 +155,8 @@ class EventRecorder:
         self._routine = TokenBucket(_ROUTINE_PER_SECOND, _ROUTINE_BURST, clock())
         # by reason and resource: nodes with routine Events that are not posted one by one
         self._counted: dict[tuple[str, str], set[str]] = {}
+        # what each node may still post
+        self._of_nodes: OrderedDict[str, TokenBucket] = OrderedDict()
         # by type and reason: Events that were too many to be posted one by one
         self._summed: dict[tuple[str, str], int] = {}
         # Events that were not ours to post, each with when it came up, by the clock of the fence
@@ -245,18 +253,30 @@ class EventRecorder:
         self._enqueue(of_many_nodes(*counted, len(self._counted.pop(counted))))
 
     def _enqueue(self, event: Event) -> None:
+        if event.node and not self._take_of_node(event.node):
+            self._sum(event)
+            return
         dropped = self._queue.put(event, event.node)
         if dropped is None:
             return
         self._sum(dropped)
-        self._metrics.events_lost.inc()
         self._dropped += 1
         now = self._clock()
         if now - self._dropped_logged_at >= _DROPPED_LOG_SECONDS:
             log.warning("Event queue is full; dropping the oldest", extra={"events": self._dropped})
             self._dropped, self._dropped_logged_at = 0, now
 
+    def _take_of_node(self, node: str) -> bool:
+        now = self._clock()
+        if node not in self._of_nodes:
+            self._of_nodes[node] = TokenBucket(_PER_SECOND_OF_NODE, _BURST_OF_NODE, now)
+            if len(self._of_nodes) > _MOST_NODES:
+                self._of_nodes.popitem(last=False)
+        self._of_nodes.move_to_end(node)
+        return self._of_nodes[node].take(now)
+
     def _sum(self, event: Event) -> None:
+        self._metrics.events_lost.inc()
         key = event.type, event.reason
         if key not in self._summed:
             self._summed[key] = 0

@@ -171,6 +171,39 @@ async def test_those_that_are_too_many_are_summed_up(monkeypatch: pytest.MonkeyP
 
 
 @virtual_time
+async def test_of_one_node_a_few_hundred_are_posted_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty thousand objects of its token that break are as many Events."""
+    monkeypatch.setattr(module, "_PER_SECOND", 1e9)
+    waiting = Recorder()
+    waiting._clock = asyncio.get_running_loop().time
+    mad, other = (About("v1", "NodeDevice", "", f"o-{node}", f"uid-{node}", node) for node in ("mad", "other"))
+    async with running(waiting.work()):
+        for second in range(100):
+            for number in range(20):
+                waiting.post(Event(mad, WARNING, "Broken", f"{second}-{number}"))
+            waiting.post(Event(other, WARNING, "Broken", f"other {second}"))
+            await asyncio.sleep(1)
+        await asyncio.sleep(60)
+    posted = [found.about.name for found in waiting.cluster.events]
+    assert posted.count("o-other") == 100
+    assert module._BURST_OF_NODE <= posted.count("o-mad") <= module._BURST_OF_NODE + 100
+    sums = [found.message for found in waiting.cluster.events if found.about.kind == "CustomResourceDefinition"]
+    counted = sum(int(text.split()[0]) for text in sums)
+    assert counted + posted.count("o-mad") == 2000
+    assert len(sums) <= 3
+    assert waiting.lost() == counted
+
+
+@virtual_time
+async def test_the_rates_of_no_more_nodes_are_remembered_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_NODES", 2)
+    waiting = Recorder()
+    for node in ("mad", "a", "mad", "b", "mad", "c"):
+        waiting.post(Event(About("v1", "NodeDevice", "", "o", "u", node), WARNING, "Broken", node))
+    assert list(waiting._of_nodes) == ["mad", "c"]
+
+
+@virtual_time
 async def test_one_node_that_reports_without_end_keeps_no_other_waiting() -> None:
     """Its token is enough for that: 256 waiting pods, ten times a second."""
     recorder = Recorder()

@@ -122,7 +122,7 @@ def shallow(data: bytes) -> bytes:
             if depth == DEEPEST + 1:
                 begin = token.end()
             depth -= 1
-    return b"".join((*kept, data[begin:])) if kept else data
+    return b"".join((*kept, data[begin:]))
 
 
 def _depth(data: bytes) -> int:

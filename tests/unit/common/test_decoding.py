@@ -13,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nodedevice_common import yaml_decoding
 from nodedevice_common.decoding import (
     DEEPEST,
     DuplicateKey,
@@ -75,8 +76,30 @@ def test_what_is_kept_of_any_shape_is_cut(depth: int) -> None:
     assert depth_of(json.loads(shallow(nested(depth).encode()))) == min(depth, DEEPEST)
 
 
+@pytest.mark.parametrize(
+    "kept", [Any, list[Any], dict[str, Any], tuple[int, Any], Any | None, list[dict[str, list[Any]]]]
+)
+def test_what_is_of_any_shape_is_cut_wherever_a_form_has_it(kept: Any) -> None:
+    form = msgspec.defstruct("Form", [("outer", msgspec.defstruct("Inner", [("kept", kept, None)]))])
+    deep = f'{{"a": {nested(DEEPEST + 20)}}}'
+    values = {
+        list[Any]: f"[{deep}]",
+        tuple[int, Any]: f"[1, {deep}]",
+        list[dict[str, list[Any]]]: f'[{{"b": [{deep}]}}]',
+    }
+    found: Any = decode(f'{{"outer": {{"kept": {values.get(kept, deep)}}}}}', form)
+    assert json.dumps(msgspec.to_builtins(found)).count('{"a"') < DEEPEST
+
+
 def test_what_is_shallow_is_the_same_text() -> None:
     text = b'{"a": [' + b'{"b": "]]]", "c": [1, null]},' * 1000 + b"1]}"
+    assert shallow(text) is text
+
+
+def test_lists_nest_as_objects_do_and_brackets_in_texts_do_not() -> None:
+    deep = DEEPEST + 6
+    assert shallow(b"[" * deep + b"]" * deep) == b"[" * DEEPEST + b"null" + b"]" * DEEPEST
+    text = b'"' + b"[" * deep + b'"'
     assert shallow(text) is text
 
 
@@ -264,6 +287,45 @@ def test_aliases_count_as_what_they_stand_for(loader: type[Any]) -> None:
     assert decode_yaml("\n".join(laughs[:5]), loader)
     with pytest.raises(Undecodable, match="more than 1000000 values"):
         decode_yaml("\n".join(laughs), loader)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a", 1),
+        ("[]", 1),
+        ("[a, b]", 3),
+        ("{a: b}", 3),
+        ("[&x a, *x, *x]", 4),
+        ("[&x [a, b], *x]", 7),
+        ("[&x [a, b], &y [*x, *x], *y]", 18),
+    ],
+)
+def test_each_value_counts_once_and_an_alias_as_often_as_what_it_repeats(
+    text: str, values: int, loader: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yaml_decoding, "_MOST", values)
+    decode_yaml(text, loader)
+    monkeypatch.setattr(yaml_decoding, "_MOST", values - 1)
+    with pytest.raises(Undecodable, match=f"more than {values - 1} values"):
+        decode_yaml(text, loader)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("inner", ["", "a", "{}", "*x", "{a: *x}"])
+def test_yaml_is_taken_down_to_the_deepest_level(inner: str, loader: type[Any]) -> None:
+    levels = {"": 0, "a": 0, "{}": 1, "*x": 5, "{a: *x}": 6}[inner]
+    for more in (0, 1):
+        # the outermost list beside the anchor is a level too
+        around = DEEPEST - 1 - levels + more
+        text = f"[&x {'[' * 5}{']' * 5}, {'[' * around}{inner}{']' * around}]"
+        if more:
+            end = ", with its aliases$" if "*" in inner else "$"
+            with pytest.raises(Undecodable, match=f"nested deeper than {DEEPEST} levels{end}"):
+                decode_yaml(text, loader)
+        else:
+            decode_yaml(text, loader)
 
 
 @pytest.mark.parametrize("loader", LOADERS)

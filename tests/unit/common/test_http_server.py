@@ -17,7 +17,9 @@ from nodedevice_common.http_server import (
     MAX_CONNECTIONS,
     Authentication,
     BoundedServer,
+    Heartbeat,
     Protection,
+    parse_address,
     protection,
     serve,
 )
@@ -79,6 +81,54 @@ def test_idle_connections_keep_nobody_out(server: BoundedServer) -> None:
         each.close()
 
 
+def test_one_connection_more_than_may_be_closes_the_oldest(
+    server: BoundedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung_up: list[object] = []
+    monkeypatch.setattr(server, "_hang_up", hung_up.append)
+    idle = [connected(server) for _ in range(MAX_CONNECTIONS)]
+    wait_until(lambda: len(server._accepted_at) == MAX_CONNECTIONS, "all are accepted")
+    assert hung_up == []
+    assert answer(server) == "ok\n"
+    assert len(hung_up) == 1
+    for each in idle:
+        each.close()
+
+
+@pytest.mark.parametrize(("seconds", "problem"), [(0, ""), (30, ""), (30.6, "the event loop has not turned for 31 s")])
+def test_an_event_loop_that_does_not_turn_is_a_problem(
+    seconds: float, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("nodedevice_common.http_server.time.monotonic", lambda: now[0])
+    heartbeat = Heartbeat()
+    now[0] += 500
+    heartbeat.beat()
+    now[0] += seconds
+    assert heartbeat.problem() == problem
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        (":0", ("", 0)),
+        ("127.0.0.1:65535", ("127.0.0.1", 65535)),
+        ("[::1]:80", ("::1", 80)),
+        ("127.0.0.1:65536", None),
+        ("127.0.0.1", None),
+        (":", None),
+        (":-1", None),
+        (":\u0661", None),
+    ],
+)
+def test_an_address_is_host_and_port(address: str, parts: tuple[str, int] | None) -> None:
+    if parts is not None:
+        assert parse_address(address) == parts
+        return
+    with pytest.raises(ValueError, match=address):
+        parse_address(address)
+
+
 @pytest.mark.parametrize("drip", [b"", b"a"], ids=["silent", "dripping"])
 def test_a_connection_ends_in_time(server: BoundedServer, monkeypatch: pytest.MonkeyPatch, drip: bytes) -> None:
     monkeypatch.setattr(http_server, "CONNECTION_SECONDS", 0.5)
@@ -122,6 +172,14 @@ def has_ipv6() -> bool:
             return True
     except OSError:
         return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback address")
+def test_a_host_may_be_an_address_of_ipv6() -> None:
+    server = served("::1")
+    assert answer(server, "[::1]") == "ok\n"
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback address")

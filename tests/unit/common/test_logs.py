@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from pathlib import PurePath
 
 import pytest
 from nodedevice_common import logs
@@ -27,7 +28,7 @@ def _restored() -> Iterator[None]:
 
 def test_json_has_time_level_logger_event_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logs("info", "json", {})
-    OURS.info("event", extra={"node": "node-a", "number": 3, "device_ids": ("a", "b")})
+    OURS.info("event", extra={"node": "node-a", "number": 3, "device_ids": ("a", "b"), "path": PurePath("/a")})
     OURS.debug("below the level")
     LIBRARY.error("library", extra={"settings": "all of them"})
     ours, library = (json.loads(line) for line in capsys.readouterr().err.splitlines())
@@ -39,6 +40,7 @@ def test_json_has_time_level_logger_event_and_fields(capsys: pytest.CaptureFixtu
         "node": "node-a",
         "number": 3,
         "device_ids": ["a", "b"],
+        "path": "/a",
     }
     assert "settings" not in library
 
@@ -46,8 +48,10 @@ def test_json_has_time_level_logger_event_and_fields(capsys: pytest.CaptureFixtu
 def test_text_keeps_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logs("debug", "text", {})
     OURS.warning("event", extra={"node": "node-a", "detail": 'two "words"', "none": "", "ids": ["a"], "error": "a\nb"})
+    OURS.info("event", extra={"quoted": '"a"', "path": PurePath("/a")})
     LIBRARY.error("library", extra={"settings": "all of them"})
-    ours, library = capsys.readouterr().err.splitlines()
+    ours, more, library = capsys.readouterr().err.splitlines()
+    assert more.endswith(' event quoted="\\"a\\"" path="/a"')
     assert ours.endswith(' WARNING event node=node-a detail="two \\"words\\"" none="" ids=["a"] error="a\\nb"')
     assert library.endswith("ERROR   library")
 
@@ -65,7 +69,10 @@ def test_a_traceback_is_logged_once(capsys: pytest.CaptureFixture[str], log_form
         raise ValueError("broken")
     except ValueError:
         OURS.exception("event")
-    assert capsys.readouterr().err.count("ValueError: broken") == 1
+    written = capsys.readouterr().err
+    assert written.count("ValueError: broken") == 1
+    if log_format == "json":
+        assert json.loads(written)["exception"].startswith("Traceback (most recent call last):")
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])

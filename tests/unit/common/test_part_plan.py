@@ -54,7 +54,37 @@ def test_a_search_is_for_so_many_containers_and_examines_so_many_devices(monkeyp
     assert planner.plan(needs) == Misfit(2, 3)
 
 
+def test_of_what_is_only_reusable_nothing_is_free() -> None:
+    planner = Planner(SAME, {}, reusable={"a": 4})
+    assert planner.plan([Need(5)]) == Misfit(0, 4)
+    assert planner.plan([Need(4), Need(1)]) == Misfit(1, 0)
+    # the fullest first, where both have as many reusable parts
+    planner = Planner(SAME, {"a": 1}, reusable={"a": 4, "z": 4})
+    assert planner.plan([Need(4)]) == [{"z": 4}]
+
+
+def test_together_is_where_there_is_just_enough_for_all() -> None:
+    together = PartRules(Placement.SAME_PARENT, Choice.BINPACK, PodPlacement.TOGETHER)
+    planner = Planner(together, {"a": 3, "b": 5})
+    assert planner.plan([Need(1), Need(2)]) == [{"a": 1}, {"a": 2}]
+    assert planner.plan([Need(1), Need(3)]) == [{"b": 1}, {"b": 3}]
+
+
+def test_plans_of_one_planner_leave_no_trace() -> None:
+    apart = PartRules(Placement.SAME_PARENT, Choice.BINPACK, PodPlacement.APART)
+    planner = Planner(apart, {"a": 4, "b": 4})
+    for _ in range(3):
+        assert planner.plan([Need(1)]) == [{"a": 1}]
+    assert planner.plan([Need(1), Need(1)]) == [{"a": 1}, {"b": 1}]
+
+
 class TestPercent:
+    def test_what_a_container_that_stays_has_is_not_free_again(self) -> None:
+        planner = Planner(SAME, {"a": 8}, percent_left={"a": 50})
+        needs = [Need(4, is_init=True), Need(2, percent=50), Need(2)]
+        assert planner.plan(needs) == [{"a": 4}, {"a": 2}, {"a": 2}]
+        assert planner.plan([*needs[:2], Need(2, percent=1)]) == Misfit(2, 6)
+
     def test_what_an_init_container_had_is_free_for_those_that_take_over_its_parts(self) -> None:
         planner = Planner(SAME, {"a": 8}, percent_left={"a": 60})
         init = Need(4, is_init=True, percent=60)
@@ -118,15 +148,18 @@ class TestOfHowMuchAPlanIs:
         planner = Planner(SAME, {"a": 1000})
         assert isinstance(planner.plan([Need(1)] * MOST_CONTAINERS), list)
         found = planner.plan([Need(1)] * (MOST_CONTAINERS + 1))
-        assert isinstance(found, Misfit)
-        assert found.excess == "129 containers of the pod ask for parts, and 128 may"
+        assert found == Misfit(0, 0, "129 containers of the pod ask for parts, and 128 may")
 
     def test_of_so_many_containers_times_devices(self) -> None:
         planner = Planner(SAME, {f"d{index}": 1 for index in range(1000)})
         assert isinstance(planner.plan([Need(1)] * 4), list)
         found = planner.plan([Need(1)] * 5)
-        assert isinstance(found, Misfit)
-        assert found.excess == "5 containers of the pod ask for parts of 1000 devices, and 4 may"
+        assert found == Misfit(0, 0, "5 containers of the pod ask for parts of 1000 devices, and 4 may")
+        planner = Planner(SAME, {f"d{index}": 1 for index in range(MOST_PLANNED // 2)})
+        assert isinstance(planner.plan([Need(1)] * 2), list)
+        planner = Planner(SAME, {f"d{index}": 1 for index in range(MOST_PLANNED // 2 + 1)})
+        found = planner.plan([Need(1)] * 2)
+        assert found == Misfit(0, 0, "2 containers of the pod ask for parts of 2049 devices, and 1 may")
 
     def test_one_container_is_always_planned(self) -> None:
         planner = Planner(SAME, {f"d{index}": 1 for index in range(MOST_PLANNED + 1)})

@@ -2,17 +2,21 @@
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import pytest
+from nodedevice_common.decoding import MOST_SHOWN
 from nodedevice_common.settings_loader import SettingProblem, load
+
+Short = Annotated[str, msgspec.Meta(max_length=3)]
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     poll_seconds: float = 10.0
     mode: Literal["fast", "slow"] | None = None
     policy: dict[str, Literal["report", "evict"]] = {}
+    notes: dict[Short, Short] = {}
 
 
 class _Texts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +59,31 @@ def test_a_mistake_in_a_flag_names_the_flag_and_its_variable(file: Path) -> None
     with pytest.raises(SettingProblem) as refused:
         load(Example, file, {"poll_seconds": "often"})
     assert str(refused.value) == "--poll-seconds (NODEDEVICE_POLL_SECONDS): Expected `float`, got `str`"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("mode: 1", "Expected `str | null`, got `int` - at `$.mode`"),
+        ("notes: {long: a}", "Expected `str` of length <= 3 - at `key` in `$.notes`"),
+        ("notes: {a: long}", "Expected `str` of length <= 3 - at `$.notes[...]`"),
+        ("notes: {a: 1}", "Expected `str`, got `int` - at `$.notes[...]`, of a; write the value in quotes"),
+        ("pollSeconds: a", "Expected `float`, got `str` - at `$.pollSeconds`"),
+    ],
+)
+def test_a_mistake_without_a_remedy_is_its_place_alone(file: Path, content: str, problem: str) -> None:
+    file.write_text(content)
+    with pytest.raises(SettingProblem) as refused:
+        load(Example, file, {})
+    assert refused.value.problem == problem
+
+
+@pytest.mark.parametrize(("more", "has_remedy"), [(0, True), (1, False)])
+def test_a_remedy_is_shown_beside_a_problem_that_can_be_shown(file: Path, more: int, has_remedy: bool) -> None:
+    file.write_text("a" * (MOST_SHOWN - len("Object contains unknown field ``") + more) + ": 1")
+    with pytest.raises(SettingProblem) as refused:
+        load(Example, file, {})
+    assert refused.value.problem.endswith("`; known are mode, notes, policy, pollSeconds") is has_remedy
 
 
 @pytest.mark.parametrize("text", ['name: "\\ud800"', 'names: ["a", "\\udcff"]', '{"name": "\\udc80 "}'])

@@ -145,6 +145,15 @@ class TestRetried:
         await retried("shown", run)
         assert [round(after - before) for before, after in itertools.pairwise(at)] == [1, 2, 4, 122, 2]
 
+    @virtual_time
+    async def test_a_task_that_never_failed_is_shown_with_none(self) -> None:
+        async def returns() -> None:
+            """At once."""
+
+        await retried("never-failed", returns)
+        (family,) = tasks.TaskFailures("test").collect()
+        assert [each.value for each in family.samples if each.labels == {"task": "never-failed"}] == [0.0]
+
 
 class TestProblems:
     """What is named at /healthz, and how much of it."""

@@ -413,6 +413,7 @@ class TestPolls:
             pytest.param({}, [False, False, False], id="never"),
             pytest.param({"GPU-a": 0.0}, [True, True, True], id="always"),
             pytest.param({"GPU-a": 10.0}, [True, False, True], id="seldom"),
+            pytest.param({"GPU-a": 500.0}, [True, False, False], id="more seldom than the machine is up"),
             pytest.param({"GPU-b": 0.0}, [False, False, False], id="another's"),
         ],
     )

@@ -274,6 +274,9 @@ class Driver:
             except (pynvml.NVMLError, UnicodeDecodeError):
                 # in MIG mode at any rate
                 instances = handle.gpu.instances or ()
+        if instances != handle.gpu.instances:
+            # some calls are not supported while a GPU has instances; a copy, as in not_supported()
+            self._not_again.difference_update([each for each in list(self._not_again) if each[0] == handle.gpu.uuid])
         handle.gpu = replace(handle.gpu, instances=instances)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:

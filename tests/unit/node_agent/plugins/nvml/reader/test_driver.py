@@ -8,6 +8,7 @@ from typing import Any
 
 import pynvml
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.conditions import FABRIC_COMPLETED, RESET, Fabric
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu
 from nodedevice_agent.plugins.nvml.health import Reading
@@ -117,9 +118,11 @@ class TestOpen:
         (tmp_path / "proc/driver/nvidia/version").write_text("")
         nvml.answers["nvmlInit",] = pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         here = Driver(f"{tmp_path}/")
+        assert here.files.host == str(tmp_path)
+        # not this machine's, which may have a GPU
+        here.files = replace(here.files, dev=str(tmp_path))
         with pytest.raises(DriverProblem, match="cannot be opened: /dev/nvidiactl"):
             here.open()
-        assert here.files.host == str(tmp_path)
 
     @pytest.mark.parametrize("function", ["nvmlInit", "nvmlSystemGetDriverVersion"])
     def test_the_function_that_may_hang_is_known(self, loaded: list[str], nvml: NvmlAnswers, function: str) -> None:
@@ -609,6 +612,24 @@ class TestFeatures:
         assert here.reading(handle) == Reading(ecc_uncorrected=0)
         assert here.not_supported("GPU-a") == ["recoveryAction"]
         assert here.not_supported("GPU-b") == ["ecc", "recoveryAction"]
+
+    def test_what_a_gpu_lacks_in_mig_mode_is_asked_again_when_its_instances_change(
+        self, nvml: NvmlAnswers, handle: Handle
+    ) -> None:
+        """NVML does not report row remapping of a GPU that has instances."""
+        here, other = Driver("/nowhere"), Handle("h1", Gpu("GPU-b"))
+        nvml.answers |= {
+            MIG_MODE: (1, 1),
+            ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 0,
+            ("nvmlDeviceGetUUID", "h1"): "GPU-b",
+        }
+        for each in (handle, other) * 2:
+            here.reading(each)
+        assert nvml.count(ROWS[0]) == 2
+        nvml.answers |= {MIG_MODE: (0, 0), ROWS: [0, 0, 0, 1]}
+        assert here.reading(handle).row_remap_failed
+        here.reading(other)
+        assert nvml.count(ROWS[0]) == 3
 
     def test_what_failed_once_is_asked_again(self, nvml: NvmlAnswers, handle: Handle) -> None:
         here = Driver("/nowhere")

@@ -184,6 +184,8 @@ def test_gpus_have_names_by_model() -> None:
         (shared({"memory": {"unit": "1G"}}), ["unit: '1G'", "512Mi"]),
         (shared({"memory": {"unit": "0Gi"}}), ["unit: '0Gi'"]),
         (shared({"memory": {"reserve": "-1Gi"}}), ["reserve: '-1Gi'"]),
+        # so long that it is no quantity: it would count as no reserve at all
+        (shared({"memory": {"reserve": "9" * 10_000 + "Gi"}}), ["reserve: '999", "Mi or Gi"]),
         (shared({"memory": {"resourceName": "mem"}}), ["resourceName: 'mem'"]),
         (shared({"memory": {}}, {"whole": {}}), ["sharing[1]", "sharing[0]", "one use"]),
         (shared({"models": ["*T4*"], "whole": {}}, {"models": ["*T4*"], "indexes": [0], "memory": {}}), ["one use"]),

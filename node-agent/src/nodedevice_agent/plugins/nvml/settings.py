@@ -24,7 +24,7 @@ from nodedevice_agent.plugins.parts import PartChoiceSettings
 # one item of LD_LIBRARY_PATH; a NUL would end the environment variable
 LIBRARY_DIR = re.compile(r"/[^:;\x00-\x1f\x7f]*")
 CDI_KIND = re.compile(r"[A-Za-z][A-Za-z0-9.-]*/[A-Za-z][A-Za-z0-9._-]*")
-QUANTITY = re.compile(r"[0-9]+(Mi|Gi)")
+QUANTITY = re.compile(r"[0-9]{1,15}(Mi|Gi)")
 # of one GPU; as many as the generic plugin shares a device between
 MAX_PARTS: Final = 1000
 # shell patterns of a namespace and, behind a slash, of a pod

@@ -353,3 +353,8 @@ class TestMark:
         whole = json.loads(encode(Checkpoint(registered={GPU: ("a",)})))
         with pytest.raises(CheckpointCorrupt, match=r"at `\$\.Journal"):
             decode(json.dumps({**whole, "Journal": written}))
+
+
+def test_what_is_released_twice_is_released() -> None:
+    journal = line(Released=[["uid-a", "main", GPU]]) + line(9, Released=[["uid-a", "main", GPU]])
+    assert replayed(Checkpoint((held("uid-a", "d0"),), journal=START), journal).allocations == ()

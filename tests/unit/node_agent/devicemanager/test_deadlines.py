@@ -25,7 +25,13 @@ def test_the_earliest_is_that_of_all(changes: list[tuple[str, float | None]]) ->
 
 def test_what_does_not_count_any_more_is_not_kept() -> None:
     times: dict[str, float] = {}
-    deadlines: Deadlines[str] = Deadlines(lambda key: (times[key],))
+    looked: list[str] = []
+
+    def current(key: str) -> tuple[float]:
+        looked.append(key)
+        return (times[key],)
+
+    deadlines: Deadlines[str] = Deadlines(current)
     for number in range(10_000):
         # the earliest stays, and each other one moves
         for key, at in (("first", 0.0), (f"d{number % 8}", 1.0 + number)):
@@ -34,6 +40,19 @@ def test_what_does_not_count_any_more_is_not_kept() -> None:
             # twice as many as there are keys, and some
             assert len(deadlines._heap) <= 2 * 9 + 64
     assert deadlines.next() == 0.0
+    # not all of them each time
+    assert len(looked) < 2 * 20_000
+
+
+def test_the_earliest_is_that_of_all_when_what_does_not_count_has_left() -> None:
+    times: dict[int, float] = {}
+    deadlines: Deadlines[int] = Deadlines(lambda key: (times[key],))
+    for number in range(1000):
+        key = number % 50
+        # 37 is prime to 1000: any order
+        times[key] = float(number * 37 % 1000)
+        deadlines.set(key, times[key])
+        assert deadlines.next() == min(times.values())
 
 
 def test_of_many_names_none_is_looked_at_that_has_not_changed() -> None:

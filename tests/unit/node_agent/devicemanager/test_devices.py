@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from nodedevice_agent.devicemanager.resources import devices
-from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, MAX_ID_CHARACTERS, NO_DEVICES, Device, accept
+from nodedevice_agent.devicemanager.resources.devices import (
+    MAX_DEVICES,
+    MAX_ID_CHARACTERS,
+    NO_DEVICES,
+    Device,
+    Size,
+    accept,
+    no_list,
+)
 from nodedevice_api.parts import PartRules, Placement
 
 SICK = False
@@ -139,3 +147,37 @@ def test_of_a_plugin_that_is_gone_a_list_of_the_bound_is_kept_and_of_a_longer_on
     rules = PartRules(Placement.SAME_PARENT)
     listed = accept([Device(f"p{n}-0", parent=f"p{n}") for n in range(3)], part_rules=rules)
     assert (listed.of_gone({"p0-0"}).ids, listed.of_gone({"p0-0"}).part_rules) == (("p0-0",), rules)
+
+
+MORE = {
+    "plain": {"x": Device("x", SICK)},
+    "a part": {"p-1": Device("p-1", SICK, parent="p")},
+    "with a node": {"x": Device("x", SICK, numa_nodes=(1,)), "y": Device("y", SICK)},
+    "with another ID, and what it is": {"x": Device("x", SICK, identity=("c1:3",), aliases=("y",))},
+}
+LISTED = {
+    "none": [],
+    "plain": [Device("a"), Device("z", SICK)],
+    "parts": [Device("p-0", parent="p"), Device("p-2", parent="p")],
+    "with nodes": [Device("a", numa_nodes=(1,)), Device("b", numa_nodes=(0, 1)), Device("c")],
+    "with other IDs, and what they are": [Device("a", identity=("c1:1",), aliases=("b",))],
+}
+
+
+@pytest.mark.parametrize("more", MORE.values(), ids=MORE)
+@pytest.mark.parametrize("listed", LISTED.values(), ids=LISTED)
+def test_with_unhealthy_devices_all_is_as_if_they_were_listed(listed: list[Device], more: dict[str, Device]) -> None:
+    found, expected = accept(listed).with_unhealthy(more), accept([*listed, *more.values()])
+    derived = ("devices", "ids", "healthy_ids", "unhealthy_ids", "by_parent", "has_identities", "has_aliases")
+    assert all(getattr(found, name) == getattr(expected, name) for name in derived)
+    # whether nothing is said, or that it is nowhere
+    assert dict(found.at_nodes) == dict(expected.at_nodes)
+
+
+def test_sizes() -> None:
+    assert Size(10, 1000).of(5) == Size(5, 500)
+    assert Size().of(5) == Size()
+    refused = no_list(Size(7, 700), "too many")
+    unread = devices.unheld(refused)
+    assert (unread.size.octets, unread.size.devices > MAX_DEVICES, unread.is_refused) == (700, True, True)
+    assert unread.id_error == "too many, and restart it then"

@@ -64,6 +64,21 @@ def test_nor_does_it_count_against_one_that_may_be_shared() -> None:
     assert scenario.manager.resources[NIC].free() == ("line",)
 
 
+def test_a_device_whose_number_has_passed_to_the_next_one_is_not_that_one() -> None:
+    first, second = (
+        Device(name, identity=("c188:0", f"/usb/1:2:{serial}/1.0/x")) for name, serial in (("a", "A"), ("b", "B"))
+    )
+    scenario = RuntimeScenario()
+    scenario.sync()
+    scenario.plugin([first], NIC, 2, OWN)
+    scenario.run(pod("p", nic=1))
+    scenario.start(scenario.create("p"), "p")
+    scenario.lists([second], NIC, 2)
+    scenario.run(pod("q", nic=1))
+    assert scenario.held(NIC) == {"p/main": ("a",), "q/main": ("b",)}
+    assert scenario.manager.other_holders.of("q", ()) is None
+
+
 class TestOtherHolder:
     """Before a container is made with a device file, whoever's plugin named it."""
 

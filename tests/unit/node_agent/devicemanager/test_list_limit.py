@@ -106,7 +106,10 @@ def test_a_refused_list_is_read_again_once_there_is_room() -> None:
     assert not taken(scenario.lists(device_ids(41), waiting, 3))
     # too little room yet; then enough; and it is asked for once
     assert not taken(scenario.lists(device_ids(30), GPU))
+    is_awaited = scenario.manager.is_list_awaited
+    assert not is_awaited(waiting, 3)
     assert taken(scenario.lists(device_ids(29), NIC, 2)) == [TakeList(waiting, 3)]
+    assert [is_awaited(waiting, 3), is_awaited(NIC, 2), is_awaited("example.com/unknown", 1)] == [True, False, False]
     assert not taken(scenario.lists(device_ids(28), NIC, 2))
     scenario.lists(device_ids(41), waiting, 3)
     assert (totals(scenario)[waiting], is_refused(scenario, waiting)) == (41, False)
@@ -406,7 +409,7 @@ def test_a_resource_is_not_forgotten_while_its_plugin_may_answer_and_then_leaves
 def test_of_domains_that_are_gone_nothing_is_kept() -> None:
     scenario = Scenario.with_plugin(1)
     limit = scenario.manager.list_limit
-    before = {*limit._sums}
+    before = {*limit._sums}, {*limit._sizes}
     for number in range(3):
         name = f"d{number}.example.com/x"
         scenario.connect(name, 10 + number)
@@ -414,4 +417,4 @@ def test_of_domains_that_are_gone_nothing_is_kept() -> None:
         scenario.disconnect(name, 10 + number)
         scenario.passes(300)
         assert scenario.manager.forget(name)
-    assert {*limit._sums} == before
+    assert ({*limit._sums}, {*limit._sizes}) == before

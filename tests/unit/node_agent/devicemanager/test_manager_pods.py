@@ -468,8 +468,37 @@ def test_an_event_looks_at_so_many_devices(
 
 def test_pods_that_come_one_by_one_are_served_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator, "_MOST_LOOKS", 600)
-    scenario = Scenario.with_plugin(100).run(*(pod(f"p{number}", gpu=1) for number in range(5)))
-    assert len(scenario.held()) == 5
+    scenario = Scenario()
+    scenario.connect()
+    scenario.see(pod("first", gpu=1))
+    # an event about all that wait comes before
+    scenario.answer_all(scenario.lists(100))
+    scenario.run(*(pod(f"p{number}", gpu=1) for number in range(5)))
+    assert len(scenario.held()) == 6
+
+
+def test_what_an_event_has_looked_at_counts_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator, "_MOST_LOOKS", 258)
+    scenario = Scenario.with_plugin(2).run(pod("x", gpu=1), pod("y", gpu=1), pod("waits", gpu=1))
+    others = [pod("y", gpu=1), pod("waits", gpu=1)]
+    assert calls(scenario.happens("pods_synced", [pod("new", gpu=1), pod("x", gpu=1, has_ended=True), *others])) == []
+    (call,) = calls(scenario.happens("tick"))
+    assert call.pod_uid == "waits"
+
+
+def test_who_waits_is_tried_once_for_all_that_a_list_of_pods_frees(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = Scenario.with_plugin(4).run(pod("a", gpu=1), pod("b", gpu=1), pod("c", gpu=2))
+    waiting = pod("waits", gpu=3)
+    scenario.see(waiting)
+    tried, shortage = [], PodAllocation.shortage
+
+    def noted(current: PodAllocation) -> object:
+        tried.append(current.pod.uid)
+        return shortage(current)
+
+    monkeypatch.setattr(PodAllocation, "shortage", noted)
+    scenario.happens("pods_synced", [pod("c", gpu=2), waiting])
+    assert tried == ["waits"]
 
 
 def test_a_pod_is_tried_again_where_what_it_lacks_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS
 from nodedevice_api.names import Reason
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, pod, published
 
 TTY = "/devices/pci0/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0"
 USB = "/devices/pci0/usb1/1-1"
@@ -66,7 +66,10 @@ def test_one_device_is_offered_once_and_held_once(
     (view,) = scenario.snapshot(NIC).devices
     assert (view.healthy, view.reason) == (False, Reason.IN_OTHER_USE)
     assert "a of example.com/gpu, and is offered there" in view.message
-    scenario.run(pod("p", gpu=1), pod("q", nic=1))
+    (call,) = calls(scenario.see(pod("p", gpu=1)))
+    # both show who has it
+    assert published(scenario.answer(call)) == {GPU, NIC}
+    scenario.run(pod("q", nic=1))
     assert scenario.held() == {"p/main": ("a",)}
     assert scenario.held(NIC) == {}
     assert "pod default/p has it now" in scenario.snapshot(NIC).devices[0].message
@@ -106,6 +109,18 @@ def test_what_has_passed_on_is_free(one: tuple[str, ...], other: tuple[str, ...]
     assert free(scenario) == []
     scenario.lists([])
     assert free(scenario) == ["b"]
+
+
+@pytest.mark.parametrize("is_usb_first", [True, False])
+def test_a_number_has_not_passed_on_where_only_one_of_both_has_a_serial(is_usb_first: bool) -> None:
+    listed = [("c188:0", "/usb/1:2:A/1.0/x"), ("c188:0",)]
+    one, other = listed if is_usb_first else reversed(listed)
+    scenario = Scenario()
+    offers(scenario, GPU, device("a", *one))
+    scenario.run(pod("p", gpu=1))
+    offers(scenario, NIC, device("b", *other))
+    scenario.lists([])
+    assert free(scenario) == []
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)

@@ -243,3 +243,19 @@ def booted(
     after.sync()
     after.see(pod("p", gpu=1))
     return after
+
+
+def test_a_response_that_is_given_again_is_right_for_the_files_of_now() -> None:
+    held = holding()
+    effects = held.lists([dongle("a", SECOND)])
+    (call,) = calls(effects)
+    held.fail(call)
+    (call,) = calls(held.passes(1))
+    edits = ContainerEdits(devices=(DeviceFile(SECOND[0], SECOND[0], "rw"),))
+    held.happens("allocated", call.ticket, AllocateResponse(b"files", edits))
+    (allocation,) = held.manager.book.of_pod("p")
+    assert allocation.files == (SECOND,)
+    # the next failure is the first one again
+    (call,) = calls(held.lists([dongle("a", FIRST)]))
+    held.fail(call)
+    assert len(calls(held.passes(1))) == 1

@@ -111,6 +111,13 @@ class TestExchange:
         assert scenario.lists(2, loser, 256) == []
         assert scenario.manager.forget(loser)
 
+    def test_nor_is_its_plugin_waited_for_where_that_does_not_answer(self) -> None:
+        scenario = full()
+        loser = f"{MANY}/r255"
+        scenario.manager.disconnected(loser, 256, scenario.now, is_silent=True)
+        scenario.happens("displaced", [loser], f"{FEW}/new")
+        assert scenario.manager.forget(loser)
+
     def test_a_pod_that_asks_for_it_meanwhile_learns_what_to_do(self) -> None:
         scenario = full()
         scenario.happens("displaced", [f"{MANY}/r255"], f"{FEW}/new")

@@ -73,10 +73,8 @@ def are_linked(listed: ListedDevices) -> bool:
 
 
 def to_align(listed: ListedDevices, count: int, free: tuple[str, ...], reusable: tuple[str, ...]) -> Choices:
-    """Single devices where no rule links them; else their physical ones, as one container takes one of them, or several."""
-    rules = listed.part_rules
-    if rules is None or not are_linked(listed):
-        return Choices(listed.devices, count, free, reusable)
+    """Of linked parts: their physical devices, as one container takes one of them, or several."""
+    rules = listed.part_rules or PartRules()
     free_of, reusable_of = (Counter(listed.devices[i].parent for i in ids) for ids in (free, reusable))
     least = count if rules.placement is Placement.SAME_PARENT else 1
     examples = {p: listed.devices[ids[0]] for p, ids in listed.by_parent.items() if len(ids) >= least}

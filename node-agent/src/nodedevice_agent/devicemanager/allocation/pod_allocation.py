@@ -178,7 +178,7 @@ class PodAllocation:
         affinity = self.affinities.get(request.container)
         found = self.free(resource)
         reusable, free = self.reusable(resource), found.ids
-        rehearsed = self.rehearsed.get((request.container, resource.name), ())
+        rehearsed = self.rehearsed.get((request.container, resource.name))
         if rehearsed and {*reusable, *free}.issuperset(rehearsed):
             return Selection(request.count, rehearsed, ())
         if rules is None:

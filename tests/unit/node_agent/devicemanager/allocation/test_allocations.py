@@ -93,3 +93,11 @@ def test_responses_are_counted_as_long_as_they_are_kept() -> None:
     assert filled.octets == {"example.com": 2 * 4}
     filled.release("b")
     assert filled.octets == {"example.com": 2}
+
+
+def test_an_allocation_is_unanswered_until_its_response_is_there() -> None:
+    filled = book()
+    filled.add(held_by("a", "d0", response=None))
+    assert [*filled.unanswered] == [("a", "main", GPU)]
+    filled.add(held_by("a", "d0"))
+    assert not filled.unanswered

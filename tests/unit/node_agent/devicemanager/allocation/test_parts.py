@@ -269,6 +269,26 @@ class TestTopology:
         scenario.run(pod("p", gpu=3))
         assert taken(scenario) == {"p/main": expected}
 
+    def test_a_part_of_an_init_container_counts(self) -> None:
+        devices = [Device(f"{parent}-0", parent=parent, numa_nodes=(0,)) for parent in "ab"]
+        scenario = Scenario(topology=Topology(TopologyPolicy.RESTRICTED, numa_nodes=(0, 1)))
+        scenario.plugin(accept(devices, part_rules=DISTINCT))
+        scenario.run(pod("p", init("i", 1), container("c", gpu=2)))
+        assert taken(scenario)["p/c"] == {"a": 1, "b": 1}
+
+    def test_no_far_parts_are_taken_when_others_have_taken_the_near_ones_meanwhile(self) -> None:
+        devices = [Device(f"{p}-{n}", parent=p, numa_nodes=(int(p == "b"),)) for p in "abc" for n in range(4)]
+        topology = Topology(TopologyPolicy.SINGLE_NUMA_NODE, TopologyScope.POD, numa_nodes=(0, 1))
+        scenario = Scenario(topology=topology)
+        scenario.plugin(accept(devices, part_rules=SAME))
+        scenario.plugin([Device("n0", numa_nodes=(0,))], NIC, 2)
+        (first,) = calls(scenario.see(pod("p", container("x", gpu=1), container("y", gpu=3, nic=1))))
+        assert first.device_ids == ("a-0",)
+        scenario.run(pod("q", gpu=1), pod("r", gpu=3))
+        assert calls(scenario.answer(first)) == []
+        assert taken(scenario) == {"q/main": {"a": 1}, "r/main": {"c": 3}}
+        assert scenario.reasons() == {"p": Reason.TOPOLOGY_AFFINITY}
+
     def test_parts_without_nodes_are_as_near_as_any(self) -> None:
         scenario = Scenario(topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=(0, 1)))
         scenario.plugin(parts(a=4))

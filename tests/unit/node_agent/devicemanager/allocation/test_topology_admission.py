@@ -24,6 +24,7 @@ from tests.unit.node_agent.devicemanager.scenario import (
     init,
     pod,
     preferred_calls,
+    published,
     sidecar,
 )
 
@@ -119,7 +120,10 @@ class TestPending:
     def test_a_change_of_any_of_its_resources_triggers_a_retry(self) -> None:
         scenario = machine(TopologyPolicy.RESTRICTED, [0], [1]).run(pod("p", gpu=1, nic=1))
         assert scenario.reasons() == {"p": "TopologyAffinity"}
-        scenario.answer_all(scenario.lists(list(on(1, 0).values()), NIC, 2))
+        effects = scenario.lists(list(on(1, 0).values()), NIC, 2)
+        # it was shown at the GPUs, and waits there no more
+        assert published(effects) == {GPU, NIC}
+        scenario.answer_all(effects)
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d1",)})
 
     def test_blocks_no_other_pod(self) -> None:
@@ -140,6 +144,11 @@ class TestInitContainers:
     def test_an_app_container_stays_near_the_devices_it_reuses(self, policy: TopologyPolicy) -> None:
         scenario = machine(policy, [0, 0, 1, 1]).run(pod("p", init("i", 1), container("a", gpu=2)))
         assert scenario.held() == {"p/i": ("d0",), "p/a": ("d0", "d1")}
+
+    def test_a_reused_device_without_a_node_is_near_to_any(self) -> None:
+        scenario = machine(TopologyPolicy.BEST_EFFORT, [None, 1, 1], [0, 1])
+        scenario.run(pod("p", init("i", 3), container("a", gpu=2, nic=1)))
+        assert (scenario.held()["p/a"], scenario.held(NIC)) == (("d1", "d2"), {"p/a": ("d1",)})
 
     def test_each_container_by_itself(self) -> None:
         scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 0, 1, 1])

@@ -8,6 +8,7 @@ What has no answer is not supported, as of a function that is called with other 
 is a whole machine, for processes that load it; this is for one function at a time, and for answers that no machine gives.
 """
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +38,7 @@ class NvmlAnswers:
 
     def _function(self, name: str) -> Callable[..., Any]:
         def answered(*arguments: Any) -> Any:
-            call = (name, *(tuple(each) if isinstance(each, list) else each for each in arguments))
+            call = (name, *map(_plain, arguments))
             self.calls.append(call)
             answer = self.answers[call] if call in self.answers else self.answers.get(name, _NOT_SUPPORTED)
             if isinstance(answer, Exception):
@@ -46,6 +47,13 @@ class NvmlAnswers:
 
         answered.__name__ = name
         return answered
+
+
+def _plain(argument: Any) -> Any:
+    """By value: a list as a tuple, a pointer as its address."""
+    if isinstance(argument, ctypes.c_void_p):
+        return argument.value
+    return tuple(argument) if isinstance(argument, list) else argument
 
 
 _NOT_SUPPORTED = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

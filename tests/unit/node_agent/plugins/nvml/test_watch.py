@@ -595,6 +595,12 @@ class TestNode:
         node = await play([BOTH, OLD, Xid("GPU-1", 31, 1)], criticalXids=[31])
         assert node.unhealthy == GPU_1
 
+    @pytest.mark.parametrize("delivery", [None, Delivery(takes_cdi=False)])
+    def test_as_its_runtime_delivers(self, tmp_path: Path, delivery: Delivery | None) -> None:
+        host = Node(tmp_path).make(delivery)._host
+        assert host.delivery == (delivery or Delivery())
+        assert host.root == str(tmp_path / "host")
+
     def test_what_the_bus_has(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
         assert not has_gpu(str(node.host))

@@ -1,0 +1,260 @@
+"""Events of the driver: which GPUs report them, what each becomes, and drivers that have none."""
+
+import ctypes
+import threading
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+from nodedevice_agent.plugins.nvml.conditions import Fabric
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health import Place
+from nodedevice_agent.plugins.nvml.reader import events
+from nodedevice_agent.plugins.nvml.reader.driver import Handle
+from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, EventWatch, GpuEvent
+from nodedevice_agent.plugins.nvml.reader.fabric import ASK_FABRIC
+
+from tests.fakes.nvml_answers import NvmlAnswers
+
+NOWHERE = 0xFFFFFFFF
+UNKNOWN, WITHOUT, TIMEOUT, MISSING, LOST, OTHER_VERSION = (
+    pynvml.NVMLError(number)
+    for number in (
+        pynvml.NVML_ERROR_UNKNOWN,
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_TIMEOUT,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    )
+)
+# what a GPU offers that the plugin has no use for
+CLOCK = pynvml.nvmlEventTypeClock
+
+
+def device(address: int) -> Any:
+    """A new object each time, as of the binding."""
+    return ctypes.cast(address, ctypes.c_void_p)
+
+
+def handle(name: str, address: int) -> Handle:
+    return Handle(device(address), Gpu(name))
+
+
+def event(kind: int, data: int = 0, address: int = 1, gpu_instance: int = NOWHERE, compute: int = NOWHERE) -> Any:
+    return SimpleNamespace(
+        device=device(address), eventType=kind, eventData=data, gpuInstanceId=gpu_instance, computeInstanceId=compute
+    )
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> NvmlAnswers:
+    answers = NvmlAnswers(monkeypatch)
+    answers.answers |= {
+        ("nvmlEventSetCreate",): "set",
+        "nvmlDeviceGetSupportedEventTypes": XID | CLOCK | pynvml.nvmlEventMigConfigChange,
+        "nvmlDeviceRegisterEvents": None,
+    }
+    return answers
+
+
+class Over(BaseException):
+    """The test has no more events."""
+
+
+def received(nvml: NvmlAnswers, watch: Any, *answers: Any) -> dict[GpuEvent, int]:
+    """What is to be taken after these answers of the driver, the last of which ends the thread or the test."""
+    left = list(answers)
+
+    def wait(the_set: Any, milliseconds: int) -> Any:
+        assert the_set == "set"
+        assert milliseconds == 1000
+        if not left:
+            raise Over
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    nvml.answers["nvmlEventSetWait_v2"] = wait
+    with suppress(Over):
+        watch._wait()
+    return dict(watch.take())
+
+
+@pytest.fixture
+def watch(nvml: NvmlAnswers, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One with two GPUs. slept: between two errors."""
+    made: Any = EventWatch()
+    made.slept = []
+    monkeypatch.setattr(events, "time", SimpleNamespace(sleep=made.slept.append))
+    made.open()
+    made.register(handle("GPU-a", 1))
+    made.register(handle("GPU-b", 2))
+    return made
+
+
+class TestRegistration:
+    def test_for_what_is_wanted_and_offered(self, nvml: NvmlAnswers, watch: Any) -> None:
+        registrations = [call for call in nvml.calls if call[0] == "nvmlDeviceRegisterEvents"]
+        assert [call[1:] for call in registrations] == [
+            (address, XID | pynvml.nvmlEventMigConfigChange, "set") for address in (1, 2)
+        ]
+        assert watch.tried == {"GPU-a", "GPU-b"}
+        assert watch.reports("GPU-a")
+        assert not watch.reports("GPU-c")
+
+    @pytest.mark.parametrize("function", ["nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents"])
+    def test_of_a_gpu_without_events(self, nvml: NvmlAnswers, function: str) -> None:
+        nvml.answers[function] = WITHOUT
+        without = EventWatch()
+        without.open()
+        without.register(handle("GPU-a", 1))
+        assert without.tried == {"GPU-a"}
+        assert not without.reports("GPU-a")
+
+    def test_of_a_driver_without_events(self, nvml: NvmlAnswers) -> None:
+        nvml.answers["nvmlEventSetCreate",] = WITHOUT
+        without = EventWatch()
+        without.open()
+        one = handle("GPU-a", 1)
+        without.register(one)
+        assert without.tried == {"GPU-a"}
+        assert not without.reports("GPU-a")
+        assert nvml.count("nvmlDeviceGetSupportedEventTypes") == 0
+        assert one.calling == "nvmlDeviceRegisterEvents"
+
+    def test_one_that_hangs_is_not_tried_yet(self, nvml: NvmlAnswers) -> None:
+        made, one = EventWatch(), handle("GPU-a", 1)
+        seen = []
+
+        def register(*_: Any) -> None:
+            seen.append((one.calling, set(made.tried), made.reports("GPU-a")))
+
+        nvml.answers["nvmlDeviceRegisterEvents"] = register
+        made.open()
+        made.register(one)
+        assert seen == [("nvmlDeviceRegisterEvents", set(), False)]
+
+    def test_an_event_may_come_before_the_call_returns(
+        self, nvml: NvmlAnswers, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made, found = EventWatch(), []
+
+        def register(*_: Any) -> None:
+            found.append(received(nvml, made, event(XID, 79)))
+
+        nvml.answers["nvmlDeviceRegisterEvents"] = register
+        made.open()
+        made.register(handle("GPU-a", 1))
+        assert found == [{GpuEvent("GPU-a", XID, 79): 1}]
+
+    def test_one_thread_waits_where_any_gpu_reports(self, watch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        threads: list[Any] = []
+
+        def thread(**options: Any) -> Any:
+            threads.append(options)
+            return SimpleNamespace(start=lambda: None)
+
+        monkeypatch.setattr(threading, "Thread", thread)
+        EventWatch().start()
+        assert threads == []
+        watch.start()
+        watch.start()
+        assert threads == [{"target": watch._wait, "daemon": True, "name": "nvml events"}]
+
+
+class TestEvents:
+    @pytest.mark.parametrize(
+        ("came", "taken"),
+        [
+            pytest.param(event(XID, 31), GpuEvent("GPU-a", XID, 31), id="an Xid"),
+            pytest.param(event(XID, 31, 2), GpuEvent("GPU-b", XID, 31), id="of the second GPU"),
+            pytest.param(event(XID, 31, 9), GpuEvent("", XID, 31), id="of a GPU that is not known"),
+            pytest.param(event(XID, 31, 1, 3, 0), GpuEvent("GPU-a", XID, 31, Place(3, 0)), id="of a MIG instance"),
+            pytest.param(event(XID, 31, 1, 0), GpuEvent("GPU-a", XID, 31, Place(0)), id="of a GPU instance"),
+            pytest.param(event(DOUBLE_BIT_ECC), GpuEvent("GPU-a", DOUBLE_BIT_ECC, 0), id="a double bit error"),
+            pytest.param(event(pynvml.nvmlEventTypeGpuUnavailableError), READ_GPUS, id="a GPU is not available"),
+            pytest.param(event(pynvml.nvmlEventTypeGpuRecoveryAction), READ_GPUS, id="another recovery action"),
+            pytest.param(event(pynvml.nvmlEventMigConfigChange), READ_GPUS, id="other instances"),
+        ],
+    )
+    def test_what_each_is(self, nvml: NvmlAnswers, watch: Any, came: Any, taken: GpuEvent) -> None:
+        assert received(nvml, watch, came) == {taken: 1}
+
+    def test_a_storm_is_counted(self, nvml: NvmlAnswers, watch: Any) -> None:
+        storm = [event(XID, 31)] * 3 + [event(XID, 13)] + [event(XID, 31, 2)]
+        assert received(nvml, watch, *storm) == {
+            GpuEvent("GPU-a", XID, 31): 3,
+            GpuEvent("GPU-a", XID, 13): 1,
+            GpuEvent("GPU-b", XID, 31): 1,
+        }
+        assert watch.take() == {}
+
+    def test_who_waits_wakes_once_for_all(self, watch: Any) -> None:
+        assert not watch.happened.is_set()
+        watch._count(READ_GPUS)
+        watch._count(READ_GPUS)
+        assert watch.happened.is_set()
+        watch.take()
+        assert not watch.happened.is_set()
+
+    def test_no_event_is_waited_for_on(self, nvml: NvmlAnswers, watch: Any) -> None:
+        assert received(nvml, watch, TIMEOUT, TIMEOUT, event(XID, 31)) == {GpuEvent("GPU-a", XID, 31): 1}
+        assert watch.slept == []
+
+    def test_a_lost_gpu_that_ends_each_wait_costs_a_reading_a_second(self, nvml: NvmlAnswers, watch: Any) -> None:
+        assert received(nvml, watch, LOST, LOST, event(XID, 31)) == {READ_GPUS: 2, GpuEvent("GPU-a", XID, 31): 1}
+        assert watch.slept == [1.0, 1.0]
+        assert watch.reports("GPU-a")
+
+    @pytest.mark.parametrize("error", [WITHOUT, MISSING])
+    def test_a_driver_that_cannot_wait_reports_none(self, nvml: NvmlAnswers, watch: Any, error: Exception) -> None:
+        assert received(nvml, watch, error, event(XID, 31)) == {READ_GPUS: 1}
+        assert not watch.reports("GPU-a")
+        assert watch.slept == []
+
+
+class TestFabric:
+    @pytest.mark.parametrize(
+        ("place", "function", "structure", "version"),
+        [
+            (0, "nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.nvmlGpuFabricInfo_v3),
+            (1, "nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v2_t, pynvml.nvmlGpuFabricInfo_v2),
+            (2, "nvmlDeviceGetGpuFabricInfo", pynvml.c_nvmlGpuFabricInfo_t, None),
+        ],
+    )
+    def test_each_version_of_the_call(
+        self, nvml: NvmlAnswers, place: int, function: str, structure: Any, version: int | None
+    ) -> None:
+        def fill(device: str, reference: Any) -> None:
+            info = reference._obj
+            assert device == "h0"
+            assert type(info) is structure
+            assert getattr(info, "version", None) == version
+            info.state, info.status = 3, 5
+            if version == pynvml.nvmlGpuFabricInfo_v3:
+                info.healthSummary = 2
+
+        nvml.answers[function] = fill
+        ask = ASK_FABRIC[place]
+        # reported when it hangs
+        assert ask.__name__ == function
+        assert ask("h0") == Fabric(3, 5, 2 if version == pynvml.nvmlGpuFabricInfo_v3 else 0)
+
+    @pytest.mark.parametrize(
+        ("error", "becomes"),
+        [
+            # a driver that lacks this version lacks the function
+            (OTHER_VERSION, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
+            (WITHOUT, pynvml.NVML_ERROR_NOT_SUPPORTED),
+            (LOST, pynvml.NVML_ERROR_GPU_IS_LOST),
+        ],
+    )
+    def test_its_errors(self, nvml: NvmlAnswers, error: Exception, becomes: int) -> None:
+        nvml.answers["nvmlDeviceGetGpuFabricInfoV"] = error
+        with pytest.raises(pynvml.NVMLError) as found:
+            ASK_FABRIC[0]("h0")
+        assert found.value.value == becomes

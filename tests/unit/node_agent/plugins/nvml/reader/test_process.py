@@ -1,0 +1,360 @@
+"""The reader's process: its messages, its end in each way, and a successor that takes over or does not."""
+
+import asyncio
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.reader.messages import (
+    Alive,
+    Changed,
+    Found,
+    Message,
+    Orders,
+    Problem,
+    ReaderOptions,
+    Readings,
+)
+from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, ReaderProcess, Succession
+
+from tests.fakes.log_lines import log_lines
+from tests.fakes.virtual_time import virtual_time
+
+OPTIONS = ReaderOptions(5, 2, "/host")
+OLD, NEW = Found("1", [Gpu("GPU-a")]), Found("2", [Gpu("GPU-a")])
+NOTHING = Readings({})
+
+
+class Pipe:
+    def __init__(self) -> None:
+        self.written = b""
+        self.closing = False
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+
+class Child:
+    """A reader that a test plays, in place of a process of asyncio."""
+
+    def __init__(self, arguments: tuple[str, ...], options: dict[str, Any]) -> None:
+        self.arguments, self.options = arguments, options
+        self.stdin = Pipe()
+        self.stdout = asyncio.StreamReader(options["limit"])
+        self.stderr = asyncio.StreamReader()
+        self.returncode: int | None = None
+        self.ignores_kill = False
+        self.kills = 0
+        self._ended = asyncio.Event()
+
+    def say(self, *messages: Message | bytes) -> None:
+        for each in messages:
+            line = each if isinstance(each, bytes) else msgspec.json.encode(each) + b"\n"
+            self.stdout.feed_data(line)
+
+    def exit(self, status: int, errors: bytes = b"") -> None:
+        self.returncode = status
+        self.stderr.feed_data(errors)
+        for stream in (self.stdout, self.stderr):
+            stream.feed_eof()
+        self._ended.set()
+
+    def kill(self) -> None:
+        self.kills += 1
+        if self.returncode is not None:
+            raise ProcessLookupError
+        if not self.ignores_kill:
+            self.exit(-9)
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
+    """All that were started."""
+    started: list[Child] = []
+
+    async def start(*arguments: str, **options: Any) -> Child:
+        started.append(Child(arguments, options))
+        return started[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    return started
+
+
+class TestProcess:
+    @pytest.fixture
+    async def reader(self, children: list[Child]) -> ReaderProcess:
+        return await ReaderProcess.start(OPTIONS, 21)
+
+    @virtual_time
+    async def test_is_a_program_of_ours(self, reader: ReaderProcess, children: list[Child]) -> None:
+        (child,) = children
+        program = (sys.executable, "-m", "nodedevice_agent.plugins.nvml.reader")
+        assert child.arguments[:3] == program
+        assert msgspec.json.decode(child.arguments[3], type=ReaderOptions) == OPTIONS
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
+        assert child.options == {**pipes, "limit": 4 << 20}
+
+    @virtual_time
+    async def test_sends_messages_and_ends(self, reader: ReaderProcess, children: list[Child]) -> None:
+        children[0].say(OLD, NOTHING)
+        children[0].exit(0, b"a warning of the library\n")
+        assert [await reader.next_message() for _ in range(3)] == [OLD, NOTHING, None]
+
+    @pytest.mark.parametrize(
+        ("output", "status", "errors", "text"),
+        [
+            (b"", 1, b"", "exited with status 1: no output on standard error"),
+            (b"", -11, b"first\nlast\n", "exited with status -11: last"),
+            (b"", 1, b"x" * 9000 + b"\nbad \xff", "exited with status 1: bad \ufffd"),
+            (b"nonsense\n", 0, b"", "invalid message: "),
+            (b'{"type":"nonsense"}\n', 0, b"", "invalid message: "),
+            (b"x" * (5 << 20) + b"\n", 0, b"", "message too long"),
+        ],
+    )
+    @virtual_time
+    async def test_fails(
+        self, reader: ReaderProcess, children: list[Child], output: bytes, status: int, errors: bytes, text: str
+    ) -> None:
+        children[0].say(output)
+        children[0].exit(status, errors)
+        with pytest.raises(ReaderFailed) as failed:
+            await reader.next_message()
+        assert str(failed.value).startswith(text)
+
+    @virtual_time
+    async def test_what_it_prints_is_kept_in_part(self, reader: Any, children: list[Child]) -> None:
+        for number in range(100):
+            children[0].stderr.feed_data(b"%04d\n" % number * 100)
+            await asyncio.sleep(0.1)
+        assert len(reader._stderr) == 2000
+        assert reader._stderr.endswith(b"0099\n")
+
+    @virtual_time
+    async def test_is_silent(self, reader: ReaderProcess, children: list[Child]) -> None:
+        loop = asyncio.get_running_loop()
+        for wait in (20, 20):
+            loop.call_later(wait, children[0].say, Alive())
+            assert await reader.next_message() == Alive()
+        with pytest.raises(ReaderFailed, match=r"^silent for 21 s$"):
+            await reader.next_message()
+        assert round(loop.time()) == 1061
+
+    @virtual_time
+    async def test_takes_orders_until_it_has_exited(self, reader: ReaderProcess, children: list[Child]) -> None:
+        reader.order(Orders({"GPU-a": 1.0}))
+        reader.order(Orders())
+        children[0].stdin.closing = True
+        reader.order(Orders())
+        assert children[0].stdin.written == b'{"energy":{"GPU-a":1.0}}\n{"energy":{}}\n'
+
+    @pytest.mark.parametrize("has_exited", [True, False])
+    @virtual_time
+    async def test_is_killed(self, reader: Any, children: list[Child], has_exited: bool) -> None:
+        if has_exited:
+            children[0].exit(0)
+        assert await reader.end()
+        assert children[0].kills == 1
+        await asyncio.sleep(0.1)
+        assert reader._listening.done()
+        await reader.ended()
+
+    @virtual_time
+    async def test_hangs_in_the_kernel(self, reader: Any, children: list[Child]) -> None:
+        children[0].ignores_kill = True
+        began = asyncio.get_running_loop().time()
+        assert not await reader.end()
+        assert round(asyncio.get_running_loop().time() - began) == 5
+        await asyncio.sleep(0.1)
+        assert reader._listening.cancelled()
+        ended = asyncio.create_task(reader.ended())
+        await asyncio.sleep(100)
+        assert not ended.done()
+        children[0].exit(-9)
+        await ended
+
+
+class Play:
+    """A succession, and what it reports."""
+
+    def __init__(self, children: list[Child]) -> None:
+        self.children = children
+        self.readers = Succession(OPTIONS)
+        self.seen: list[Message] = []
+        self.task: Any = None
+
+    async def begin(self, *messages: Message | bytes) -> None:
+        await self.readers.start()
+        self.children[0].say(*messages)
+        self.task = asyncio.create_task(self._follow())
+        await asyncio.sleep(0.01)
+
+    async def rescan(self, *messages: Message | bytes) -> Child:
+        """The successor, which has sent these."""
+        self.readers.rescan()
+        await asyncio.sleep(0.01)
+        self.children[-1].say(*messages)
+        await asyncio.sleep(0.01)
+        return self.children[-1]
+
+    async def _follow(self) -> None:
+        async for each in self.readers.messages():
+            self.seen.append(each)
+
+
+class TestSuccession:
+    @pytest.fixture
+    def play(self, children: list[Child]) -> Play:
+        return Play(children)
+
+    @virtual_time
+    async def test_messages_until_it_exits(self, play: Play) -> None:
+        await play.begin(OLD, NOTHING)
+        assert play.seen == [OLD, NOTHING]
+        play.children[0].say(Changed())
+        play.children[0].exit(0)
+        await play.task
+        assert play.seen == [OLD, NOTHING, Changed()]
+        assert await play.readers.end()
+
+    @virtual_time
+    async def test_a_failure_is_raised(self, play: Play) -> None:
+        await play.begin(OLD)
+        play.children[0].exit(3)
+        with pytest.raises(ReaderFailed):
+            await play.task
+
+    @virtual_time
+    async def test_how_long_it_may_be_silent(self, play: Play) -> None:
+        await play.begin(OLD)
+        with pytest.raises(ReaderFailed, match=r"^silent for 21 s$"):
+            await play.task
+
+    @virtual_time
+    async def test_a_successor_takes_over_without_a_gap(self, play: Play) -> None:
+        await play.begin(OLD)
+        assert play.readers.may_rescan
+        successor = await play.rescan(Alive(), Alive())
+        assert not play.readers.may_rescan
+        # the first one goes on meanwhile
+        play.children[0].say(NOTHING)
+        await asyncio.sleep(0.01)
+        assert play.seen == [OLD, NOTHING]
+        # all in one turn of the loop: what the old one sent comes first
+        play.children[0].say(Changed(), NOTHING)
+        successor.say(NEW, Changed())
+        await asyncio.sleep(0.01)
+        assert play.seen == [OLD, NOTHING, Changed(), NOTHING, NEW, Changed()]
+        assert (play.children[0].kills, successor.kills) == (1, 0)
+        assert play.readers.may_rescan
+        play.readers.order(Orders({"GPU-a": 1.0}))
+        assert play.children[0].stdin.written == b""
+        assert successor.stdin.written
+        assert await play.readers.end()
+        assert successor.kills == 1
+
+    @pytest.mark.parametrize(
+        ("messages", "status"),
+        [
+            ([Problem("DriverFailed", "broken")], None),
+            ([Alive(), Readings({})], None),
+            ([b"nonsense\n"], None),
+            ([], 0),
+            ([], 1),
+        ],
+    )
+    @virtual_time
+    async def test_one_that_cannot_read_the_driver_does_not(
+        self, play: Play, messages: list[Message | bytes], status: int | None
+    ) -> None:
+        await play.begin(OLD)
+        successor = await play.rescan(*messages)
+        if status is not None:
+            successor.exit(status)
+        await asyncio.sleep(0.01)
+        play.children[0].say(NOTHING)
+        await asyncio.sleep(0.01)
+        assert play.seen == [OLD, NOTHING]
+        assert successor.kills == 1
+        assert play.children[0].kills == 0
+        assert play.readers.may_rescan
+
+    @virtual_time
+    async def test_a_failed_one_is_logged(self, play: Play, caplog: pytest.LogCaptureFixture) -> None:
+        await play.begin(OLD)
+        (await play.rescan()).exit(7)
+        await asyncio.sleep(0.01)
+        assert [line[:2] for line in log_lines(caplog.records)] == [
+            ("WARNING", "cannot rescan GPUs; keeping the current reader")
+        ]
+
+    @virtual_time
+    async def test_an_old_one_that_hangs_is_left_behind(self, play: Play) -> None:
+        await play.begin(OLD)
+        play.children[0].ignores_kill = True
+        play.children[0].say(NOTHING)
+        await play.rescan(NEW)
+        await asyncio.sleep(6)
+        assert play.seen == [OLD, NOTHING, NEW]
+        # no further one meanwhile
+        assert not play.readers.may_rescan
+        assert not await play.readers.end()
+        ended = asyncio.create_task(play.readers.ended())
+        await asyncio.sleep(100)
+        assert not ended.done()
+        play.children[0].exit(-9)
+        await ended
+        assert play.readers.may_rescan
+        assert await play.readers.end()
+
+    @virtual_time
+    async def test_an_old_one_that_fails_as_it_ends_is_no_failure(self, play: Play) -> None:
+        await play.begin(OLD)
+        play.children[0].say(Changed(), b"half a mess")
+        await play.rescan(NEW)
+        assert play.seen == [OLD, Changed(), NEW]
+
+    @pytest.mark.parametrize("messages", [[], [NEW]])
+    @virtual_time
+    async def test_all_of_them_end(self, play: Play, messages: list[Message]) -> None:
+        await play.readers.start()
+        successor = await play.rescan(*messages)
+        assert await play.readers.end()
+        assert [child.kills for child in play.children] == [1, 1]
+        assert successor.returncode == -9
+        assert play.readers.may_rescan
+        # twice is no harm
+        assert await play.readers.end()
+        assert [child.kills for child in play.children] == [1, 1]
+
+    @virtual_time
+    async def test_one_that_cannot_be_started_is_an_error_of_the_system(
+        self, play: Play, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await play.begin(OLD)
+
+        async def start(*_: Any, **__: Any) -> Child:
+            raise OSError("no more processes")
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+        play.readers.rescan()
+        play.children[0].say(NOTHING)
+        with pytest.raises(OSError, match="no more processes"):
+            await play.task
+        with pytest.raises(OSError, match="no more processes"):
+            await Succession(OPTIONS).start()
+
+    @virtual_time
+    async def test_none_has_orders_before_it_began(self, play: Play) -> None:
+        play.readers.order(Orders())
+        assert await play.readers.end()
+        await play.readers.ended()

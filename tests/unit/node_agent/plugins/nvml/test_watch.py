@@ -33,7 +33,7 @@ from nodedevice_agent.plugins.nvml.watch import GpuWatch, has_gpu
 
 from tests.fakes.background import background
 from tests.fakes.log_lines import log_lines
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
 
 ONE, TWO = Gpu("GPU-1", "T4", 1 << 30, "0000:1a:00.0"), Gpu("GPU-2", "T4", 1 << 30, "0000:2a:00.0")
 BOTH = Found("580.1", [ONE, TWO])
@@ -129,7 +129,7 @@ class Readers:
     async def messages(self) -> AsyncGenerator[Any, None]:
         for each in self._script:
             if isinstance(each, int | float):
-                await asyncio.sleep(each)
+                await later(each)
             elif isinstance(each, Exception):
                 raise each
             elif each is END:
@@ -187,7 +187,7 @@ async def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
                 node.plug()
             monkeypatch.setattr(watch, "Succession", lambda options: Readers(node, options))
             await stack.enter_async_context(background(node.make().run()))
-            await asyncio.sleep(0.01)
+            await later(0.01)
             return node
 
         yield begin
@@ -248,15 +248,24 @@ class TestMessages:
     async def test_what_is_lacking_shows_in_the_list(self, play: Play, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO")
         lacking = Lacking({"GPU-1": ("ecc", "events"), "GPU-2": ("minor",)})
-        node = await play([BOTH, FINE, lacking, lacking])
+        node = await play([BOTH, FINE, lacking, 1, lacking])
         (devices,) = (source.devices.latest for source in node.watch._sources.values())
         assert [dict(device.attributes)["notSupported"] for device in devices] == ["ecc,events", "minor"]
-        lines = [line for line in log_lines(caplog.records) if "GPUs lack" in line[1] or "no events" in line[1]]
-        # once
-        assert [(level, fields) for level, _, fields in lines] == [
-            ("INFO", {"not_supported": {"GPU-1": ("ecc", "events"), "GPU-2": ("minor",)}}),
-            ("WARNING", {"uuids": ["GPU-1"], "poll_seconds": 5.0}),
+        expected = [
+            ("INFO", "GPUs lack some features", {"not_supported": {"GPU-1": ("ecc", "events"), "GPU-2": ("minor",)}}),
+            ("WARNING", "GPUs report no events; relying on polling", {"uuids": ["GPU-1"], "poll_seconds": 5.0}),
         ]
+        assert log_lines(caplog.records)[1:] == expected
+        await asyncio.sleep(2)
+        # once
+        assert log_lines(caplog.records)[1:] == expected
+
+    @virtual_time
+    async def test_a_sign_of_life_publishes_nothing(self, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+        published: list[bool] = []
+        monkeypatch.setattr(GpuWatch, "_publish", lambda _: published.append(True))
+        await play([BOTH, FINE, Alive(), Alive()])
+        assert len(published) == 2
 
     @virtual_time
     async def test_the_reader_is_ordered_what_is_needed_each_time_that_changes(self, play: Play) -> None:
@@ -418,6 +427,19 @@ class TestReaders:
         await asyncio.sleep(0.2)
         assert node.unhealthy == {"GPU-1", "GPU-2"}
         assert node.trouble == "ReaderFailed"
+
+    @virtual_time
+    async def test_nothing_is_left_of_a_watch_that_has_ended(self, tmp_path: Path, monkeypatch: Any) -> None:
+        node = Node(tmp_path, handOver=["auto"])
+        node.scripts = [[BOTH, FINE, END]]
+        monkeypatch.setattr(watch, "Succession", lambda options: Readers(node, options))
+        async with background(node.make().run()):
+            while not node.served:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
+        assert [each.is_closed for each in node.files] == [True, True]
+        await asyncio.sleep(100)
+        assert node.trouble == ""
 
     @virtual_time
     async def test_the_first_failure_counts(self, play: Play) -> None:

@@ -20,7 +20,7 @@ from nodedevice_agent.plugins.nvml.reader.messages import (
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, ReaderProcess, Succession
 
 from tests.fakes.log_lines import log_lines
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
 
 OPTIONS = ReaderOptions(5, 2, "/host")
 OLD, NEW = Found("1", [Gpu("GPU-a")]), Found("2", [Gpu("GPU-a")])
@@ -196,14 +196,14 @@ class Play:
         await self.readers.start()
         self.children[0].say(*messages)
         self.task = asyncio.create_task(self._follow())
-        await asyncio.sleep(0.01)
+        await later(0.01)
 
     async def rescan(self, *messages: Message | bytes) -> Child:
         """The successor, which has sent these."""
         self.readers.rescan()
-        await asyncio.sleep(0.01)
+        await later(0.01)
         self.children[-1].say(*messages)
-        await asyncio.sleep(0.01)
+        await later(0.01)
         return self.children[-1]
 
     async def _follow(self) -> None:

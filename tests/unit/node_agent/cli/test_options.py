@@ -3,14 +3,18 @@
 import socket
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from nodedevice_agent.checkpoint.format import encode
+from nodedevice_agent.cli.options import takes_all_settings
 from nodedevice_agent.cli.run import main
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.plugins.simulated.control import Listing, simulated_dir, write_listing
 from nodedevice_agent.plugins.simulated.control import show as simulated
+from nodedevice_agent.settings import AgentSettings
 
 GPU = "example.com/gpu"
 
@@ -73,3 +77,78 @@ def test_a_configuration_that_cannot_be_read_is_one_line(tmp_path: Path, args: t
     refused = CliRunner().invoke(main, [*args, "--config", str(tmp_path / "none.yaml")])
     assert (refused.exit_code, refused.output.count("\n")) == (1, 1)
     assert f"config file {tmp_path / 'none.yaml'}: cannot be read (No such file" in refused.output
+
+
+def flags(*args: str, **environment: str) -> dict[str, Any]:
+    """What a command that takes all settings is called with, without those that are not given."""
+    given: dict[str, Any] = {}
+
+    @click.command()
+    @takes_all_settings
+    def command(**found: Any) -> None:
+        given.update({name: value for name, value in found.items() if value is not None})
+
+    done = CliRunner().invoke(command, [*args], env={"NODEDEVICE_CONFIG": "", **environment}, catch_exceptions=False)
+    return given if done.exit_code == 0 and not done.output else {"output": done.output}
+
+
+@pytest.mark.parametrize(
+    ("args", "given"),
+    [
+        pytest.param([], {}, id="none"),
+        pytest.param(["--node-name", "n1"], {"node_name": "n1"}, id="text"),
+        pytest.param(["--config", "/a.yaml"], {"config": Path("/a.yaml")}, id="the file"),
+        pytest.param(["--flapping-changes", "0"], {"flapping_changes": 0}, id="a number"),
+        pytest.param(["--flapping-window-seconds", "1.5"], {"flapping_window_seconds": 1.5}, id="seconds"),
+        pytest.param(["--no-observe"], {"observe": False}, id="a switch that is on by default"),
+        pytest.param(["--observe"], {"observe": True}, id="and its opposite"),
+        pytest.param(["--advertise-without-injection"], {"advertise_without_injection": True}, id="a switch"),
+        pytest.param(["--log-level", "debug"], {"log_level": "debug"}, id="a choice"),
+        pytest.param(
+            ["--allocate-retry", "a/b=never", "--allocate-retry", "*=x=y"],
+            {"allocate_retry": {"a/b": "never", "*": "x=y"}},
+            id="pairs",
+        ),
+        pytest.param(
+            ["--allowed-host-paths", "/a", "--allowed-host-paths", "/b"],
+            {"allowed_host_paths": ["/a", "/b"]},
+            id="a list",
+        ),
+    ],
+)
+def test_a_flag_sets_its_setting_and_no_other(args: list[str], given: dict[str, Any]) -> None:
+    assert flags(*args) == given
+
+
+def test_each_setting_that_has_a_flag_has_a_variable() -> None:
+    given = flags(NODEDEVICE_NODE_NAME="n1", NODEDEVICE_OBSERVE="false", NODEDEVICE_FLAPPING_CHANGES="3")
+    assert given == {"node_name": "n1", "observe": False, "flapping_changes": 3}
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["--log-level", "loud"], "'loud' is not one of"),
+        (["--flapping-changes", "-1"], "-1 is not in the range"),
+        (["--flapping-window-seconds", "0"], "0.0 is not in the range"),
+        (["--allocate-retry", "never"], "'never' is not RESOURCE=VALUE, such as vendor.com/gpu=never"),
+        (["--no-node-name"], "No such option"),
+        (["--no-advertise-without-injection"], "No such option"),
+    ],
+)
+def test_what_no_setting_can_be_is_refused(args: list[str], problem: str) -> None:
+    assert problem in flags(*args)["output"]
+
+
+def test_the_help_has_each_setting_with_its_variable_and_its_default() -> None:
+    text = " ".join(flags("--help")["output"].split())
+    for field in ("node_name", "state_dir", "flapping_quiet_seconds", "log_level", "runtime"):
+        assert f"--{field.replace('_', '-')} " in text
+        assert f"NODEDEVICE_{field.upper()}" in text
+    assert "YAML file of settings" in text
+    assert f"Directory for the checkpoint. [default: {AgentSettings().state_dir}]" in text
+    # without a fraction
+    assert f"Length of the window. [default: {AgentSettings().flapping_window_seconds:g}]" in text
+    assert "NODEDEVICE_NODE_NAME; required" not in text
+    assert "Name of the Node this agent runs on. [required]" in text
+    assert text.count("[default: none]") >= 3

@@ -1,6 +1,7 @@
 """Which plugins a node has: layers, priorities, refusals with a remedy, and the report that fits on a Lease."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -60,25 +61,31 @@ BAD_PATH = serial("/etc/shadow")
 
 
 @pytest.mark.parametrize(
-    ("found", "is_named"),
+    ("find", "is_named"),
     [
-        pytest.param(decided(config()), True, id="a configuration"),
-        pytest.param(decided(base=PluginSettings(simulated=[SimulatedSettings(SERIAL)])), True, id="the file"),
-        pytest.param(decided(), False, id="none"),
-        pytest.param(decided(config(pool="x"), pool="y"), False, id="one of other nodes"),
-        pytest.param(decided(config("a", serial(name="example.com/x"))), False, id="one of another resource"),
-        pytest.param(decided(config("a", BAD_PATH)), True, id="one that is refused"),
-        pytest.param(decided(config("a", BAD_PATH, pool="x"), pool="y"), False, id="a refused one of other nodes"),
-        pytest.param(decided(config("a", {"simulated": [{"resourceName": SERIAL, "counts": 1}]})), True, id="a typo"),
+        pytest.param(lambda: decided(config()), True, id="a configuration"),
+        pytest.param(lambda: decided(base=PluginSettings(simulated=[SimulatedSettings(SERIAL)])), True, id="the file"),
+        pytest.param(decided, False, id="none"),
+        pytest.param(lambda: decided(config(pool="x"), pool="y"), False, id="one of other nodes"),
+        pytest.param(lambda: decided(config("a", serial(name="example.com/x"))), False, id="one of another resource"),
+        pytest.param(lambda: decided(config("a", BAD_PATH)), True, id="one that is refused"),
         pytest.param(
-            decided(config("a", {"simulated": [{"resourceName": "x"}]})), False, id="a refused one of another"
+            lambda: decided(config("a", BAD_PATH, pool="x"), pool="y"), False, id="a refused one of other nodes"
         ),
-        pytest.param(decided(config("a", {"nvml": {"typo": 1}})), False, id="one of GPUs that is refused"),
-        pytest.param(structs.replace(decided(), is_known=False), True, id="the configurations are not known yet"),
+        pytest.param(
+            lambda: decided(config("a", {"simulated": [{"resourceName": SERIAL, "counts": 1}]})), True, id="a typo"
+        ),
+        pytest.param(
+            lambda: decided(config("a", {"simulated": [{"resourceName": "x"}]})), False, id="a refused one of another"
+        ),
+        pytest.param(lambda: decided(config("a", {"nvml": {"typo": 1}})), False, id="one of GPUs that is refused"),
+        pytest.param(
+            lambda: structs.replace(decided(), is_known=False), True, id="the configurations are not known yet"
+        ),
     ],
 )
-def test_what_the_configuration_names(found: Effective, is_named: bool) -> None:
-    assert found.names(SERIAL, BUILT_IN) is is_named
+def test_what_the_configuration_names(find: Callable[[], Effective], is_named: bool) -> None:
+    assert find().names(SERIAL, BUILT_IN) is is_named
 
 
 @pytest.mark.parametrize(
@@ -256,6 +263,31 @@ def test_the_report_says_generation_refusal_and_loss() -> None:
         "c": {"generation": 1, "lost": {SERIAL: "a"}},
     }
     assert report({}) == ""
+
+
+def test_the_report_gives_up_details_when_they_have_no_room() -> None:
+    """Compact; whole while it fits, then with short sentences, then with a word for each refusal."""
+
+    def reported(refusal: str, count: int) -> str:
+        return report({f"c{number:02}": Outcome(1, refusal, ((SERIAL, "a"),)) for number in range(count)})
+
+    assert reported("no", 1) == '{"c00":{"generation":1,"refusal":"no","lost":{"example.com/serial":"a"}}}'
+    one = len(reported("", 1))
+    assert len(reported("x" * 300, 1)) == one + len(',"refusal":""') + 200
+    assert json.loads(reported("x" * 200, 10))["c09"]["refusal"] == "x" * 60
+    found = json.loads(reported("x" * 200, 30))
+    assert found["c29"] == {"generation": 1, "refusal": "refused", "lost": {}}
+
+
+def test_a_report_may_be_as_long_as_its_bound() -> None:
+    def outcomes(count: int, last: int) -> dict[str, Outcome]:
+        found = {f"c{number:02}": Outcome(1, "x" * 200) for number in range(count)}
+        return found | {"z": Outcome(1, "x" * last)}
+
+    room = MAX_REPORT - len(report(outcomes(8, 1))) + 1
+    assert 1 < room < 200
+    assert len(report(outcomes(8, room))) == MAX_REPORT
+    assert len(report(outcomes(8, room + 1))) < MAX_REPORT
 
 
 @given(

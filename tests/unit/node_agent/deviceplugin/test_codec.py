@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.effects import CallAllocate
-from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE, Device, ListedDevices
+from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.codec import allocate_details, device_list, truncated, with_edits
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
@@ -191,6 +192,61 @@ def test_a_list_whose_percent_for_parts_is_none_is_refused(percent: int) -> None
     found = device_list(sent(PluginDevice("a-0", parent="a")) + rules)
     assert found.devices == {}
     assert f"sm_percent for parts is {percent}, and must be a percentage from 0 to 100" in found.id_error
+
+
+@pytest.mark.parametrize(
+    ("rule", "rules"),
+    [
+        ("placement", PartRules(placement="Odd")),
+        ("choice", PartRules(choice="Odd")),
+        ("containers", PartRules(containers="Odd")),
+        ("advertise", PartRules(advertise="Odd")),
+    ],
+)
+def test_an_unknown_rule_for_parts_is_named(rule: str, rules: PartRules) -> None:
+    octets = DeviceListDetails(parts=rules).SerializeToString()
+    found = device_list(sent(PluginDevice("a-0", parent="a")) + octets)
+    assert found.id_error.startswith(f"the device plugin's list is refused: its rule {rule} for parts is 'Odd', ")
+
+
+@pytest.mark.parametrize(("more", "is_shown"), [(0, True), (1, False)])
+def test_details_are_read_of_lists_up_to_a_length(more: int, is_shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    octets = sent(PluginDevice("a", reason="Broken"))
+    monkeypatch.setattr(codec, "_MAX_DETAILED_BYTES", len(octets) - more)
+    assert device_list(octets).devices["a"].reason == ("Broken" if is_shown else "")
+
+
+def test_the_highest_numa_node_counts() -> None:
+    nodes = [api_pb2.NUMANode(ID=node) for node in (MAX_NUMA_NODE, MAX_NUMA_NODE + 1, 0, -1)]
+    device = api_pb2.Device(ID="a", health="Healthy", topology=api_pb2.TopologyInfo(nodes=nodes))
+    listed = device_list(api_pb2.ListAndWatchResponse(devices=[device]).SerializeToString())
+    assert listed.devices["a"].numa_nodes == (0, MAX_NUMA_NODE)
+
+
+def test_a_list_with_more_devices_than_may_be_is_read_as_far_as_that_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "MAX_DEVICES", 2)
+    empty = b"\x0a\x00"
+    read: list[int] = []
+
+    def noted(octets: bytes, number: int, limit: int) -> bytes:
+        read.append(len(octets))
+        return truncated(octets, number, limit)
+
+    monkeypatch.setattr(codec, "truncated", noted)
+    for count in range(5):
+        device_list(empty * count)
+    # no list of four octets has more than two devices
+    assert read == [6, 8]
+
+
+def test_the_longest_varint_has_ten_octets() -> None:
+    """Of an unknown field; each octet but the last has seven bits of the number."""
+    for length in (5, 9, 10):
+        field = b"\x10" + b"\xff" * (length - 1) + b"\x01"
+        assert truncated(field + b"\x0a\x00\x0a\x00", DEVICES, 1) == field + b"\x0a\x00"
+    # 300 octets
+    long = b"\x12\xac\x02" + bytes(300)
+    assert truncated(long + b"\x0a\x00\x0a\x00", DEVICES, 1) == long + b"\x0a\x00"
 
 
 def test_a_list_with_an_unknown_rule_for_parts_is_refused() -> None:

@@ -52,6 +52,36 @@ async def first_list(connection: Connection) -> ListedDevices:
         return await anext(lists)
 
 
+def test_a_channel_asks_of_grpc_what_any_plugin_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC ignores names that it does not know, and no server here is as particular as those of other languages."""
+    asked: dict[str, object] = {}
+    monkeypatch.setattr(grpc.aio, "insecure_channel", lambda target, options: asked.update(options, target=target))
+    plugin_connection.open_channel(Path("/run/a.sock"), 5)
+    assert asked == {
+        "target": "unix:/run/a.sock",
+        "grpc.default_authority": "localhost",
+        "grpc.use_local_subchannel_pool": 1,
+        "grpc.max_receive_message_length": 5,
+        "grpc.enable_http_proxy": 0,
+        "grpc.max_reconnect_backoff_ms": 1000,
+        "grpc.http2.lookahead_bytes": plugin_connection._READ_AHEAD_BYTES,
+        "grpc.http2.bdp_probe": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("octets", "asks"),
+    [(plugin_connection._SHORT_BYTES, False), (plugin_connection._SHORT_BYTES + 1, True)],
+)
+async def test_of_a_short_list_nobody_asks_whether_there_is_room(
+    octets: int, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    monkeypatch.setattr(codec, "device_list", lambda octets, known, *, is_built_in, most: found.append(most))
+    await plugin_connection._device_list(bytes(octets), NO_DEVICES, asyncio.Lock(), lambda: 7, is_built_in=False)
+    assert found == [7 if asks else MAX_DEVICES]
+
+
 class TestDeviceLists:
     @pytest.mark.kubelet("scenario 44")
     async def test_come_whole_and_in_order(self, plugin: FakePlugin, connection: Connection) -> None:

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from nodedevice_agent.deviceplugin import plugin_dir
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 
@@ -76,6 +77,34 @@ def test_a_second_name_finds_the_socket_after_its_first_is_gone(tmp_path: Path) 
         taken.forget(kept)
         taken.forget(kept)
         assert not (tmp_path / kept).exists()
+
+
+def test_a_socket_is_dialled_by_the_name_that_it_has(tmp_path: Path) -> None:
+    with listening(tmp_path / "plugin.sock"), closing(PluginDirectory.take(tmp_path)) as taken:
+        assert taken.reachable("plugin.sock") == "plugin.sock"
+        kept = taken.keep("plugin.sock")
+        assert taken.reachable("plugin.sock") == "plugin.sock"
+        taken.clear(but=[kept])
+        assert taken.reachable("plugin.sock") == kept
+        taken.forget(kept)
+        assert taken.reachable("plugin.sock") == "plugin.sock"
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        (errno.ENOENT, "No such file or directory; it was removed where it is mounted from: restart this pod"),
+        (errno.ENOSPC, "No space left on device"),
+    ],
+)
+def test_why_a_directory_cannot_be_locked(code: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(plugin_dir, "lock", refuse)
+    with pytest.raises(AgentSettingsError) as refused:
+        PluginDirectory.take(tmp_path)
+    assert str(refused.value) == f"--plugin-dir {tmp_path} cannot be used: {end}"
 
 
 def test_a_socket_that_cannot_have_a_second_name_keeps_its_first(tmp_path: Path) -> None:

@@ -55,6 +55,9 @@ async def test_a_right_one(tmp_path: Path) -> None:
         pytest.param(but(current_context="y"), "Context 'y' not found", id="no such context"),
         pytest.param(but(current_context=None), "it has no current-context", id="no current context"),
         pytest.param(but(clusters=[]), "its current context names 'c', which is not in it", id="no such cluster"),
+        pytest.param(but(clusters=None), "its current context names 'c', which is not in it", id="null clusters"),
+        pytest.param(but(users=None), "its current context names 'u', which is not in it", id="null users"),
+        pytest.param(but(contexts=None), "Context 'x' not found", id="null contexts"),
         pytest.param(but(users=[]), "its current context names 'u', which is not in it", id="no such user"),
         pytest.param(
             but(contexts=[{"name": "x", "context": {"cluster": "c"}}]), "no current context with a user", id="no user"
@@ -65,7 +68,13 @@ async def test_a_right_one(tmp_path: Path) -> None:
             "its certificate-authority /no/ca.crt: No such file or directory",
             id="no such authority",
         ),
+        pytest.param(
+            user(**{"client-certificate": "gone"}), "its client-certificate ", id="no certificate, which is named"
+        ),
         pytest.param(user(**{"client-certificate": "gone"}), "gone: No such file or directory", id="no certificate"),
+        pytest.param(
+            user(**{"client-certificate": "kc", "client-key": "gone"}), "its client-key ", id="no key, which is named"
+        ),
         pytest.param(cluster(**{"certificate-authority": "kc"}), "no certificate", id="an authority that is none"),
     ],
 )
@@ -78,6 +87,23 @@ async def test_a_wrong_one(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in words
     assert words.endswith("correct it, or name another one with --kubeconfig")
     assert (SECRET in words, "\n" in words) == (False, False)
+
+
+async def test_without_any_setting_it_is_the_file_of_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(kubeconfigs, "SERVICE_ACCOUNT", str(tmp_path))
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube/config").write_text(but(), encoding="utf-8")
+    assert kubeconfigs.read(None).cluster.server == "https://127.0.0.1:6443"
+
+
+def test_the_token_of_a_pod_comes_before_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubeconfigs, "SERVICE_ACCOUNT", str(tmp_path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    (tmp_path / "token").touch()
+    with pytest.raises(AgentSettingsError, match=r"^cannot use kubeconfig \(from the environment\): "):
+        kubeconfigs.read(None)
 
 
 async def test_a_missing_kubeconfig_names_the_default_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,14 @@
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import MAX_SINCE
-from nodedevice_agent.kube.observed import since_of
+from nodedevice_agent.kube.observed import (
+    held_ids,
+    is_of_kubelet,
+    resource_name_of,
+    since_of,
+    well_formed,
+)
+from nodedevice_api.names import SERVED_BY_KUBELET
 
 
 @pytest.mark.parametrize(
@@ -25,3 +32,42 @@ from nodedevice_agent.kube.observed import since_of
 )
 def test_since(entry: dict[str, str], read: int) -> None:
     assert since_of(entry) == read
+
+
+@pytest.mark.parametrize("key", ["endpoint", "allocationsOmitted", "parts"])
+def test_a_part_of_another_form_is_left_out(key: str) -> None:
+    assert well_formed({key: "odd", "total": 1}) == {"total": 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "is_shown_only"),
+    [
+        ({"agent": {"servedBy": SERVED_BY_KUBELET}}, True),
+        ({"agent": {"servedBy": "Agent"}}, False),
+        ({"agent": {}}, False),
+        ({"agent": SERVED_BY_KUBELET}, False),
+        ({}, False),
+    ],
+)
+def test_which_status_only_shows_what_the_kubelet_serves(status: dict[str, object], is_shown_only: bool) -> None:
+    assert is_of_kubelet(status) is is_shown_only
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ({"resourceName": "example.com/gpu"}, "example.com/gpu"),
+        ({"resourceName": "gpu"}, ""),
+        ({"resourceName": 7}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_is_no_resource_name_is_none(spec: dict[str, object], name: str) -> None:
+    assert resource_name_of(spec) == name
+
+
+def test_parts_that_cannot_be_read_are_omitted_devices_one_at_least() -> None:
+    def allocation(parts: int) -> dict[str, object]:
+        return {"deviceIDs": ["a"], "deviceIDsOmitted": 2, "parts": [{"parent": "p", "parts": parts, "numbers": "x"}]}
+
+    assert [held_ids(allocation(parts)) for parts in (0, 1, 5)] == [(["a"], 3), (["a"], 3), (["a"], 7)]

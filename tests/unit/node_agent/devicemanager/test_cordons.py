@@ -222,6 +222,19 @@ def test_another_id_of_a_device_is_known() -> None:
     assert (scenario.snapshot().cordoned, scenario.snapshot().unknown_cordons) == (1, ("x",))
 
 
+def test_a_cordon_of_another_id_is_one_of_a_held_device() -> None:
+    scenario = Scenario.with_plugin([Device("port", aliases=("serial",)), Device("z", aliases=("other",))])
+    scenario.run(pod("p", gpu=1))
+    assert scenario.held() == {"p/main": ("port",)}
+    scenario.cordon(GPU, ["serial"])
+    seen = scenario.snapshot()
+    assert ([view.id for view in seen.devices if view.cordoned], seen.cordoned, seen.available) == (["port"], 1, 1)
+    # also when it is not listed any more
+    scenario.lists([Device("z", aliases=("other",))])
+    scenario.cordon(GPU, ["port"])
+    assert [view.id for view in scenario.snapshot().devices if view.cordoned] == ["port"]
+
+
 def test_who_cordoned_no_device_is_named() -> None:
     scenario = Scenario.with_plugin(2)
     scenario.happens("cordoned", GPU, "u1", {"d7": Cordon(by="alice"), "d8": NOTHING})

@@ -52,6 +52,20 @@ class TestCounting:
             change(flapping, health, 10)
         assert "d0" in flapping.damped
 
+    def test_a_device_that_stays_as_it_is_has_no_change_whatever_others_do(self) -> None:
+        flapping = FlapDamping(DEFAULT)
+        for at, health in enumerate([SICK, WELL, SICK, WELL]):
+            lists = (accept([Device("d0", each), Device("d1", SICK)]) for each in (not health, health))
+            flapping.record(*lists, at)
+        assert set(flapping.damped) == {"d0"}
+
+    def test_nor_has_one_that_changed_before_when_others_come_and_go(self) -> None:
+        flapping = after(0)
+        one, two = accept([Device("d0", SICK)]), accept([Device("d0", SICK), Device("d1")])
+        for at, lists in enumerate([(one, two), (two, one), (one, two)], start=1):
+            flapping.record(*lists, at)
+        assert "d0" not in flapping.damped
+
     def test_both_directions_count(self) -> None:
         flapping = FlapDamping(DEFAULT)
         for at, health in enumerate([WELL, SICK, WELL]):
@@ -149,6 +163,17 @@ def test_the_message_counts_each_change() -> None:
 def test_a_list_that_leaves_out_no_damped_device_is_the_plugins_own() -> None:
     listed = accept([Device("d0"), Device("d1")])
     assert after(0, 1, 2).with_absent(listed) is listed
+
+
+def test_the_damping_of_each_device_ends_in_its_time() -> None:
+    scenario = Scenario.with_plugin(2, flapping=FlapDampingLimits(changes=1))
+    scenario.lists([Device("d0", SICK), Device("d1")])
+    scenario.passes(5)
+    scenario.lists([Device("d0", SICK), Device("d1", SICK)])
+    scenario.lists(2)
+    assert scenario.snapshot().healthy == 0
+    scenario.passes(60)
+    assert scenario.snapshot().healthy == 2
 
 
 def test_the_settings_are_those_of_every_resource() -> None:

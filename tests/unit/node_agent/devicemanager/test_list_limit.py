@@ -131,6 +131,9 @@ def test_what_ends_makes_room() -> None:
     """Whatever gives room: a shorter list, an end, one that is not configured any more, a grace period, a place that is lost."""
     ends: dict[str, Callable[[Scenario], list[Effect]]] = {
         "a shorter list": lambda scenario: scenario.lists(device_ids(10)),
+        "fewer devices that say more": lambda scenario: scenario.lists(
+            Device(name, attributes=(("a", "v" * 9000),)) for name in device_ids(10)
+        ),
         "the end of the plugin": lambda scenario: scenario.disconnect(),
         "a lost place": lambda scenario: scenario.happens("displaced", [GPU], NIC),
     }
@@ -208,6 +211,22 @@ def test_of_a_long_list_of_a_plugin_that_is_gone_only_claimed_devices_are_kept(m
     # it comes back, and has all of them
     scenario.plugin([Device(f"d{index:02}", parent=f"p{index // 4}") for index in range(40)], endpoint=2)
     assert scenario.snapshot() == structs.replace(before, sockets=scenario.snapshot().sockets)
+
+
+def test_so_it_is_where_the_plugin_did_not_answer_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices_module, "MAX_KEPT_OF_GONE", 8)
+    scenario = Scenario.with_plugin(40)
+    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)
+    assert len(scenario.manager.resources[GPU].devices) == 40
+    scenario.disconnect()
+    assert (len(scenario.manager.resources[GPU].devices), scenario.snapshot().total) == (0, 40)
+
+
+def test_a_newer_connection_may_list_as_many_as_if_there_were_no_older_one() -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.connect(endpoint=2)
+    limit = scenario.manager.list_limit
+    assert [limit.most_devices(GPU, 1), limit.most_devices(GPU, 2), limit.most_devices(NIC, 3)] == [MOST, MOST, 0]
 
 
 def test_lists_of_a_plugin_that_does_not_answer_count_until_it_ends() -> None:

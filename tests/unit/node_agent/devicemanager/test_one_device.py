@@ -111,10 +111,19 @@ def test_what_has_passed_on_is_free(one: tuple[str, ...], other: tuple[str, ...]
     assert free(scenario) == ["b"]
 
 
-@pytest.mark.parametrize("is_usb_first", [True, False])
-def test_a_number_has_not_passed_on_where_only_one_of_both_has_a_serial(is_usb_first: bool) -> None:
-    listed = [("c188:0", "/usb/1:2:A/1.0/x"), ("c188:0",)]
-    one, other = listed if is_usb_first else reversed(listed)
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(("c188:0", "/usb/1:2:A/1.0/x"), ("c188:0",), id="only the held one has a serial"),
+        pytest.param(("c188:0",), ("c188:0", "/usb/1:2:A/1.0/x"), id="only the other one has"),
+        pytest.param(
+            ("/port/1-1/x", "/usb/1:2:A/1.0/x"),
+            ("by port 1-1", "/port/1-1/x", "/usb/1:2:B/1.0/x"),
+            id="the other one is whatever is in the port",
+        ),
+    ],
+)
+def test_what_may_be_the_same_device_is_not_free(one: tuple[str, ...], other: tuple[str, ...]) -> None:
     scenario = Scenario()
     offers(scenario, GPU, device("a", *one))
     scenario.run(pod("p", gpu=1))

@@ -224,6 +224,16 @@ def test_an_instance_that_is_destroyed_while_a_pod_holds_it_still_has_its_gpu() 
     assert scenario.snapshot(UNITS).available == 4
 
 
+def test_of_a_scope_that_is_gone_nothing_is_kept() -> None:
+    scenario = whole(A)
+    physical = scenario.manager._physical
+    assert (len(physical._uses), len(physical._seen)) == (1, 1)
+    scenario.lists([])
+    assert (physical._uses, physical._seen) == ({}, {})
+    scenario.lists([A])
+    assert scenario.snapshot().available == 1
+
+
 class TestTooManyToCompare:
     """What a physical device is used for is decided again at each change: of some thousand devices."""
 
@@ -244,8 +254,14 @@ class TestTooManyToCompare:
         assert {name: seen.available for name, seen in found.items()} == available
         assert "the plugins of a.example name the physical devices of more than 6" in found["a.example/c"].id_error
         assert {view.reason for view in found["a.example/c"].devices} == {"InOtherUse"}
+        # one that its plugin reports unhealthy is that
+        scenario.lists(
+            [Device("e0", False, parent="e0"), *(Device(i, parent=i) for i in ("e1", "e2"))], "a.example/c", 2
+        )
+        reasons = {view.id: view.reason for view in snapshot(scenario.manager, "a.example/c").devices}
+        assert reasons == {"e0": "ReportedUnhealthy", "e1": "InOtherUse", "e2": "InOtherUse"}
         scenario.lists([Device("d0", parent="d0")], name="a.example/b")
-        assert snapshot(scenario.manager, "a.example/c").available == 3
+        assert snapshot(scenario.manager, "a.example/c").available == 2
         assert snapshot(scenario.manager, "a.example/c").id_error == ""
 
     def test_a_pod_waits_and_who_holds_some_keeps_them(self) -> None:

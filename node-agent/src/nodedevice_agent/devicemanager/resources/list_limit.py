@@ -71,7 +71,6 @@ class ListLimit:
 
     def forgotten(self, resource_name: str) -> None:
         """The resource is not known any more."""
-        self._waiting.discard(resource_name)
         self._count(resource_name, Size())
         del self._sizes[resource_name]
 
@@ -121,7 +120,7 @@ class ListLimit:
     def _kept(self, resource: Resource, endpoint: int, *, besides_older: bool = False) -> tuple[Size, Size]:
         """What counts beside the list of this connection: of the domain of its name, and of all together."""
         own = _sum(resource.kept_sizes(besides=endpoint, besides_older=besides_older))
-        counted = self._sizes.get(resource.name, Size())
+        counted = self._sizes.get(resource.name)
         of_domain, of_all = (self._sums.get(whose, Size()) for whose in (domain_of(resource.name), ""))
         return _sum((of_domain, own), less=counted), _sum((of_all, own), less=counted)
 

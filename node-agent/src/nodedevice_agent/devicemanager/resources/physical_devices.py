@@ -89,9 +89,8 @@ class PhysicalDevices:
         if seen is None or seen.state != state:
             # with the lists, so that no other gets the identity of one
             seen = self._seen[scope] = _Seen(state, [r.listed for r in resources], *self._decide(scope, resources))
-        if not self._uses.get(scope):
-            self._uses.pop(scope, None)
-            self._seen.pop(scope, None)
+        if not self._uses[scope]:
+            del self._uses[scope], self._seen[scope]
         return seen
 
     def _decide(self, scope: str, resources: list[Resource]) -> tuple[dict[str, dict[str, OtherUse]], dict[str, str]]:
@@ -179,7 +178,7 @@ def _held_back_in(
             others = [_other(other, name) for other, name in here.items() if other != use]
             if others:
                 found.update(dict.fromkeys(ids, others[0]))
-            elif uses.get(parent, use) != use:
+            elif uses[parent] != use:
                 found.update(dict.fromkeys(ids, _other(uses[parent], uses[parent][1])))
     return found
 

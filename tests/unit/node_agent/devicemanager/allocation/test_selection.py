@@ -62,6 +62,11 @@ def test_devices_of_different_sets_of_nodes_that_are_as_near_are_taken_in_order(
     assert select({}, 2, (), ("d0", "d1", "d2"), frozenset({0}), at_nodes).completed() == ("d0", "d1")
 
 
+def test_of_the_pods_own_devices_the_near_ones_come_first_whatever_is_free() -> None:
+    devices = on(1, 0, None)
+    assert select(devices, 1, ("d0", "d1"), ("d2",), frozenset({0})).completed() == ("d1",)
+
+
 def test_devices_without_a_node_come_after_those_of_far_nodes() -> None:
     devices = on(None, 1, 0, None)
     picked = select(devices, 4, (), sorted(devices), frozenset({0}))

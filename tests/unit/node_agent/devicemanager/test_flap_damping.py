@@ -55,15 +55,15 @@ class TestCounting:
     def test_a_device_that_stays_as_it_is_has_no_change_whatever_others_do(self) -> None:
         flapping = FlapDamping(DEFAULT)
         for at, health in enumerate([SICK, WELL, SICK, WELL]):
-            lists = (accept([Device("d0", each), Device("d1", SICK)]) for each in (not health, health))
-            flapping.record(*lists, at)
+            before, now = (accept([Device("d0", each), Device("d1", SICK)]) for each in (not health, health))
+            flapping.record(before, now, at)
         assert set(flapping.damped) == {"d0"}
 
     def test_nor_has_one_that_changed_before_when_others_come_and_go(self) -> None:
         flapping = after(0)
         one, two = accept([Device("d0", SICK)]), accept([Device("d0", SICK), Device("d1")])
-        for at, lists in enumerate([(one, two), (two, one), (one, two)], start=1):
-            flapping.record(*lists, at)
+        for at, (before, now) in enumerate([(one, two), (two, one), (one, two)], start=1):
+            flapping.record(before, now, at)
         assert "d0" not in flapping.damped
 
     def test_both_directions_count(self) -> None:

@@ -34,7 +34,7 @@ def as_known(listed: ListedDevices, held: Container[str], cordoned: Container[st
             number = _known_alias(group, cordoned, taken)
         for device in group:
             # but where pods hold parts of it by several, each part by its own
-            its = _known_alias([device], held, taken) if len(group) > 1 else None
+            its = _known_alias([device], held, taken)
             chosen[device.id] = (number or 0) if its is None else its
         taken.update(device.aliases[chosen[device.id] - 1] for device in group if chosen[device.id])
     if not any(chosen.values()):

@@ -222,6 +222,14 @@ def test_another_id_of_a_device_is_known() -> None:
     assert (scenario.snapshot().cordoned, scenario.snapshot().unknown_cordons) == (1, ("x",))
 
 
+def test_a_cordoned_device_goes_by_the_id_that_is_cordoned() -> None:
+    scenario = Scenario()
+    scenario.connect()
+    scenario.cordon(GPU, ["serial"])
+    scenario.lists([Device("port", aliases=("serial",))])
+    assert [*scenario.manager.resources[GPU].devices] == ["serial"]
+
+
 def test_a_cordon_of_another_id_is_one_of_a_held_device() -> None:
     scenario = Scenario.with_plugin([Device("port", aliases=("serial",)), Device("z", aliases=("other",))])
     scenario.run(pod("p", gpu=1))

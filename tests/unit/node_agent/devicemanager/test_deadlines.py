@@ -49,8 +49,8 @@ def test_the_earliest_is_that_of_all_when_what_does_not_count_has_left() -> None
     deadlines: Deadlines[int] = Deadlines(lambda key: (times[key],))
     for number in range(1000):
         key = number % 50
-        # 37 is prime to 1000: any order
-        times[key] = float(number * 37 % 1000)
+        # in no order, and the earlier ones pass
+        times[key] = number + float(number * 37 % 211)
         deadlines.set(key, times[key])
         assert deadlines.next() == min(times.values())
 

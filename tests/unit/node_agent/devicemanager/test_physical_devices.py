@@ -161,6 +161,13 @@ def test_a_resource_without_physical_devices_is_not_published_when_another_names
     assert published(shared(scenario, "a")) == {UNITS}
 
 
+def test_a_whole_device_that_is_used_as_instances_says_so() -> None:
+    scenario = whole(Device("m1", parent="a"))
+    scenario.plugin([A], NIC, 2)
+    (view,) = scenario.snapshot(NIC).devices
+    assert view.message.startswith("a is used as instances: ")
+
+
 @pytest.mark.parametrize(("instance", "used"), [("a-i", "a"), ("0-i", "0-i")])
 def test_of_two_uses_in_one_list_the_first_counts(instance: str, used: str) -> None:
     scenario = whole(A, Device(instance, parent="a"))

@@ -16,7 +16,7 @@ _OF: Final = {
     "deviceplugin.connection": "DIAL OPTIONS PREFERRED ALLOCATE PRE_START SYNC RECONNECT",
     "deviceplugin.host": "_DRAIN",
     "deviceplugin.plugin_watcher": "DIAL INFO NOTIFY",
-    "kubelet.pod_resources": "LIST",
+    "kubelet.pod_resources": "CALL",
     "lib.deviceplugin_server.registered_socket": "_REGISTER",
     "nri.session": "DIAL ANSWER REGISTER",
 }

@@ -91,10 +91,6 @@ AWAITED: Final = {
         "socket.run()": "the task kubelet endpoint",
         "self._until(lambda: not self._is_advertised or self._options != options)": "the task kubelet endpoint",
     },
-    "agent/kubelet/observer.py": {
-        "events": "the task kubelet observer",
-        "self._ended.wait()": "the task kubelet observer",
-    },
     "agent/nri/session.py": {"self._register()": "the task nri"},
     "agent/nri/ttrpc.py": {"self._finish(number, request.method, response, seconds)": "itself: it is an answer"},
     "agent/plugins/nvml/cdi_specs.py": {"self._refresh()": "the task plugin"},

@@ -30,8 +30,10 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper, identity
 from nodedevice_agent.kube.nodedevice import Publisher, RecordOnly
 from nodedevice_agent.kube.pods import PodWatch
+from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.observer import Observer
+from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import boot_id
@@ -88,7 +90,11 @@ class Agent:
             built_in,
         )
         self.is_serving = self._host.is_serving
-        self._observer = self._kubelet_observer(cluster)
+        observed = ServedByKubelet(asyncio.get_running_loop().time()) if settings.observe else None
+        # a static pod that the runtime has not shown is among those that are observed alone
+        pods = self._manager.pods if observed is None else observed.pods
+        self._reader = KubeletReader(KubeletDirectory(Path(settings.kubelet_dir)), pods)
+        self._observer = self._kubelet_observer(observed, cluster)
         if self._observer is not None:
             places, served = self._manager.places, self._observer.served.places
             places.others, places.displace_others, served.others = served.own, self._observer.displace, places.own
@@ -134,6 +140,8 @@ class Agent:
                 if self._watcher is not None:
                     start(retried("plugin registry", self._watcher.run))
                 start(retried("pods", self._pods.run))
+                if self._reader.has_subscribers:
+                    start(retried("kubelet state", self._reader.run))
                 if self._observer is not None:
                     start(retried("kubelet observer", self._observer.run))
                 start(vital("lease", self._lease.run))
@@ -193,20 +201,20 @@ class Agent:
         """Raises AgentSettingsError."""
         if not isinstance(self._manager, Mirror):
             return None
+        from nodedevice_agent.kubelet import state_reader
         from nodedevice_agent.kubelet.backend import KubeletBackend
-        from nodedevice_agent.kubelet.state_reader import KubeletDirectory
 
-        kubelet = KubeletDirectory(Path(self._settings.kubelet_dir), directory.path)
+        kubelet = state_reader.KubeletDirectory(Path(self._settings.kubelet_dir), directory.path)
         grace_seconds = self._settings.runtime_grace_seconds
         return KubeletBackend(self._manager, self._host, kubelet, self._publisher.refresh, grace_seconds)
 
-    def _kubelet_observer(self, cluster: KubeClient) -> Observer | None:
-        settings = self._settings
-        if not settings.observe:
+    def _kubelet_observer(self, served: ServedByKubelet | None, cluster: KubeClient) -> Observer | None:
+        if served is None:
             return None
-        served = ServedByKubelet(asyncio.get_running_loop().time())
-        capacity = partial(cluster.node_capacity, settings.node_name)
-        return Observer(Path(settings.kubelet_dir), served, self._publisher.publish_served, capacity)
+        capacity = partial(cluster.node_capacity, self._settings.node_name)
+        observer = Observer(self._reader, served, self._publisher.publish_served, capacity)
+        self._reader.subscribe(observer)
+        return observer
 
     async def _runtime_plugin(self) -> None:
         """With every --runtime: pods that require this NRI plugin may be scheduled to any node."""

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR
+from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR
 from nodedevice_api import names
 
 from hack.cluster.build.binaries import find

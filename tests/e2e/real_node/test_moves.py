@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import encode
-from nodedevice_agent.kubelet.state_reader import CHECKPOINT, read_checkpoint
+from nodedevice_agent.kubelet.directory import CHECKPOINT, read_checkpoint
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS
 from nodedevice_api import names
 

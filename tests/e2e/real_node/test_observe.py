@@ -4,19 +4,16 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from nodedevice_agent.kubelet.attribution import PodResourcesRow
-from nodedevice_agent.kubelet.pod_resources import (
-    POD_RESOURCES,
-    PodResourcesRefused,
-    get_pods,
-    list_allocatable,
-    list_pod_resources,
-)
+from nodedevice_agent.kubelet.directory import POD_RESOURCES
+from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused, connected
+from nodedevice_agent.kubelet.readings import PodResourcesRow
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
@@ -35,6 +32,7 @@ _KUBELET = "/var/lib/kubelet"
 _SEED = 20_26
 
 Holders = dict[str, list[str]]
+T = TypeVar("T")
 
 
 @contextmanager
@@ -42,7 +40,7 @@ def started(of: NodeUnderTest, program: Path, resource: str) -> Iterator[Machine
     """While the kubelet has its devices: what Node and NodeDevice show may be those of the test before."""
 
     def is_served() -> bool:
-        return resource in asyncio.run(list_allocatable(of.node.outside(_KUBELET) / POD_RESOURCES))
+        return resource in asked(of, PodResources.list_devices)
 
     plugin = of.node.process(program.name, [str(program)])
     plugin.start()
@@ -80,14 +78,23 @@ def shown(of: NodeUnderTest, resource: str) -> Holders:
 
 def given(of: NodeUnderTest, resource: str) -> Holders:
     """The same by the kubelet's own word."""
-    rows = asyncio.run(list_pod_resources(of.node.outside(_KUBELET) / POD_RESOURCES))
+    rows = chain.from_iterable(asked(of, PodResources.list_pods).values())
     return {row.name: list(row.device_ids) for row in rows if row.resource_name == resource}
 
 
 def asked_for(of: NodeUnderTest, name: str) -> tuple[PodResourcesRow, ...]:
     """The same of one pod."""
-    pod_name = (of.namespace, name)
-    return asyncio.run(get_pods(of.node.outside(_KUBELET) / POD_RESOURCES, [pod_name]))[pod_name]
+    return asked(of, lambda kubelet: kubelet.get_pod(of.namespace, name))
+
+
+def asked(of: NodeUnderTest, ask: Callable[[PodResources], Awaitable[T]]) -> T:
+    """The answer of the kubelet."""
+
+    async def connect() -> T:
+        async with connected(of.node.outside(_KUBELET) / POD_RESOURCES) as kubelet:
+            return await ask(kubelet)
+
+    return asyncio.run(connect())
 
 
 def until_shown(of: NodeUnderTest, resource: str, total: int, healthy: int) -> None:

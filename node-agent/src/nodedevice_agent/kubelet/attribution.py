@@ -15,19 +15,7 @@ from msgspec import Struct, field
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa, each_device_once
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import Resource
-
-# namespace and name
-PodName = tuple[str, str]
-
-
-class PodResourcesRow(Struct, frozen=True):
-    """The devices of one container and resource. device_ids: sorted, each once."""
-
-    namespace: str
-    name: str
-    container: str
-    resource_name: str
-    device_ids: tuple[str, ...]
+from nodedevice_agent.kubelet.readings import PodName, PodResourcesRow
 
 
 class KubeletState(Struct, frozen=True):

@@ -1,29 +1,34 @@
-"""The kubelet's pod resources service: which containers have which devices, and which devices are healthy.
+"""A connection to the kubelet's pod resources service: which containers have which devices, and which devices are healthy.
 
 Each List makes the kubelet free the devices of pods that have ended; that is all that changes there. Get frees nothing. Both leave
 out ordinary init containers. GetAllocatableResources has healthy devices alone, held or not.
 Source: kubelet pkg/kubelet/apis/podresources v1 @ 1.37; limits as upstream's own client has them.
 """
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import Final, TypeVar
 
 import grpc
 import grpc.aio
-from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
+from google.protobuf.message import DecodeError
+from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
+from nodedevice_common.threads import in_thread_if
 
 from nodedevice_agent.deviceplugin.connection import open_channel, rpc_error_text
-from nodedevice_agent.kubelet.attribution import PodResourcesRow
+from nodedevice_agent.kubelet import codec
+from nodedevice_agent.kubelet.readings import DevicesByID, PodResourcesRow, RowsByPod
 
-if TYPE_CHECKING:
-    from nodedevice_api.upstream.kubelet.podresources.v1.api_pb2_grpc import PodResourcesListerAsyncStub
-
-POD_RESOURCES = "pod-resources/kubelet.sock"
-LIST_SECONDS = 5.0
-_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+CALL_SECONDS: Final = 5.0
+_MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+# some hundred devices; each takes a microsecond or two to decode
+MAX_BYTES_IN_LOOP: Final = 16 * 1024
+_SERVICE: Final = api_pb2.DESCRIPTOR.services_by_name["PodResourcesLister"].full_name
 # errors without a status of their own, and no such method
-_REFUSALS = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED
+_REFUSALS: Final = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED)
 
 T = TypeVar("T")
 
@@ -36,61 +41,47 @@ class PodResourcesRefused(PodResourcesUnavailable):
     """The kubelet does not have what it was asked for, or does not serve this call."""
 
 
+@asynccontextmanager
+async def connected(socket: Path) -> AsyncIterator["PodResources"]:
+    """One connection for several calls. Whether the kubelet serves there, the first of them shows."""
+    async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
+        yield PodResources(channel)
+
+
+class PodResources:
+    """Each method raises PodResourcesUnavailable."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    async def list_pods(self) -> RowsByPod:
+        """Of every active pod that has devices."""
+        return await self._call("List", api_pb2.ListPodResourcesRequest().SerializeToString(), codec.all_rows)
+
+    async def get_pod(self, namespace: str, name: str) -> tuple[PodResourcesRow, ...]:
+        """The same of one active pod. Raises PodResourcesRefused, too."""
+        request = api_pb2.GetPodResourcesRequest(pod_namespace=namespace, pod_name=name)
+        return await self._call("Get", request.SerializeToString(), codec.rows_of_pod)
+
+    async def list_devices(self) -> dict[str, DevicesByID]:
+        """Healthy devices by resource name."""
+        request = api_pb2.AllocatableResourcesRequest()
+        return await self._call("GetAllocatableResources", request.SerializeToString(), codec.healthy_devices)
+
+    async def _call(self, name: str, request: bytes, decode: Callable[[bytes], T]) -> T:
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(f"/{_SERVICE}/{name}")
+        try:
+            octets = await method(request, timeout=CALL_SECONDS)
+            return await in_thread_if(len(octets) > MAX_BYTES_IN_LOOP, partial(decode, octets))
+        except grpc.aio.AioRpcError as exc:
+            if exc.code() in _REFUSALS:
+                raise PodResourcesRefused(rpc_error_text(exc)) from exc
+            raise PodResourcesUnavailable(rpc_error_text(exc)) from exc
+        except DecodeError as exc:
+            raise PodResourcesUnavailable("the response is not a message of the pod resources API") from exc
+
+
 async def list_pod_resources(socket: Path) -> tuple[PodResourcesRow, ...]:
     """Every container of an active pod that has devices. Raises PodResourcesUnavailable."""
-    async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
-        response = await _answer(_stub(channel).List(api_pb2.ListPodResourcesRequest(), timeout=LIST_SECONDS))
-    return tuple(row for pod in response.pod_resources for row in _rows(pod))
-
-
-async def get_pods(socket: Path, pods: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[PodResourcesRow, ...]]:
-    """The same of single active pods, by namespace and name. Raises PodResourcesRefused, PodResourcesUnavailable."""
-    found: dict[tuple[str, str], tuple[PodResourcesRow, ...]] = {}
-    async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
-        for namespace, name in pods:
-            request = api_pb2.GetPodResourcesRequest(pod_namespace=namespace, pod_name=name)
-            response = await _answer(_stub(channel).Get(request, timeout=LIST_SECONDS))
-            found[namespace, name] = tuple(_rows(response.pod_resources))
-    return found
-
-
-async def list_allocatable(socket: Path) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Healthy devices by resource name and ID, with their NUMA nodes, sorted. Raises PodResourcesUnavailable."""
-    async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
-        request = api_pb2.AllocatableResourcesRequest()
-        response = await _answer(_stub(channel).GetAllocatableResources(request, timeout=LIST_SECONDS))
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
-    # one entry for each device and NUMA node
-    for entry in response.devices:
-        nodes = {node.ID for node in entry.topology.nodes}
-        known = found.setdefault(entry.resource_name, {})
-        for device_id in entry.device_ids:
-            known[device_id] = tuple(sorted(nodes.union(known.get(device_id, ()))))
-    return found
-
-
-def _stub(channel: grpc.aio.Channel) -> "PodResourcesListerAsyncStub":
-    return cast("PodResourcesListerAsyncStub", api_pb2_grpc.PodResourcesListerStub(channel))
-
-
-async def _answer(call: Awaitable[T]) -> T:
-    try:
-        response = await call
-    except grpc.aio.AioRpcError as exc:
-        if exc.code() in _REFUSALS:
-            raise PodResourcesRefused(rpc_error_text(exc)) from exc
-        raise PodResourcesUnavailable(rpc_error_text(exc)) from exc
-    if response is None:
-        raise PodResourcesUnavailable("the response is not a message of the pod resources API")
-    return response
-
-
-def _rows(pod: api_pb2.PodResources) -> Iterable[PodResourcesRow]:
-    """One for each container and resource: the message has an entry for each device and NUMA node."""
-    for container in pod.containers:
-        ids: dict[str, set[str]] = {}
-        for devices in container.devices:
-            ids.setdefault(devices.resource_name, set()).update(devices.device_ids)
-        for resource_name in sorted(ids):
-            device_ids = tuple(sorted(ids[resource_name]))
-            yield PodResourcesRow(pod.namespace, pod.name, container.name, resource_name, device_ids)
+    async with connected(socket) as kubelet:
+        return tuple(chain.from_iterable((await kubelet.list_pods()).values()))

@@ -22,9 +22,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.mirror import Mirror
-
-# by device ID: its NUMA nodes, sorted
-DevicesByID = Mapping[str, tuple[int, ...]]
+from nodedevice_agent.kubelet.readings import DevicesByID, PodReading
 
 # of the one connection that each resource has: the kubelet's
 _ENDPOINT = 1
@@ -40,6 +38,19 @@ class KubeletDevices(Struct, frozen=True):
 
     healthy: Mapping[str, DevicesByID] = field(default_factory=dict)
     are_names_complete: bool = True
+
+
+def devices_of(found: PodReading, before: Mapping[str, DevicesByID]) -> KubeletDevices:
+    """With the names in the checkpoint: a resource without any healthy device is only there. Of a kubelet that does not list
+    devices they are its alone, with the NUMA nodes that were known before; where both are missing, all stay.
+    """
+    if found.checkpoint is None:
+        return KubeletDevices(before if found.devices is None else found.devices, are_names_complete=False)
+    names = found.checkpoint.registered
+    if found.devices is not None:
+        return KubeletDevices({**{name: {} for name in names}, **found.devices})
+    known: Mapping[str, DevicesByID] = {name: before.get(name, {}) for name in names}
+    return KubeletDevices({name: {i: known[name].get(i, ()) for i in ids} for name, ids in names.items()})
 
 
 class ServedByKubelet(Mirror):

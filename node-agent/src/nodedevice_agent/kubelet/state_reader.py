@@ -12,14 +12,14 @@ from pathlib import Path
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.threads import in_thread
 
-from nodedevice_agent.checkpoint.files import read_regular
-from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
+from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, POD_RESOURCES, read_checkpoint
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES, PodResourcesUnavailable, list_pod_resources
+from nodedevice_agent.kubelet.pod_resources import PodResourcesUnavailable, list_pod_resources
+from nodedevice_agent.kubelet.readings import PodResourcesRow
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
@@ -28,9 +28,6 @@ log = logging.getLogger(__name__)
 # File events can be lost: the file's identity is compared from time to time.
 _RESYNC_SECONDS = 30.0
 _FIRST_RETRY_SECONDS = 1.0
-
-PLUGIN_DIR = "device-plugins"
-CHECKPOINT = "kubelet_internal_checkpoint"
 
 
 class KubeletDirectory:
@@ -51,16 +48,6 @@ class KubeletDirectory:
     def read_checkpoint(self) -> Checkpoint:
         """Raises CheckpointCorrupt."""
         return read_checkpoint(self.path)
-
-
-def read_checkpoint(kubelet_dir: Path) -> Checkpoint:
-    """The kubelet's checkpoint; empty where there is none yet. Raises CheckpointCorrupt."""
-    try:
-        return decode(read_regular(kubelet_dir / PLUGIN_DIR / CHECKPOINT))
-    except (FileNotFoundError, NotADirectoryError):
-        return Checkpoint()
-    except OSError as exc:
-        raise CheckpointCorrupt(f"cannot be read: {exc.strerror}") from exc
 
 
 class KubeletStateReader:

@@ -14,7 +14,7 @@ from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.deviceplugin.codec import with_edits_of
-from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR, read_checkpoint
+from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, read_checkpoint
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
-from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES, PodResourcesUnavailable, list_pod_resources
+from nodedevice_agent.kubelet.directory import POD_RESOURCES
+from nodedevice_agent.kubelet.pod_resources import PodResourcesUnavailable, list_pod_resources
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 
 log = logging.getLogger(__name__)

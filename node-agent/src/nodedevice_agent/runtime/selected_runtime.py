@@ -12,7 +12,7 @@ import msgspec
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.kubelet.state_reader import read_checkpoint
+from nodedevice_agent.kubelet.directory import read_checkpoint
 from nodedevice_agent.lib.filesystem import is_socket, replace_durably
 from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose
 from nodedevice_agent.settings import AgentSettings

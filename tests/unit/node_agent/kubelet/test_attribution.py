@@ -7,7 +7,8 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import Resource
-from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, PodResourcesRow, attribute, changed_pods
+from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, attribute, changed_pods
+from nodedevice_agent.kubelet.readings import PodResourcesRow
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, init, pod
 

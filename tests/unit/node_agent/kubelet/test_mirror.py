@@ -23,8 +23,9 @@ from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
+from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.readings import PodResourcesRow
 
 from tests.examples import examples
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod, published

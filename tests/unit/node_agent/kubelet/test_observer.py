@@ -1,10 +1,10 @@
-"""The observer beside a kubelet that is a real socket and a real file: when it looks, and what it makes of answers."""
+"""The observer beside a kubelet that is a real socket and a real file: when it is read, and what is made of answers."""
 
 import asyncio
 import logging
 import shutil
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,17 @@ from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager import places
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.errors import ApiUnreachable
-from nodedevice_agent.kubelet import pod_resources, pod_rows
+from nodedevice_agent.kubelet import observer, pod_resources
+from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, POD_RESOURCES, KubeletDirectory
 from nodedevice_agent.kubelet.observer import Observer
-from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES
+from nodedevice_agent.kubelet.reader import KubeletReader
+from nodedevice_agent.kubelet.readings import PodReading
 from nodedevice_agent.kubelet.served import ServedByKubelet
-from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR
 from nodedevice_agent.lib.file_watcher import Subscription
 from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_common.pacing import Backoff
 
+from tests.fakes.background import background
 from tests.fakes.log_lines import log_lines
 from tests.fakes.pod_resources import AssignedDevices, Get, PodResources
 from tests.fakes.polling import PATIENCE_SECONDS, until
@@ -37,10 +39,19 @@ class Kubelet:
         self.resources = PodResources(path / POD_RESOURCES)
         self.published: list[str] = []
         self.capacity: Mapping[str, int] | None = {GPU: 2}
-        self.observer = Observer(path, ServedByKubelet(0.0), self.published.append, self.read_capacity)
+        served = ServedByKubelet(0.0)
+        self.reader = KubeletReader(KubeletDirectory(path), served.pods)
+        self.observer = Observer(self.reader, served, self.published.append, self.read_capacity)
+        self.reader.subscribe(self.observer)
         self.observer.pods_synced([pod("one", gpu=1)])
-        # how often it has begun to look
-        self.looks = 0
+        # of its pod resources
+        self.readings: list[PodReading] = []
+
+    async def read(self) -> bool:
+        """As when its checkpoint is written, whatever was before. Whether it answered."""
+        self.observer.is_outdated = True
+        await self.reader.read()
+        return self.readings[-1].rows is not None
 
     async def read_capacity(self) -> Mapping[str, int]:
         if self.capacity is None:
@@ -56,9 +67,14 @@ class Kubelet:
         self.resources.assigned.append(AssignedDevices("default", name, "c0", GPU, {device: ()}))
         self.write(Allocation(name, "c0", GPU, {-1: (device,)}, b""))
 
-    async def until_it_looks(self) -> None:
-        looks = self.looks
-        await until(lambda: self.looks > looks)
+    async def until_it_is_read(self) -> None:
+        before = len(self.readings)
+        await until(lambda: len(self.readings) > before)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with background(self.reader.run()), background(self.observer.run()):
+            yield
 
     def holders(self) -> dict[str, tuple[str, ...]]:
         return {a.pod_uid: a.device_ids for a in self.observer.served.book}
@@ -67,17 +83,17 @@ class Kubelet:
 @pytest.fixture
 async def kubelet(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Kubelet]:
     # it answers from this process, on a machine that may be busy
-    monkeypatch.setattr(pod_resources, "LIST_SECONDS", 60.0)
+    monkeypatch.setattr(pod_resources, "CALL_SECONDS", 60.0)
     # short, as a socket lies below it
     found = Kubelet(tmp_path_factory.mktemp("k"))
     found.resources.allocatable = {GPU: {"a": (0,), "b": (0, 1)}}
-    look = Observer._look
+    take = Observer.pods_read
 
-    async def counted(self: Observer) -> bool:
-        found.looks += 1
-        return await look(self)
+    def noted(self: Observer, reading: PodReading) -> None:
+        found.readings.append(reading)
+        take(self, reading)
 
-    monkeypatch.setattr(Observer, "_look", counted)
+    monkeypatch.setattr(Observer, "pods_read", noted)
     async with found.resources:
         found.write()
         yield found
@@ -85,12 +101,9 @@ async def kubelet(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
 
 @pytest.fixture
 async def running(kubelet: Kubelet) -> AsyncIterator[Kubelet]:
-    task = asyncio.create_task(kubelet.observer.run())
-    await until(lambda: GPU in kubelet.observer.served.resources)
-    yield kubelet
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    async with kubelet.running():
+        await until(lambda: GPU in kubelet.observer.served.resources)
+        yield kubelet
 
 
 async def test_devices_are_known_with_their_numa_nodes(running: Kubelet) -> None:
@@ -128,9 +141,9 @@ async def test_after_the_end_of_a_pod_the_kubelet_need_not_list(running: Kubelet
     assert running.holders() == {}
     await until(lambda: not running.observer.served.is_outdated)
     for _ in range(2):
-        # the second look begins after the first one has ended
+        # the second reading begins after the first one has ended
         running.write()
-        await running.until_it_looks()
+        await running.until_it_is_read()
     assert (running.holders(), running.resources.calls) == ({}, calls)
 
 
@@ -163,39 +176,37 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[float]:
     return found
 
 
-async def test_it_does_not_look_while_nothing_happens(running: Kubelet, waits: asyncio.Queue[float]) -> None:
+async def test_it_is_not_read_while_nothing_happens(running: Kubelet, waits: asyncio.Queue[float]) -> None:
     """Nor for what others write beside its checkpoint; it waits for the next list that is due."""
     for number in range(3):
         (running.path / PLUGIN_DIR / f"other-{number}").touch()
         async with asyncio.timeout(PATIENCE_SECONDS):
-            assert await waits.get() > pod_rows.LIST_SECONDS / 3
-    assert (running.looks, running.resources.calls) == (1, 1)
+            assert await waits.get() > observer.LIST_SECONDS / 3
+    assert (len(running.readings), running.resources.calls) == (1, 1)
 
 
 async def test_nor_while_the_kubelet_has_no_devices(kubelet: Kubelet, waits: asyncio.Queue[float]) -> None:
     kubelet.resources.allocatable = {}
     kubelet.write(registered={})
-    task = asyncio.create_task(kubelet.observer.run())
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        assert await waits.get() > pod_rows.LIST_SECONDS / 3
-    task.cancel()
+    async with kubelet.running():
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await waits.get() > observer.LIST_SECONDS / 3
 
 
 async def test_nor_beside_a_kubelet_that_is_away_before_the_pause_is_over(
     kubelet: Kubelet, waits: asyncio.Queue[float]
 ) -> None:
     kubelet.resources.refusal = "rejected by rate limit"
-    kubelet.observer._pauses = Backoff(20.0, 20.0)
-    task = asyncio.create_task(kubelet.observer.run())
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        assert await waits.get() > 10.0
-    task.cancel()
+    kubelet.reader._pauses = Backoff(20.0, 20.0)
+    async with kubelet.running():
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await waits.get() > 10.0
 
 
 async def test_a_folder_that_the_kubelet_makes_later_is_watched(
     kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pod_rows, "LIST_SECONDS", 3600.0)
+    monkeypatch.setattr(observer, "LIST_SECONDS", 3600.0)
     followed: list[frozenset[Path]] = []
     follow = Subscription.follow
 
@@ -205,21 +216,19 @@ async def test_a_folder_that_the_kubelet_makes_later_is_watched(
 
     monkeypatch.setattr(Subscription, "follow", recorded)
     shutil.rmtree(kubelet.path / PLUGIN_DIR)
-    task = asyncio.create_task(kubelet.observer.run())
-    await until(lambda: GPU in kubelet.observer.served.resources)
-    assert followed[-1] == {kubelet.path}
-    (kubelet.path / PLUGIN_DIR).mkdir()
-    await until(lambda: followed[-1] == {kubelet.path / PLUGIN_DIR})
-    kubelet.allocate("one", "a")
-    await until(lambda: kubelet.holders() == {"one": ("a",)})
-    task.cancel()
+    async with kubelet.running():
+        await until(lambda: GPU in kubelet.observer.served.resources)
+        assert followed[-1] == {kubelet.path}
+        (kubelet.path / PLUGIN_DIR).mkdir()
+        await until(lambda: followed[-1] == {kubelet.path / PLUGIN_DIR})
+        kubelet.allocate("one", "a")
+        await until(lambda: kubelet.holders() == {"one": ("a",)})
 
 
-async def test_it_looks_again_after_a_while(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_rows, "LIST_SECONDS", 0.05)
-    task = asyncio.create_task(kubelet.observer.run())
-    await until(lambda: kubelet.resources.calls > 3)
-    task.cancel()
+async def test_it_is_read_again_after_a_while(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observer, "LIST_SECONDS", 0.05)
+    async with kubelet.running():
+        await until(lambda: kubelet.resources.calls > 3)
 
 
 async def test_a_kubelet_that_restarts_loses_nothing(running: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
@@ -246,7 +255,7 @@ async def test_an_old_kubelet_shows_its_devices_in_the_checkpoint(
 ) -> None:
     kubelet.resources.allocatable = None
     for _ in range(2):
-        await kubelet.observer._look()
+        await kubelet.read()
     assert [(d.id, d.numa_nodes) for d in kubelet.observer.served.snapshot(GPU).devices] == [("a", ()), ("b", ())]
     message = "the kubelet does not list allocatable devices; NUMA nodes of its devices are not shown"
     assert caplog.messages.count(message) == 1
@@ -258,7 +267,7 @@ async def test_an_unreadable_checkpoint_leaves_the_names_of_pods(
     caplog.set_level(logging.INFO)
     kubelet.allocate("one", "a")
     (kubelet.path / PLUGIN_DIR / CHECKPOINT).write_text("{")
-    await kubelet.observer._look()
+    await kubelet.read()
     assert kubelet.holders() == {"one": ("a",)}
     message = "the kubelet's checkpoint cannot be used; init containers that hold its devices are not shown"
     assert message in caplog.messages
@@ -270,7 +279,7 @@ async def test_without_pod_resources_nothing_is_shown_and_it_is_said_once(
     caplog.set_level(logging.INFO)
     kubelet.resources.refusal = "rejected by rate limit"
     for _ in range(3):
-        assert not await kubelet.observer._look()
+        assert not await kubelet.read()
     assert not kubelet.observer.served.resources
     assert [record.levelname for record in caplog.records] == ["INFO"]
 
@@ -279,22 +288,22 @@ async def test_a_kubelet_that_does_not_answer_in_time_loses_nothing(
     kubelet: Kubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubelet.allocate("one", "a")
-    assert await kubelet.observer._look()
+    assert await kubelet.read()
     kubelet.resources.stick()
     with monkeypatch.context() as patched:
-        patched.setattr(pod_resources, "LIST_SECONDS", 0.02)
+        patched.setattr(pod_resources, "CALL_SECONDS", 0.02)
         for _ in range(3):
-            assert not await kubelet.observer._look()
+            assert not await kubelet.read()
     assert kubelet.holders() == {"one": ("a",)}
     (record,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert "Deadline Exceeded" in record.__dict__["error"]
     kubelet.resources.go_on()
-    assert await kubelet.observer._look()
+    assert await kubelet.read()
 
 
 async def test_a_hundred_thousand_devices_are_shown(kubelet: Kubelet) -> None:
     kubelet.resources.allocatable = {GPU: {f"device-{index:06}": (index % 2,) for index in range(100_000)}}
-    await kubelet.observer._look()
+    await kubelet.read()
     assert kubelet.observer.served.snapshot(GPU).healthy == 100_000
 
 
@@ -304,14 +313,14 @@ async def test_more_devices_than_a_message_may_have_are_those_of_the_checkpoint(
     # few long ones: what counts is the length of the message
     ids: dict[str, tuple[int, ...]] = {f"{index:06}{'x' * 100_000}": () for index in range(200)}
     kubelet.resources.allocatable = {GPU: ids}
-    await kubelet.observer._look()
+    await kubelet.read()
     assert kubelet.observer.served.snapshot(GPU).healthy == 2
     assert "larger than max" in caplog.records[-1].__dict__["error"]
 
 
 async def test_the_capacity_is_asked_for_again_when_it_could_not_be_read(kubelet: Kubelet) -> None:
     kubelet.capacity = None
-    await kubelet.observer._look()
+    await kubelet.read()
     await kubelet.observer._read_capacity()
     assert kubelet.observer.served.snapshot(GPU).total == 2
     kubelet.capacity, kubelet.observer._capacity_due = {GPU: 5}, 0.0
@@ -327,7 +336,7 @@ async def test_names_beyond_those_of_a_node_are_logged_once(
     kubelet.resources.allocatable = {name: {"a": ()} for name in names}
     kubelet.write(registered=dict.fromkeys(names, ("a",)))
     for _ in range(2):
-        assert await kubelet.observer._look()
+        assert await kubelet.read()
     found = [line for line in log_lines(caplog.records) if "too many names" in line[1]]
     message = "resources of the kubelet are not shown: this node has too many names"
     assert found == [("WARNING", message, {"count": 3})]

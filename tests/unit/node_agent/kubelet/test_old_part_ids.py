@@ -6,8 +6,9 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.kubelet.advertised import advertised, select_preferred
-from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
+from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.readings import PodResourcesRow
 from nodedevice_agent.lib.deviceplugin_server.values import old_form
 from nodedevice_api.parts import PartRules, parent_and_number, part_id
 

@@ -12,7 +12,8 @@ from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
-from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
+from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.readings import PodResourcesRow
 from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
 from nodedevice_api.names import Reason
 

@@ -12,11 +12,13 @@ from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet import state_reader
-from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
+from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.backend import endpoint_name
+from nodedevice_agent.kubelet.directory import CHECKPOINT, read_checkpoint
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.pod_resources import PodResourcesUnavailable
-from nodedevice_agent.kubelet.state_reader import CHECKPOINT, KubeletDirectory, KubeletStateReader, read_checkpoint
+from nodedevice_agent.kubelet.readings import PodResourcesRow
+from nodedevice_agent.kubelet.state_reader import KubeletDirectory, KubeletStateReader
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
 from tests.fakes.background import background

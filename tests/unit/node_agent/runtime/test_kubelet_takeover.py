@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.kubelet.pod_resources import POD_RESOURCES, PodResourcesUnavailable
+from nodedevice_agent.kubelet.directory import POD_RESOURCES
+from nodedevice_agent.kubelet.pod_resources import PodResourcesUnavailable
 from nodedevice_agent.runtime import kubelet_takeover
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS, KubeletTakeover
 

@@ -1,0 +1,215 @@
+"""Reads the kubelet's state for everybody in the agent: its checkpoint and its pod resources, with one connection, pace and bounds.
+
+The kubelet writes its checkpoint at each allocation and each list of a plugin. Who follows it gets it at once; a moment later pod
+resources are asked for, if anybody needs them. Whatever cannot be read is tried again, with growing pauses. A subscriber that fails
+keeps no other from its reading. Nothing is changed in the kubelet, but that each List frees the devices of ended pods there.
+Source: kubelet pkg/kubelet/cm/devicemanager, pkg/kubelet/apis/podresources @ 1.37.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from nodedevice_common.pacing import Backoff
+from nodedevice_common.tasks import apart
+from nodedevice_common.threads import in_thread_if
+
+from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.kubelet.directory import KubeletDirectory, checkpoint_octets, checkpoint_of
+from nodedevice_agent.kubelet.pod_resources import (
+    MAX_BYTES_IN_LOOP,
+    PodResources,
+    PodResourcesUnavailable,
+    connected,
+)
+from nodedevice_agent.kubelet.pod_rows import PodRows
+from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, PodReading, Subscriber
+from nodedevice_agent.lib.file_reads import FileReads
+from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
+
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+# Several writes of its file, and then several calls, become one reading. The kubelet writes before it has the pod.
+_TOGETHER_SECONDS: Final = 0.1
+
+
+class KubeletReader:
+    """subscribe() first, then run() until cancelled; read() and read_checkpoint() at any time, wake() for who became outdated.
+
+    pods: the API's unfinished pods of this node, by UID, as they are now.
+    """
+
+    def __init__(self, directory: KubeletDirectory, pods: Mapping[str, Pod]) -> None:
+        self.directory = directory
+        self._pods = pods
+        self._subscribers: list[Subscriber] = []
+        self._files = FileReads()
+        self._rows = PodRows(directory.pod_resources, self._files)
+        self._one_at_a_time = asyncio.Lock()
+        self._identity: FileIdentity | None = None
+        self._checkpoint: CheckpointReading | None = None
+        # False also where a subscriber has failed over it
+        self._is_given = False
+        self._pauses = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        # whether the kubelet did not answer for its pods, or a subscriber has failed over what it did
+        self._is_unanswered = False
+        self._changes: Subscription | None = None
+        self._is_woken = False
+
+    @property
+    def has_subscribers(self) -> bool:
+        return bool(self._subscribers)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.append(subscriber)
+
+    def wake(self) -> None:
+        """A subscriber has become outdated."""
+        self._is_woken = True
+        if self._changes is not None:
+            self._changes.wake()
+
+    async def run(self) -> None:
+        with FileWatcher() as watcher:
+            self._changes = watcher.subscribe()
+            while True:
+                self._follow(self._changes)
+                await self.read()
+                if await self._happens(self._changes):
+                    await self.read_checkpoint()
+                    await asyncio.sleep(_TOGETHER_SECONDS)
+
+    async def read(self) -> None:
+        """Read what is due, and give it to all."""
+        await self.read_checkpoint()
+        self._is_woken = False
+        is_outdated = any(subscriber.is_outdated for subscriber in self._subscribers)
+        if is_outdated or self._is_unanswered or self._now() >= self._list_due():
+            await self._read_pods()
+
+    async def read_checkpoint(self) -> None:
+        """The checkpoint as the kubelet has written it by now: all get it unless they have it."""
+        async with self._one_at_a_time:
+            before = self._checkpoint, self._identity
+            found = await self._new_checkpoint()
+            if found is not None and (not self._is_given or (found, self._identity) != before):
+                self._checkpoint = found
+                self._is_given = self._give(lambda subscriber: subscriber.checkpoint_read(found))
+
+    # -- internals --------------------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _list_due(self) -> float:
+        seconds = min((each.pace.list_seconds for each in self._subscribers), default=math.inf)
+        # never, though they were never listed
+        return seconds if seconds == math.inf else self._rows.listed_at + seconds
+
+    def _follow(self, changes: Subscription) -> None:
+        is_followed = any(subscriber.pace.is_following for subscriber in self._subscribers)
+        changes.follow([self.directory.device_plugins] if is_followed else [])
+
+    async def _happens(self, changes: Subscription) -> bool:
+        """False where nothing happens before the next reading is due."""
+        now = self._now()
+        if self._is_unanswered or not self._is_given or self._problem():
+            due = now + self._pauses.next()
+        else:
+            self._pauses.reset()
+            check_seconds = min((each.pace.check_seconds for each in self._subscribers), default=math.inf)
+            due = min(now + check_seconds, self._list_due())
+        while (left := due - self._now()) > 0.0:
+            changed, followed = await changes.wait(left), changes.followed
+            self._follow(changes)
+            # the kubelet may have made its directory only now, and its file before that was followed
+            if self._is_woken or self.directory.checkpoint in changed or changes.followed != followed:
+                return True
+        return False
+
+    def _problem(self) -> str:
+        return self._checkpoint.problem if self._checkpoint is not None else ""
+
+    async def _new_checkpoint(self) -> CheckpointReading | None:
+        """None where the file is still the one that all have."""
+        known = self._identity if self._is_given and not self._problem() else None
+        try:
+            identity, is_known, octets = await self._files.run(partial(_octets, self.directory.checkpoint, known))
+            if is_known:
+                return None
+            found = await in_thread_if(len(octets or b"") > MAX_BYTES_IN_LOOP, partial(checkpoint_of, octets))
+        except CheckpointCorrupt as exc:
+            self._identity = None
+            return CheckpointReading(None, str(exc))
+        except OSError as exc:
+            self._identity = None
+            return CheckpointReading(None, f"cannot be read: {exc.strerror}")
+        self._identity = identity
+        return CheckpointReading(found)
+
+    async def _read_pods(self) -> None:
+        # what happens from here on outdates them again
+        for subscriber in self._subscribers:
+            subscriber.is_outdated = False
+        self._is_unanswered = True
+        found = await self._pod_reading()
+        is_taken = self._give(lambda subscriber: subscriber.pods_read(found))
+        self._is_unanswered = found.rows is None or not is_taken
+
+    async def _pod_reading(self) -> PodReading:
+        now, before = self._now(), self._rows.calls
+        lists_devices = any(subscriber.pace.lists_devices for subscriber in self._subscribers)
+        devices, devices_problem, problem = None, "", ""
+        try:
+            async with connected(self.directory.pod_resources) as kubelet:
+                await self._read_rows(kubelet, now)
+                if lists_devices:
+                    devices, devices_problem = await _devices(kubelet)
+                if devices_problem and self._rows.calls == before:
+                    # an old kubelet, or one that is away: List shows which
+                    await self._rows.list(kubelet, now)
+        except PodResourcesUnavailable as exc:
+            self._rows.forget()
+            problem = str(exc)
+        # the newest one, which may have been read meanwhile
+        checkpoint = self._checkpoint.checkpoint if self._checkpoint is not None else None
+        if problem:
+            return PodReading(checkpoint, None, problem)
+        is_listed = self._rows.listed_at == now
+        return PodReading(checkpoint, self._rows.rows, "", is_listed, devices, devices_problem)
+
+    async def _read_rows(self, kubelet: PodResources, now: float) -> None:
+        known = self._checkpoint.checkpoint if self._checkpoint is not None else None
+        if now >= self._list_due():
+            self._rows.forget()
+        await self._rows.read(kubelet, known.allocations if known is not None else None, self._pods, now)
+
+    def _give(self, give: Callable[[Subscriber], None]) -> bool:
+        """Whether all have taken it."""
+        taken = 0
+        for subscriber in self._subscribers:
+            with apart("kubelet state", subscriber=type(subscriber).__name__):
+                give(subscriber)
+                taken += 1
+        return taken == len(self._subscribers)
+
+
+async def _devices(kubelet: PodResources) -> tuple[Mapping[str, DevicesByID] | None, str]:
+    try:
+        return await kubelet.list_devices(), ""
+    except PodResourcesUnavailable as exc:
+        return None, str(exc)
+
+
+def _octets(file: Path, known: FileIdentity | None) -> tuple[FileIdentity | None, bool, bytes | None]:
+    """In a thread: identity, whether it is the known one, and if not, the content. Raises CheckpointCorrupt."""
+    # from before it is read: a write meanwhile gives it another identity
+    identity = file_identity(file)
+    if identity is not None and identity == known:
+        return identity, True, None
+    return identity, False, checkpoint_octets(file)

@@ -1,0 +1,85 @@
+"""What is read of the kubelet, and who gets it: records of one reading, and what a subscriber is.
+
+What cannot be read is None with the cause beside it, and never empty: who takes it for empty frees devices that pods hold.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+
+# by device ID: its NUMA nodes, sorted
+DevicesByID = Mapping[str, tuple[int, ...]]
+# namespace and name
+PodName = tuple[str, str]
+
+
+class PodResourcesRow(Struct, frozen=True):
+    """The devices of one container and resource. device_ids: sorted, each once."""
+
+    namespace: str
+    name: str
+    container: str
+    resource_name: str
+    device_ids: tuple[str, ...]
+
+
+# of each pod that has devices
+RowsByPod = dict[PodName, tuple[PodResourcesRow, ...]]
+
+
+class CheckpointReading(Struct, frozen=True):
+    """checkpoint: empty where the kubelet has written none yet; None with the problem where it cannot be used."""
+
+    checkpoint: Checkpoint | None
+    problem: str = ""
+
+
+class PodReading(Struct, frozen=True):
+    """Rows of all active pods, and with which checkpoint they go; None with the problem where the kubelet does not answer.
+
+    is_listed: whether the kubelet has listed all of them now, which frees the devices of ended pods. devices: the healthy ones by
+    resource name; None where nobody asked for them, or with the problem where the kubelet does not list them.
+    """
+
+    checkpoint: Checkpoint | None
+    rows: tuple[PodResourcesRow, ...] | None
+    problem: str = ""
+    is_listed: bool = False
+    devices: Mapping[str, DevicesByID] | None = None
+    devices_problem: str = ""
+
+
+class Pace(Struct, frozen=True):
+    """What a subscriber needs of the reader.
+
+    is_following: each write of the checkpoint, at once; others have it as of check_seconds ago. list_seconds: pod resources are
+    listed at least so often, whatever happens. lists_devices: with each reading, the healthy devices.
+    """
+
+    is_following: bool = False
+    check_seconds: float = 30.0
+    list_seconds: float = math.inf
+    lists_devices: bool = False
+
+
+class Subscriber(Protocol):
+    """Gets each reading of the kubelet, in the event loop. What it raises is logged and counted, and it gets the reading again.
+
+    is_outdated: whether it needs pod resources that are newer than its last ones; the reader sets it to False as it asks for them.
+    """
+
+    is_outdated: bool
+
+    @property
+    def pace(self) -> Pace:
+        """Asked for before each reading."""
+
+    def checkpoint_read(self, found: CheckpointReading) -> None:
+        """The kubelet has written another one, or it can no longer be used."""
+
+    def pods_read(self, found: PodReading) -> None:
+        """Pod resources were asked for, by whomever."""

@@ -26,8 +26,9 @@ from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.kubelet.backend import KubeletBackend
+from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.state_reader import KubeletDirectory
+from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.plugins.settings import PluginSettings
 
@@ -124,11 +125,12 @@ class Mirroring(Hosted):
         self.mirror = Mirror(asyncio.get_running_loop().time(), checkpoint_file.read(folder), topology=topology)
         self.standings: list[str] = []
         super().__init__(folder, folder / "p", self.mirror)
-        kubelet = KubeletDirectory(self.kubelet_dir, self.plugin_dir)
-        self.backend = KubeletBackend(self.mirror, self.host, kubelet, self._stands, grace_seconds)
+        self.reader = KubeletReader(KubeletDirectory(self.kubelet_dir), self.mirror.pods)
+        self.backend = KubeletBackend(self.mirror, self.host, self.reader, self._stands, grace_seconds)
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         await self.backend.start(tasks)
+        tasks.create_task(self.reader.run())
         await super().start(tasks)
 
     async def register(self, plugin: FakePlugin) -> None:

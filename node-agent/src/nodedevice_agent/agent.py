@@ -201,12 +201,11 @@ class Agent:
         """Raises AgentSettingsError."""
         if not isinstance(self._manager, Mirror):
             return None
-        from nodedevice_agent.kubelet import state_reader
         from nodedevice_agent.kubelet.backend import KubeletBackend
 
-        kubelet = state_reader.KubeletDirectory(Path(self._settings.kubelet_dir), directory.path)
-        grace_seconds = self._settings.runtime_grace_seconds
-        return KubeletBackend(self._manager, self._host, kubelet, self._publisher.refresh, grace_seconds)
+        reader, grace_seconds = self._reader, self._settings.runtime_grace_seconds
+        reader.directory.refuse_as_own(directory.path)
+        return KubeletBackend(self._manager, self._host, reader, self._publisher.refresh, grace_seconds)
 
     def _kubelet_observer(self, served: ServedByKubelet | None, cluster: KubeClient) -> Observer | None:
         if served is None:

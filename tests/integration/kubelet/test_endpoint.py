@@ -11,7 +11,7 @@ from msgspec import convert
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.backend import MAX_LIST_BYTES, endpoint_name
-from nodedevice_agent.kubelet.state_reader import KubeletDirectory
+from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_api.names import Reason
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -205,8 +205,8 @@ def test_our_plugin_directory_is_not_the_kubelets(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "device-plugins")
     for plugin_dir in (tmp_path / "device-plugins", tmp_path / "link"):
         with pytest.raises(AgentSettingsError, match="is the kubelet's plugin directory"):
-            KubeletDirectory(tmp_path, plugin_dir)
-    KubeletDirectory(tmp_path, tmp_path / "p")
+            KubeletDirectory(tmp_path).refuse_as_own(plugin_dir)
+    KubeletDirectory(tmp_path).refuse_as_own(tmp_path / "p")
 
 
 class TestBuiltInPlugins:

@@ -6,20 +6,24 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kubelet import state_reader
+from nodedevice_agent.kubelet import directory, reader
+from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.state_reader import KubeletDirectory, KubeletStateReader
+from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
+from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.lib import filesystem
-from nodedevice_agent.lib.file_watcher import FileWatcher
 
+from tests.fakes.background import background
 from tests.fakes.hosted_manager import pod
 from tests.fakes.pod_resources import AssignedDevices, PodResources
+from tests.fakes.polling import until
 
 GPU = "example.com/gpu"
 PATIENCE_SECONDS = 60.0
@@ -29,17 +33,17 @@ class CountedReads(KubeletDirectory):
     """A kubelet's directory that counts how often its checkpoint was read."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, path / "elsewhere")
+        super().__init__(path)
         self.reads = 0
         self.was_read = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def read_checkpoint(self) -> Checkpoint:
+    def read(self, file: Path) -> bytes:
+        """In a thread."""
         try:
-            return super().read_checkpoint()
+            return read_regular(file)
         finally:
             self.reads += 1
-            # it is read in a thread
             self._loop.call_soon_threadsafe(self.was_read.set)
 
     def write(self, *entries: Allocation, healthy: tuple[str, ...] = ()) -> None:
@@ -50,7 +54,7 @@ class CountedReads(KubeletDirectory):
 class Reading:
     """A running reader, its mirror, and the effects."""
 
-    def __init__(self, folder: Path, watcher: FileWatcher) -> None:
+    def __init__(self, folder: Path) -> None:
         self.directory = CountedReads(folder)
         self.mirror = Mirror(0.0)
         self.mirror.connected(GPU, 1, PluginOptions(), 0.0)
@@ -58,7 +62,9 @@ class Reading:
         self.mirror.pods_synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)
         self.troubles: list[str] = []
         self._changed = asyncio.Event()
-        self.reader = KubeletStateReader(self.directory, self.mirror, cast(PluginHost, self), watcher, self._trouble)
+        self.reader = KubeletReader(self.directory, self.mirror.pods)
+        self.feed = MirrorFeed(self.directory, self.mirror, cast(PluginHost, self), self._trouble)
+        self.reader.subscribe(self.feed)
 
     def held(self) -> dict[str, tuple[str, ...]]:
         return {a.pod_uid: a.device_ids for a in self.mirror.book.of_resource(GPU)}
@@ -84,7 +90,7 @@ class Reading:
         return 0.0
 
     def _trouble(self) -> None:
-        self.troubles.append(self.reader.trouble)
+        self.troubles.append(self.feed.trouble)
 
 
 def held_by(uid: str, *device_ids: str) -> Allocation:
@@ -107,19 +113,17 @@ async def resources(folder: Path) -> AsyncIterator[PodResources]:
 
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_reader, "_FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(reader, "_FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture
-async def reading(folder: Path) -> AsyncIterator[Reading]:
+async def reading(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reading]:
     """Has read once, and runs."""
-    with FileWatcher() as watcher:
-        found = Reading(folder, watcher)
-        await found.reader.read()
-        running = asyncio.create_task(found.reader.run())
+    found = Reading(folder)
+    monkeypatch.setattr(directory, "read_regular", found.directory.read)
+    await found.reader.read()
+    async with background(found.reader.run()):
         yield found
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_written_checkpoint_is_the_trigger(resources: PodResources, reading: Reading) -> None:
@@ -149,7 +153,7 @@ async def test_a_finished_pod_triggers_a_read(resources: PodResources, reading: 
     await reading.until_held(one=("d0",), static=("d3",))
     resources.assigned = []
     reading.mirror.pod_gone("one", 0.0)
-    reading.reader.poke()
+    reading.reader.wake()
     await reading.until_held()
 
 
@@ -158,19 +162,17 @@ async def test_refused_pod_resources_are_retried(
     folder: Path, resources: PodResources, caplog: pytest.LogCaptureFixture
 ) -> None:
     resources.refusal = "rejected by rate limit"
-    with FileWatcher() as watcher:
-        found = Reading(folder, watcher)
-        found.directory.write(held_by("one", "d0"), held_by("static", "d3"))
-        await found.reader.read()
-        # pods of the API are attributed by their UID
-        assert found.held() == {"one": ("d0",)}
-        running = asyncio.create_task(found.reader.run())
-        await found.until_read(4)
+    found = Reading(folder)
+    found.directory.write(held_by("one", "d0"), held_by("static", "d3"))
+    await found.reader.read()
+    # pods of the API are attributed by their UID
+    assert found.held() == {"one": ("d0",)}
+    calls = resources.calls
+    async with background(found.reader.run()):
+        await until(lambda: resources.calls >= calls + 3)
         resources.assigned = [AssignedDevices("kube-system", "static", "c0", GPU, {"d3": ()})]
         resources.refusal = ""
         await found.until_held(one=("d0",), static=("d3",))
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
     assert [r.message for r in caplog.records] == ["kubelet pod resources unreachable; retrying"]
 
 
@@ -203,7 +205,7 @@ async def test_a_device_of_two_pods_is_logged_once(
     await reading.until_held(one=("d0",))
     reading.mirror.pods_synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)
     reads = reading.directory.reads
-    reading.reader.poke()
+    reading.reader.wake()
     await reading.until_read(reads + 2)
     conflict = "conflict: the kubelet allocated a device to two pods; omitting this one"
     assert [r.message for r in caplog.records].count(conflict) == 1

@@ -33,7 +33,7 @@ from nodedevice_agent.kube.pods import PodWatch
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.observer import Observer
-from nodedevice_agent.kubelet.state_reader import KubeletStateReader
+from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
@@ -104,11 +104,11 @@ class Node:
         idle: list[tuple[Any, str]] = [(Agent, "_beat"), (ConfigWatch, "run"), (PluginHost, "_detect_end")]
         idle += [(NriBackend, "_watch_doubtful"), (Observer, "run"), (KubeletTakeover, "run"), (LeaseKeeper, "run")]
         idle += [(NodeDeviceSync, "run"), (PluginWatcher, "run"), (PodWatch, "run"), (RegistrationServer, "keep")]
-        idle += [(KubeletBackend, "_watch"), (KubeletStateReader, "run"), (DeviceNumbers, "run"), (NriPlugin, "run")]
+        idle += [(KubeletBackend, "_watch"), (KubeletReader, "run"), (DeviceNumbers, "run"), (NriPlugin, "run")]
         for owner, method in idle:
             monkeypatch.setattr(owner, method, Failing().work)
         monkeypatch.setattr(LeaseKeeper, "acquire", lambda _: asyncio.sleep(0))
-        monkeypatch.setattr(KubeletStateReader, "read", self._read)
+        monkeypatch.setattr(KubeletReader, "read", self._read)
         with self.agent(**given) as agent:
             task = asyncio.create_task(agent.run())
             try:
@@ -302,7 +302,7 @@ async def test_the_kubelets_state_is_read_before_plugins_are_served_and_again_wh
     caplog.set_level(logging.INFO)
     events: list[str] = []
     monkeypatch.setattr(KubeletEndpoint, "run", Failing().work)
-    monkeypatch.setattr(KubeletStateReader, "poke", lambda _: events.append("poke"))
+    monkeypatch.setattr(KubeletReader, "wake", lambda _: events.append("wake"))
     async with node.started(monkeypatch, runtime="kubelet") as agent:
         assert node.reads == 1
         (record,) = [found for found in caplog.records if found.message == "mirroring the kubelet's allocations"]
@@ -314,7 +314,7 @@ async def test_the_kubelets_state_is_read_before_plugins_are_served_and_again_wh
             mirror.is_outdated = is_outdated
             del events[:]
             agent._kubelet.resource_changed("example.com/gpu")
-            assert events == ["poke"] * is_outdated
+            assert events == ["wake"] * is_outdated
         served = agent._kubelet._serving["example.com/gpu"]
         agent._kubelet.resource_forgotten("example.com/gpu")
         await asyncio.gather(served, return_exceptions=True)

@@ -24,7 +24,7 @@ from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pods import PodWatch
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.observer import Observer
-from nodedevice_agent.kubelet.state_reader import KubeletStateReader
+from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
@@ -47,6 +47,7 @@ NRI: Final[dict[str, tuple[Any, str]]] = {
     "device numbers": (DeviceNumbers, "run"),
     "ends of containers": (NriBackend, "_watch_doubtful"),
     "kubelet observer": (Observer, "run"),
+    "kubelet state": (KubeletReader, "run"),
     "kubelet takeover": (KubeletTakeover, "run"),
     "lease": (LeaseKeeper, "run"),
     "memory": (agent, "give_back"),
@@ -62,7 +63,6 @@ NRI: Final[dict[str, tuple[Any, str]]] = {
 KUBELET: Final[dict[str, tuple[Any, str]]] = {
     "files of the kubelet": (KubeletBackend, "_watch"),
     "kubelet endpoint": (KubeletEndpoint, "run"),
-    "kubelet state": (KubeletStateReader, "run"),
 }
 # a part of the one before, or tried below
 ELSEWHERE: Final = {"agent", "gpus", "holdings", "plugin", "plugin connection", "registry socket"}
@@ -108,7 +108,7 @@ async def running(
         work = bad if name == failing else Failing()
         monkeypatch.setattr(owner, method, work.work)
     monkeypatch.setattr(LeaseKeeper, "acquire", lambda _: asyncio.sleep(0))
-    monkeypatch.setattr(KubeletStateReader, "read", lambda _: asyncio.sleep(0))
+    monkeypatch.setattr(KubeletReader, "read", lambda _: asyncio.sleep(0))
     agents: list[Agent] = []
     made = Agent.__init__
 

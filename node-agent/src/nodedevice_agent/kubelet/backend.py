@@ -35,7 +35,8 @@ from nodedevice_agent.kubelet.advertised import (
     select_preferred,
 )
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.state_reader import KubeletDirectory, KubeletStateReader
+from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
+from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import (
     RESCAN_SECONDS,
     RegisteredSocket,
@@ -84,31 +85,32 @@ class KubeletBackend:
         self,
         mirror: Mirror,
         host: PluginHost,
-        directory: KubeletDirectory,
+        reader: KubeletReader,
         on_condition: Callable[[str], None],
         grace_seconds: float,
     ) -> None:
         self.mirror = mirror
         self.host = host
-        self.directory = directory
+        self.directory = reader.directory
         self.on_condition = on_condition
         self.grace_seconds = grace_seconds
         self.watcher = FileWatcher()
         self.host_devices = HostDeviceStat()
-        self._reader = KubeletStateReader(directory, mirror, host, self.watcher, self._trouble_changed)
+        self._reader = reader
+        self._feed = MirrorFeed(reader.directory, mirror, host, self._trouble_changed)
+        reader.subscribe(self._feed)
         self._endpoints: dict[str, KubeletEndpoint] = {}
         self._serving: dict[str, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Read the kubelet's state once; then go on in tasks of that group."""
+        """Read the kubelet's state once; then serve in tasks of that group."""
         self._tasks = tasks
         watching = asyncio.Event()
         tasks.create_task(vital("files of the kubelet", partial(self._watch, watching)))
         await watching.wait()
         with apart("kubelet state"):
             await self._reader.read()
-        tasks.create_task(retried("kubelet state", self._reader.run))
         log.info("mirroring the kubelet's allocations", extra={"path": str(self.directory.path)})
 
     def resource_changed(self, resource_name: str) -> None:
@@ -120,7 +122,7 @@ class KubeletBackend:
             self._serving[resource_name] = self._tasks.create_task(run)
         endpoint.advertise(advertised(self.mirror.resources[resource_name]))
         if self.mirror.is_outdated:
-            self._reader.poke()
+            self._reader.wake()
 
     def resource_forgotten(self, resource_name: str) -> None:
         """Its device plugin is gone, so it is not advertised to the kubelet either."""
@@ -143,10 +145,10 @@ class KubeletBackend:
     @property
     def notes(self) -> str:
         """Why the kubelet's checkpoint cannot be used; "" while it can."""
-        if not self._reader.trouble:
+        if not self._feed.trouble:
             return ""
         return (
-            f"the kubelet's checkpoint {self.directory.checkpoint} cannot be used ({self._reader.trouble}); "
+            f"the kubelet's checkpoint {self.directory.checkpoint} cannot be used ({self._feed.trouble}); "
             "allocations are read from its pod resources alone, without init containers"
         )
 

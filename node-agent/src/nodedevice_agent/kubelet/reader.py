@@ -99,7 +99,7 @@ class KubeletReader:
             found = await self._new_checkpoint()
             if found is not None and (not self._is_given or (found, self._identity) != before):
                 self._checkpoint = found
-                self._is_given = self._give(lambda subscriber: subscriber.checkpoint_read(found))
+                self._is_given = self._give("checkpoint", lambda subscriber: subscriber.checkpoint_read(found))
 
     # -- internals --------------------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class KubeletReader:
             subscriber.is_outdated = False
         self._is_unanswered = True
         found = await self._pod_reading()
-        is_taken = self._give(lambda subscriber: subscriber.pods_read(found))
+        is_taken = self._give("pods", lambda subscriber: subscriber.pods_read(found))
         self._is_unanswered = found.rows is None or not is_taken
 
     async def _pod_reading(self) -> PodReading:
@@ -189,11 +189,11 @@ class KubeletReader:
             self._rows.forget()
         await self._rows.read(kubelet, known.allocations if known is not None else None, self._pods, now)
 
-    def _give(self, give: Callable[[Subscriber], None]) -> bool:
+    def _give(self, reading: str, give: Callable[[Subscriber], None]) -> bool:
         """Whether all have taken it."""
         taken = 0
         for subscriber in self._subscribers:
-            with apart("kubelet state", subscriber=type(subscriber).__name__):
+            with apart("kubelet state", reading=reading, subscriber=type(subscriber).__name__):
                 give(subscriber)
                 taken += 1
         return taken == len(self._subscribers)

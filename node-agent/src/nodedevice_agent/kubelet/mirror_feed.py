@@ -1,0 +1,96 @@
+"""Gives a Mirror what is read of the kubelet: its checkpoint at once, then pod resources, where an allocation or a pod has changed.
+
+An invalid checkpoint, pod resources that do not answer and a device of two pods are logged once each.
+"""
+
+import logging
+from collections.abc import Callable
+
+from nodedevice_common.log_once import LogOnce
+
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.directory import KubeletDirectory
+from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
+
+log = logging.getLogger(__name__)
+
+# unordered: the kubelet writes its maps in another order each time
+_Entries = frozenset[tuple[str, str, str, tuple[str, ...]]]
+
+
+class MirrorFeed:
+    """A subscriber of the reader.
+
+    trouble: why the checkpoint cannot be used, "" while it can. on_trouble: called when that has changed.
+    """
+
+    pace = Pace(is_following=True)
+
+    def __init__(
+        self, directory: KubeletDirectory, mirror: Mirror, host: PluginHost, on_trouble: Callable[[], None]
+    ) -> None:
+        self.trouble = ""
+        self._directory = directory
+        self._mirror = mirror
+        self._host = host
+        self._on_trouble = on_trouble
+        self._problems = LogOnce(log)
+        self._entries: _Entries | None = None
+        # what the mirror has; None before the first answer, or after none
+        self._given: tuple[_Entries | None, KubeletState] | None = None
+
+    @property
+    def is_outdated(self) -> bool:
+        return self._mirror.is_outdated
+
+    @is_outdated.setter
+    def is_outdated(self, value: bool) -> None:
+        self._mirror.is_outdated = value
+
+    def checkpoint_read(self, found: CheckpointReading) -> None:
+        message, path = "invalid kubelet checkpoint", str(self._directory.checkpoint)
+        self._problems.report(message, found.problem, logging.ERROR, path=path)
+        if found.problem != self.trouble:
+            self.trouble = found.problem
+            self._on_trouble()
+        entries = found.checkpoint.allocations if found.checkpoint is not None else None
+        before, self._entries = self._entries, _unordered(entries)
+        if self._entries == before and self._given is not None:
+            # only a device list was written
+            return
+        self._mirror.is_outdated = True
+        if self._given is not None and entries is not None:
+            # with the names that are known: a device that has just been given out is held
+            self._give(KubeletState(entries, self._given[1].rows))
+
+    def pods_read(self, found: PodReading) -> None:
+        message, socket = "kubelet pod resources unreachable; retrying", str(self._directory.pod_resources)
+        self._problems.report(message, found.problem, socket=socket)
+        entries = found.checkpoint.allocations if found.checkpoint is not None else None
+        state = KubeletState(entries, found.rows)
+        if self._given is None or self._given[0] != self._entries or self._given[1].rows != found.rows:
+            self._give(state)
+        if found.rows is None:
+            self._given = None
+
+    def _give(self, state: KubeletState) -> None:
+        known, self._given = self._mirror.conflicts, None
+        self._host.do(self._mirror.mirrored(state, self._host.now()))
+        self._given = self._entries, state
+        for conflict in self._mirror.conflicts:
+            if conflict not in known:
+                extra = {
+                    "resource_name": conflict.resource_name,
+                    "pod_uid": conflict.pod_uid,
+                    "device_ids": list(conflict.device_ids),
+                }
+                log.error("conflict: the kubelet allocated a device to two pods; omitting this one", extra=extra)
+
+
+def _unordered(entries: tuple[Allocation, ...] | None) -> _Entries | None:
+    if entries is None:
+        return None
+    return frozenset((a.pod_uid, a.container, a.resource_name, a.device_ids) for a in entries)

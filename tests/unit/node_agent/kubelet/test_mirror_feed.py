@@ -1,0 +1,180 @@
+"""What a mirror gets of the kubelet, when, and what is logged of it."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
+from nodedevice_agent.kubelet.readings import PodResourcesRow
+
+from tests.fakes.background import background
+from tests.fakes.kubelet_answers import KubeletAnswers
+from tests.fakes.polling import until
+
+GPU = "example.com/gpu"
+HELD = Allocation("p", "main", GPU, {-1: ("a",)}, b"")
+ROW = PodResourcesRow("default", "p", "main", GPU, ("a",))
+
+
+class Node:
+    """A feed beside a kubelet. states: what its mirror got."""
+
+    def __init__(self, kubelet: KubeletAnswers) -> None:
+        self.kubelet = kubelet
+        self.states: list[KubeletState] = []
+        self.conflicts: tuple[Allocation, ...] = ()
+        self.troubles = 0
+        self.mirror = cast(Any, SimpleNamespace(is_outdated=True, conflicts=(), mirrored=self._mirrored))
+        host = SimpleNamespace(do=lambda effects: None, now=lambda: 7.0)
+        self.reader = kubelet.reader()
+        self.feed = MirrorFeed(kubelet.directory, self.mirror, cast(PluginHost, host), self._trouble_changed)
+        self.reader.subscribe(self.feed)
+
+    def _mirrored(self, state: KubeletState, now: float) -> list[Any]:
+        assert now == 7.0
+        self.states.append(state)
+        self.mirror.conflicts = self.conflicts
+        return []
+
+    def _trouble_changed(self) -> None:
+        self.troubles += 1
+
+    def seen(self) -> list[tuple[list[str] | None, int | None]]:
+        """Of each state the pods in the checkpoint, and how many rows."""
+        return [
+            (
+                None if state.entries is None else [a.pod_uid for a in state.entries],
+                None if state.rows is None else len(state.rows),
+            )
+            for state in self.states
+        ]
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node(KubeletAnswers(tmp_path, monkeypatch))
+
+
+async def test_the_mirror_gets_what_is_new(node: Node) -> None:
+    node.kubelet.write(HELD)
+    await node.reader.read()
+    assert (node.seen(), node.kubelet.calls["List"]) == ([(["p"], 0)], 1)
+    assert not node.mirror.is_outdated
+    # only a device list was written
+    node.kubelet.write(HELD, registered={GPU: ("a",)})
+    await node.reader.read()
+    assert (len(node.states), node.kubelet.calls["List"]) == (1, 1)
+    # a pod has ended, which has changed nothing of it
+    node.mirror.is_outdated = True
+    await node.reader.read()
+    assert (len(node.states), node.mirror.is_outdated) == (1, False)
+    node.kubelet.write()
+    await node.reader.read()
+    assert (node.seen()[1:], node.kubelet.calls["List"]) == ([([], 0)], 1)
+
+
+async def test_an_allocation_is_known_before_the_kubelet_is_asked_for_names(node: Node) -> None:
+    """Else a device could be given out a second time meanwhile, under another name of it."""
+    await node.reader.read()
+    node.kubelet.write(HELD)
+    await node.reader.read_checkpoint()
+    assert (node.seen()[-1], node.kubelet.calls["List"], node.mirror.is_outdated) == ((["p"], 0), 1, True)
+
+
+async def test_before_the_first_names_it_waits_for_them(node: Node) -> None:
+    """Pods that are not in the API yet have no others, and would lose what they held before a restart."""
+    node.kubelet.write(HELD)
+    await node.reader.read_checkpoint()
+    assert node.seen() == []
+
+
+async def test_trouble_with_the_checkpoint_is_logged_once_and_over_when_it_is(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.kubelet.write_text("{")
+    for text in ("{", "[]"):
+        # its error is another one each time
+        node.kubelet.write_text(text)
+        await node.reader.read()
+    assert node.troubles == 2
+    assert "Expected `object`" in node.feed.trouble
+    assert node.states[-1].entries is None
+    (record,) = caplog.records
+    path = str(node.kubelet.directory.checkpoint)
+    assert (record.message, record.levelno, vars(record)["path"]) == (
+        "invalid kubelet checkpoint",
+        logging.ERROR,
+        path,
+    )
+    assert "not JSON" in vars(record)["error"]
+    node.kubelet.write()
+    await node.reader.read()
+    assert (node.feed.trouble, node.troubles, len(caplog.records)) == ("", 3, 1)
+
+
+async def test_pod_resources_that_do_not_answer_are_logged_once_and_asked_again(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    for problem, logged in (("no socket", 1), ("another", 1), ("", 1), ("no socket", 2)):
+        node.kubelet.problem = problem
+        node.kubelet.write(replace(HELD, pod_uid=f"{problem}{logged}"))
+        await node.reader.read()
+        assert (node.states[-1].rows is None) is bool(problem)
+        assert len(caplog.records) == logged
+    assert caplog.records[0].message == "kubelet pod resources unreachable; retrying"
+    assert vars(caplog.records[0])["socket"] == str(node.kubelet.directory.pod_resources)
+    assert "no socket" in vars(caplog.records[0])["error"]
+    # the same entries, as rows are missing
+    before = len(node.states)
+    await node.reader.read()
+    assert len(node.states) == before + 1
+
+
+async def test_each_new_conflict_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    other = Allocation("q", "main", GPU, {-1: ("b",)}, b"")
+    for node.conflicts in ((HELD,), (HELD,), (HELD, other)):
+        node.kubelet.rows = (*node.kubelet.rows, ROW)
+        node.reader._rows.forget()
+        node.mirror.is_outdated = True
+        await node.reader.read()
+    found = [vars(record) for record in caplog.records if record.message.startswith("conflict: the kubelet allocated")]
+    assert [(each["resource_name"], each["pod_uid"], each["device_ids"]) for each in found] == [
+        (GPU, "p", ["a"]),
+        (GPU, "q", ["b"]),
+    ]
+
+
+async def test_it_is_read_again_when_it_is_written_or_a_pod_has_ended(node: Node) -> None:
+    node.kubelet.write()
+    async with background(node.reader.run()):
+        await until(lambda: node.seen() == [([], 0)])
+        node.kubelet.rows = (ROW,)
+        node.kubelet.write(HELD)
+        await until(lambda: node.seen()[1:] == [(["p"], 0), (["p"], 1)])
+        calls = node.kubelet.calls["connections"]
+        node.mirror.is_outdated = True
+        node.reader.wake()
+        await until(lambda: node.kubelet.calls["connections"] > calls)
+
+
+async def test_a_state_that_the_mirror_has_not_taken_is_given_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.kubelet.write(HELD)
+    await node.reader.read()
+    node.kubelet.rows = (ROW,)
+    with monkeypatch.context() as broken:
+        broken.setattr(node.mirror, "mirrored", lambda *_: 1 / 0)
+        node.reader._rows.forget()
+        node.mirror.is_outdated = True
+        await node.reader.read()
+    assert (len(node.states), "task failed; retrying it" in caplog.messages) == (1, True)
+    # nothing has happened since
+    await node.reader.read()
+    assert node.seen()[1:] == [(["p"], 1)]

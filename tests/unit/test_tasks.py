@@ -54,7 +54,7 @@ VITAL: Final = {
 RETRIED: Final = {
     "agent": {
         *("configs", "device numbers", "gpus", "holdings", "kubelet endpoint", "kubelet observer", "kubelet state"),
-        *("kubelet takeover", "node", "nodedevice", "plugin", "plugin connection", "plugin registry", "plugins"),
+        *("node", "nodedevice", "plugin", "plugin connection", "plugin registry", "plugins"),
         *("memory", "pods", "pods of the kubelet", "registration socket", "registry socket"),
     },
     "operator": {

@@ -195,7 +195,7 @@ class Agent:
             return None
         from nodedevice_agent.runtime.backend import NriBackend
 
-        return NriBackend(self._settings, self._host, self._publisher.refresh_all, built_in.delivery)
+        return NriBackend(self._settings, self._host, self._reader, self._publisher.refresh_all, built_in.delivery)
 
     def _kubelet_backend(self, directory: PluginDirectory) -> "KubeletBackend | None":
         """Raises AgentSettingsError."""

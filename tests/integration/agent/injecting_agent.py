@@ -14,6 +14,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.background import background
 from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.nri_runtime import PluginConnection
 
 RESOURCE = "example.com/fake"
@@ -30,7 +31,7 @@ def answer(device_ids: Sequence[str]) -> plugin_pb2.ContainerAllocateResponse:
 
 def backend_of(manager: HostedManager, folder: Path) -> NriBackend:
     settings = AgentSettings(nri_socket=str(folder / "nri.sock"), kubelet_dir=str(folder / "kubelet"))
-    return NriBackend(settings, manager.host, lambda: None)
+    return NriBackend(settings, manager.host, reader_of(settings.kubelet_dir), lambda: None)
 
 
 @asynccontextmanager

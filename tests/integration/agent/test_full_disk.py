@@ -20,6 +20,7 @@ from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 pytestmark = pytest.mark.root
@@ -136,7 +137,7 @@ async def plugin() -> AsyncIterator[FakePlugin]:
 async def created(manager: HostedManager, uid: str) -> str:
     """The devices that a container of the pod gets, or why it is refused."""
     settings = AgentSettings(nri_socket=str(manager.folder / "nri.sock"), kubelet_dir=str(manager.folder / "kubelet"))
-    backend = NriBackend(settings, manager.host, lambda: None)
+    backend = NriBackend(settings, manager.host, reader_of(settings.kubelet_dir), lambda: None)
     try:
         edits = await backend.create_container(Sandbox("s", uid, "default", uid), RunningContainer("c", "s", "main"))
     except InjectionRefused as refused:

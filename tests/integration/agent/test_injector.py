@@ -14,6 +14,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.background import background
 from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
+from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakePlugin, RpcFailure
 from tests.integration.agent.injecting_agent import POD, RESOURCE, agent, made, refused, sandbox, with_pod
@@ -104,7 +105,7 @@ async def test_a_runtime_that_does_not_respond_counts_after_the_grace_period(tmp
         silent.bind(settings.nri_socket)
         silent.listen()
         async with hosted(tmp_path, waits_for_runtime=True) as manager:
-            backend = NriBackend(settings, manager.host, changed.set)
+            backend = NriBackend(settings, manager.host, reader_of(tmp_path), changed.set)
             async with background(backend.run()):
                 assert not backend.is_settled
                 async with asyncio.timeout(PATIENCE_SECONDS):

@@ -16,6 +16,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.background import background
 from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
+from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.pod_resources import PodResources
@@ -60,8 +61,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def backend(manager: HostedManager) -> AsyncIterator[NriBackend]:
     folder = manager.folder
     settings = AgentSettings(nri_socket=str(folder / "nri.sock"), kubelet_dir=str(folder / "kubelet"))
-    backend = NriBackend(settings, manager.host, lambda: None)
-    async with background(backend.run()):
+    reader = reader_of(settings.kubelet_dir)
+    backend = NriBackend(settings, manager.host, reader, lambda: None)
+    async with background(backend.run()), background(reader.run()):
         yield backend
 
 

@@ -48,7 +48,6 @@ from nodedevice_agent.plugins.settings import (
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
 from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
-from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
 from nodedevice_agent.runtime.noop_handler import NoopHandler
 from nodedevice_agent.settings import AgentSettings
 
@@ -102,7 +101,7 @@ class Node:
     async def started(self, monkeypatch: pytest.MonkeyPatch, **given: Any) -> AsyncIterator[Agent]:
         """One whose tasks all begin, and are idle."""
         idle: list[tuple[Any, str]] = [(Agent, "_beat"), (ConfigWatch, "run"), (PluginHost, "_detect_end")]
-        idle += [(NriBackend, "_watch_doubtful"), (Observer, "run"), (KubeletTakeover, "run"), (LeaseKeeper, "run")]
+        idle += [(NriBackend, "_watch_doubtful"), (Observer, "run"), (LeaseKeeper, "run")]
         idle += [(NodeDeviceSync, "run"), (PluginWatcher, "run"), (PodWatch, "run"), (RegistrationServer, "keep")]
         idle += [(KubeletBackend, "_watch"), (KubeletReader, "run"), (DeviceNumbers, "run"), (NriPlugin, "run")]
         for owner, method in idle:

@@ -30,7 +30,6 @@ from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
-from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_common import tasks
 
@@ -48,7 +47,6 @@ NRI: Final[dict[str, tuple[Any, str]]] = {
     "ends of containers": (NriBackend, "_watch_doubtful"),
     "kubelet observer": (Observer, "run"),
     "kubelet state": (KubeletReader, "run"),
-    "kubelet takeover": (KubeletTakeover, "run"),
     "lease": (LeaseKeeper, "run"),
     "memory": (agent, "give_back"),
     "node": (run, "_check_node"),

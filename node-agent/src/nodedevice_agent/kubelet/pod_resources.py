@@ -8,7 +8,6 @@ Source: kubelet pkg/kubelet/apis/podresources v1 @ 1.37; limits as upstream's ow
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -79,9 +78,3 @@ class PodResources:
             raise PodResourcesUnavailable(rpc_error_text(exc)) from exc
         except DecodeError as exc:
             raise PodResourcesUnavailable("the response is not a message of the pod resources API") from exc
-
-
-async def list_pod_resources(socket: Path) -> tuple[PodResourcesRow, ...]:
-    """Every container of an active pod that has devices. Raises PodResourcesUnavailable."""
-    async with connected(socket) as kubelet:
-        return tuple(chain.from_iterable((await kubelet.list_pods()).values()))

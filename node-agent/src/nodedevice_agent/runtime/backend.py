@@ -30,6 +30,7 @@ from nodedevice_agent.devicemanager.runtime import (
 )
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.plugin import NriPlugin
@@ -63,6 +64,7 @@ class NriBackend:
         self,
         settings: AgentSettings,
         host: PluginHost,
+        reader: KubeletReader,
         on_change: Callable[[], None],
         delivery: Delivery | None = None,
     ) -> None:
@@ -70,9 +72,9 @@ class NriBackend:
         self._manager = host.manager
         self._host = host
         self._on_change = on_change
-        kubelet_dir = Path(settings.kubelet_dir)
-        self._kubelet = KubeletCheckpoint(kubelet_dir)
-        self._takeover = KubeletTakeover(host.manager, kubelet_dir)
+        self._kubelet = KubeletCheckpoint(reader)
+        reader.subscribe(self._kubelet)
+        reader.subscribe(KubeletTakeover(host.manager, reader.directory.pod_resources))
         self._injection = Injection(host.manager, self._kubelet)
         self._gpus = WithheldGpus(self._injection.gpus, self._kubelet, on_change)
         self._delivery = delivery or Delivery()
@@ -100,7 +102,6 @@ class NriBackend:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(vital("ends of containers", self._watch_doubtful))
-                tasks.create_task(retried("kubelet takeover", self._takeover.run))
                 tasks.create_task(retried("pods of the kubelet", self._leave_all_to_kubelet))
                 tasks.create_task(retried("device numbers", self._numbers.run))
                 await self._plugin.run()

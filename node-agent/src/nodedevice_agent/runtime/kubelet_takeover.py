@@ -6,16 +6,14 @@ after its own restart the file counts: so this goes on while the file has such n
 Source: kubelet pkg/kubelet/cm/devicemanager UpdateAllocatedDevices, pkg/kubelet/apis/podresources server_v1.go List @ 1.37.
 """
 
-import asyncio
 import logging
+import math
+from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import NoReturn
 
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
-from nodedevice_agent.kubelet.directory import POD_RESOURCES
-from nodedevice_agent.kubelet.pod_resources import PodResourcesUnavailable, list_pod_resources
-from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
+from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
 
 log = logging.getLogger(__name__)
 
@@ -24,37 +22,40 @@ CHECK_SECONDS = 10.0
 
 
 class KubeletTakeover:
-    """run() until cancelled."""
+    """A subscriber of the reader, which has pod resources listed for as long as there are such names. socket: for its messages."""
 
-    def __init__(self, manager: DeviceManager, kubelet_dir: Path) -> None:
+    is_outdated = False
+
+    def __init__(self, manager: DeviceManager, socket: Path) -> None:
         self._manager = manager
-        self._checkpoint = KubeletCheckpoint(kubelet_dir)
-        self._socket = kubelet_dir / POD_RESOURCES
+        self._socket = socket
+        # of the last checkpoint that could be used, also of pods that have ended
+        self._allocated: AbstractSet[str] = frozenset()
         # the outcome that was logged last: the names, and the error, if any
-        self._logged: tuple[frozenset[str], str] = frozenset(), ""
+        self._logged: tuple[AbstractSet[str], str] = frozenset(), ""
 
-    async def run(self) -> NoReturn:
-        while True:
-            await self._free()
-            await asyncio.sleep(CHECK_SECONDS)
+    @property
+    def pace(self) -> Pace:
+        return Pace(check_seconds=CHECK_SECONDS, list_seconds=CHECK_SECONDS if self._moved() else math.inf)
 
-    async def _free(self) -> None:
-        served = {name for name, found in self._manager.resources.items() if found.state is EndpointState.RUNNING}
-        names, problem = frozenset[str](), ""
-        if served:
-            await self._checkpoint.refresh()
-            names = self._checkpoint.allocated_names() & served
-        if names:
-            try:
-                await list_pod_resources(self._socket)
-            except PodResourcesUnavailable as exc:
-                problem = str(exc)
-        if (names, problem) == self._logged:
+    def checkpoint_read(self, found: CheckpointReading) -> None:
+        if found.checkpoint is not None:
+            self._allocated = {allocation.resource_name for allocation in found.checkpoint.allocations}
+
+    def pods_read(self, found: PodReading) -> None:
+        names = self._moved()
+        is_asked = found.is_listed or found.rows is None
+        if not is_asked or (names, found.problem) == self._logged:
             return
-        self._logged = names, problem
+        self._logged = names, found.problem
         extra = {"resource_names": sorted(names)}
-        if problem:
+        if names and found.problem:
             message = "cannot have the kubelet forget devices of names that moved here; its next pod with them may fail"
-            log.warning(message, extra={**extra, "socket": str(self._socket), "error": problem})
+            log.warning(message, extra={**extra, "socket": str(self._socket), "error": found.problem})
         elif names:
             log.info("the kubelet forgot devices of ended pods of names that moved here", extra=extra)
+
+    def _moved(self) -> AbstractSet[str]:
+        """Names of which the kubelet has given devices out, and that are served here."""
+        known = self._manager.resources
+        return {name for name in self._allocated if name in known and known[name].state is EndpointState.RUNNING}

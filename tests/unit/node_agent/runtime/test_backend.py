@@ -14,6 +14,7 @@ from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
 from prometheus_client import REGISTRY
 
+from tests.fakes.kubelet_reader import reader_of
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import pod
 
@@ -40,8 +41,8 @@ async def test_no_device_is_given_before_its_allocation_is_on_disk(
     scenario, disk = RuntimeScenario.with_plugin(1).run(pod("p", gpu=1)), Disk()
     clock = asyncio.get_running_loop().time
     host = SimpleNamespace(manager=scenario.manager, saved=disk.saved, do=scenario.noted, now=clock)
-    settings = AgentSettings(kubelet_dir=str(tmp_path))
-    backend = NriBackend(settings, cast(PluginHost, host), lambda: None)
+    settings = AgentSettings()
+    backend = NriBackend(settings, cast(PluginHost, host), reader_of(tmp_path), lambda: None)
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
         creation = tasks.create_task(backend.create_container(sandbox("p"), container("p")))
         assert await disk.waits_for.get() == "p"
@@ -67,7 +68,7 @@ def test_a_file_that_another_pod_holds_is_not_given(tmp_path: Path) -> None:
     scenario.plugin([line], options=PluginOptions(scope=f"{BUILT_IN}test"))
     scenario.run(pod("q", gpu=1))
     host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now, do=scenario.noted)
-    backend = NriBackend(AgentSettings(kubelet_dir=str(tmp_path)), cast(PluginHost, host), lambda: None)
+    backend = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
     backend.check_files(sandbox("p"), "main", {"c1:3", "c188:1"})
     backend.check_files(sandbox("q"), "main", {"c188:0"})
     with pytest.raises(InjectionRefused, match=r"line of example\.com/gpu, which pod default/q holds"):
@@ -77,6 +78,6 @@ def test_a_file_that_another_pod_holds_is_not_given(tmp_path: Path) -> None:
     assert refused() == before + 1
     # whose name is not known yet after a restart
     host.manager = scenario.rebooted().manager
-    backend = NriBackend(AgentSettings(kubelet_dir=str(tmp_path)), cast(PluginHost, host), lambda: None)
+    backend = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
     with pytest.raises(InjectionRefused, match=r"line of example\.com/gpu, which the pod with UID q holds"):
         backend.check_files(sandbox("p"), "main", {"c188:0"})

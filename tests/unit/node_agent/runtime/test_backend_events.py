@@ -15,6 +15,7 @@ from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
 from prometheus_client import REGISTRY
 
+from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
@@ -32,8 +33,8 @@ class Node:
         self.effects_done = asyncio.Event()
         host = SimpleNamespace(manager=self.scenario.manager, now=self.now, do=self.scenario.noted)
         host.saved, host.effects_done = self.saved, self.effects_done
-        settings = AgentSettings(kubelet_dir=str(folder), runtime_grace_seconds=GRACE_SECONDS)
-        self.backend = NriBackend(settings, cast(PluginHost, host), self._changed, self.delivery)
+        settings = AgentSettings(runtime_grace_seconds=GRACE_SECONDS)
+        self.backend = NriBackend(settings, cast(PluginHost, host), reader_of(folder), self._changed, self.delivery)
 
     def now(self) -> float:
         return self.scenario.now

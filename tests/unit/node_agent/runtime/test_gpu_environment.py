@@ -24,6 +24,7 @@ from nodedevice_api.parts import part_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from prometheus_client import REGISTRY
 
+from tests.fakes.kubelet_reader import reader_of
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, pod
 
@@ -166,7 +167,7 @@ class Node:
 
         clock.saved = saved
         self.changes = 0
-        self.backend = NriBackend(AgentSettings(kubelet_dir=str(folder)), cast(PluginHost, clock), self._changed)
+        self.backend = NriBackend(AgentSettings(), cast(PluginHost, clock), reader_of(folder), self._changed)
         self.backend.gpus_configured(["kube-system", "team-*/dcgm-*"])
         self.before = outcomes()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile
@@ -18,6 +19,7 @@ from nodedevice_agent.runtime.injection import Grant, InjectionVersion, Refusal,
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
+from tests.fakes.kubelet_reader import reader_of
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, container, held_by, init, pod
 
@@ -384,16 +386,17 @@ def test_the_kubelets_checkpoint_is_read_only_for_who_requires_this_plugin(held:
 
 
 async def test_the_kubelets_resources_are_those_of_its_checkpoint(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, readers = KubeletCheckpoint(tmp_path), set()
-    read = names._read
+    reader, threads = reader_of(tmp_path), set()
+    names = KubeletCheckpoint(reader)
+    reader.subscribe(names)
 
-    def noted() -> None:
-        readers.add(threading.current_thread())
-        read()
+    def noted(file: Path) -> bytes:
+        threads.add(threading.current_thread())
+        return read_regular(file)
 
-    names._read = noted  # type: ignore[method-assign]
+    monkeypatch.setattr("nodedevice_agent.kubelet.directory.read_regular", noted)
     await names.refresh()
     assert GPU not in names
     (tmp_path / "device-plugins").mkdir()
@@ -417,4 +420,5 @@ async def test_the_kubelets_resources_are_those_of_its_checkpoint(
     checkpoint.unlink()
     await names.refresh()
     assert "nvidia.com/gpu" not in names
-    assert threading.main_thread() not in readers, "it may take seconds"
+    assert threads
+    assert threading.main_thread() not in threads, "it may take seconds"

@@ -1,90 +1,87 @@
-"""The kubelet is asked for its pods' devices, so that it forgets those of names that moved here; and only then."""
+"""The kubelet lists its pods' devices, so that it forgets those of names that moved here; and only then."""
 
 import asyncio
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
-from nodedevice_agent.checkpoint.format import encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.kubelet.directory import POD_RESOURCES
-from nodedevice_agent.kubelet.pod_resources import PodResourcesUnavailable
-from nodedevice_agent.runtime import kubelet_takeover
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS, KubeletTakeover
 
 from tests.fakes.background import background
+from tests.fakes.kubelet_answers import KubeletAnswers, read_at_once
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC
 
 
-class Kubelet:
-    """Its checkpoint, and a PodResources service. asked: by socket."""
+class Kubelet(KubeletAnswers):
+    """With a reader of it, and a takeover as its subscriber."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.asked: list[Path] = []
-        self.problem = ""
-        (folder / "device-plugins").mkdir()
-        monkeypatch.setattr(kubelet_takeover, "list_pod_resources", self._list)
-
-    async def _list(self, socket: Path) -> tuple[Any, ...]:
-        self.asked.append(socket)
-        if self.problem:
-            raise PodResourcesUnavailable(self.problem)
-        return ()
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(path, monkeypatch)
+        self.scenario = RuntimeScenario.with_plugin(1)
+        self.own = self.reader()
+        self.own.subscribe(KubeletTakeover(self.scenario.manager, self.directory.pod_resources))
 
     def allocates(self, *names: str) -> None:
-        file = self.folder / "device-plugins/kubelet_internal_checkpoint"
-        held = tuple(Allocation("p", "main", name, {-1: ("a",)}, b"") for name in names)
-        file.with_suffix(".new").write_text(encode(Checkpoint(held, dict.fromkeys(names, ("a",)))))
-        file.with_suffix(".new").rename(file)
+        self.write(*(Allocation("p", "main", name, {-1: ("a",)}, b"") for name in names))
 
 
 @pytest.fixture
 def kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubelet:
+    read_at_once(monkeypatch)
     return Kubelet(tmp_path, monkeypatch)
 
 
-async def test_only_for_names_that_it_has_given_out_and_that_are_served_here(kubelet: Kubelet) -> None:
-    nobodys = KubeletTakeover(RuntimeScenario().manager, kubelet.folder)
-    ours = KubeletTakeover(RuntimeScenario.with_plugin(1).manager, kubelet.folder)
-    for names, count in (((), 0), ((NIC,), 0), ((GPU, NIC), 1)):
-        kubelet.allocates(*names)
-        for takeover in (nobodys, ours):
-            await takeover._free()
-        assert len(kubelet.asked) == count
-    assert kubelet.asked == [kubelet.folder / POD_RESOURCES]
+@pytest.mark.parametrize(("names", "count"), [((), 0), ((NIC,), 0), ((GPU, NIC), 1)])
+async def test_only_for_names_that_it_has_given_out_and_that_are_served_here(
+    kubelet: Kubelet, names: tuple[str, ...], count: int
+) -> None:
+    kubelet.allocates(*names)
+    await kubelet.own.read()
+    assert kubelet.calls["List"] == count
     # one that has gone is not served
-    scenario = RuntimeScenario.with_plugin(1)
-    scenario.disconnect()
-    await KubeletTakeover(scenario.manager, kubelet.folder)._free()
-    assert len(kubelet.asked) == 1
+    kubelet.scenario.disconnect()
+    await kubelet.own.read()
+    assert kubelet.calls["List"] == count
 
 
+@virtual_time
 async def test_each_outcome_is_logged_once(kubelet: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    takeover = KubeletTakeover(RuntimeScenario.with_plugin(1).manager, kubelet.folder)
-    await takeover._free()
     kubelet.allocates(GPU)
-    for kubelet.problem in ("no socket", "no socket", "", ""):
-        await takeover._free()
-    assert len(kubelet.asked) == 4
-    failed, done = (vars(record) for record in caplog.records)
-    assert (failed["levelname"], failed["resource_names"], failed["error"]) == ("WARNING", [GPU], "no socket")
-    assert failed["socket"] == str(kubelet.folder / POD_RESOURCES)
-    assert (done["levelname"], done["resource_names"]) == ("INFO", [GPU])
-    # the kubelet has none any more, which is no news
-    kubelet.allocates()
-    await takeover._free()
-    assert len(caplog.records) == 2
+    async with background(kubelet.own.run()):
+        for kubelet.problem in ("no socket", ""):
+            await asyncio.sleep(100)
+        failed, done = (vars(record) for record in caplog.records)
+        assert (failed["levelname"], failed["resource_names"], failed["error"]) == ("WARNING", [GPU], "no socket")
+        assert failed["socket"] == str(kubelet.directory.pod_resources)
+        assert (done["levelname"], done["resource_names"]) == ("INFO", [GPU])
+        # the kubelet has none any more, which is no news
+        kubelet.allocates()
+        await asyncio.sleep(100)
+        assert len(caplog.records) == 2
+
+
+async def test_a_file_that_cannot_be_used_has_what_it_had(kubelet: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    kubelet.allocates(GPU)
+    await kubelet.own.read()
+    kubelet.write_text("{")
+    kubelet.own._rows.listed_at -= CHECK_SECONDS
+    await kubelet.own.read()
+    assert (kubelet.calls["List"], len(caplog.records)) == (2, 1)
 
 
 @virtual_time
 async def test_it_is_asked_now_and_then(kubelet: Kubelet) -> None:
-    kubelet.allocates(GPU)
-    takeover = KubeletTakeover(RuntimeScenario.with_plugin(1).manager, kubelet.folder)
-    async with background(takeover.run()):
+    async with background(kubelet.own.run()):
         await asyncio.sleep(CHECK_SECONDS * 2.5)
-    assert len(kubelet.asked) == 3
+        assert kubelet.calls["connections"] == 0
+        kubelet.allocates(GPU)
+        await asyncio.sleep(CHECK_SECONDS * 3)
+        assert kubelet.calls == {"connections": 3, "List": 3}
+        kubelet.allocates()
+        await asyncio.sleep(CHECK_SECONDS * 3)
+        assert kubelet.calls["List"] <= 4

@@ -10,6 +10,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
 
+from tests.fakes.kubelet_reader import reader_of
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
 
@@ -20,7 +21,7 @@ def backend_of(scenario: RuntimeScenario, kubelet_dir: Path) -> NriBackend:
     host = SimpleNamespace(
         manager=scenario.manager, saved=saved, do=scenario.noted, now=lambda: scenario.now, effects_done=None
     )
-    return NriBackend(AgentSettings(kubelet_dir=str(kubelet_dir)), cast(PluginHost, host), lambda: None)
+    return NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(kubelet_dir), lambda: None)
 
 
 async def refused_once(kubelet_dir: Path, *, pre_start_required: bool = False) -> tuple[RuntimeScenario, NriBackend]:

@@ -3,9 +3,12 @@
 from typing import Any
 
 import pytest
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.kube.status import is_bulk, is_loss, node_device_status
+from nodedevice_agent.devicemanager.snapshot import AllocationView, PendingView, snapshot
+from nodedevice_agent.kube import status as statuses
+from nodedevice_agent.kube.status import is_bulk, is_loss, node_device_status, owned
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, WITH_PREFERENCES, Scenario, device_ids, pod
 from tests.unit.node_agent.kube import crd_rules
@@ -224,3 +227,70 @@ def test_writes_that_hundreds_of_plugins_may_need_at_once(before: Json, after: J
 )
 def test_a_write_is_a_loss_when_pods_could_use_fewer_devices(before: Json, after: Json, is_fewer: bool) -> None:
     assert is_loss(before, after) is is_fewer
+
+
+@pytest.mark.parametrize(
+    ("before", "since"),
+    [
+        ({}, MONDAY),
+        ({"health": "Unhealthy"}, TUESDAY),
+        ({"presence": "Missing"}, TUESDAY),
+        ({"reason": "Xid79"}, TUESDAY),
+        # words about the same
+        ({"message": "other words"}, MONDAY),
+        ({"numaNodes": [1]}, MONDAY),
+    ],
+)
+def test_a_device_has_a_time_for_what_it_is(before: Json, since: str) -> None:
+    scenario = Scenario.with_plugin(1)
+    shown = status(scenario)
+    shown["devices"][0] |= before
+    assert status(scenario, shown, TUESDAY)["devices"][0]["since"] == since
+
+
+def test_of_a_pod_that_is_not_known_the_uid_is_shown() -> None:
+    allocation = Allocation("uid", "main", GPU, {-1: ("d0",)}, b"")
+    view = AllocationView(allocation, None, releasing=True)
+    shown = statuses._allocation(view, {}, MONDAY, by_parent=False)
+    assert (shown["namespace"], shown["name"], shown["podUID"], shown["releasing"]) == ("", "", "uid", True)
+    shown = statuses._allocation(view, {("uid", "main"): {"namespace": "n", "name": "p"}}, MONDAY, by_parent=False)
+    assert (shown["namespace"], shown["name"]) == ("n", "p")
+    pending = PendingAllocation("uid", "main", GPU, "PodUnknown", "m")
+    shown = statuses._waiting(PendingView(pending, None), {}, MONDAY)
+    assert (shown["namespace"], shown["name"], shown["podUID"]) == ("", "", "uid")
+
+
+def test_a_list_is_cut_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [{"a": 1, "b": 2}] * 3  # 13 octets each
+    assert statuses._truncated(entries, 3) == (entries, 0)
+    assert statuses._truncated(entries, 2) == (entries[:2], 1)
+    for most, kept in ((39, 3), (38, 2), (26, 2), (25, 1), (12, 0)):
+        monkeypatch.setattr(statuses, "MAX_LIST_BYTES", most)
+        assert statuses._truncated(entries, 3) == (entries[:kept], 3 - kept)
+
+
+@pytest.mark.parametrize(("more", "end"), [(0, "x"), (1, "…")])
+def test_a_message_is_cut_at_its_bound(more: int, end: str) -> None:
+    message = "x" * (statuses.MAX_MESSAGE + more)
+    shown = statuses._condition("Registered", "True", "R", message, {}, MONDAY)["message"]
+    assert (len(shown), shown[-1]) == (statuses.MAX_MESSAGE, end)
+
+
+def test_whoever_has_the_place_of_a_name_is_named() -> None:
+    assert "names at most, and example.com/a has its place; this" in statuses._place_taken("example.com/a")
+    assert "names at most, and others have all places; this" in statuses._place_taken("")
+
+
+def test_what_others_write_is_no_difference() -> None:
+    ours = status(Scenario.with_plugin(1))
+    theirs = {"type": "Theirs", "status": "True"}
+    mixed = [theirs, *({**each, "observedGeneration": 3} for each in reversed(ours["conditions"]))]
+    assert owned({**ours, "conditions": mixed, "other": 1}, ours) == ours
+    assert owned({**ours, "conditions": [theirs]}, ours) == {**ours, "conditions": [{}] * len(ours["conditions"])}
+
+
+def test_a_reserved_device_that_goes_is_a_loss_and_what_nobody_gets_is_worth_nothing() -> None:
+    assert is_loss({"reserved": 1}, {"reserved": 0})
+    assert not is_loss({"reserved": 1, "allocated": 0}, {"reserved": 0, "allocated": 1})
+    blocked = [{"type": "Injectable", "status": "False"}]
+    assert is_loss({"available": 1}, {"available": 1, "conditions": blocked})

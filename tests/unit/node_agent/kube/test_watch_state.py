@@ -159,10 +159,38 @@ def test_the_last_version_is_the_one_to_continue_from() -> None:
     assert played.state.version == "12"
 
 
+def test_before_the_first_list_nothing_is_known_and_nothing_doubtful() -> None:
+    state = WatchState(5.0)
+    assert (state.version, state.failures, state.has_brought, state.is_doubtful) == ("", 0, False, False)
+    assert state.is_list_due(5.0)
+
+
+@pytest.mark.parametrize(("seconds", "is_of_use"), [(STABLE_SECONDS, True), (STABLE_SECONDS - 1, False)])
+def test_a_watch_that_was_open_for_long_was_of_use(seconds: float, is_of_use: bool) -> None:
+    state = WatchState(0.0)
+    state.listed("10", 0.0)
+    state.opened(0.0)
+    assert state.ended(seconds) is is_of_use
+
+
+def test_the_doubt_about_a_silent_watch_ends_with_the_next_one() -> None:
+    state = WatchState(0.0)
+    state.listed("10", 0.0)
+    state.opened(0.0)
+    state.failed(100.0, is_silent=True)
+    assert state.is_doubtful
+    state.opened(100.0)
+    state.ended(100.0 + STABLE_SECONDS)
+    assert not state.is_doubtful
+
+
 def test_a_watch_is_stable_before_proxies_end_it_and_silent_after_a_bookmark_is_due() -> None:
     assert STABLE_SECONDS < 30 < CATCH_UP_SECONDS < 60 < SILENCE_SECONDS < RELIST_SECONDS
 
 
-@pytest.mark.parametrize(("version", "expected"), [("12", 12), ("", 0), ("abc", 0), ("1" * 40, 0), ("-3", 0)])
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("12", 12), ("", 0), ("abc", 0), ("-3", 0), ("9" * 19, 10**19 - 1), ("1" * 20, 0), ("1" * 40, 0)],
+)
 def test_versions_as_numbers(version: str, expected: int) -> None:
     assert number(version) == expected

@@ -16,11 +16,14 @@ from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, list_to_
 from nodedevice_agent.lib.deviceplugin_server.values import (
     ContainerAllocation,
     ContainerIdentity,
+    DeviceNode,
     HeldDevices,
+    Mount,
     PluginDevice,
 )
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
-from nodedevice_api.parts import PartRules
+from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 ONE, TWO = PluginDevice("a"), PluginDevice("b")
 
@@ -58,6 +61,26 @@ async def test_publishing_an_equal_list_changes_nothing() -> None:
     devices = DeviceList()
     assert devices.publish([ONE])
     assert not devices.publish([ONE])
+
+
+def test_what_a_container_needs_is_sent_whole() -> None:
+    allocation = ContainerAllocation(
+        (DeviceNode("/dev/a", "/dev/b", "rw"),), (Mount("/opt/a", "/opt/b", True),), {"A": "1"}, {"b": "2"}, ("c/d=e",)
+    )
+    assert server._allocation_to_wire(allocation) == api_pb2.ContainerAllocateResponse(
+        envs={"A": "1"},
+        annotations={"b": "2"},
+        mounts=[api_pb2.Mount(host_path="/opt/a", container_path="/opt/b", read_only=True)],
+        devices=[api_pb2.DeviceSpec(host_path="/dev/a", container_path="/dev/b", permissions="rw")],
+        cdi_devices=[api_pb2.CDIDevice(name="c/d=e")],
+    )
+
+
+def test_rules_for_parts_and_a_reason_are_sent_whole() -> None:
+    rules = PartRules(Placement.DISTINCT_PARENTS, Choice.SPREAD, PodPlacement.APART, Advertise.LARGEST, 7)
+    octets = list_to_wire([PluginDevice("a-0", parent="a")], "Odd", part_rules=rules).SerializeToString()
+    found = device_list(octets)
+    assert (found.part_rules, found.plugin_message) == (rules, "Odd")
 
 
 class Source:

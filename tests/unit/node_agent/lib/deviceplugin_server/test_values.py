@@ -4,6 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import (
+    _MAX_FILE_SLUG,
     MAX_DEVICE_ID,
     AllocationRefused,
     UnknownDevices,
@@ -24,6 +25,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     [
         pytest.param("/dev/ttyUSB0", "ttyUSB0", id="plain"),
         pytest.param("/dev/video-capture.1", "video-capture.1", id="dots and dashes stay"),
+        pytest.param("/dev/a b  c", r"a-b-c-[0-9a-f]{8}", id="lost spaces"),
         pytest.param("/dev/dri/card0", r"dri-card0-[0-9a-f]{8}", id="a lost slash"),
         pytest.param("/run/fuse", r"run-fuse-[0-9a-f]{8}", id="not under /dev"),
         pytest.param("/dev/tty-0", r"tty-0-[0-9a-f]{8}", id="looks like a share of /dev/tty"),
@@ -81,6 +83,10 @@ def test_file_slugs_fit_a_file_name_and_are_unique() -> None:
     longest = ".".join(["a" * 60] * 4) + "/" + "n" * 63
     assert file_slug("example.com/my_gpu") == "example.com_my_gpu"
     assert len(file_slug(longest)) <= 220
+    # as it is up to a length
+    for length in (199, 200, 201):
+        name = "e.com/" + "n" * (length - 6)
+        assert (file_slug(name) == name.replace("/", "_")) is (length <= _MAX_FILE_SLUG)
     assert file_slug(longest) != file_slug(longest[:-1])
 
 
@@ -98,6 +104,18 @@ def test_unknown_devices_are_named() -> None:
     assert refused.value.device_ids == ("b",)
 
 
+def test_ten_unknown_devices_are_shown_each_in_eighty_characters() -> None:
+    ten = [f"d{index}" for index in range(10)]
+    with pytest.raises(UnknownDevices) as refused:
+        known_ids("a.b/c", ten, ())
+    shown = ", ".join(f"'{name}'" for name in ten)
+    assert str(refused.value) == f"a.b/c: no such device: {shown}; ask for devices of the latest list"
+    with pytest.raises(UnknownDevices, match=r"'d9' and 1 more; ask"):
+        known_ids("a.b/c", [*ten, "e"], ())
+    with pytest.raises(UnknownDevices, match=f"'{'x' * 80}'; ask"):
+        known_ids("a.b/c", ["x" * 81], ())
+
+
 def test_a_long_list_of_unknown_devices_is_cut() -> None:
     with pytest.raises(UnknownDevices, match="and 990 more") as refused:
         known_ids("a.b/c", [f"{index:04}" + "x" * 1000 for index in range(1000)], ())
@@ -106,6 +124,8 @@ def test_a_long_list_of_unknown_devices_is_cut() -> None:
 
 def test_devices_removed_meanwhile_are_not_free() -> None:
     assert free_ids("a.b/c", {"a", "b", "c"}, ["a", "b", "gone"], ["b"], 2) == {"a"}
+    # all that are wanted must be included
+    assert free_ids("a.b/c", {"a", "b"}, ["a", "b"], ["b"], 1) == {"a"}
 
 
 @pytest.mark.parametrize(

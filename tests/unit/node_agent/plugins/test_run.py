@@ -147,6 +147,27 @@ async def test_new_settings_of_the_same_kind_are_taken_without_an_end(plugins: P
     assert len(plugins.events) == 2
 
 
+async def test_one_that_fails_with_new_settings_is_started_again(
+    plugins: Plugins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reconfigure(_: object, settings: SimulatedSettings) -> None:
+        if settings.resource_name == A:
+            raise ValueError("a bug")
+
+    monkeypatch.setattr(SimulatedSource, "reconfigure", reconfigure)
+    plugins.runner.apply(PluginSettings(simulated=[simulated(A), simulated(B)]))
+    await plugins.become(A, B)
+    first, other = plugins.now[A], plugins.now[B]
+    plugins.runner.apply(PluginSettings(simulated=[simulated(A, 2), simulated(B, 2)]))
+    await plugins.settle()
+    await plugins.become(A, B)
+    assert plugins.now[A] is not first
+    assert plugins.now[A]._settings == simulated(A, 2)
+    assert plugins.now[B] is other
+    fields: Any = next(found for found in caplog.records if found.levelname == "ERROR")
+    assert (fields.task, fields.resource_name) == ("plugin settings", A)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

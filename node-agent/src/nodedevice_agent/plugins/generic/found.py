@@ -89,7 +89,7 @@ def incomplete_devices(groups: Iterable[GroupSettings], found: Found) -> Iterato
             has_no_match = not captures and any(wildcard_count(path) for path in missing)
             if not missing or not present or has_no_match:
                 continue
-            named = [_filled(path, captures) if wildcard_count(path) else path for path in missing]
+            named = [_filled(path, captures) for path in missing]
             # video7 is not meant where media[0-3] belongs to it
             if all(path == name or is_match(path, name) for path, name in zip(missing, named, strict=True)):
                 yield Incomplete(max(present, key=lambda file: bool(file.captures)).path, tuple(named))

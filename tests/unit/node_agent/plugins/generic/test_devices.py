@@ -87,6 +87,9 @@ def test_plain_files_count_only_where_allowed_and_are_mounted() -> None:
     (device,) = generic_devices([group("/dev/x", allow_files=True)], found).values()
     assert device.allocation.mounts == (Mount("/dev/x", "/dev/x", False),)
     assert device.allocation.device_nodes == ()
+    read_only = GroupSettings([PathSettings("/dev/x", permissions="r")], allow_files=True)
+    (device,) = generic_devices([read_only], found).values()
+    assert device.allocation.mounts == (Mount("/dev/x", "/dev/x", True),)
 
 
 def test_mounts_of_a_group_go_with_each_device() -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.conditions import Trouble
-from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
-from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.fleet import Change, Fleet, Remembered
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
 from nodedevice_agent.plugins.nvml.health import HealthRules, Place, Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
@@ -51,7 +51,7 @@ def test_a_missing_gpu_is_forgotten_when_another_uuid_has_its_bus_id() -> None:
     known = fleet(A, B)
     known.xid(B.uuid, 79)
     changes = known.found(inventory(A, Gpu("GPU-new", pci_bus_id=B.pci_bus_id)))
-    assert [change.uuid for change in changes] == [B.uuid]
+    assert changes == [Change(B.uuid, None, "another UUID has its bus ID")]
     assert reasons(known) == {}
 
 
@@ -202,6 +202,29 @@ def test_an_xid_of_an_instance_is_a_change_of_that_instance() -> None:
     assert known.trouble_of(A.uuid) is None
     (change,) = known.read({A.uuid: Reading(recovery_action=0)})
     assert (change.uuid, change.trouble) == ("MIG-1", None)
+
+
+def test_what_shows_a_reset_is_named_for_each_instance() -> None:
+    known = fleet(A)
+    known.divided({A.uuid: DIVIDED})
+    known.read({A.uuid: Reading(energy_mj=10)})
+    known.xid(A.uuid, 48, Place(1, 0))
+    known.read({A.uuid: Reading(energy_mj=20)})
+    changes = known.read({A.uuid: Reading(energy_mj=1)})
+    assert [(change.uuid, change.trouble) for change in changes] == [("MIG-1", None)]
+    assert changes[0].how
+
+
+def test_how_close_gpus_are_is_known_from_the_inventory_on() -> None:
+    known = Fleet(HealthRules())
+    assert known.scores == {}
+    assert not known.is_partial
+    found = inventory(A, B)
+    found.ports, found.is_partial = {A.uuid: Ports({B.uuid: 2})}, True
+    found.ancestors = [(A.uuid, B.uuid, Ancestor.BOARD)]
+    known.found(found)
+    assert known.scores == {(A.uuid, B.uuid): 260}
+    assert known.is_partial
 
 
 def test_an_xid_of_a_gpu_that_is_not_in_mig_mode_is_the_gpus() -> None:

@@ -99,18 +99,18 @@ def divided(minor: int | None) -> Gpu:
 def test_an_instance_is_of_its_gpu_and_has_its_own_files() -> None:
     minors = {"gpu3/gi1/access": 20, "gpu3/gi1/ci0/access": 21}
     numbers = {
-        "/dev/nvidia3": "c195:3",
+        "/dev/nvidia3": "c500:3",
         "/dev/nvidia-caps/nvidia-cap20": "c241:20",
         "/dev/nvidia-caps/nvidia-cap21": "c241:21",
     }
     one, other = listed([divided(3)], OnHost(numbers, minors, hands_over_files=True), mig="single").devices
-    assert one.identity == ("GPU-m", "c195:3", "MIG-0")
+    assert one.identity == ("GPU-m", "c500:3", "MIG-0")
     assert one.files == tuple(sorted(numbers.items()))
     assert one.is_shared
     assert one.parent == "GPU-m"
-    assert other.identity == ("GPU-m", "c195:3", "MIG-1")
+    assert other.identity == ("GPU-m", "c500:3", "MIG-1")
     # the driver has no capability for it
-    assert other.files == (("/dev/nvidia3", "c195:3"),)
+    assert other.files == (("/dev/nvidia3", "c500:3"),)
 
 
 def test_an_instance_of_a_gpu_without_a_number_has_no_files_of_another() -> None:

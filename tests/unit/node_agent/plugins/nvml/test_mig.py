@@ -99,6 +99,7 @@ def test_instances_of_one_profile_are_named_as_gpus() -> None:
         ([divided("a", "1g.10gb", "2g.20gb")], "1g.10gb and 2g.20gb"),
         ([divided("a", "1g.10gb"), divided("b", "2g.20gb")], "1g.10gb and 2g.20gb"),
         ([divided("a", "1g.10gb"), WHOLE], "1g.10gb and whole GPUs"),
+        ([divided("a", "1g.10gb", "2g.20gb"), WHOLE], "1g.10gb and 2g.20gb and whole GPUs"),
     ],
 )
 def test_instances_that_differ_are_not_offered_under_one_name(gpus: list[Gpu], words: str) -> None:
@@ -113,11 +114,10 @@ def test_instances_that_differ_are_not_offered_under_one_name(gpus: list[Gpu], w
 
 @pytest.mark.parametrize("mig", ["single", "mixed"])
 def test_a_gpu_without_instances_is_a_trouble_of_the_list(mig: str) -> None:
-    (found,) = listed([divided("a")], mig=mig).values()
+    (found,) = listed([divided("a"), divided("b")], mig=mig).values()
     assert not found.devices
-    (trouble,) = found.troubles
-    assert trouble.reason == "NoMigInstances"
-    assert "GPU-a" in trouble.message
+    assert [trouble.reason for trouble in found.troubles] == ["NoMigInstances"] * 2
+    assert all(gpu in trouble.message for gpu, trouble in zip(("GPU-a", "GPU-b"), found.troubles, strict=True))
 
 
 @pytest.mark.parametrize("mig", ["single", "mixed"])

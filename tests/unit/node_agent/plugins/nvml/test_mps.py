@@ -84,6 +84,7 @@ def test_without_a_daemon_the_list_shows_why_and_nothing_is_allocated(tmp_path: 
     assert reason == "MpsNotRunning"
     assert "/tmp/nvidia-mps/control is not there" in message
     assert all(device.is_healthy for device in made.devices.latest)
+    assert [parent.id for parent in made.devices.parents] == ["GPU-z"]
     with pytest.raises(AllocationRefused, match="no MPS daemon"):
         made.allocate(["GPU-z-0"], None)
 

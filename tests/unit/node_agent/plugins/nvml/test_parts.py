@@ -60,6 +60,7 @@ def test_units_are_what_fits_beside_the_reserve_and_the_rest_is_shown() -> None:
     assert counts == {"GPU-a": 7, "GPU-b": 39}
     unused = {parent.id: int(dict(parent.attributes)["unusedBytes"]) for parent in found.parents}
     assert unused == {"GPU-a": GIB, "GPU-b": 2 * GIB - 1}
+    assert {dict(parent.attributes)["unitBytes"] for parent in found.parents} == {str(2 * GIB)}
     assert {parent.part_size for parent in found.parents} == {"2048Mi"}
 
 
@@ -79,7 +80,20 @@ def test_a_gpu_that_cannot_be_divided_is_a_trouble_of_the_list(
     (trouble,) = found["aliyun.com/gpu-mem"].troubles
     assert trouble.reason == reason
     assert all(word in trouble.message for word in words)
-    assert gpu.uuid not in {parent.id for parent in found["aliyun.com/gpu-mem"].parents}
+    # the next one is divided all the same
+    assert [parent.id for parent in found["aliyun.com/gpu-mem"].parents] == (["GPU-d"] if "unit" not in memory else [])
+
+
+@pytest.mark.parametrize(
+    ("mib", "count", "reasons"),
+    [(7, 0, ["UnitTooLarge"]), (8, 1, []), (15, 1, []), (16, 2, []), (8000, 1000, []), (8008, 0, ["UnitTooSmall"])],
+)
+def test_from_one_unit_to_as_many_as_can_be_listed(mib: int, count: int, reasons: list[str]) -> None:
+    found = listed(nvml({"memory": {"unit": "8Mi", "reserve": "0Gi"}}), [Gpu("GPU-c", "model", mib << 20)])[
+        "aliyun.com/gpu-mem"
+    ]
+    assert len(found.devices) == count
+    assert [trouble.reason for trouble in found.troubles] == reasons
 
 
 def test_the_parts_of_a_broken_gpu_are_unhealthy_and_their_gpu_has_the_reason() -> None:

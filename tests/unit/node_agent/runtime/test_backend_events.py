@@ -11,10 +11,13 @@ from nodedevice_agent.devicemanager.pods import Container, ContainerSettings
 from nodedevice_agent.devicemanager.runtime import ContainerState, InjectionRefused, Validator
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery
+from nodedevice_agent.runtime import backend as backend_module
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
+from nodedevice_api.names import Reason
 from prometheus_client import REGISTRY
 
+from tests.fakes.background import background
 from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
@@ -242,3 +245,74 @@ async def test_a_removed_sandbox_ends_its_containers(tmp_path: Path) -> None:
     await node.create("p")
     node.backend.sandbox_removed(sandbox("p"))
     assert node.scenario.manager.containers.find("p", "p-main-1") is None
+
+
+@virtual_time
+async def test_a_runtime_that_never_comes_is_disconnected_after_the_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, scenario = asyncio.get_running_loop(), RuntimeScenario.with_plugin(1)
+    scenario.now = loop.time()
+    node = Node(tmp_path, scenario)
+    for part in (node.backend._plugin, node.backend._numbers):
+        monkeypatch.setattr(part, "run", asyncio.Event().wait)
+    async with background(node.backend.run()):
+        await asyncio.sleep(GRACE_SECONDS - 1)
+        assert not node.backend.is_settled
+        scenario.now += GRACE_SECONDS
+        await asyncio.sleep(2)
+        assert node.condition == ("False", "NoRuntimeSocket")
+        node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+        scenario.now = loop.time()
+        node.backend.runtime_disconnected("the socket is gone")
+        grace = node.backend._grace
+        assert grace is not None
+        await asyncio.sleep(0)
+    assert grace.cancelled(), "nothing happens after its end"
+
+
+def test_what_a_resource_has_may_change_the_numbers_of_its_files(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.backend.resource_changed(GPU)
+    assert node.backend._numbers._is_due.is_set()
+
+
+async def test_the_configuration_of_the_runtime_that_is_connected_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, names = Node(tmp_path), list[str]()
+    monkeypatch.setattr(node.backend._ownership, "connected", names.append)
+    node.backend.runtime_connected("cri-o", "v1.32.0", Validator.NOT_SEEN)
+    assert names == ["cri-o"]
+
+
+async def test_a_container_that_starts_after_its_devices_were_released_is_shown_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path)
+    node.backend.synchronized([], [])
+    node.scenario.run(pod("p", gpu=1))
+    edits = await node.create("p")
+    made = container("p", annotations=edits.annotations)
+    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    node.scenario.gone("p")
+    node.backend.container_ended(sandbox("p"), made)
+    assert node.condition == ("True", "RuntimeConnected")
+    node.backend.container_started(sandbox("p"), made)
+    assert node.condition == ("True", Reason.DEVICES_IN_USE_AFTER_RELEASE)
+    (found,) = logged(caplog, "container uses devices that were released; stop it")
+    assert found["container_id"] == made.id
+
+
+async def test_of_the_last_containers_it_is_known_that_their_edits_were_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend_module, "_MAX_LOGGED", 2)
+    node = Node(tmp_path, RuntimeScenario.with_plugin(3))
+    own = Container("main", limits={GPU: 1}, settings=ContainerSettings(envs=frozenset({"ANSWER"})))
+    for uid in "pqr":
+        node.scenario.run(pod(uid, own))
+    for uid in "pqpqrp":
+        await node.create(uid)
+    found = logged(caplog, "pod settings replace edits of a device plugin")
+    assert [record["pod"] for record in found] == ["default/p", "default/q", "default/r", "default/p"]

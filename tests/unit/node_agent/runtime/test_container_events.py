@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.effects import CallPreStart
+from nodedevice_agent.devicemanager.effects import CallPreStart, Publish
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer
@@ -215,6 +215,20 @@ class TestNeverStarted:
         scenario.start(second, "p")
         made = [effect for effect in scenario.end(second, "p") if isinstance(effect, CallPreStart)]
         assert len(made) == (1 if state is ContainerState.CREATED else 0)
+
+    def test_the_next_instance_replaces_all_that_never_ran(self) -> None:
+        scenario = connected().run(pod("p", gpu=1))
+        made = [replace(scenario.create("p", number=number), state=ContainerState.CREATED) for number in (1, 2)]
+        scenario.sync(*(("p", each) for each in made))
+        before = len(scenario.effects)
+        scenario.create("p", number=3)
+        assert [e.resource_name for e in scenario.effects[before:] if isinstance(e, Publish)] == [GPU, GPU]
+
+    def test_a_start_that_is_reported_twice_is_news_once(self) -> None:
+        scenario = connected().run(pod("p", gpu=1))
+        made = scenario.create("p")
+        scenario.start(made, "p")
+        assert scenario.start(made, "p") == []
 
     def test_not_in_a_pod_that_is_not_over(self) -> None:
         scenario = self.found()

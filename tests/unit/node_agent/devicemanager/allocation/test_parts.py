@@ -157,6 +157,18 @@ class TestPods:
         scenario = Scenario.with_plugin(parts(a=3)).run(pod("p", container("x", gpu=1), container("y", gpu=9)))
         assert [w.container for w in scenario.manager.pending(GPU)] == ["y"]
 
+    def test_a_pod_that_others_overtake_twice_waits_and_says_what_fits_nowhere(self) -> None:
+        scenario = Scenario.with_plugin(parts(a=4, c=4))
+        (first,) = calls(scenario.see(pod("p", container("x", gpu=1), container("y", gpu=3))))
+        scenario.run(pod("q", gpu=1), pod("r", gpu=3))
+        # without its own part there is room where it began
+        (second,) = calls(scenario.answer(first))
+        assert (first.device_ids, second.device_ids) == (("a-0",), ("c-3",))
+        scenario.run(pod("s", gpu=1))
+        assert calls(scenario.answer(second)) == []
+        (pending,) = scenario.manager.pending(GPU)
+        assert (pending.container, pending.reason, pending.attempts) == ("y", Reason.NO_DEVICE_FITS, 1)
+
     def test_rules_are_kept_when_another_pod_takes_parts_between_two_containers(self) -> None:
         scenario = Scenario.with_plugin(parts(a=4, b=4))
         (first,) = calls(scenario.see(pod("p", container("x", gpu=3), container("y", gpu=3))))

@@ -158,13 +158,13 @@ class TestPods:
         assert [w.container for w in scenario.manager.pending(GPU)] == ["y"]
 
     def test_a_pod_that_others_overtake_twice_waits_and_says_what_fits_nowhere(self) -> None:
-        scenario = Scenario.with_plugin(parts(a=4, c=4))
+        scenario = Scenario.with_plugin(parts(SPREAD, a=4, c=4))
         (first,) = calls(scenario.see(pod("p", container("x", gpu=1), container("y", gpu=3))))
-        scenario.run(pod("q", gpu=1), pod("r", gpu=3))
+        scenario.run(*(pod(uid, gpu=1) for uid in "qrs"))
         # without its own part there is room where it began
         (second,) = calls(scenario.answer(first))
-        assert (first.device_ids, second.device_ids) == (("a-0",), ("c-3",))
-        scenario.run(pod("s", gpu=1))
+        assert (first.device_ids, second.device_ids) == (("a-0",), ("c-2",))
+        scenario.run(pod("t", gpu=1))
         assert calls(scenario.answer(second)) == []
         (pending,) = scenario.manager.pending(GPU)
         assert (pending.container, pending.reason, pending.attempts) == ("y", Reason.NO_DEVICE_FITS, 1)

@@ -31,6 +31,7 @@ from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.podresources import server as pod_resources
 from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.injection import Injection
+from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_api.parts import PartRules, Placement, part_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2 as v1_pb2
@@ -65,7 +66,7 @@ class Node:
         self.now = 0.0
         self.calls: list[CallAllocate | CallPreferred | CallPreStart] = []
         self.published: dict[str, None] = {}
-        self.statuses: dict[str, dict[str, object]] = {}
+        self.statuses: dict[str, NodeDeviceStatus] = {}
 
     def do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -104,7 +105,11 @@ class Node:
                 seen = snapshot(self.manager, name)
                 await beat()
                 self.statuses[name] = node_device_status(
-                    seen, self.statuses.get(name, {}), wall_time="2026-01-01T00:00:00Z", version="1", runtime="nri"
+                    seen,
+                    self.statuses.get(name, NodeDeviceStatus()),
+                    wall_time="2026-01-01T00:00:00Z",
+                    version="1",
+                    runtime="nri",
                 )
 
     def _is_due(self) -> bool:

@@ -21,7 +21,7 @@ class CordonedDevice(Record, frozen=True, kw_only=True):
 class NodeDeviceSpec(Record, frozen=True, kw_only=True):
     node_name: str
     resource_name: str
-    cordoned_devices: tuple[CordonedDevice, ...] = ()
+    cordoned_devices: list[CordonedDevice] = []
 
 
 class EndpointStatus(Record, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class DeviceStatus(Record, frozen=True, kw_only=True):
     since: str = always(str)
     cordoned_since: str = ""
     cordoned_by: str = ""
-    numa_nodes: tuple[int, ...] = ()
+    numa_nodes: list[int] = []
     attributes: dict[str, str] = {}
 
 
@@ -99,8 +99,8 @@ class AllocationStatus(Record, frozen=True, kw_only=True):
     pod_uid: str = field(name="podUID")
     container: str
     since: str = ""
-    parts: tuple[HeldParts, ...] = ()
-    device_ids: tuple[str, ...] = field(name="deviceIDs", default=())
+    parts: list[HeldParts] = []
+    device_ids: list[str] = field(name="deviceIDs", default_factory=list)
     omitted: int = field(name="deviceIDsOmitted", default=0)
     releasing: bool = False
     not_injected: bool = False
@@ -144,10 +144,10 @@ class NodeDeviceStatus(Record, frozen=True, kw_only=True):
     endpoint: EndpointStatus | None = None
     agent: AgentStatus | None = None
     parts: PartRulesStatus | None = None
-    devices: tuple[DeviceStatus, ...] = always(tuple)
+    devices: list[DeviceStatus] = always(list)
     devices_omitted: int = always(int)
-    allocations: tuple[AllocationStatus, ...] = always(tuple)
+    allocations: list[AllocationStatus] = always(list)
     allocations_omitted: int = always(int)
-    waiting: tuple[Waiting, ...] = always(tuple)
-    remembered_cordons: tuple[CordonedDevice, ...] = always(tuple)
-    conditions: tuple[ConditionStatus, ...] = always(tuple)
+    waiting: list[Waiting] = always(list)
+    remembered_cordons: list[CordonedDevice] = always(list)
+    conditions: list[ConditionStatus] = always(list)

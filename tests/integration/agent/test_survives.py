@@ -249,7 +249,7 @@ async def test_since_when_a_container_has_its_devices_survives_the_object(node: 
         await node.agent.stop(signal.SIGTERM)
         checkpoint = node.state_dir / CHECKPOINT
         whole = json.loads(checkpoint.read_bytes())
-        assert [since_of(entry) for entry in before["allocations"]] == whole["Since"]
+        assert [since_of(entry["since"]) for entry in before["allocations"]] == whole["Since"]
         # long ago, so that no time of this test is taken for it
         checkpoint.write_text(json.dumps({**whole, "Since": [1]}))
         name = node_device_name(node.name, GPU)

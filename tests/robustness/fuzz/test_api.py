@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lightkube import AsyncClient, KubeConfig
 from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
+from msgspec import to_builtins
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
@@ -26,6 +27,7 @@ from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
 from nodedevice_agent.kube.status import node_device_status
+from nodedevice_api.nodedevice import NodeDeviceStatus
 
 from tests.robustness.fuzz.budget import Fuzzer
 from tests.robustness.fuzz.inputs import as_json, mostly, nearly, numbers, shaped, some, whole_texts
@@ -118,7 +120,7 @@ class StatusOf(Publisher):
     async def saved(self) -> None:
         """Nothing is on disk."""
 
-    def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any]:
+    def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus:
         return status_of(self._manager, resource_name, observed)
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
@@ -206,11 +208,11 @@ def manager_with_devices(**options: Any) -> DeviceManager:
     return manager
 
 
-def status_of(manager: DeviceManager, resource_name: str, before: dict[str, Any]) -> dict[str, Any]:
+def status_of(manager: DeviceManager, resource_name: str, before: NodeDeviceStatus) -> NodeDeviceStatus:
     status = node_device_status(
         snapshot(manager, resource_name), before, wall_time=WALL_TIME, version="1", runtime="none"
     )
-    as_json(status)
+    as_json(to_builtins(status))
     return status
 
 
@@ -260,7 +262,7 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
         answers.respond(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
         with contextlib.suppress(ApiRequestError):
             await list_and_watch(cluster, PodObject, PodsOf(manager))
-        status_of(manager, GPU, {})
+        status_of(manager, GPU, NodeDeviceStatus())
 
     fuzz(lambda pods: runner.run(one(pods)), st.lists(_pod, max_size=4))
 
@@ -279,7 +281,7 @@ def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.
         manager = manager_with_devices(is_recovering=True)
         manager.recovered(await recover_checkpoint(cluster, "node-a"), 1.0)
         for resource_name in manager.resources:
-            status_of(manager, resource_name, {})
+            status_of(manager, resource_name, NodeDeviceStatus())
 
     fuzz(lambda objects: runner.run(one(objects)), st.lists(_node_device, max_size=3))
 

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
@@ -18,6 +19,7 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_watcher import get_info, notify, registration_client
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kube.status import node_device_status
+from nodedevice_api.nodedevice import NodeDeviceStatus
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -157,9 +159,13 @@ class Surroundings:
         await self._good_has(0)
         for resource_name in self.manager.manager.resources:
             status = node_device_status(
-                snapshot(self.manager.manager, resource_name), {}, wall_time="now", version="1", runtime="none"
+                snapshot(self.manager.manager, resource_name),
+                NodeDeviceStatus(),
+                wall_time="now",
+                version="1",
+                runtime="none",
             )
-            as_json(status)
+            as_json(to_builtins(status))
         self.manager.pods()
         await self._good_has(1)
         self.manager.published.clear()

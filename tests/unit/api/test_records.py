@@ -59,7 +59,7 @@ def of_record(found: inspect.Type, path: str = "") -> Fields:
         case inspect.StructType(fields=fields):
             below = [of_record(field.type, f"{path}.{field.encode_name}") for field in fields]
             return {path: "object", **{name: word for each in below for name, word in each.items()}}
-        case inspect.VarTupleType(item_type=item):
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             return {path: "array", **of_record(item, f"{path}[]")}
         case inspect.DictType(value_type=value):
             return {path: "object", **of_record(value, f"{path}{{}}")}
@@ -83,7 +83,7 @@ def required_by_record(found: inspect.Type, path: str = "") -> Iterator[str]:
             for field in fields:
                 yield from [f"{path}.{field.encode_name}"] if field.required else []
                 yield from required_by_record(field.type, f"{path}.{field.encode_name}")
-        case inspect.VarTupleType(item_type=item):
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             yield from required_by_record(item, f"{path}[]")
 
 
@@ -134,7 +134,7 @@ def test_each_record_is_a_part_of_an_object() -> None:
                 rest += [field.type for field in fields]
             case inspect.UnionType(types=types):
                 rest += types
-            case inspect.VarTupleType(item_type=item):
+            case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
                 rest.append(item)
     assert reached == defined
 

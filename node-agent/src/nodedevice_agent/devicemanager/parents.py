@@ -3,17 +3,9 @@
 from collections.abc import Iterable
 
 from msgspec import Struct
+from nodedevice_api.nodedevice import PartCounts
 
 from nodedevice_agent.devicemanager.resources.resource import Resource
-
-
-class PartCounts(Struct, frozen=True):
-    """total: listed or held. allocated: held, also by a pod that has ended. available: a pod could get them now."""
-
-    total: int = 0
-    healthy: int = 0
-    allocated: int = 0
-    available: int = 0
 
 
 class ParentView(Struct, frozen=True):

@@ -21,7 +21,9 @@ from lightkube.core import resource as res
 from lightkube.core.exceptions import ConfigError, NotReadyError
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
+from msgspec import to_builtins
 from nodedevice_api import extended_resources, names
+from nodedevice_api.nodedevice import NodeDeviceSpec
 from nodedevice_common import rejected
 from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.streams import lines
@@ -126,8 +128,8 @@ class KubeClient:
         name = names.node_device_name(node[0], resource_name)
         owner = {"apiVersion": "v1", "kind": "Node", "name": node[0], "uid": node[1]}
         part = {"metadata": {"name": name, "ownerReferences": [owner]}}
-        spec = {"nodeName": node[0], "resourceName": resource_name}
-        return await self._apply(f"creating nodedevice {name}", NodeDeviceObject, {**part, "spec": spec})
+        spec = NodeDeviceSpec(node_name=node[0], resource_name=resource_name)
+        return await self._apply(f"creating nodedevice {name}", NodeDeviceObject, {**part, "spec": to_builtins(spec)})
 
     async def apply_status(self, name: str, status: dict[str, Any]) -> NodeDeviceObject:
         """Apply the agent's whole part of the status. Raises ApiNotFound when the object has to be created first."""

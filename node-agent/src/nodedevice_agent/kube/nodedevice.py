@@ -14,7 +14,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
+from msgspec import to_builtins
 from nodedevice_api.names import Reason, node_device_name
+from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import __version__, metrics
@@ -28,7 +30,7 @@ from nodedevice_agent.kube.client import KubeClient, log_failure, pause_seconds
 from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.objects import NodeDeviceObject
-from nodedevice_agent.kube.observed import Json, cordons_of, well_formed
+from nodedevice_agent.kube.observed import Json, cordons_of, observed_spec, observed_status
 from nodedevice_agent.kube.served import Served, ServedStatus
 from nodedevice_agent.kube.status import is_bulk, is_loss, node_device_status, owned
 from nodedevice_agent.kube.watch_state import number
@@ -204,7 +206,7 @@ class Publisher:
         """Wait until every allocation so far is on disk: before that none may be published."""
         await self._host.saved()
 
-    def desired_status(self, resource_name: str, observed: Json, wall_time: str) -> Json | None:
+    def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus | None:
         """The status to be written over the observed one; None while the last published one stays."""
         if not self.are_pods_known:
             return None
@@ -327,15 +329,14 @@ class NodeDeviceSync:
         self._is_owned = found is None or _has_owner(found, self._node_name)
         self._observed = found.status if found is not None else None
         uid, spec = (found.metadata.uid or "", found.spec) if found is not None else ("", {})
-        self._publisher.cordoned(self._resource_name, uid, cordons_of(spec.get("cordonedDevices")))
+        self._publisher.cordoned(self._resource_name, uid, cordons_of(observed_spec(spec).cordoned_devices))
         self.touch()
 
     def _is_edited(self, status: Json) -> bool:
         """Whether another client wrote it. Our own write may be observed before its response; a new object has no status."""
         if not self._ours or not status or status == self._observed:
             return False
-        found = well_formed(status)
-        return all(owned(found, ours) != ours for ours in self._ours)
+        return all(owned(status, ours) != ours for ours in self._ours)
 
     # -- the desired object ---------------------------------------------------------------------------------------------
 
@@ -374,7 +375,8 @@ class NodeDeviceSync:
             await self._pause(pause)
 
     def _batch_seconds(self) -> float:
-        listed = len(well_formed(self._observed or {}).get("devices", ()))
+        devices = (self._observed or {}).get("devices")
+        listed = len(devices) if isinstance(devices, list) else 0
         return PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed
 
     async def _pause(self, seconds: float) -> None:
@@ -391,15 +393,16 @@ class NodeDeviceSync:
         if self._stopped.is_set():
             return False
         observed = self._observed
-        before = well_formed(observed or {})
+        before = observed_status(observed or {})
         wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = self._publisher.desired_status(self._resource_name, before, wall_time)
-        is_stored = status is not None and before == observed and owned(before, status) == status
-        if status is None or (is_stored and self._is_owned):
+        desired = self._publisher.desired_status(self._resource_name, before, wall_time)
+        status: Json | None = to_builtins(desired)
+        is_stored = status is not None and owned(observed or {}, status) == status
+        if desired is None or status is None or (is_stored and self._is_owned):
             self._writes.leave(self._share)
             self._ours = (status,) if status is not None else self._ours
             return False
-        ranks = {"is_loss": is_loss(before, status), "is_bulk": is_bulk(before, status)}
+        ranks = {"is_loss": is_loss(before, desired), "is_bulk": is_bulk(before, desired)}
         if not self._writes.may_write(self._share, **ranks):
             return False
         if observed is None or not self._is_owned:

@@ -3,13 +3,14 @@
 Parts of another shape count as absent: the CRD's schema admits none, but an older or newer schema, or none, may have admitted them.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Final, TypeVar, get_args, get_origin
 
-import msgspec
+from msgspec import Struct, structs, to_builtins
 from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import SERVED_BY_KUBELET
+from nodedevice_api.nodedevice import AllocationStatus, CordonedDevice, NodeDeviceSpec, NodeDeviceStatus
 from nodedevice_common.decoding import Undecodable, convert
 
 from nodedevice_agent.devicemanager.allocation.allocations import known_since
@@ -17,135 +18,94 @@ from nodedevice_agent.devicemanager.resources.cordons import Cordon, noted
 from nodedevice_agent.kube.parts import part_ids
 
 Json = dict[str, Any]
+R = TypeVar("R", bound=Struct)
 
 # A container holds at most as many as a NodeDevice can name.
-_MAX_HELD = 131_072
+_MAX_HELD: Final = 131_072
+_NAMELESS: Final = NodeDeviceSpec(node_name="", resource_name="")
 
 
-class _ObservedEndpoint(msgspec.Struct):
-    state: str = ""
-    since: str = ""
+def observed_status(status: Json) -> NodeDeviceStatus:
+    """The status without its malformed parts."""
+    found = _decoded(status, NodeDeviceStatus) or _decoded(
+        _well_formed_fields(status, NodeDeviceStatus), NodeDeviceStatus
+    )
+    return found or NodeDeviceStatus()
 
 
-class _ObservedRules(msgspec.Struct):
-    advertise: str = ""
-    largestAvailable: int = 0
+def observed_spec(spec: Json) -> NodeDeviceSpec:
+    """The same of a spec. Malformed names are empty."""
+    found = _decoded(spec, NodeDeviceSpec)
+    if found is None:
+        found = _decoded(to_builtins(_NAMELESS) | _well_formed_fields(spec, NodeDeviceSpec), NodeDeviceSpec)
+    return found or _NAMELESS
 
 
-class _ObservedDevice(msgspec.Struct):
-    id: str
-    health: str = ""
-    since: str = ""
-    cordonedSince: str = ""
-    numaNodes: list[int] = []
-
-
-class _ObservedContainer(msgspec.Struct):
-    podUID: str
-    container: str
-    namespace: str = ""
-    name: str = ""
-    since: str = ""
-
-
-class _ObservedParts(msgspec.Struct):
-    parent: str
-    parts: int
-    numbers: str
-    sep: Literal["::", "-"] = "-"
-
-
-class _ObservedAllocation(_ObservedContainer, kw_only=True):
-    deviceIDs: list[str] = []
-    deviceIDsOmitted: int = 0
-    parts: list[_ObservedParts] = []
-
-
-class _ObservedWaiting(_ObservedContainer):
-    reason: str = ""
-
-
-class _ObservedCondition(msgspec.Struct):
-    type: str
-    status: str = ""
-    lastTransitionTime: str = ""
-
-
-class _ObservedCordon(msgspec.Struct):
-    id: str
-    reason: str = ""
-    # a note of another form costs the note, not the cordon
-    by: Any = ""
-    at: Any = ""
-
-
-_LISTS: dict[str, type[msgspec.Struct]] = {
-    "devices": _ObservedDevice,
-    "allocations": _ObservedAllocation,
-    "waiting": _ObservedWaiting,
-    "conditions": _ObservedCondition,
-}
-
-
-def well_formed(status: Json) -> Json:
-    """The status without the malformed parts; equal to it when there are none."""
-    kept = dict(status)
-    for key, shape in _LISTS.items():
-        if key in status:
-            kept[key] = list(_fitting(status[key], shape))
-    for key, kind in (("endpoint", _ObservedEndpoint), ("allocationsOmitted", int), ("parts", _ObservedRules)):
-        if key in status and not _fits(status[key], kind):
-            del kept[key]
-    return kept
-
-
-def held_ids(allocation: Json) -> tuple[list[str], int]:
-    """Of a well-formed entry of status.allocations: the devices, and how many are omitted; an invalid entry omits all its parts."""
-    ids, omitted = list(allocation.get("deviceIDs", ())), allocation.get("deviceIDsOmitted", 0)
-    parts = allocation.get("parts", ())
+def held_ids(allocation: AllocationStatus) -> tuple[list[str], int]:
+    """The devices of an allocation, and how many are omitted; one with invalid parts omits all of these."""
+    parts = allocation.parts
     try:
-        return ids + part_ids(parts, _MAX_HELD), omitted
+        return allocation.device_ids + part_ids(parts, _MAX_HELD), allocation.omitted
     except ValueError:
-        return ids, omitted + max(sum(entry["parts"] for entry in parts), 1)
+        return allocation.device_ids, allocation.omitted + max(sum(entry.parts for entry in parts), 1)
 
 
-def since_of(entry: Json) -> int:
-    """Of a well-formed entry: its time stamp in Unix seconds; 0 where there is none, or no valid one."""
+def since_of(time_stamp: str) -> int:
+    """In Unix seconds; 0 where it is none, or no valid one."""
     try:
-        found = datetime.fromisoformat(entry.get("since", ""))
+        found = datetime.fromisoformat(time_stamp)
     except ValueError:
         return 0
     # without a time zone it would be taken for this machine's
     return known_since(int(found.timestamp())) if found.tzinfo is not None else 0
 
 
-def is_of_kubelet(status: Json) -> bool:
+def is_of_kubelet(status: NodeDeviceStatus) -> bool:
     """Whether the status is of a resource that the kubelet serves, and that is only shown here."""
-    agent = status.get("agent")
-    return isinstance(agent, dict) and agent.get("servedBy") == SERVED_BY_KUBELET
+    return status.agent is not None and status.agent.served_by == SERVED_BY_KUBELET
 
 
-def cordons_of(entries: object) -> dict[str, Cordon]:
-    """Of a list of cordons, by device ID; * for all of them."""
-    return {
-        entry["id"]: noted(entry.get("reason", ""), entry.get("by"), entry.get("at"))
-        for entry in _fitting(entries, _ObservedCordon)
-    }
+def cordons_of(entries: list[CordonedDevice]) -> dict[str, Cordon]:
+    """By device ID; * for all of them."""
+    return {entry.id: noted(entry.reason, entry.by, entry.at) for entry in entries if entry.id}
 
 
-def resource_name_of(spec: Json) -> str:
+def resource_name_of(spec: NodeDeviceSpec) -> str:
     """Empty where the object does not have a valid resource name."""
-    name = spec.get("resourceName")
-    return name if isinstance(name, str) and not resource_name_problem(name) else ""
+    return "" if resource_name_problem(spec.resource_name) else spec.resource_name
 
 
-def _fitting(entries: object, shape: type[msgspec.Struct]) -> Iterable[Json]:
-    return (entry for entry in entries if _fits(entry, shape)) if isinstance(entries, list) else ()
+def _well_formed_fields(value: Json, form: type[Struct]) -> Json:
+    found = ((each.encode_name, each.type) for each in structs.fields(form) if each.encode_name in value)
+    kept = {name: _well_formed(value[name], kind) for name, kind in found}
+    return {name: each for name, each in kept.items() if each is not None}
 
 
-def _fits(value: object, shape: type) -> bool:
+def _well_formed(value: object, form: Any) -> object:
+    """The value without what does not fit the form; None where nothing of it does."""
+    if _fits(value, form):
+        return value
+    kind = get_args(form)[0] if get_origin(form) in (list, UnionType) else form
+    if get_origin(form) is list:
+        found = (_well_formed(entry, kind) for entry in value) if isinstance(value, list) else ()
+        return [entry for entry in found if entry is not None]
+    if not isinstance(value, dict) or not isinstance(kind, type) or not issubclass(kind, Struct):
+        return None
+    kept = _well_formed_fields(value, kind)
+    # what it cannot do without may not fit
+    return kept if _fits(kept, kind) else None
+
+
+def _decoded(value: Json, form: type[R]) -> R | None:
     try:
-        convert(value, shape)
+        return convert(value, form)
+    except Undecodable:
+        return None
+
+
+def _fits(value: object, form: Any) -> bool:
+    try:
+        convert(value, form)
     except Undecodable:
         return False
     return True

@@ -1,21 +1,21 @@
 """Parts of devices in a status: which parts of each physical device a container holds, as ranges of their numbers.
 
-`{"parent": "GPU-1f2e", "parts": 17, "numbers": "0-15,40", "sep": "::"}` stands for GPU-1f2e::0 to GPU-1f2e::15, and
-GPU-1f2e::40; without a separator, which earlier releases did not write, it is `-`.
+The parent GPU-1f2e with the numbers 0-15,40 and the separator :: stands for GPU-1f2e::0 to GPU-1f2e::15, and GPU-1f2e::40; the
+separator - is that of earlier releases, which wrote none.
 """
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Any
 
-from nodedevice_api.parts import OLD_SEPARATOR, numbers_of, parent_and_number, part_id, separator_of
+from nodedevice_api.nodedevice import HeldParts
+from nodedevice_api.parts import OLD_SEPARATOR, SEPARATOR, numbers_of, parent_and_number, part_id, separator_of
 
 # The CRD's bounds.
 MAX_PARENTS = 64
 MAX_NUMBERS_CHARACTERS = 2048
 
 
-def by_parent(device_ids: Iterable[str]) -> tuple[list[dict[str, Any]], list[str], int]:
+def by_parent(device_ids: Iterable[str]) -> tuple[list[HeldParts], list[str], int]:
     """Entries sorted by parent; the IDs that are none of a part; and how many parts the bounds leave out."""
     numbers: dict[tuple[str, str], list[int]] = {}
     others = []
@@ -26,25 +26,26 @@ def by_parent(device_ids: Iterable[str]) -> tuple[list[dict[str, Any]], list[str
         else:
             numbers.setdefault((found[0], separator_of(device_id)), []).append(found[1])
     entries = [_entry(*kind, sorted(numbers[kind])) for kind in sorted(numbers)[:MAX_PARENTS]]
-    omitted = sum(map(len, numbers.values())) - sum(entry["parts"] for entry in entries)
+    omitted = sum(map(len, numbers.values())) - sum(entry.parts for entry in entries)
     return entries, others, omitted
 
 
-def part_ids(entries: Iterable[dict[str, Any]], at_most: int) -> list[str]:
+def part_ids(entries: Iterable[HeldParts], at_most: int) -> list[str]:
     """The parts of such entries. Raises ValueError for an invalid one, or for more than `at_most` parts."""
     found = []
     for entry in entries:
-        numbers = numbers_of(entry["numbers"], at_most)
-        if len(numbers) != entry["parts"]:
-            raise ValueError(f"{entry['parent']}: {entry['parts']} parts, but {len(numbers)} numbers")
-        separator = entry.get("sep", OLD_SEPARATOR)
-        found += [part_id(entry["parent"], number, separator) for number in numbers]
+        numbers = numbers_of(entry.numbers, at_most)
+        if len(numbers) != entry.parts:
+            raise ValueError(f"{entry.parent}: {entry.parts} parts, but {len(numbers)} numbers")
+        if entry.sep not in (SEPARATOR, OLD_SEPARATOR):
+            raise ValueError(f"{entry.parent}: {entry.sep[:40]!a} is no separator")
+        found += [part_id(entry.parent, number, entry.sep) for number in numbers]
         if len(found) > at_most:
             raise ValueError(f"more than {at_most} parts")
     return found
 
 
-def _entry(parent: str, separator: str, numbers: list[int]) -> dict[str, Any]:
+def _entry(parent: str, separator: str, numbers: list[int]) -> HeldParts:
     text, count = "", 0
     # the numbers of one range grow as fast as their positions
     for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
@@ -54,5 +55,4 @@ def _entry(parent: str, separator: str, numbers: list[int]) -> dict[str, Any]:
         if len(longer) > MAX_NUMBERS_CHARACTERS:
             break
         text, count = longer, count + len(members)
-    made: dict[str, Any] = {"parent": parent, "parts": count, "numbers": text}
-    return made if separator == OLD_SEPARATOR else made | {"sep": separator}
+    return HeldParts(parent, count, text, separator)

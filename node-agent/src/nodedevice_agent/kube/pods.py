@@ -14,6 +14,7 @@ from lightkube.core import resource as res
 from nodedevice_api import extended_resources
 from nodedevice_api.assigned_parts import MAX_CHARACTERS
 from nodedevice_api.names import ASSIGNED_PARTS_ANNOTATION, GROUP
+from nodedevice_api.nodedevice import NodeDeviceSpec, NodeDeviceStatus
 from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, by_numa, each_device_once
@@ -27,7 +28,15 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient, until_done
 from nodedevice_agent.kube.nodedevice import PODS, Publisher
 from nodedevice_agent.kube.objects import NodeDeviceObject, api_info
-from nodedevice_agent.kube.observed import cordons_of, held_ids, is_of_kubelet, resource_name_of, since_of, well_formed
+from nodedevice_agent.kube.observed import (
+    cordons_of,
+    held_ids,
+    is_of_kubelet,
+    observed_spec,
+    observed_status,
+    resource_name_of,
+    since_of,
+)
 from nodedevice_agent.kube.responses import KubeMetadata, KubeObject
 from nodedevice_agent.metrics import AgentHealth
 
@@ -308,10 +317,10 @@ async def recover_checkpoint(cluster: KubeClient, node_name: str) -> Checkpoint:
     Retried until the API server responds: without it, devices in use would be allocated again. Resources without allocations are
     included, so that their status is kept up to date too. An edited status may list one device for two pods: the first keeps it.
     """
-    objects = await until_done(lambda: cluster.node_devices_of(node_name))
+    listed = await until_done(lambda: cluster.node_devices_of(node_name))
     # what the kubelet serves was never allocated here
-    objects = [found for found in objects if not is_of_kubelet(found.status)]
-    names = dict.fromkeys(filter(None, (resource_name_of(found.spec) for found in objects)), ())
+    objects = [found for found in map(_observed, listed) if not is_of_kubelet(found.status)]
+    names = dict.fromkeys(filter(None, (found.resource_name for found in objects)), ())
     kept, conflicts = each_device_once(a for found in objects for a in _allocations(found))
     for lost in conflicts:
         others = (a for a in kept if a.resource_name == lost.resource_name and {*a.device_ids} & {*lost.device_ids})
@@ -321,45 +330,56 @@ async def recover_checkpoint(cluster: KubeClient, node_name: str) -> Checkpoint:
             "device_ids": list(lost.device_ids),
         }
         log.error("conflict: two pods hold the same device in the status; keeping the first", extra=extra)
-    cordons = {resource_name_of(found.spec): _cordons(found) for found in objects}
+    cordons = {found.resource_name: _cordons(found) for found in objects}
     return Checkpoint(
         kept,
         names,
         cordons={name: found for name, found in cordons.items() if name and found.device_ids},
-        possible_holders={resource_name_of(found.spec): tuple(PODS_NOT_SYNCED) for found in objects if _omits(found)},
+        possible_holders={found.resource_name: tuple(PODS_NOT_SYNCED) for found in objects if _omits(found)},
     )
 
 
-def _omits(found: NodeDeviceObject) -> bool:
-    status = well_formed(found.status)
-    omitted = status.get("allocationsOmitted", 0)
-    omitted += sum(held_ids(entry)[1] for entry in status.get("allocations", ()))
-    if omitted and resource_name_of(found.spec):
-        extra = {"nodedevice": found.metadata.name, "omitted": omitted}
+class _Observed(msgspec.Struct, frozen=True):
+    """resource_name: "" where the object has no valid one."""
+
+    name: str
+    uid: str
+    resource_name: str
+    spec: NodeDeviceSpec
+    status: NodeDeviceStatus
+
+
+def _observed(found: NodeDeviceObject) -> _Observed:
+    meta, spec = found.metadata, observed_spec(found.spec)
+    return _Observed(meta.name or "", meta.uid or "", resource_name_of(spec), spec, observed_status(found.status))
+
+
+def _omits(found: _Observed) -> bool:
+    omitted = found.status.allocations_omitted + sum(held_ids(entry)[1] for entry in found.status.allocations)
+    if omitted and found.resource_name:
+        extra = {"nodedevice": found.name, "omitted": omitted}
         log.error("NodeDevice status omits allocations; holding the resource back until its pods are gone", extra=extra)
-    return bool(omitted and resource_name_of(found.spec))
+    return bool(omitted and found.resource_name)
 
 
-def _cordons(found: NodeDeviceObject) -> Cordons:
-    in_spec = cordons_of(found.spec.get("cordonedDevices"))
-    remembered = cordons_of(found.status.get("rememberedCordons"))
-    return Cordons(
-        found.metadata.uid or "", in_spec, {i: cordon for i, cordon in remembered.items() if i not in in_spec}
-    )
+def _cordons(found: _Observed) -> Cordons:
+    in_spec, remembered = cordons_of(found.spec.cordoned_devices), cordons_of(found.status.remembered_cordons)
+    return Cordons(found.uid, in_spec, {i: cordon for i, cordon in remembered.items() if i not in in_spec})
 
 
-def _allocations(found: NodeDeviceObject) -> list[Allocation]:
-    resource_name, name = resource_name_of(found.spec), found.metadata.name
-    if not resource_name:
-        log.error("invalid NodeDevice without a resource name; its allocations are lost", extra={"nodedevice": name})
+def _allocations(found: _Observed) -> list[Allocation]:
+    name, status = found.resource_name, found.status
+    if not name:
+        log.error(
+            "invalid NodeDevice without a resource name; its allocations are lost", extra={"nodedevice": found.name}
+        )
         return []
-    status = well_formed(found.status)
-    numa = {d["id"]: tuple(d.get("numaNodes", ())) for d in status.get("devices", ())}
-    held = [(entry, ids) for entry in status.get("allocations", ()) if (ids := held_ids(entry)[0])]
+    numa = {device.id: tuple(device.numa_nodes) for device in status.devices}
+    held = [(entry, ids) for entry in status.allocations if (ids := held_ids(entry)[0])]
     numa |= {i: numa[parent] for _, ids in held for i in ids if i not in numa and (parent := _parent(i)) in numa}
     return [
-        Allocation(e["podUID"], e["container"], resource_name, by_numa(ids, numa), None, since=since_of(e))
-        for e, ids in held
+        Allocation(each.pod_uid, each.container, name, by_numa(ids, numa), None, since=since_of(each.since))
+        for each, ids in held
     ]
 
 

@@ -9,12 +9,12 @@ from typing import Protocol
 
 from nodedevice_api import names
 from nodedevice_api.names import Reason
+from nodedevice_api.nodedevice import DeviceStatus, NodeDeviceStatus
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
-from nodedevice_agent.kube.observed import Json
 from nodedevice_agent.kube.status import node_device_status
 
 _SERVED = "True", Reason.SERVED_BY_KUBELET, "the kubelet's device manager serves this resource; it is only shown here"
@@ -39,7 +39,7 @@ class Served(Protocol):
     def snapshot(self, resource_name: str) -> Snapshot:
         """Raises KeyError for an unknown resource."""
 
-    def remember_published(self, resource_name: str, devices: Iterable[Json], now: float) -> None:
+    def remember_published(self, resource_name: str, devices: Iterable[DeviceStatus], now: float) -> None:
         """Devices of the published status, before the first snapshot."""
 
     def forget(self, resource_name: str) -> bool:
@@ -88,9 +88,11 @@ class ServedStatus:
         self._cordons.pop(resource_name, None)
         return True
 
-    def status(self, resource_name: str, observed: Json, wall_time: str, now: float, *, is_watch_stale: bool) -> Json:
+    def status(
+        self, resource_name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
+    ) -> NodeDeviceStatus:
         """The status to be written over the observed one. now: monotonic seconds."""
-        self._served.remember_published(resource_name, observed.get("devices", ()), now)
+        self._served.remember_published(resource_name, observed.devices, now)
         found = self._served.snapshot(resource_name)
         metrics.observe(found)
         return node_device_status(

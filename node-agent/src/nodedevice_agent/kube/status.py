@@ -8,14 +8,27 @@ Bounds are the CRD's. Above them the numbers stay exact, and lists are truncated
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Final, TypeVar
 
-from msgspec import structs
+from msgspec import to_builtins
+from msgspec.json import encode
 from nodedevice_api.names import AGENT_CONDITIONS, SERVED_BY_NODEDEVICE, Condition, Reason
+from nodedevice_api.nodedevice import (
+    AgentStatus,
+    AllocationStatus,
+    ConditionStatus,
+    CordonedDevice,
+    DeviceStatus,
+    EndpointStatus,
+    HeldParts,
+    NodeDeviceStatus,
+    PartRulesStatus,
+    Waiting,
+)
 from nodedevice_api.parts import Advertise, PartRules
+from nodedevice_api.wire import Record
 
 from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.pods import Pod
@@ -34,6 +47,9 @@ MAX_SOCKETS = 4
 # Of one list, as JSON: the API server rejects an object of 1.5 MiB, with an error that looks like a server error.
 MAX_LIST_BYTES = 256 * 1024
 
+_Entry = TypeVar("_Entry", bound=Record)
+_NO_ENDPOINT: Final = EndpointStatus()
+_NO_DEVICE: Final = DeviceStatus(id="")
 # status, reason and message
 _Condition = tuple[str, str, str]
 
@@ -62,7 +78,7 @@ _STALE: _Condition = (
 
 def node_device_status(
     now: Snapshot,
-    before: Json,
+    before: NodeDeviceStatus,
     *,
     wall_time: str,
     version: str,
@@ -73,10 +89,10 @@ def node_device_status(
     registered: tuple[str, str, str] | None = None,
     injectable: tuple[str, str, str] | None = None,
     is_watch_stale: bool = False,
-) -> Json:
+) -> NodeDeviceStatus:
     """Every field of status that the agent owns.
 
-    before: the observed status (with any owner's fields; {} when there is none). wall_time: RFC 3339, whole seconds.
+    before: the observed status (with any owner's fields; an empty one when there is none). wall_time: RFC 3339, whole seconds.
     unsaved: why the agent's checkpoint cannot be written now; empty while it can.
     notes: a problem that an administrator should know of, such as an unreadable checkpoint.
     registered: status, reason and message of the condition while nothing is wrong; None for a plugin's.
@@ -84,34 +100,33 @@ def node_device_status(
     is_watch_stale: whether the API server is silent over the watch of the node's pods, or of this NodeDevice.
     """
     devices, omitted = _devices(now, before, wall_time)
-    earlier = _by_container(before.get("allocations", ()))
+    earlier = _by_container(before.allocations)
     by_parent = now.part_rules is not None
     shown = (_allocation(a, earlier, wall_time, by_parent=by_parent) for a in now.held)
-    held = sorted(shown, key=lambda a: (a["podUID"], a["container"]))
+    held = sorted(shown, key=lambda a: (a.pod_uid, a.container))
     allocations, omitted_allocations = _truncated(held, MAX_ALLOCATIONS)
-    earlier = _by_container(before.get("waiting", ()))
-    waiting, _ = _truncated([_waiting(w, earlier, wall_time) for w in now.pending], MAX_WAITING)
+    awaited = _by_container(before.waiting)
+    waiting, _ = _truncated([_waiting(w, awaited, wall_time) for w in now.pending], MAX_WAITING)
     # the operator sets those that fit again, and the others follow
     remembered, _ = _truncated([_cordon(*c) for c in now.remembered_cordons], MAX_NAMED_DEVICES)
-    return {
-        "total": now.total,
-        "healthy": now.healthy,
-        "cordoned": now.cordoned,
-        "allocated": now.allocated,
-        "releasing": now.releasing,
-        "reserved": now.reserved,
-        "available": now.available,
-        "endpoint": _endpoint(now, before, wall_time),
-        "agent": {"version": version, "runtime": runtime, "servedBy": served_by},
-        **({"parts": _part_rules(now, now.part_rules)} if now.part_rules is not None else {}),
-        "devices": devices,
-        "devicesOmitted": omitted,
-        "allocations": allocations,
-        # also when 0 or empty: a field that is not applied would keep the value of another writer
-        "allocationsOmitted": omitted_allocations + now.possible_holders,
-        "waiting": waiting,
-        "rememberedCordons": remembered,
-        "conditions": _conditions(
+    return NodeDeviceStatus(
+        total=now.total,
+        healthy=now.healthy,
+        cordoned=now.cordoned,
+        allocated=now.allocated,
+        releasing=now.releasing,
+        reserved=now.reserved,
+        available=now.available,
+        endpoint=_endpoint(now, before.endpoint or _NO_ENDPOINT, wall_time),
+        agent=AgentStatus(version=version, runtime=runtime, served_by=served_by),
+        parts=_part_rules(now, now.part_rules) if now.part_rules is not None else None,
+        devices=devices,
+        devices_omitted=omitted,
+        allocations=allocations,
+        allocations_omitted=omitted_allocations + now.possible_holders,
+        waiting=waiting,
+        remembered_cordons=remembered,
+        conditions=_conditions(
             before,
             wall_time,
             {
@@ -121,112 +136,113 @@ def node_device_status(
                 Condition.WATCHES_CURRENT: _STALE if is_watch_stale else _CURRENT,
             },
         ),
-    }
+    )
 
 
-def _part_rules(now: Snapshot, rules: PartRules) -> Json:
+def _part_rules(now: Snapshot, rules: PartRules) -> PartRulesStatus:
     # another pod may hold what is unknown here, so one parent has no more than all of them
     largest = max((device.parts.available for device in now.devices if device.parts is not None), default=0)
-    shown = asdict(rules)
-    percent = shown.pop("sm_percent")
-    words = {name: str(word) for name, word in shown.items()}
-    limit = {} if percent is None else {"smPercent": percent}
-    return {**words, **limit, "largestAvailable": min(largest, now.available)}
+    return PartRulesStatus(
+        placement=str(rules.placement),
+        choice=str(rules.choice),
+        containers=str(rules.containers),
+        advertise=str(rules.advertise),
+        sm_percent=rules.sm_percent,
+        largest_available=min(largest, now.available),
+    )
 
 
-def _endpoint(now: Snapshot, before: Json, wall_time: str) -> Json:
-    shown = {
-        "state": now.state.value,
-        "preStartRequired": now.options.pre_start_required,
-        "getPreferredAllocationAvailable": now.options.get_preferred_allocation_available,
-    }
-    return shown | {"since": _since(before.get("endpoint", {}), shown, wall_time, "state")}
+def _endpoint(now: Snapshot, before: EndpointStatus, wall_time: str) -> EndpointStatus:
+    return EndpointStatus(
+        state=now.state.value,
+        pre_start_required=now.options.pre_start_required,
+        get_preferred_allocation_available=now.options.get_preferred_allocation_available,
+        since=_since(before.since, wall_time, is_same=before.state == now.state.value),
+    )
 
 
-def _devices(now: Snapshot, before: Json, wall_time: str) -> tuple[list[Json], int]:
-    earlier = {d["id"]: d for d in before.get("devices", ())}
-    listed, _ = _truncated([_device(d, earlier.get(d.id, {}), wall_time) for d in now.devices], MAX_NAMED_DEVICES)
-    return listed, now.total - sum(device["parts"]["total"] if "parts" in device else 1 for device in listed)
+def _devices(now: Snapshot, before: NodeDeviceStatus, wall_time: str) -> tuple[list[DeviceStatus], int]:
+    earlier = {d.id: d for d in before.devices}
+    shown = [_device(d, earlier.get(d.id, _NO_DEVICE), wall_time) for d in now.devices]
+    listed, _ = _truncated(shown, MAX_NAMED_DEVICES)
+    return listed, now.total - sum(device.parts.total if device.parts is not None else 1 for device in listed)
 
 
-def _device(device: DeviceView, earlier: Json, wall_time: str) -> Json:
-    shown: Json = {"id": device.id, "health": "Healthy" if device.healthy else "Unhealthy"}
-    if device.parts is None or not device.present:
-        shown["presence"] = "Present" if device.present else "Missing"
-    if device.reason:
-        shown |= {"reason": device.reason, "message": device.message}
-    if device.parts is not None:
-        shown["parts"] = structs.asdict(device.parts)
-    shown["since"] = _since(earlier, shown, wall_time, "health", "presence", "reason")
-    if device.cordoned:
-        shown["cordonedSince"] = earlier.get("cordonedSince", wall_time)
-    if device.cordoned_by:
-        shown["cordonedBy"] = device.cordoned_by
-    if device.numa_nodes:
-        shown["numaNodes"] = list(device.numa_nodes)
-    if device.attributes:
-        shown["attributes"] = dict(device.attributes)
-    return shown
+def _device(device: DeviceView, before: DeviceStatus, wall_time: str) -> DeviceStatus:
+    health = "Healthy" if device.healthy else "Unhealthy"
+    is_whole = device.parts is None or not device.present
+    presence = ("Present" if device.present else "Missing") if is_whole else ""
+    is_same = (before.health, before.presence, before.reason) == (health, presence, device.reason)
+    return DeviceStatus(
+        id=device.id,
+        health=health,
+        presence=presence,
+        reason=device.reason,
+        message=device.message if device.reason else None,
+        parts=device.parts,
+        since=_since(before.since, wall_time, is_same=is_same),
+        cordoned_since=(before.cordoned_since or wall_time) if device.cordoned else "",
+        cordoned_by=device.cordoned_by,
+        numa_nodes=list(device.numa_nodes),
+        attributes=dict(device.attributes),
+    )
 
 
-def _by_container(entries: Iterable[Json]) -> Mapping[tuple[str, str], Json]:
-    return {(entry["podUID"], entry["container"]): entry for entry in entries}
+_Container = TypeVar("_Container", AllocationStatus, Waiting)
+
+
+def _by_container(entries: Iterable[_Container]) -> Mapping[tuple[str, str], _Container]:
+    return {(entry.pod_uid, entry.container): entry for entry in entries}
 
 
 def _allocation(
-    held: AllocationView, before: Mapping[tuple[str, str], Json], wall_time: str, *, by_parent: bool
-) -> Json:
+    held: AllocationView, before: Mapping[tuple[str, str], AllocationStatus], wall_time: str, *, by_parent: bool
+) -> AllocationStatus:
     allocation = held.allocation
-    ids: Sequence[str] = allocation.device_ids
-    omitted = 0
     uid = _shown_uid(allocation.pod_uid, held.pod)
-    earlier = before.get((uid, allocation.container), {})
-    shown: Json = {
-        # the name of a deleted pod is copied from the observed status
-        "namespace": held.pod.namespace if held.pod else earlier.get("namespace", ""),
-        "name": held.pod.name if held.pod else earlier.get("name", ""),
-        "podUID": uid,
-        "container": allocation.container,
-        "since": _text(allocation.since) if allocation.since else earlier.get("since", wall_time),
-    }
+    earlier = before.get((uid, allocation.container))
+    since = _text(allocation.since) if allocation.since else (earlier.since if earlier is not None else "")
+    of_parents: list[HeldParts] = []
+    ids, omitted = list(allocation.device_ids), 0
     if by_parent:
         of_parents, ids, omitted = parts.by_parent(ids)
-        # a node holds hundreds of these: no time of its own, which the age of the PodDevice shows
-        shown = {**{k: v for k, v in shown.items() if k != "since"}, "parts": of_parents} if of_parents else shown
-    if ids:
-        shown["deviceIDs"] = list(ids[:MAX_IDS])
-    omitted += max(len(ids) - MAX_IDS, 0)
-    if omitted:
-        shown["deviceIDsOmitted"] = omitted
-    if held.releasing:
-        shown["releasing"] = True
-    if held.not_injected:
-        shown["notInjected"] = True
-    return shown
+    # the name of a deleted pod is copied from the observed status
+    named = held.pod or earlier
+    return AllocationStatus(
+        namespace=named.namespace if named is not None else "",
+        name=named.name if named is not None else "",
+        pod_uid=uid,
+        container=allocation.container,
+        # a node holds hundreds of those with parts: no time of its own, which the age of the PodDevice shows
+        since="" if of_parents else since or wall_time,
+        parts=of_parents,
+        device_ids=ids[:MAX_IDS],
+        omitted=omitted + max(len(ids) - MAX_IDS, 0),
+        releasing=held.releasing,
+        not_injected=held.not_injected,
+    )
 
 
-def _waiting(entry: PendingView, before: Mapping[tuple[str, str], Json], wall_time: str) -> Json:
+def _waiting(entry: PendingView, before: Mapping[tuple[str, str], Waiting], wall_time: str) -> Waiting:
     waiting, pod = entry.pending, entry.pod
     uid = _shown_uid(waiting.pod_uid, pod)
-    earlier = before.get((uid, waiting.container), {})
-    shown: Json = {
-        "namespace": pod.namespace if pod else "",
-        "name": pod.name if pod else "",
-        "podUID": uid,
-        "container": waiting.container,
-        "reason": waiting.reason,
-        "message": waiting.message[:1024],
-    }
-    shown["since"] = _since(earlier, shown, wall_time, "reason")
-    if entry.not_injected:
-        shown["notInjected"] = True
-    if waiting.is_final:
-        shown["final"] = True
-    return shown
+    earlier = before.get((uid, waiting.container))
+    is_same = earlier is not None and earlier.reason == waiting.reason
+    return Waiting(
+        namespace=pod.namespace if pod else "",
+        name=pod.name if pod else "",
+        pod_uid=uid,
+        container=waiting.container,
+        reason=waiting.reason,
+        message=waiting.message[:1024],
+        since=_since(earlier.since if earlier is not None else "", wall_time, is_same=is_same),
+        not_injected=entry.not_injected,
+        final=waiting.is_final,
+    )
 
 
-def _cordon(device_id: str, cordon: Cordon) -> Json:
-    return {"id": device_id} | {name: note for name, note in structs.asdict(cordon).items() if note}
+def _cordon(device_id: str, cordon: Cordon) -> CordonedDevice:
+    return CordonedDevice(id=device_id, reason=cordon.reason, by=cordon.by, at=cordon.at)
 
 
 def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
@@ -238,32 +254,44 @@ def _text(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _since(earlier: Json, shown: Json, wall_time: str, *keys: str) -> str:
-    """The observed time stamp while these values are the same."""
-    return earlier.get("since", wall_time) if all(earlier.get(k) == shown.get(k) for k in keys) else wall_time
+def _since(before: str, wall_time: str, *, is_same: bool) -> str:
+    """The observed time stamp while the entry is the same."""
+    return before if is_same and before else wall_time
 
 
-def _truncated(entries: list[Json], limit: int) -> tuple[list[Json], int]:
+def _truncated(entries: list[_Entry], limit: int) -> tuple[list[_Entry], int]:
     """As many entries as the bounds allow, and the number of omitted ones."""
     kept, size = entries[:limit], 0
     for index, entry in enumerate(kept):
-        size += len(json.dumps(entry, separators=(",", ":")))
+        size += _size(entry)
         if size > MAX_LIST_BYTES:
             kept = kept[:index]
             break
     return kept, len(entries) - len(kept)
 
 
-def _conditions(before: Json, wall_time: str, values: Mapping[str, _Condition]) -> list[Json]:
-    earlier = {c["type"]: c for c in before.get("conditions", ())}
-    return [_condition(kind, *values[kind], earlier.get(kind, {}), wall_time) for kind in AGENT_CONDITIONS]
+def _size(entry: Record) -> int:
+    """In characters of JSON that is all ASCII."""
+    encoded = encode(entry)
+    return len(encoded) if encoded.isascii() else len(json.dumps(to_builtins(entry), separators=(",", ":")))
 
 
-def _condition(kind: str, status: str, reason: str, message: str, earlier: Mapping[str, Any], wall_time: str) -> Json:
-    same = earlier.get("status") == status
-    since = earlier.get("lastTransitionTime", wall_time) if same else wall_time
-    shown = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
-    return {"type": kind, "status": status, "reason": reason, "message": shown, "lastTransitionTime": since}
+def _conditions(before: NodeDeviceStatus, wall_time: str, values: Mapping[str, _Condition]) -> list[ConditionStatus]:
+    earlier = {c.type: c for c in before.conditions}
+    return [_condition(kind, *values[kind], earlier.get(kind), wall_time) for kind in AGENT_CONDITIONS]
+
+
+def _condition(
+    kind: str, status: str, reason: str, message: str, earlier: ConditionStatus | None, wall_time: str
+) -> ConditionStatus:
+    before = earlier.last_transition_time if earlier is not None else ""
+    return ConditionStatus(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…",
+        last_transition_time=_since(before, wall_time, is_same=earlier is not None and earlier.status == status),
+    )
 
 
 def _registered(now: Snapshot, unsaved: str, notes: str, running: _Condition) -> _Condition:
@@ -331,32 +359,32 @@ def _with_plugin_message(message: str, now: Snapshot) -> str:
     return f"{message}; {now.plugin_message}" if now.plugin_message and now.is_live else message
 
 
-def owned(observed: Json, status: Json) -> Json:
-    """The observed status without fields of other writers, in our order: comparable with the desired one."""
-    found = {c.get("type"): c for c in observed.get("conditions", ())}
-    ours = [_same_keys(found.get(desired["type"], {}), desired) for desired in status["conditions"]]
-    return {**_same_keys(observed, status), "conditions": ours}
+def owned(observed: Json, desired: Json) -> Json:
+    """The observed status without fields of other writers, in our order: comparable with the desired one, both as JSON."""
+    conditions = observed.get("conditions")
+    found = {str(c.get("type")): c for c in conditions if isinstance(c, dict)} if isinstance(conditions, list) else {}
+    ours = [_same_keys(found.get(each["type"], {}), each) for each in desired["conditions"]]
+    return {**_same_keys(observed, desired), "conditions": ours}
 
 
 def _same_keys(observed: Json, desired: Json) -> Json:
     return {key: value for key, value in observed.items() if key in desired}
 
 
-def is_loss(before: Json, after: Json) -> bool:
+def is_loss(before: NodeDeviceStatus, after: NodeDeviceStatus) -> bool:
     """Whether the scheduler could count on fewer devices after that write: the sum that the operator writes into the Node."""
     return _countable(after) < _countable(before)
 
 
-def is_bulk(before: Json, after: Json) -> bool:
+def is_bulk(before: NodeDeviceStatus, after: NodeDeviceStatus) -> bool:
     """Whether that write is an object's first, or one about a plugin that is gone: hundreds of plugins may come or go at once."""
-    running = EndpointState.RUNNING.value
-    return not before or after.get("endpoint", {}).get("state", running) != running
+    is_first = before == NodeDeviceStatus()
+    return is_first or (after.endpoint is not None and after.endpoint.state != EndpointState.RUNNING.value)
 
 
-def _countable(status: Json) -> int:
-    injectable = [c.get("status") for c in status.get("conditions", ()) if c.get("type") == Condition.INJECTABLE]
-    rules = status.get("parts", {})
-    counts_largest = rules.get("advertise") == Advertise.LARGEST
-    available = rules.get("largestAvailable") if counts_largest else status.get("available")
-    numbers = [status.get("allocated"), status.get("reserved"), 0 if injectable == ["False"] else available]
-    return sum(number for number in numbers if isinstance(number, int))
+def _countable(status: NodeDeviceStatus) -> int:
+    injectable = [c.status for c in status.conditions if c.type == Condition.INJECTABLE]
+    rules = status.parts
+    counts_largest = rules is not None and rules.advertise == Advertise.LARGEST
+    available = rules.largest_available if rules is not None and counts_largest else status.available
+    return status.allocated + status.reserved + (0 if injectable == ["False"] else available)

@@ -7,12 +7,12 @@ Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity,
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import Reason
+from nodedevice_api.nodedevice import DeviceStatus
 
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.pods import Pod
@@ -119,11 +119,11 @@ class ServedByKubelet(Mirror):
         """The pod has finished, or the API no longer has it."""
         return super().pod_gone(pod_uid, now) + self._report(pod_uid, frozenset(), now)
 
-    def remember_published(self, resource_name: str, devices: Iterable[Mapping[str, Any]], now: float) -> None:
+    def remember_published(self, resource_name: str, devices: Iterable[DeviceStatus], now: float) -> None:
         """What the published status lists as lost, of before this agent started: once."""
         if resource_name not in self._published:
             self._published.add(resource_name)
-            lost = (device["id"] for device in devices if device.get("reason") == Reason.NOT_ALLOCATABLE)
+            lost = (device.id for device in devices if device.reason == Reason.NOT_ALLOCATABLE)
             self._remembered[resource_name] = self._remembered.get(resource_name, frozenset()).union(lost)
             self._list(now)
 

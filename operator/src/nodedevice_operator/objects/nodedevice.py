@@ -264,7 +264,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         devices_omitted=status.devices_omitted,
         allocations=tuple(_allocation(a, ids) for a in status.allocations),
         allocations_omitted=status.allocations_omitted,
-        waiting=status.waiting,
+        waiting=tuple(status.waiting),
         conditions={intern(c.type): _condition(c) for c in status.conditions if c.type in _KNOWN_CONDITIONS},
         edited_by=_editors(meta.managed_fields),
         lost_cordons=_lost_cordons(obj),
@@ -361,7 +361,7 @@ def _conditions(fields: msgspec.Raw) -> Mapping[str, msgspec.Raw]:
 
 
 def _device(obj: DeviceStatus) -> DeviceRecord:
-    return _device_record(intern(obj.health), intern(obj.reason), obj.presence == "Missing", obj.numa_nodes)
+    return _device_record(intern(obj.health), intern(obj.reason), obj.presence == "Missing", tuple(obj.numa_nodes))
 
 
 def _allocation(obj: AllocationStatus, ids: Mapping[str, str]) -> AllocationRecord:

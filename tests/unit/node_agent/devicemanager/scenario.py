@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import (
     AllocateResponse,
@@ -22,6 +22,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
+from nodedevice_agent.kube.observed import observed_status
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.parts import PartRules, Placement, part_id
 
@@ -231,4 +232,8 @@ def status(
 
 def status_of(now: Snapshot, before: dict[str, Any], wall_time: str, **more: Any) -> dict[str, Any]:
     """The same of any snapshot."""
-    return node_device_status(now, before, wall_time=wall_time, **{"version": "1.2.3", "runtime": "none", **more})
+    options = {"version": "1.2.3", "runtime": "none", **more}
+    shown: dict[str, Any] = to_builtins(
+        node_device_status(now, observed_status(before), wall_time=wall_time, **options)
+    )
+    return shown

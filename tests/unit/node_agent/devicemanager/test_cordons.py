@@ -5,7 +5,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons, noted
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.kube.observed import cordons_of
+from nodedevice_agent.kube.observed import cordons_of, observed_status
 from nodedevice_agent.kubelet.mirror import Mirror
 
 from tests.unit.node_agent.devicemanager.scenario import (
@@ -128,7 +128,7 @@ def test_the_notes_are_shown_and_what_is_shown_is_read() -> None:
     scenario.happens("cordoned", GPU, "u2", {})
     shown = status(scenario, {}, "now")["rememberedCordons"]
     assert shown == [{"id": "*"}, {"id": "d0", "reason": "fan", "by": "alice", "at": NOON}]
-    assert cordons_of(shown) == {**FAN, "*": NOTHING}
+    assert cordons_of(observed_status({"rememberedCordons": shown}).remembered_cordons) == {**FAN, "*": NOTHING}
 
 
 def test_who_cordoned_it_is_shown_of_each_device() -> None:

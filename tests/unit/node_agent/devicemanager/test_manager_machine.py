@@ -22,10 +22,9 @@ from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
-from nodedevice_agent.kube.status import node_device_status
 
 from tests.examples import examples
-from tests.unit.node_agent.devicemanager.scenario import response, with_edits
+from tests.unit.node_agent.devicemanager.scenario import response, status_of, with_edits
 from tests.unit.node_agent.kube import crd_rules
 
 NAMES = ("example.com/gpu", "example.com/nic")
@@ -113,7 +112,7 @@ class ManagerMachine(RuleBasedStateMachine):
         return snapshot(self.manager, name)
 
     def status(self, name: str) -> dict[str, Any]:
-        return node_device_status(self.seen(name), {}, wall_time="2026-01-05T00:00:00Z", version="1", runtime="none")
+        return status_of(self.seen(name), {}, "2026-01-05T00:00:00Z")
 
     def only_usable_devices_are_allocated(self, before: set[tuple[str, str, str]]) -> None:
         for allocation in self.manager.book:
@@ -345,10 +344,10 @@ class ManagerMachine(RuleBasedStateMachine):
             assert now.total == len(ids)
             shown = ids if resource.is_live else {i for i in ids if i in resource.holders or i in resource.cordoned_ids}
             assert [view.id for view in now.devices] == sorted(shown)
-            first = node_device_status(now, {}, wall_time="2026-01-05T00:00:00Z", version="1", runtime="none")
+            first = status_of(now, {}, "2026-01-05T00:00:00Z")
             assert crd_rules.problems(first) == []
             again = snapshot(self.twin, name)
-            second = node_device_status(again, first, wall_time="2026-01-06T00:00:00Z", version="1", runtime="none")
+            second = status_of(again, first, "2026-01-06T00:00:00Z")
             assert first == second
 
     @invariant()

@@ -21,12 +21,11 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.assigned_parts import encode as encode_assigned
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement, parent_and_number
 
 from tests.examples import examples
-from tests.unit.node_agent.devicemanager.scenario import GPU, response, with_edits
+from tests.unit.node_agent.devicemanager.scenario import GPU, response, status_of, with_edits
 
 PARENTS = ("a", "b", "c")
 UIDS = ("p", "q", "r", "s")
@@ -258,10 +257,7 @@ class PartsMachine(RuleBasedStateMachine):
 
     @invariant()
     def an_equal_state_gives_an_equal_status(self) -> None:
-        first, second = (
-            node_device_status(snapshot(m, GPU), {}, wall_time="2026-01-05T00:00:00Z", version="1", runtime="none")
-            for m in (self.manager, self.twin)
-        )
+        first, second = (status_of(snapshot(m, GPU), {}, "2026-01-05T00:00:00Z") for m in (self.manager, self.twin))
         assert first == second
 
     @invariant()

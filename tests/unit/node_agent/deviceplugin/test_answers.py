@@ -16,6 +16,7 @@ from nodedevice_agent.deviceplugin.answers import ASK_EVERY_SECONDS, Answers
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.names import Reason
+from nodedevice_api.nodedevice import NodeDeviceStatus
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
@@ -139,9 +140,9 @@ def _answers_are_due_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def registered(manager: HostedManager) -> tuple[str, str]:
     """Reason and message of Registered as it would be published."""
     now = snapshot(manager.manager, GOOD)
-    status = node_device_status(now, {}, wall_time="2026-01-01T00:00:00Z", version="1", runtime="none")
-    [found] = [each for each in status["conditions"] if each["type"] == "Registered"]
-    return found["reason"], found["message"]
+    status = node_device_status(now, NodeDeviceStatus(), wall_time="2026-01-01T00:00:00Z", version="1", runtime="none")
+    [found] = [each for each in status.conditions if each.type == "Registered"]
+    return found.reason, found.message
 
 
 @pytest.mark.usefixtures("_answers_are_due_soon")

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import Publisher
 from nodedevice_agent.kube.write_queue import WriteQueue
+from nodedevice_api.nodedevice import NodeDeviceStatus
 
 from tests.unit.node_agent.devicemanager.scenario import Scenario
 
@@ -21,18 +21,18 @@ class ManagerOnly(PluginHost):
 
 
 class FixedStatus(Publisher):
-    def __init__(self, cluster: KubeClient, **numbers: int) -> None:
+    def __init__(self, cluster: KubeClient, *, total: int = 0) -> None:
         super().__init__(cluster, "n1", "none")
         # a loop's clock, as virtual time has one
         self.writes = WriteQueue(asyncio.get_running_loop().time)
         self._host = ManagerOnly(Scenario.with_plugin(1))
-        self.status: dict[str, Any] = {**numbers, "conditions": []}
+        self.status = NodeDeviceStatus(total=total)
         self.cordoned_ids: frozenset[str] = frozenset()
 
     async def saved(self) -> None:
         """Nothing is ever unsaved."""
 
-    def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any]:
+    def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus:
         return self.status
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:

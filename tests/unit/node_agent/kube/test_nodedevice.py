@@ -26,6 +26,7 @@ from nodedevice_agent.kube.write_budget import (
 )
 from nodedevice_agent.kube.write_queue import WriteQueue
 from nodedevice_api.names import node_device_name
+from nodedevice_api.nodedevice import NodeDeviceStatus
 from prometheus_client import generate_latest
 
 from tests.fakes.background import background
@@ -184,7 +185,7 @@ async def test_writes_without_end_are_held_back_and_the_last_state_arrives(clust
         began, seconds = loop.time(), 10.0
         while loop.time() < began + seconds:
             number += 1
-            publisher.status = {"total": number, "available": number % 2, "conditions": []}
+            publisher.status = NodeDeviceStatus(total=number, available=number % 2)
             made.touch()
             await asyncio.sleep(0.01)
         assert cluster.attempts <= OBJECT_WRITES_AT_ONCE + OBJECT_WRITES_PER_SECOND * seconds + 1
@@ -239,7 +240,7 @@ async def test_after_a_start_the_last_status_stays_until_all_is_known(
     async with asyncio.TaskGroup() as tasks:
         publisher.start(tasks, cast(PluginHost, SimpleNamespace(manager=scenario.manager, unsaved="")), backend)
     publisher.are_pods_known = are_pods_known
-    status = publisher.desired_status(GPU, {}, "2026-01-01T00:00:00Z")
+    status = publisher.desired_status(GPU, NodeDeviceStatus(), "2026-01-01T00:00:00Z")
     assert (status is not None) is is_written
 
 
@@ -348,7 +349,7 @@ class Interrupted(FixedStatus):
         self.waits.set()
         await self.is_on_disk.wait()
 
-    def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any]:
+    def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus:
         assert resource_name in self._host.manager.resources
         self.made += 1
         return super().desired_status(resource_name, observed, wall_time)

@@ -1,42 +1,93 @@
 """What is read of an observed status, whatever a client has written there."""
 
+from copy import deepcopy
+from typing import Any, Final
+
 import pytest
+from msgspec import to_builtins
 from nodedevice_agent.devicemanager.allocation.allocations import MAX_SINCE
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.kube.observed import (
+    cordons_of,
     held_ids,
     is_of_kubelet,
+    observed_spec,
+    observed_status,
     resource_name_of,
     since_of,
-    well_formed,
 )
 from nodedevice_api.names import SERVED_BY_KUBELET
+from nodedevice_api.nodedevice import AllocationStatus, HeldParts, NodeDeviceStatus
+
+from tests.unit.node_agent.kube import test_wire
 
 
 @pytest.mark.parametrize(
-    ("entry", "read"),
+    ("since", "read"),
     [
-        pytest.param({"since": "2026-01-05T12:00:00Z"}, 1_767_614_400, id="as the agent writes it"),
-        pytest.param({"since": "2026-01-05T13:00:00+01:00"}, 1_767_614_400, id="another time zone"),
-        pytest.param({"since": "2026-01-05T12:00:00.9Z"}, 1_767_614_400, id="a fraction"),
-        pytest.param({"since": "9999-12-31T23:59:59Z"}, MAX_SINCE, id="the last one"),
-        pytest.param({"since": "1970-01-01T00:00:01Z"}, 1, id="the first one"),
-        pytest.param({}, 0, id="none"),
-        pytest.param({"since": ""}, 0, id="empty"),
-        pytest.param({"since": "yesterday"}, 0, id="no time"),
-        pytest.param({"since": "2026-01-05T12:00:00"}, 0, id="no time zone"),
-        pytest.param({"since": "1970-01-01T00:00:00Z"}, 0, id="the clock's zero"),
-        pytest.param({"since": "0001-01-01T00:00:00Z"}, 0, id="Go's zero"),
-        pytest.param({"since": "0001-01-01T00:00:00+23:00"}, 0, id="before the first year"),
-        pytest.param({"since": "9999-12-31T23:59:59-23:00"}, 0, id="after the last year"),
+        pytest.param("2026-01-05T12:00:00Z", 1_767_614_400, id="as the agent writes it"),
+        pytest.param("2026-01-05T13:00:00+01:00", 1_767_614_400, id="another time zone"),
+        pytest.param("2026-01-05T12:00:00.9Z", 1_767_614_400, id="a fraction"),
+        pytest.param("9999-12-31T23:59:59Z", MAX_SINCE, id="the last one"),
+        pytest.param("1970-01-01T00:00:01Z", 1, id="the first one"),
+        pytest.param("", 0, id="empty"),
+        pytest.param("yesterday", 0, id="no time"),
+        pytest.param("2026-01-05T12:00:00", 0, id="no time zone"),
+        pytest.param("1970-01-01T00:00:00Z", 0, id="the clock's zero"),
+        pytest.param("0001-01-01T00:00:00Z", 0, id="Go's zero"),
+        pytest.param("0001-01-01T00:00:00+23:00", 0, id="before the first year"),
+        pytest.param("9999-12-31T23:59:59-23:00", 0, id="after the last year"),
     ],
 )
-def test_since(entry: dict[str, str], read: int) -> None:
-    assert since_of(entry) == read
+def test_since(since: str, read: int) -> None:
+    assert since_of(since) == read
+
+
+STATUS: Final = test_wire.CASES["parts-of-gpus"]()
+WRONG: Final[list[Any]] = [None, True, "text", -0.5, 2**70, [], ["x", None], {"id": []}, {"a": {"b": [1]}}]
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Of each value in it, and of itself."""
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, each in below for place in places(each, (*path, key)))]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_what_is_malformed_costs_what_it_is_in_and_nothing_else(wrong: Any) -> None:
+    """At every place of a status, one after the other."""
+    before = observed_status(STATUS)
+    assert to_builtins(before) == STATUS
+    for place in places(STATUS)[1:]:
+        changed = deepcopy(STATUS)
+        parent: Any = changed
+        for key in place[:-1]:
+            parent = parent[key]
+        parent[place[-1]] = wrong
+        found = observed_status(changed)
+        others = set(NodeDeviceStatus.__struct_fields__) - {field_of(str(place[0]))}
+        assert all(getattr(found, name) == getattr(before, name) for name in others), place
+
+
+def field_of(key: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+
+
+def test_a_malformed_entry_costs_no_other_one_and_a_malformed_note_not_its_entry() -> None:
+    held = {"podUID": "p", "container": "c", "deviceIDs": ["a"]}
+    found = observed_status({"allocations": [7, {"container": "c"}, {**held, "notInjected": 7, "since": []}, held]})
+    assert [held_ids(entry) for entry in found.allocations] == [(["a"], 0)] * 2
+
+
+def test_a_note_of_another_form_costs_the_note_and_not_the_cordon() -> None:
+    spec = {"cordonedDevices": [{"id": "a", "reason": "fan", "by": 7, "at": {}}, {"id": 7}, {}, "b", {"id": "c"}]}
+    assert cordons_of(observed_spec(spec).cordoned_devices) == {"a": Cordon("fan"), "c": Cordon()}
+    assert observed_spec({"nodeName": [], "resourceName": 7, "cordonedDevices": 7}).cordoned_devices == []
 
 
 @pytest.mark.parametrize("key", ["endpoint", "allocationsOmitted", "parts"])
 def test_a_part_of_another_form_is_left_out(key: str) -> None:
-    assert well_formed({key: "odd", "total": 1}) == {"total": 1}
+    assert observed_status({key: "odd", "total": 1}) == NodeDeviceStatus(total=1)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +101,7 @@ def test_a_part_of_another_form_is_left_out(key: str) -> None:
     ],
 )
 def test_which_status_only_shows_what_the_kubelet_serves(status: dict[str, object], is_shown_only: bool) -> None:
-    assert is_of_kubelet(status) is is_shown_only
+    assert is_of_kubelet(observed_status(status)) is is_shown_only
 
 
 @pytest.mark.parametrize(
@@ -63,11 +114,12 @@ def test_which_status_only_shows_what_the_kubelet_serves(status: dict[str, objec
     ],
 )
 def test_what_is_no_resource_name_is_none(spec: dict[str, object], name: str) -> None:
-    assert resource_name_of(spec) == name
+    assert resource_name_of(observed_spec(spec)) == name
 
 
 def test_parts_that_cannot_be_read_are_omitted_devices_one_at_least() -> None:
-    def allocation(parts: int) -> dict[str, object]:
-        return {"deviceIDs": ["a"], "deviceIDsOmitted": 2, "parts": [{"parent": "p", "parts": parts, "numbers": "x"}]}
+    def allocation(parts: int) -> AllocationStatus:
+        held = HeldParts("p", parts, "x")
+        return AllocationStatus(pod_uid="p", container="c", device_ids=["a"], omitted=2, parts=[held])
 
     assert [held_ids(allocation(parts)) for parts in (0, 1, 5)] == [(["a"], 3), (["a"], 3), (["a"], 7)]

@@ -1,12 +1,11 @@
 """Parts as ranges of numbers: every holding comes back as it was written."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.kube.observed import held_ids
 from nodedevice_agent.kube.parts import MAX_NUMBERS_CHARACTERS, MAX_PARENTS, by_parent, part_ids
+from nodedevice_api.nodedevice import AllocationStatus, HeldParts
 from nodedevice_api.parts import part_id
 
 PARENTS = st.sampled_from(["GPU-1", "GPU-2-a", "a-0"])
@@ -23,14 +22,14 @@ def test_ranges_are_read_as_they_were_written(held: frozenset[tuple[str, int]]) 
 
 def test_consecutive_numbers_are_one_range() -> None:
     ids = [part_id("GPU-1", number) for number in (0, 1, 2, 10, 11, 40)]
-    entry = {"parent": "GPU-1", "parts": 6, "numbers": "0-2,10-11,40", "sep": "::"}
+    entry = HeldParts("GPU-1", 6, "0-2,10-11,40", "::")
     assert by_parent([*ids, "whole"]) == ([entry], ["whole"], 0)
 
 
 def test_the_form_of_earlier_releases_and_of_other_plugins_has_no_separator() -> None:
     ids = ["GPU-1-0", "GPU-1-1", "GPU-1::1", "GPU-1::2"]
-    old = {"parent": "GPU-1", "parts": 2, "numbers": "0-1"}
-    new = {"parent": "GPU-1", "parts": 2, "numbers": "1-2", "sep": "::"}
+    old = HeldParts("GPU-1", 2, "0-1")
+    new = HeldParts("GPU-1", 2, "1-2", "::")
     assert by_parent(ids) == ([old, new], [], 0)
     assert part_ids([old, new], 4) == ids
 
@@ -38,9 +37,9 @@ def test_the_form_of_earlier_releases_and_of_other_plugins_has_no_separator() ->
 def test_what_exceeds_the_bounds_is_counted() -> None:
     scattered = [part_id("GPU-1", 2 * number) for number in range(2000)]
     (entry,), _, omitted = by_parent(scattered)
-    assert len(entry["numbers"]) <= MAX_NUMBERS_CHARACTERS
-    assert entry["parts"] + omitted == 2000
-    assert len(part_ids([entry], 2000)) == entry["parts"]
+    assert len(entry.numbers) <= MAX_NUMBERS_CHARACTERS
+    assert entry.parts + omitted == 2000
+    assert len(part_ids([entry], 2000)) == entry.parts
     entries, _, omitted = by_parent([part_id(f"g{index:03}", 0) for index in range(MAX_PARENTS + 3)])
     assert (len(entries), omitted) == (MAX_PARENTS, 3)
 
@@ -48,20 +47,21 @@ def test_what_exceeds_the_bounds_is_counted() -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        {"parent": "a", "parts": 2, "numbers": "0"},
-        {"parent": "a", "parts": 1, "numbers": ""},
-        {"parent": "a", "parts": 2, "numbers": "1-0"},
-        {"parent": "a", "parts": 2, "numbers": "1,0"},
-        {"parent": "a", "parts": 2, "numbers": "0,0"},
-        {"parent": "a", "parts": 1, "numbers": "-1"},
-        {"parent": "a", "parts": 1, "numbers": "x"},
-        {"parent": "a", "parts": 999_999, "numbers": "0-999998"},
-        {"parent": "a", "parts": 1, "numbers": "9" * 5000},
+        HeldParts("a", 2, "0"),
+        HeldParts("a", 1, ""),
+        HeldParts("a", 2, "1-0"),
+        HeldParts("a", 2, "1,0"),
+        HeldParts("a", 2, "0,0"),
+        HeldParts("a", 1, "-1"),
+        HeldParts("a", 1, "x"),
+        HeldParts("a", 999_999, "0-999998"),
+        HeldParts("a", 1, "9" * 5000),
+        HeldParts("a", 1, "0", "~"),
     ],
 )
-def test_invalid_ranges_hold_the_resource_back(entry: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"parts|numbers"):
+def test_invalid_ranges_hold_the_resource_back(entry: HeldParts) -> None:
+    with pytest.raises(ValueError, match=r"parts|numbers|separator"):
         part_ids([entry], 131_072)
-    ids, omitted = held_ids({"deviceIDs": ["b"], "parts": [entry]})
+    ids, omitted = held_ids(AllocationStatus(pod_uid="p", container="c", device_ids=["b"], parts=[entry]))
     assert ids == ["b"]
     assert omitted >= 1

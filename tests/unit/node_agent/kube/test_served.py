@@ -6,8 +6,8 @@ import pytest
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
-from nodedevice_agent.kube.observed import Json
 from nodedevice_agent.kube.served import ServedStatus
+from nodedevice_api.nodedevice import DeviceStatus
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
 
@@ -26,7 +26,7 @@ class Kubelet:
     def snapshot(self, resource_name: str) -> Snapshot:
         raise AssertionError("only has() is asked")
 
-    def remember_published(self, resource_name: str, devices: Iterable[Json], now: float) -> None:
+    def remember_published(self, resource_name: str, devices: Iterable[DeviceStatus], now: float) -> None:
         raise AssertionError("only has() is asked")
 
     def forget(self, resource_name: str) -> bool:

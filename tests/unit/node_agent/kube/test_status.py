@@ -8,9 +8,11 @@ from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllo
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import AllocationView, PendingView, snapshot
 from nodedevice_agent.kube import status as statuses
-from nodedevice_agent.kube.status import is_bulk, is_loss, node_device_status, owned
+from nodedevice_agent.kube.observed import observed_status
+from nodedevice_agent.kube.status import is_bulk, is_loss, owned
+from nodedevice_api.nodedevice import AllocationStatus, CordonedDevice
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, WITH_PREFERENCES, Scenario, device_ids, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, WITH_PREFERENCES, Scenario, device_ids, pod, status_of
 from tests.unit.node_agent.kube import crd_rules
 from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, Json, condition, status
 
@@ -95,7 +97,7 @@ def test_static_pods_are_shown_by_the_uid_of_the_api_and_sorted_by_it() -> None:
 def test_not_injected_marks_allocations_and_waiting_containers(uids: list[str]) -> None:
     scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("q", gpu=1))
     now = snapshot(scenario.manager, GPU, lambda uid, container, resource_name: uid in uids)
-    shown = node_device_status(now, {}, wall_time=MONDAY, version="1", runtime="nri")
+    shown = status_of(now, {}, MONDAY, runtime="nri")
     found = [entry["podUID"] for entry in shown["allocations"] + shown["waiting"] if entry.get("notInjected")]
     assert found == uids
     assert crd_rules.problems(shown) == []
@@ -141,7 +143,7 @@ class TestConditions:
         now = snapshot(Scenario.with_plugin(["d0"]).manager, GPU)
         shown = [
             condition(
-                node_device_status(now, {}, wall_time=MONDAY, version="1", runtime="none", is_watch_stale=is_stale),
+                status_of(now, {}, MONDAY, is_watch_stale=is_stale),
                 "WatchesCurrent",
             )
             for is_stale in (False, True)
@@ -210,7 +212,7 @@ NOT_INJECTABLE = {"conditions": [{"type": "Injectable", "status": "False"}]}
     ],
 )
 def test_writes_that_hundreds_of_plugins_may_need_at_once(before: Json, after: Json, expected: bool) -> None:
-    assert is_bulk(before, after) is expected
+    assert is_bulk(observed_status(before), observed_status(after)) is expected
 
 
 @pytest.mark.parametrize(
@@ -226,7 +228,7 @@ def test_writes_that_hundreds_of_plugins_may_need_at_once(before: Json, after: J
     ],
 )
 def test_a_write_is_a_loss_when_pods_could_use_fewer_devices(before: Json, after: Json, is_fewer: bool) -> None:
-    assert is_loss(before, after) is is_fewer
+    assert is_loss(observed_status(before), observed_status(after)) is is_fewer
 
 
 @pytest.mark.parametrize(
@@ -252,16 +254,17 @@ def test_of_a_pod_that_is_not_known_the_uid_is_shown() -> None:
     allocation = Allocation("uid", "main", GPU, {-1: ("d0",)}, b"")
     view = AllocationView(allocation, None, releasing=True)
     shown = statuses._allocation(view, {}, MONDAY, by_parent=False)
-    assert (shown["namespace"], shown["name"], shown["podUID"], shown["releasing"]) == ("", "", "uid", True)
-    shown = statuses._allocation(view, {("uid", "main"): {"namespace": "n", "name": "p"}}, MONDAY, by_parent=False)
-    assert (shown["namespace"], shown["name"]) == ("n", "p")
+    assert (shown.namespace, shown.name, shown.pod_uid, shown.releasing) == ("", "", "uid", True)
+    earlier = AllocationStatus(namespace="n", name="p", pod_uid="uid", container="main")
+    shown = statuses._allocation(view, {("uid", "main"): earlier}, MONDAY, by_parent=False)
+    assert (shown.namespace, shown.name) == ("n", "p")
     pending = PendingAllocation("uid", "main", GPU, "PodUnknown", "m")
-    shown = statuses._waiting(PendingView(pending, None), {}, MONDAY)
-    assert (shown["namespace"], shown["name"], shown["podUID"]) == ("", "", "uid")
+    waiting = statuses._waiting(PendingView(pending, None), {}, MONDAY)
+    assert (waiting.namespace, waiting.name, waiting.pod_uid) == ("", "", "uid")
 
 
 def test_a_list_is_cut_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = [{"a": 1, "b": 2}] * 3  # 13 octets each
+    entries = [CordonedDevice(id="abcd")] * 3  # 13 octets each
     assert statuses._truncated(entries, 3) == (entries, 0)
     assert statuses._truncated(entries, 2) == (entries[:2], 1)
     for most, kept in ((39, 3), (38, 2), (26, 2), (25, 1), (12, 0)):
@@ -272,7 +275,7 @@ def test_a_list_is_cut_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("more", "end"), [(0, "x"), (1, "…")])
 def test_a_message_is_cut_at_its_bound(more: int, end: str) -> None:
     message = "x" * (statuses.MAX_MESSAGE + more)
-    shown = statuses._condition("Registered", "True", "R", message, {}, MONDAY)["message"]
+    shown = statuses._condition("Registered", "True", "R", message, None, MONDAY).message
     assert (len(shown), shown[-1]) == (statuses.MAX_MESSAGE, end)
 
 
@@ -290,7 +293,9 @@ def test_what_others_write_is_no_difference() -> None:
 
 
 def test_a_reserved_device_that_goes_is_a_loss_and_what_nobody_gets_is_worth_nothing() -> None:
-    assert is_loss({"reserved": 1}, {"reserved": 0})
-    assert not is_loss({"reserved": 1, "allocated": 0}, {"reserved": 0, "allocated": 1})
-    blocked = [{"type": "Injectable", "status": "False"}]
-    assert is_loss({"available": 1}, {"available": 1, "conditions": blocked})
+    def loses(before: Json, after: Json) -> bool:
+        return is_loss(observed_status(before), observed_status(after))
+
+    assert loses({"reserved": 1}, {"reserved": 0})
+    assert not loses({"reserved": 1, "allocated": 0}, {"reserved": 0, "allocated": 1})
+    assert loses({"available": 1}, {"available": 1, **NOT_INJECTABLE})

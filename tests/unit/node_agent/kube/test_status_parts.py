@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.kube.observed import observed_status
 from nodedevice_agent.kube.status import is_loss
 from nodedevice_api.parts import PartRules, Placement, part_id
 
@@ -105,8 +106,9 @@ def test_without_a_plugin_only_parents_in_use_are_shown() -> None:
 
 def test_fewer_parts_on_the_largest_parent_are_a_loss_where_that_is_advertised() -> None:
     before = {"allocated": 4, "reserved": 0, "available": 8, "parts": {"advertise": "Largest", "largestAvailable": 6}}
-    assert is_loss(before, before | {"parts": {"advertise": "Largest", "largestAvailable": 5}})
-    assert not is_loss(before, before | {"available": 7})
+    fewer, as_many = before | {"parts": {"advertise": "Largest", "largestAvailable": 5}}, before | {"available": 7}
+    assert is_loss(observed_status(before), observed_status(fewer))
+    assert not is_loss(observed_status(before), observed_status(as_many))
 
 
 @pytest.mark.parametrize(("pods", "kib"), [(40, 12), (110, 40)])

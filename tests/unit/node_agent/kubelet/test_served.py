@@ -16,6 +16,7 @@ from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.readings import PodResourcesRow
 from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
 from nodedevice_api.names import Reason
+from nodedevice_api.nodedevice import DeviceStatus
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod
 
@@ -131,8 +132,8 @@ def test_the_nodes_capacity_says_how_many_are_not_healthy(
 def test_devices_that_were_lost_before_a_restart_are_known() -> None:
     found = ServedByKubelet(0.0)
     read(found, devices("a"))
-    lost = {"id": "b", "health": "Unhealthy", "reason": Reason.NOT_ALLOCATABLE}
-    found.remember_published(GPU, [lost, {"id": "c", "health": "Healthy"}], 0.0)
+    lost = DeviceStatus(id="b", health="Unhealthy", reason=Reason.NOT_ALLOCATABLE)
+    found.remember_published(GPU, [lost, DeviceStatus(id="c", health="Healthy")], 0.0)
     assert shown(found.snapshot(GPU)) == {"a": "Healthy", "b": Reason.NOT_ALLOCATABLE}
     # once: what was published later is what was found here
     found.capacity_is({GPU: 1}, 0.0)

@@ -25,7 +25,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
-from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher, RecordOnly
@@ -361,3 +361,22 @@ async def test_a_beat_shows_whether_watches_deliver(node: Node, monkeypatch: pyt
             assert ("watches: the watch of pods is silent" in node.health.ready()[1]) is (number == 1)
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
+
+
+@virtual_time
+async def test_a_directory_that_another_agent_uses_is_waited_for(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    failures: list[Exception] = [DirectoryServed("/p", "it answers"), DirectoryServed("/p", "it holds the lock")]
+    shown: list[str] = []
+
+    def take() -> str:
+        shown.append(node.health.ready()[1])
+        if failures:
+            raise failures.pop()
+        return "taken"
+
+    began = asyncio.get_running_loop().time()
+    assert await run._wait_for(take, node.health) == "taken"
+    assert round(asyncio.get_running_loop().time() - began, 3) == 2 * run._DIRECTORY_RETRY_SECONDS
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert vars(caplog.records[0])["error"] == str(DirectoryServed("/p", "it holds the lock"))
+    assert "it answers" in shown[-1]

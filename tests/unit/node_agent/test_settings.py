@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from nodedevice_agent.cli import run as run_command
 from nodedevice_agent.cli.run import main
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
-from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.errors import AgentSettingsError, LeaseHeld
 from nodedevice_agent.settings import AgentSettings, Runtime, load, read_topology
 from nodedevice_common import logs
 
@@ -327,3 +327,17 @@ def test_a_policy_takes_eight_nodes_and_no_more(tmp_path: Path) -> None:
     assert len(read_topology("none", "container", "0-35", tmp_path).numa_nodes) == 36
     with pytest.raises(AgentSettingsError, match=r"at most 8 NUMA nodes .* has 9; set --topology-policy none"):
         read_topology("restricted", "container", "0-8", tmp_path)
+
+
+def test_an_agent_that_ends_says_why_and_its_status_is_not_that_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ends(_: AgentSettings) -> None:
+        raise LeaseHeld("agents/n1", "another")
+
+    levels: list[tuple[object, ...]] = []
+    monkeypatch.setattr(run_command, "_until_stopped", ends)
+    monkeypatch.setattr(logs, "set_up_logs", lambda *given: levels.append(given))
+    result = run("--node-name", "n1", "--log-level", "debug", "--log-format", "json")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("nodedevice-agent: ")
+    assert result.stderr.count("\n") == 1
+    assert levels == [("debug", "json", run_command._LIBRARIES)]

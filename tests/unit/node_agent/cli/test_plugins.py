@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 from nodedevice_agent.cli.plugins import gpu
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.nvml import boot_memory as memory
@@ -28,9 +29,15 @@ def test_show_lists_remembered_gpus(tmp_path: Path) -> None:
     assert "uncorrectable ECC errors" in shown[1]
 
 
+def test_a_gpu_that_is_gone_is_shown_as_that(tmp_path: Path) -> None:
+    Memory(tmp_path).write((replace(WELL, is_away=True),))
+    assert run(tmp_path, "show").output.endswith("\tgone\n")
+
+
 def test_clear_leaves_a_request_for_the_agent(tmp_path: Path) -> None:
     Memory(tmp_path).write((MARKED,))
-    assert run(tmp_path, "clear", "GPU-b").exit_code == 0
+    for _ in range(2):
+        assert run(tmp_path, "clear", "GPU-b").exit_code == 0
     assert [path.name for path in memory.clear_dir(tmp_path).iterdir()] == ["GPU-b"]
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,19 @@ def test_what_is_shown_is_what_is_installed(root: Path) -> None:
     for name, folder in ((UNIT, "etc/systemd/system"), (TMPFILES, "etc/tmpfiles.d")):
         shown = CliRunner().invoke(main, ["systemd", "show", name]).output
         assert shown == (root / folder / name).read_text()
+
+
+def test_it_names_the_program_that_it_was_called_as_and_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = "/opt/nodedevice/bin/nodedevice-agent"
+    for called, named in (("/usr/local/bin/nodedevice-agent", "/usr/local/bin/nodedevice-agent"), ("/x/y.py", usual)):
+        monkeypatch.setattr(sys, "argv", [called, "systemd"])
+        # again: what is there is replaced
+        done = CliRunner().invoke(main, ["systemd", "install", "--root", str(tmp_path)])
+        assert done.output.splitlines()[-1].startswith("next: systemd-tmpfiles --create ")
+        unit = (tmp_path / "etc/systemd/system" / UNIT).read_text()
+        assert f"ExecStart={named} run" in unit
 
 
 def test_what_was_installed_outlives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

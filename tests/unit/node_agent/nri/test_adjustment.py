@@ -353,6 +353,7 @@ def test_duplicate_edits_are_made_once() -> None:
         (edits({"-PATH": ""}), "'-PATH'"),
         (edits({"": "x"}), "''"),
         (edits({"A=B": "x"}), "'A=B'"),
+        (edits({"A\0": "x"}), "'A\\x00' cannot be the name of an environment variable; "),
         (edits({"A": "x\0"}), "A has a zero byte"),
         (edits(annotations={"-a": "x"}), "'-a' cannot be the name of an annotation; "),
         (edits(annotations={"a": "\0"}), "annotation a has a zero byte in its value; "),

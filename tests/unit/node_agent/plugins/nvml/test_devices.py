@@ -100,6 +100,9 @@ def test_what_a_container_gets_by_each_way() -> None:
     assert by_env.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
     assert not by_env.device_nodes
     by_nodes = allocation("a.b/c", gpus, HandOver(["deviceNodes"], "nvidia.com/gpu", CONTROL_NODES[:1]))
+    assert {(node.host_path == node.container_path, node.permissions) for node in by_nodes.device_nodes} == {
+        (True, "rw")
+    }
     assert [node.host_path for node in by_nodes.device_nodes] == ["/dev/nvidia1", "/dev/nvidia3", "/dev/nvidiactl"]
     assert not by_nodes.env
     by_cdi = allocation("a.b/c", gpus, HandOver(["cdi"], "example.com/g"))

@@ -248,6 +248,25 @@ class TestMultiprocessors:
         source.allocate(parts(V100, 1), who(container="init", sm_percent="70"))
         source.allocate(parts(V100, 2), who(container="main", sm_percent="70"))
 
+    async def test_containers_of_one_pod_run_beside_each_other(self, tmp_path: Path) -> None:
+        source = await limited(tmp_path, FULL)
+        source.allocate(parts(V100, 1), who(sm_percent="70"))
+        with pytest.raises(AllocationRefused, match="30 are left"):
+            source.allocate(parts(V100, 1, 1), who(container="second", sm_percent="31"))
+
+    async def test_what_a_container_was_given_counts(self, tmp_path: Path) -> None:
+        source = await limited(tmp_path, FULL)
+        source.allocate(parts(V100, 1), who(sm_percent="70"))
+        given = {"CUDA_DEVICE_SM_LIMIT": "40"}
+        await source.holdings([HeldDevices(UUID, "main", tuple(parts(V100, 1)), given)])
+        with pytest.raises(AllocationRefused, match="60 are left"):
+            source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="61"))
+
+    async def test_one_that_is_known_by_its_holding_alone_has_no_limit_yet(self, tmp_path: Path) -> None:
+        source = await limited(tmp_path, FULL)
+        await source.holdings([HeldDevices(UUID, "main", tuple(parts(V100, 1)))])
+        source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="100"))
+
 
 async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rule = {"memory": {"limits": {**LIBRARY, "smPercent": 5}}}

@@ -12,11 +12,10 @@ import pynvml
 from nodedevice_agent.plugins.nvml.conditions import Fabric
 
 
-def _asking(name: str, structure: Any, version: int | None) -> Callable[[Any], Fabric]:
+def _asking(name: str, structure: Any) -> Callable[[Any], Fabric]:
     def ask(nvml: Any) -> Fabric:
+        # which names its version itself
         info = structure()
-        if version is not None:
-            info.version = version
         try:
             getattr(pynvml, name)(nvml, ctypes.byref(info))
         except pynvml.NVMLError as error:
@@ -32,7 +31,7 @@ def _asking(name: str, structure: Any, version: int | None) -> Callable[[Any], F
 
 # newest first
 ASK_FABRIC = (
-    _asking("nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.nvmlGpuFabricInfo_v3),
-    _asking("nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v2_t, pynvml.nvmlGpuFabricInfo_v2),
-    _asking("nvmlDeviceGetGpuFabricInfo", pynvml.c_nvmlGpuFabricInfo_t, None),
+    _asking("nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v3_t),
+    _asking("nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v2_t),
+    _asking("nvmlDeviceGetGpuFabricInfo", pynvml.c_nvmlGpuFabricInfo_t),
 )

@@ -220,6 +220,7 @@ class TestSuccession:
     async def test_messages_until_it_exits(self, play: Play) -> None:
         await play.begin(OLD, NOTHING)
         assert play.seen == [OLD, NOTHING]
+        assert msgspec.json.decode(play.children[0].arguments[3], type=ReaderOptions) == OPTIONS
         play.children[0].say(Changed())
         play.children[0].exit(0)
         await play.task

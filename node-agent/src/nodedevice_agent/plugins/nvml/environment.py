@@ -138,12 +138,12 @@ def joined(answers: Sequence[Answer]) -> dict[str, str]:
     """The variables of the table for a container with all of this. answers: sorted by resource name. Raises CannotJoin."""
     if len(answers) == 1:
         return {name: value for name, value in answers[0].env.items() if unset_value(name) is not None}
-    _check_mps(answers)
+    pipe = _mps_pipe(answers)
     found = {
         **_lists(answers),
         **_numbered(answers),
         **_sm_limits(answers),
-        **_of_mps(answers),
+        **(_of_mps(answers, pipe) if pipe is not None else {}),
         **_same(answers, OVERSUBSCRIBE, "limits.oversubscribe"),
     }
     # one file of the library's own for all of its GPUs, in whichever directory
@@ -177,20 +177,19 @@ def _sm_limits(answers: Sequence[Answer]) -> dict[str, str]:
     return {f"{SM_LIMIT}_{place}": answer.env[SM_LIMIT] for answer in limited for place in answer.places}
 
 
-def _check_mps(answers: Sequence[Answer]) -> None:
-    """A program is a client of one daemon with all of its GPUs, or of none."""
-    pipes = {answer.env.get(MPS_PIPE, ""): answer.resource_name for answer in reversed(answers)}
+def _mps_pipe(answers: Sequence[Answer]) -> str | None:
+    """Of the daemon whose client a program is with all of its GPUs; None: of none. Raises CannotJoin."""
+    pipes = {answer.env.get(MPS_PIPE): answer.resource_name for answer in reversed(answers)}
     if len(pipes) > 1:
         one, other = sorted(pipes.values())[:2]
         raise CannotJoin(
             f"{one} and {other} are not of one MPS daemon, and a program has one for all of its GPUs: request them in different "
             "containers, or give the shares of both the same mps.pipeDirectory"
         )
+    return next(iter(pipes))
 
 
-def _of_mps(answers: Sequence[Answer]) -> dict[str, str]:
-    if MPS_PIPE not in answers[0].env:
-        return {}
+def _of_mps(answers: Sequence[Answer], pipe: str) -> dict[str, str]:
     limits = sorted(
         (place, limit)
         for answer in answers
@@ -199,7 +198,7 @@ def _of_mps(answers: Sequence[Answer]) -> dict[str, str]:
     )
     threads = [answer.env[MPS_THREADS] for answer in answers if MPS_THREADS in answer.env]
     return {
-        MPS_PIPE: answers[0].env[MPS_PIPE],
+        MPS_PIPE: pipe,
         MPS_THREADS: min(threads, key=lambda percent: (len(percent), percent), default="100"),
         MPS_MEMORY: ",".join(f"{place}={limit}" for place, limit in limits),
     }

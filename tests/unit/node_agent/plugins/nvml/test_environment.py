@@ -211,6 +211,11 @@ class TestSeveralResources:
                 id="lists are joined",
             ),
             pytest.param(
+                [({"NVIDIA_VISIBLE_DEVICES": "GPU-c,GPU-a"}, (0, 2)), ({"NVIDIA_VISIBLE_DEVICES": "GPU-b"}, (1,))],
+                {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b,GPU-c"},
+                id="lists of several",
+            ),
+            pytest.param(
                 [({"NVIDIA_VISIBLE_DEVICES": "void"}, (0,)), ({"NVIDIA_VISIBLE_DEVICES": "GPU-a"}, (1,))],
                 {"NVIDIA_VISIBLE_DEVICES": "GPU-a"},
                 id="one of them by CDI",
@@ -249,6 +254,16 @@ class TestSeveralResources:
                 mps("0=1M,1=2M,2=3M", "25"),
                 id="shares of one daemon",
             ),
+            pytest.param(
+                [(mps("0=1M", "100"), (0,)), (mps("0=2M", "25"), (1,))],
+                mps("0=1M,1=2M", "25"),
+                id="the fewest threads",
+            ),
+            pytest.param(
+                [({"CUDA_MPS_PIPE_DIRECTORY": "/mps"}, (0,)), ({"CUDA_MPS_PIPE_DIRECTORY": "/mps"}, (1,))],
+                mps("", "100"),
+                id="a daemon without limits",
+            ),
         ],
     )
     def test_are_joined(self, answers: list[tuple[dict[str, str], tuple[int, ...]]], expected: dict[str, str]) -> None:
@@ -270,6 +285,17 @@ class TestSeveralResources:
         with pytest.raises(CannotJoin, match="a and b") as refused:
             joined([Answer("a", one, (0,)), Answer("b", other, (1,))])
         assert named in str(refused.value)
+
+    @pytest.mark.parametrize(
+        "envs",
+        [
+            [mps("0=1M", "25", pipe) for pipe in ("/one", "/two", "/three")],
+            [{"CUDA_OVERSUBSCRIBE": value} for value in ("true", "false", "unset")],
+        ],
+    )
+    def test_or_refused_with_two_of_them_by_name(self, envs: list[dict[str, str]]) -> None:
+        with pytest.raises(CannotJoin, match=r"^a and b "):
+            joined([Answer(name, env, (place,)) for place, (name, env) in enumerate(zip("abc", envs, strict=True))])
 
     @pytest.mark.parametrize(("one", "other"), list(combinations_with_replacement(USES, 2)))
     async def test_no_variable_is_forgotten(self, tmp_path: Path, one: str, other: str) -> None:

@@ -94,3 +94,7 @@ def test_each_kind_of_parts_counts() -> None:
 def test_two_that_are_exclusive_are_never_taken_for_parts() -> None:
     first, second = claim("1", "A"), claim("2", "A")
     assert winners([], [first, second]) == {second.key: first}
+
+
+def test_a_device_does_not_exclude_itself() -> None:
+    assert winners([claim("a", "c188:0")], [claim("a", "c188:0")]) == {}

@@ -46,13 +46,20 @@ def test_what_does_not_count_any_more_is_not_kept() -> None:
 
 def test_the_earliest_is_that_of_all_when_what_does_not_count_has_left() -> None:
     times: dict[int, float] = {}
-    deadlines: Deadlines[int] = Deadlines(lambda key: (times[key],))
-    for number in range(1000):
-        key = number % 50
+    looked: list[int] = []
+
+    def current(key: int) -> tuple[float]:
+        looked.append(key)
+        return (times[key],)
+
+    deadlines: Deadlines[int] = Deadlines(current)
+    for number in range(2000):
+        key = number % 200
         # in no order, and the earlier ones pass
         times[key] = number + float(number * 37 % 211)
         deadlines.set(key, times[key])
         assert deadlines.next() == min(times.values())
+    assert len(looked) < 10 * 2000
 
 
 def test_of_many_names_none_is_looked_at_that_has_not_changed() -> None:

@@ -174,6 +174,13 @@ def test_with_unhealthy_devices_all_is_as_if_they_were_listed(listed: list[Devic
     assert dict(found.at_nodes) == dict(expected.at_nodes)
 
 
+def test_of_parts_each_has_an_id_of_its_parent() -> None:
+    listed = [Device("p-x", parent="p"), Device("q-0", parent="p"), Device("p-0", parent="p")]
+    found = accept(listed, part_rules=PartRules(Placement.SAME_PARENT))
+    assert found.ids == ("p-0",)
+    assert "2 rejected ('p-x', 'q-0'): the ID of a part is its parent's" in found.id_error
+
+
 def test_sizes() -> None:
     assert Size(10, 1000).of(5) == Size(5, 500)
     assert Size().of(5) == Size()

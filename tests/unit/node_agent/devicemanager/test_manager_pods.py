@@ -543,6 +543,20 @@ def test_where_no_device_has_a_node_nobody_asks_for_them(monkeypatch: pytest.Mon
     assert Scenario.with_plugin(2).run(pod("p", gpu=1)).held() == {"p/main": ("d0",)}
 
 
+def test_a_pod_that_changes_during_its_call_is_served_as_it_was() -> None:
+    scenario, call = asked()
+    assert scenario.see(pod("p", gpu=2)) == []
+    scenario.answer(call)
+    assert scenario.held() == {"p/main": ("d0",)}
+
+
+def test_nothing_is_to_be_had_of_a_plugin_that_is_gone() -> None:
+    scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
+    assert scenario.manager.resources[GPU].allocatable() == ("d0", "d1")
+    scenario.disconnect()
+    assert scenario.manager.resources[GPU].allocatable() == ()
+
+
 def test_a_pod_that_goes_before_its_turn_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator, "_MOST_LOOKS", 1)
     scenario = Scenario.with_plugin(2)

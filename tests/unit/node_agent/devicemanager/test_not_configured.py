@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from nodedevice_agent.devicemanager.allocation.answers import problem
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
@@ -217,6 +218,17 @@ class TestItsReplacement:
 
 
 class TestPods:
+    def test_a_container_with_a_held_device_does_not_start(self) -> None:
+        scenario = with_built_in()
+        scenario.run(pod("p", gpu=1))
+        (allocation,) = scenario.manager.book
+        resource = scenario.manager.resources[GPU]
+        assert problem(allocation, resource) == ""
+        ends(scenario)
+        assert problem(allocation, resource).startswith(
+            f"{GPU} is not configured on this node any more: delete the pod"
+        )
+
     def test_held_devices_stay_held_until_their_pod_ends(self) -> None:
         scenario = with_built_in().run(pod("p", gpu=1))
         assert is_saved(ends(scenario), durable=False)

@@ -248,6 +248,8 @@ def booted(
 def test_a_response_that_is_given_again_is_right_for_the_files_of_now() -> None:
     held = holding()
     effects = held.lists([dongle("a", SECOND)])
+    (allocation,) = held.manager.book.of_pod("p")
+    assert (allocation.response, allocation.edits, allocation.files) == (None, None, ())
     (call,) = calls(effects)
     held.fail(call)
     (call,) = calls(held.passes(1))

@@ -168,6 +168,15 @@ def test_a_whole_device_that_is_used_as_instances_says_so() -> None:
     assert view.message.startswith("a is used as instances: ")
 
 
+def test_each_that_is_held_says_by_which_resource() -> None:
+    scenario = whole(Device("m1", parent="a"), Device("m2", parent="b"))
+    scenario.plugin([A, B], NIC, 2)
+    for uid in "pq":
+        scenario.run(pod(uid, gpu=1))
+        named = [GPU in view.message for view in scenario.snapshot(NIC).devices]
+        assert named == [True, uid == "q"]
+
+
 @pytest.mark.parametrize(("instance", "used"), [("a-i", "a"), ("0-i", "0-i")])
 def test_of_two_uses_in_one_list_the_first_counts(instance: str, used: str) -> None:
     scenario = whole(A, Device(instance, parent="a"))

@@ -24,6 +24,7 @@ from tests.unit.node_agent.devicemanager.scenario import (
     is_saved,
     pod,
     published,
+    response,
 )
 
 ASKING = PluginOptions(pre_start_required=True)
@@ -126,6 +127,12 @@ def test_a_failure_goes_with_its_resource_and_with_the_uid_of_its_pod() -> None:
     calls.forget_resource(GPU)
     calls.rename("p", "known as")
     assert {key: failure.pod_uid for key, failure in calls.failures.items()} == {("known as", "main", NIC): "known as"}
+
+
+def test_a_response_for_what_is_held_no_more_changes_nothing() -> None:
+    reallocations = asking().manager._reallocations
+    reallocations.in_flight = {1: ("p", "main", GPU)}
+    assert reallocations.allocated(1, response(b"ok")) == []
 
 
 class TestFailure:

@@ -169,6 +169,10 @@ class TestPods:
         (pending,) = scenario.manager.pending(GPU)
         assert (pending.container, pending.reason, pending.attempts) == ("y", Reason.NO_DEVICE_FITS, 1)
 
+    def test_beside_parts_of_an_init_container_only_the_rest_is_looked_for(self) -> None:
+        scenario = Scenario.with_plugin(parts(ANY, w=1, x=1, y=3)).run(pod("p", init("i", 1), container("c", gpu=2)))
+        assert scenario.held() == {"p/i": ("w-0",), "p/c": ("w-0", "x-0")}
+
     def test_rules_are_kept_when_another_pod_takes_parts_between_two_containers(self) -> None:
         scenario = Scenario.with_plugin(parts(a=4, b=4))
         (first,) = calls(scenario.see(pod("p", container("x", gpu=3), container("y", gpu=3))))
@@ -281,12 +285,15 @@ class TestTopology:
         scenario.run(pod("p", gpu=3))
         assert taken(scenario) == {"p/main": expected}
 
-    def test_a_part_of_an_init_container_counts(self) -> None:
-        devices = [Device(f"{parent}-0", parent=parent, numa_nodes=(0,)) for parent in "ab"]
+    @pytest.mark.parametrize(("rules", "expected"), [(DISTINCT, {"a": 1, "b": 1}), (SAME, {"a": 2})])
+    def test_a_part_of_an_init_container_counts(self, rules: PartRules, expected: dict[str, int]) -> None:
+        devices = [
+            Device(f"{p}-{n}", parent=p, numa_nodes=(0,)) for p, number in expected.items() for n in range(number)
+        ]
         scenario = Scenario(topology=Topology(TopologyPolicy.RESTRICTED, numa_nodes=(0, 1)))
-        scenario.plugin(accept(devices, part_rules=DISTINCT))
+        scenario.plugin(accept(devices, part_rules=rules))
         scenario.run(pod("p", init("i", 1), container("c", gpu=2)))
-        assert taken(scenario)["p/c"] == {"a": 1, "b": 1}
+        assert taken(scenario)["p/c"] == expected
 
     def test_no_far_parts_are_taken_when_others_have_taken_the_near_ones_meanwhile(self) -> None:
         devices = [Device(f"{p}-{n}", parent=p, numa_nodes=(int(p == "b"),)) for p in "abc" for n in range(4)]

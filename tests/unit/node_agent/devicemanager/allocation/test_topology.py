@@ -93,6 +93,10 @@ class TestWhichNodes:
     def test_a_node_that_the_machine_does_not_have_is_ignored(self) -> None:
         assert hints(on(0, 99), 1, ("d0", "d1"), (), TWO) == good(ONLY_0)
 
+    def test_devices_that_have_one_beside_another_node_are_on_that(self) -> None:
+        devices = {"d0": Device("d0", numa_nodes=(0,)), "d1": Device("d1", numa_nodes=(0, 99))}
+        assert hints(devices, 2, devices.keys(), (), TWO) == good(ONLY_0)
+
     def test_devices_only_on_such_nodes_fit_no_node(self) -> None:
         assert hints(on(2**31 - 1), 1, ("d0",), (), TWO) == ()
 

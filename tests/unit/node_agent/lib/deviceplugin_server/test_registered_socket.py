@@ -19,7 +19,7 @@ from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
 
 GPU = "example.com/gpu"
 
@@ -200,7 +200,8 @@ class Play:
             return set()
         self._steps.pop(0)(self)
         found, self._events = self._events, set()
-        await asyncio.sleep(0 if found else seconds)
+        if not found:
+            await later(seconds)
         return found
 
     def follow(self, _: object) -> None: ...

@@ -1,10 +1,21 @@
 """What an agent keeps in the API, as bodies: its Lease, its NodeDevices and their status. Sends nothing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import to_builtins
+from msgspec.structs import replace
 from nodedevice_api import names
+from nodedevice_api.nodedevice import (
+    AgentStatus,
+    AllocationStatus,
+    ConditionStatus,
+    DeviceStatus,
+    EndpointStatus,
+    NodeDeviceSpec,
+    NodeDeviceStatus,
+)
 
 Body = dict[str, Any]
 SINCE = "2026-01-02T03:04:05Z"
@@ -42,13 +53,13 @@ def node_device(node: str, resource: str, node_uid: str | None, name: str | None
             "name": name or names.node_device_name(node, resource),
             "ownerReferences": [] if node_uid is None else [owner],
         },
-        "spec": {"nodeName": node, "resourceName": resource},
+        "spec": to_builtins(NodeDeviceSpec(node_name=node, resource_name=resource)),
     }
 
 
 def status(
-    devices: Iterable[Mapping[str, Any]],
-    allocations: Iterable[Mapping[str, Any]] = (),
+    devices: Iterable[DeviceStatus],
+    allocations: Iterable[AllocationStatus] = (),
     *,
     state: str = "Running",
     since: str = "",
@@ -57,35 +68,34 @@ def status(
 ) -> Body:
     """The whole status, as each apply of an agent carries it; its numbers are those of the devices and allocations.
 
-    devices: as in the API, sorted. state: of the endpoint, since then. runtime: which one injects; none: nobody does.
+    devices: sorted. state: of the endpoint, since then. runtime: which one injects; none: nobody does. more: fields as in the API.
     """
-    devices, allocations = list(devices), sorted(allocations, key=lambda a: (a["podUID"], a["container"]))
-    held = {i for a in allocations if not a.get("releasing") for i in a["deviceIDs"]}
-    releasing = {i for a in allocations if a.get("releasing") for i in a["deviceIDs"]}
-    healthy = [device["id"] for device in devices if device["health"] == "Healthy"]
+    devices, allocations = list(devices), sorted(allocations, key=lambda a: (a.pod_uid, a.container))
+    held = {i for a in allocations if not a.releasing for i in a.device_ids}
+    releasing = {i for a in allocations if a.releasing for i in a.device_ids}
+    healthy = [device.id for device in devices if device.health == "Healthy"]
     some = "AllHealthy" if len(healthy) == len(devices) else "SomeDevicesUnhealthy"
     health = some if healthy else "NoHealthyDevices"
     injectable = ("Unknown", "RuntimeNone") if runtime == "none" else ("True", "Injected")
-    return {
-        "total": len(devices),
-        "healthy": len(healthy),
-        "cordoned": 0,
-        "allocated": len(held),
-        "releasing": len(releasing),
-        "available": 0 if state == "Gone" else len([i for i in healthy if i not in held | releasing]),
-        "endpoint": {"state": state, "since": since or (SINCE if state == "Running" else now_text())},
-        "agent": {"version": "0.1.0", "runtime": runtime},
-        "devices": devices,
-        "allocations": allocations,
-        "conditions": [
+    made = NodeDeviceStatus(
+        total=len(devices),
+        healthy=len(healthy),
+        allocated=len(held),
+        releasing=len(releasing),
+        available=0 if state == "Gone" else len([i for i in healthy if i not in held | releasing]),
+        endpoint=EndpointStatus(state=state, since=since or (SINCE if state == "Running" else now_text())),
+        agent=AgentStatus(version="0.1.0", runtime=runtime, served_by=names.SERVED_BY_NODEDEVICE),
+        devices=[device if device.since else replace(device, since=SINCE) for device in devices],
+        allocations=allocations,
+        conditions=[
             _condition("Registered", str(state == "Running"), f"Endpoint{state}"),
             _condition("Healthy", str(health == "AllHealthy"), health),
             _condition("Injectable", *injectable),
             _condition("WatchesCurrent", "True", "WatchesCurrent"),
         ],
-        **more,
-    }
+    )
+    return {**to_builtins(made), **to_builtins(more)}
 
 
-def _condition(kind: str, status: str, reason: str) -> Body:
-    return {"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": SINCE}
+def _condition(kind: str, status: str, reason: str) -> ConditionStatus:
+    return ConditionStatus(type=kind, status=status, reason=reason, last_transition_time=SINCE)

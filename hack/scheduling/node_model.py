@@ -6,7 +6,9 @@ It plans with the product's own code, and takes an assignment where that has roo
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec.structs import replace
 from nodedevice_api import assigned_parts, names
+from nodedevice_api.nodedevice import AllocationStatus, DeviceStatus, HeldParts, PartCounts, PartRulesStatus
 from nodedevice_api.parts import PartRules, Placement
 from nodedevice_common.part_plan import Misfit, Need, Planner
 
@@ -17,7 +19,9 @@ GPUS: Final = 8
 UNITS: Final = 80
 CONTAINER: Final = "main"
 _RULES: Final = PartRules(Placement.SAME_PARENT)
-_RULES_TEXT: Final = {"placement": "SameParent", "choice": "BinPack", "containers": "Any", "advertise": "Sum"}
+_RULES_SHOWN: Final = PartRulesStatus(
+    placement=_RULES.placement, choice=_RULES.choice, containers=_RULES.containers, advertise=_RULES.advertise
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +89,12 @@ class NodeModel:
         """The body of an apply."""
         free = self.free()
         devices = [
-            {
-                "id": gpu,
-                "health": "Healthy",
-                "parts": {"total": UNITS, "healthy": UNITS, "allocated": UNITS - left, "available": left},
-            }
+            DeviceStatus(id=gpu, health="Healthy", parts=PartCounts(UNITS, UNITS, UNITS - left, left))
             for gpu, left in free.items()
         ]
         allocations = [_allocation(held) for held in self._held.values()]
         counts: dict[str, Any] = {"total": GPUS * UNITS, "healthy": GPUS * UNITS, "available": sum(free.values())}
-        parts = {**_RULES_TEXT, "largestAvailable": max(free.values())}
+        parts = replace(_RULES_SHOWN, largest_available=max(free.values()))
         return {
             "apiVersion": names.API_VERSION,
             "kind": names.NODE_DEVICE,
@@ -118,13 +118,13 @@ class NodeModel:
         return True
 
 
-def _allocation(held: _Held) -> dict[str, Any]:
+def _allocation(held: _Held) -> AllocationStatus:
     pod = held.pod
-    return {
-        "podUID": pod.uid,
-        "namespace": pod.namespace,
-        "name": pod.name,
-        "container": CONTAINER,
-        "deviceIDs": [f"{held.gpu}-{pod.uid}"],
-        "parts": [{"parent": held.gpu, "parts": pod.units, "numbers": f"0-{pod.units - 1}"}],
-    }
+    return AllocationStatus(
+        pod_uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        container=CONTAINER,
+        device_ids=[f"{held.gpu}-{pod.uid}"],
+        parts=[HeldParts(held.gpu, pod.units, f"0-{pod.units - 1}")],
+    )

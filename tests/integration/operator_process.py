@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import yaml
 from lightkube import ApiError
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Event, Node
 from nodedevice_api import names
+from nodedevice_api.nodedevice import AllocationStatus, DeviceStatus
 
 from hack.bench.operator import counts
 from hack.cluster import agent_objects
@@ -309,7 +311,8 @@ def full(
         ids = [f"gpu-{number:0{width}}" for number in range(healthy + broken)]
         devices = [device(i) for i in ids[:healthy]]
         devices += [device(i, "Unhealthy", reason="ReportedUnhealthy") for i in ids[healthy:]]
-    return agent_objects.status(devices, allocations, **more)
+    found = msgspec.convert(devices, list[DeviceStatus]), msgspec.convert(list(allocations), list[AllocationStatus])
+    return agent_objects.status(*found, **more)
 
 
 def pod_device(client: Any, namespace: str, name: str) -> Any | None:

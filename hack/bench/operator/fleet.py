@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodedevice_api import names
+from nodedevice_api.nodedevice import AllocationStatus, DeviceStatus
 
 from hack.cluster import agent_objects
 from hack.cluster.agent_objects import SINCE
@@ -103,14 +104,14 @@ def node_device_status(
     broken = {ids[_BREAKABLE]} if is_broken else set()
     found = [pods[pod_name(node, number)] for number in range(holders)]
     allocations = [
-        {
-            "namespace": NAMESPACE,
-            "name": holder.name,
-            "podUID": holder.uid,
-            "container": "main",
-            "deviceIDs": sorted(ids[_DEVICES_PER_POD * place :][:_DEVICES_PER_POD]),
-            "since": SINCE,
-        }
+        AllocationStatus(
+            namespace=NAMESPACE,
+            name=holder.name,
+            pod_uid=holder.uid,
+            container="main",
+            device_ids=sorted(ids[_DEVICES_PER_POD * place :][:_DEVICES_PER_POD]),
+            since=SINCE,
+        )
         for place, holder in enumerate(found)
     ]
     devices = [_device(place, device_id, device_id in broken) for place, device_id in enumerate(sorted(ids))]
@@ -122,6 +123,11 @@ def node_device_status(
     }
 
 
-def _device(place: int, device_id: str, is_broken: bool) -> dict[str, Any]:
-    shown = {"id": device_id, "health": "Healthy", "since": SINCE, "numaNodes": [2 * place // DEVICES]}
-    return {**shown, "health": "Unhealthy", "reason": names.Reason.REPORTED_UNHEALTHY} if is_broken else shown
+def _device(place: int, device_id: str, is_broken: bool) -> DeviceStatus:
+    return DeviceStatus(
+        id=device_id,
+        health="Unhealthy" if is_broken else "Healthy",
+        reason=names.Reason.REPORTED_UNHEALTHY if is_broken else "",
+        since=SINCE,
+        numa_nodes=[2 * place // DEVICES],
+    )

@@ -10,6 +10,7 @@ from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod
 from nodedevice_api import assigned_parts, names
+from nodedevice_api.nodedevice import DeviceStatus, PartCounts
 
 from hack.bench.operator import counts
 from hack.cluster import agent_objects
@@ -110,9 +111,9 @@ class GpuNode(PlayedNode):
     def settle_parts(self, *totals: int, runtime: str = "nri") -> None:
         """Publish GPUs with so many parts, all of them available."""
         self.make(MEMORY)
-        counts_of = [{"total": n, "healthy": n, "allocated": 0, "available": n} for n in totals]
-        plain = {"health": "Healthy", "since": agent_objects.SINCE}
-        devices = [{"id": f"GPU-{i}", **plain, "parts": each} for i, each in enumerate(counts_of)]
+        devices = [
+            DeviceStatus(id=f"GPU-{i}", health="Healthy", parts=PartCounts(n, n, 0, n)) for i, n in enumerate(totals)
+        ]
         parts = {**_RULES, "largestAvailable": max(totals)}
         numbers: dict[str, Any] = dict.fromkeys(("total", "healthy", "available"), sum(totals))
         status = agent_objects.status(devices, parts=parts, runtime=runtime, **numbers)

@@ -8,6 +8,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Event, Node, Pod
 from lightkube.resources.scheduling_v1 import PriorityClass
 from nodedevice_api import assigned_parts, names
+from nodedevice_api.nodedevice import AllocationStatus, DeviceStatus, HeldParts, PartCounts, PartRulesStatus
 
 from hack.cluster import agent_objects
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -46,27 +47,27 @@ class Gpus(GpuNode):
         pods = list(bound)
         held = {pod.metadata.uid: _assigned(pod) for pod in pods}
         free = {gpu: 8 - sum(parts.get(gpu, 0) for parts in held.values()) for gpu in ("GPU-0", "GPU-1")}
-        devices = [
-            {"id": gpu, "health": "Healthy", "parts": {"total": 8, "healthy": 8, "allocated": 8 - n, "available": n}}
-            for gpu, n in free.items()
-        ]
+        devices = [DeviceStatus(id=gpu, health="Healthy", parts=PartCounts(8, 8, 8 - n, n)) for gpu, n in free.items()]
         allocations = [
-            {
-                "podUID": pod.metadata.uid,
-                "namespace": pod.metadata.namespace,
-                "name": pod.metadata.name,
-                "container": "main",
-                "deviceIDs": [pod.metadata.uid],
-                "parts": [
-                    {"parent": gpu, "parts": n, "numbers": f"0-{n - 1}"} for gpu, n in held[pod.metadata.uid].items()
-                ],
-            }
+            AllocationStatus(
+                pod_uid=pod.metadata.uid,
+                namespace=pod.metadata.namespace,
+                name=pod.metadata.name,
+                container="main",
+                device_ids=[pod.metadata.uid],
+                parts=[HeldParts(gpu, n, f"0-{n - 1}") for gpu, n in held[pod.metadata.uid].items()],
+            )
             for pod in pods
             if held[pod.metadata.uid]
         ]
         counts: dict[str, Any] = {"total": 16, "healthy": 16, "available": sum(free.values())}
-        rules = {"placement": "SameParent", "choice": "BinPack", "containers": "Any", "advertise": "Sum"}
-        parts = {**rules, "largestAvailable": max(free.values())}
+        parts = PartRulesStatus(
+            placement="SameParent",
+            choice="BinPack",
+            containers="Any",
+            advertise="Sum",
+            largest_available=max(free.values()),
+        )
         status = agent_objects.status(devices, allocations, parts=parts, runtime="nri", **counts)
         apply_status(self.client, self.nd_name(MEMORY), status)
 

@@ -182,6 +182,7 @@ def test_of_parts_each_has_an_id_of_its_parent() -> None:
 
 
 def test_sizes() -> None:
+    assert accept([Device("d" * 100)]).size.octets == accept([Device("d")]).size.octets + 99
     assert Size(10, 1000).of(5) == Size(5, 500)
     assert Size().of(5) == Size()
     refused = no_list(Size(7, 700), "too many")

@@ -77,6 +77,9 @@ def test_a_device_whose_number_has_passed_to_the_next_one_is_not_that_one() -> N
     scenario.run(pod("q", nic=1))
     assert scenario.held(NIC) == {"p/main": ("a",), "q/main": ("b",)}
     assert scenario.manager.other_holders.of("q", ()) is None
+    # listed with one number at one time they are one
+    scenario.lists([first, second], NIC, 2)
+    assert scenario.manager.other_holders.of("q", ()) == Holder(NIC, "a", "p")
 
 
 class TestOtherHolder:

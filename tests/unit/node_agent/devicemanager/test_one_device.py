@@ -1,6 +1,7 @@
 """One device, one pod: what built-in plugins say their devices are counts, under any ID of any resource."""
 
 import pytest
+from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device
@@ -69,6 +70,10 @@ def test_one_device_is_offered_once_and_held_once(
     (call,) = calls(scenario.see(pod("p", gpu=1)))
     # both show who has it
     assert published(scenario.answer(call)) == {GPU, NIC}
+    scenario.plugin(1, "example.com/else", 3)
+    wanted = Container("main", limits={"example.com/else": 1})
+    (call,) = calls(scenario.see(pod("else", wanted)))
+    assert published(scenario.answer(call)) == {"example.com/else"}
     scenario.run(pod("q", nic=1))
     assert scenario.held() == {"p/main": ("a",)}
     assert scenario.held(NIC) == {}

@@ -44,3 +44,13 @@ def test_a_plugin_that_registers_again_is_one() -> None:
     connect(scenario, 2, "a.sock")
     assert registered(scenario)["reason"] == "EndpointRunning"
     assert scenario.disconnect(endpoint=1) == []
+
+
+def test_one_that_answers_again_with_the_list_of_another_is_shown() -> None:
+    scenario = Scenario()
+    connect(scenario, 1, "a.sock")
+    connect(scenario, 2, "b.sock")
+    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)
+    assert registered(scenario)["reason"] == "EndpointRunning"
+    effects = scenario.manager.connected(GPU, 1, PluginOptions(), scenario.now, "/plugins/a.sock")
+    assert (published(effects), registered(scenario)["reason"]) == ({GPU}, "SeveralPlugins")

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import structs
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.runtime import Sandbox
@@ -18,7 +19,7 @@ from nodedevice_agent.runtime.injection import Grant
 from tests.examples import examples
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.runtime_scenario import container as running
-from tests.unit.node_agent.devicemanager.scenario import Scenario, calls, is_saved, pod, published, status
+from tests.unit.node_agent.devicemanager.scenario import Scenario, calls, held_by, is_saved, pod, published, status
 from tests.unit.node_agent.kube.crd_rules import problems
 
 HASH = "0123456789abcdef0123456789abcdef"
@@ -181,6 +182,13 @@ class TestStaticPod:
         assert is_saved(effects, durable=False)
         assert scenario.snapshot().releasing == 0
         assert scenario.manager.checkpoint().static_pods == (StaticPod(HASH, "default", "static"),)
+
+    def test_what_was_recovered_for_its_mirror_pod_is_saved_as_its_own(self) -> None:
+        scenario = RuntimeScenario(Checkpoint((held_by("mirror", "d0"),)))
+        scenario.happens("static_pods_listed", [StaticPod(HASH, "default", "static")])
+        effects = scenario.happens("pods_synced", [mirror_pod("mirror"), pod("other")])
+        assert (is_saved(effects, durable=False), is_saved(effects, durable=True)) == (True, False)
+        assert scenario.held() == {f"{HASH}/main": ("d0",)}
 
     def test_it_is_published_and_saved_when_it_is_proven(self) -> None:
         scenario = connected()

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import grpc
 import msgspec
 import pytest
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
@@ -146,6 +147,7 @@ def test_an_endpoint_that_nothing_can_be_is_rejected(registry: Path, endpoint: s
     with pytest.raises(RegistrationRejected, match=r"endpoint .*: must be empty") as rejected:
         plugin_watcher._serving_socket(registry / "good.sock", endpoint, (registry,))
     str(rejected.value).encode()
+    assert rejected.value.reason == "Endpoint"
 
 
 def test_a_directory_that_cannot_be_looked_at_is_empty(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +159,50 @@ def test_a_directory_that_cannot_be_looked_at_is_empty(registry: Path, monkeypat
             broken.setattr(os, call, fails)
             assert len(list(plugin_watcher._list_sockets({registry}))) in (0, len(NAMES))
             assert len(list(plugin_watcher._directories(registry))) in (0, 1)
+
+
+def test_directories_are_read_down_to_a_depth_without_hidden_ones(tmp_path: Path) -> None:
+    names = [f"d{number}" for number in range(plugin_watcher._MAX_DEPTH + 2)]
+    tmp_path.joinpath(*names).mkdir(parents=True)
+    (tmp_path / ".hidden").mkdir()
+    below = [tmp_path.joinpath(*names[:depth]) for depth in range(plugin_watcher._MAX_DEPTH + 1)]
+    assert list(plugin_watcher._directories(tmp_path)) == below
+
+
+def test_a_directory_that_is_gone_hides_no_other(registry: Path) -> None:
+    found = plugin_watcher._list_sockets(cast(Any, [registry / "gone", registry]))
+    assert len(list(found)) == len(NAMES)
+
+
+async def test_as_many_sockets_as_may_be_are_no_problem(
+    registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(plugin_watcher, "MAX_SOCKETS", 2)
+    watcher = PluginWatcher(registry, cast(Any, Host(tmp_path)))
+    present = dict(plugin_watcher._list_sockets({registry}))
+    tasks: Any = SimpleNamespace(create_task=lambda call: call.close())
+    for count, logged in ((2, 0), (3, 1), (4, 1), (2, 1), (3, 2)):
+        watcher._update(dict(sorted(present.items())[:count]), tasks)
+        assert len(caplog.records) == logged
+    assert len(watcher._sockets) == 2
+
+
+async def test_a_plugin_that_hangs_is_asked_for_so_long_and_the_call_is_named(tmp_path: Path) -> None:
+    timeouts: list[float] = []
+
+    class Hangs:
+        async def GetInfo(self, _: object, timeout: float) -> None:
+            await self.NotifyRegistrationStatus(None, timeout)
+
+        async def NotifyRegistrationStatus(self, _: object, timeout: float) -> None:
+            timeouts.append(timeout)
+            metadata = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, metadata, metadata, "late")
+
+    with pytest.raises(PluginFailed) as failed:
+        await plugin_watcher.get_info(cast(Any, Hangs()), tmp_path)
+    await plugin_watcher.notify(cast(Any, Hangs()), tmp_path, "")
+    assert (failed.value.call, timeouts) == ("GetInfo", [plugin_watcher.INFO_SECONDS, plugin_watcher.NOTIFY_SECONDS])
 
 
 def test_there_are_sockets(registry: Path) -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings
 from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
+from nodedevice_agent.devicemanager.static_pods import CONFIG_MIRROR
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
@@ -24,6 +25,21 @@ def pod(spec: Any, **more: Any) -> PodObject:
 
 def container(name: str, limits: Any = None, **more: Any) -> dict[str, Any]:
     return {"name": name, "image": "i", "resources": {} if limits is None else {"limits": limits}, **more}
+
+
+def test_of_a_pod_without_metadata_nothing_is_made_up() -> None:
+    found = from_api(pod({"containers": [container("main", {GPU: "1"})]}, metadata={"name": "p"}))
+    assert (found.uid, found.namespace, found.name, found.config_hash, found.assigned_parts) == ("", "", "p", "", "")
+    mirror = {"name": "p", "annotations": {CONFIG_MIRROR: "x"}}
+    assert from_api(pod({"containers": []}, metadata=mirror)).config_hash == ""
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(256, True), (257, False)])
+def test_a_name_that_an_argument_refers_to_has_a_length(length: int, is_kept: bool) -> None:
+    name = "n" * length
+    main = container("main", {GPU: "1"}, args=[f"$({name})"])
+    (found,) = from_api(pod({"containers": [main]})).containers
+    assert (name in found.settings.references) is is_kept
 
 
 def test_containers_come_in_the_order_in_which_they_start() -> None:

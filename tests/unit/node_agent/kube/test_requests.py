@@ -1,6 +1,7 @@
 """What each request of the agent is, as it is sent, what comes of its response, and how it is named where it fails."""
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,14 @@ async def test_each_failure_names_its_request(name: str, cluster: KubeClient, tr
         await call(cluster)
 
 
+async def test_several_fields_select_together_and_pods_come_whole(cluster: KubeClient, transport: Transport) -> None:
+    transport.body = b""
+    await watched(cluster, PodObject, {"spec.nodeName": "n1", "metadata.name": "p"})
+    (asked,) = transport.asked
+    assert asked.url.params["fieldSelector"] == "spec.nodeName=n1,metadata.name=p"
+    assert "PartialObjectMetadata" not in asked.headers["Accept"]
+
+
 def writes(kind: str, outcome: str) -> float:
     return REGISTRY.get_sample_value("nodedevice_agent_api_writes_total", {"kind": kind, "outcome": outcome}) or 0.0
 
@@ -224,7 +233,8 @@ async def test_what_comes_of_responses(cluster: KubeClient, transport: Transport
     assert (await cluster.list(NodeMetadataObject, {}))[1] == ""
     assert await cluster.node_uid("n1") == ""
     transport.body = {"metadata": {}, "status": {"authenticated": True}}
-    assert await cluster.review("g", "TokenReview", {}) == {"authenticated": True}
+    assert await cluster.review("g", "TokenReview", {"token": "t"}) == {"authenticated": True}
+    assert json.loads(transport.asked[-1].content)["spec"] == {"token": "t"}
 
 
 async def test_a_nodes_capacity_is_of_extended_resources_and_whole_numbers(
@@ -246,6 +256,8 @@ async def test_a_connection_that_vanishes_is_noticed_and_none_is_kept_for_ever(
         return transport(**given)
 
     monkeypatch.setattr(httpx2, "AsyncHTTPTransport", noted)
+    verified = ssl.create_default_context()
+    monkeypatch.setattr("nodedevice_agent.kube.client.client_adapter.verify_cluster", lambda *_, **__: verified)
     entry = {
         "clusters": [{"name": "c", "cluster": {"server": SERVER}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
@@ -254,9 +266,7 @@ async def test_a_connection_that_vanishes_is_noticed_and_none_is_kept_for_ever(
     (tmp_path / "kc").write_text(json.dumps({**entry, "contexts": contexts, "current-context": "x"}))
     found = KubeClient.connect(tmp_path / "kc")
     await found.close()
-    assert [(each["socket_options"], each["limits"]) for each in made] == [
-        (kube_client._KEEPALIVE, kube_client._LIMITS)
-    ]
+    assert made == [{"verify": verified, "socket_options": kube_client._KEEPALIVE, "limits": kube_client._LIMITS}]
     assert found.server == SERVER
     client: Any = found._client._client
     assert client._client.timeout == httpx2.Timeout(REQUEST_SECONDS)

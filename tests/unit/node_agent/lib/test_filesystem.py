@@ -48,6 +48,20 @@ def test_names_that_nothing_can_have(tmp_path: Path, name: str) -> None:
     assert filesystem.file_identity(path) is None
 
 
+def test_a_socket_has_a_path_of_so_many_bytes() -> None:
+    longest = "/" + "x" * (filesystem.MAX_PATH_BYTES - 3) + "ü"
+    assert not filesystem.is_too_long(Path(longest))
+    assert filesystem.is_too_long(Path(longest + "x"))
+
+
+def test_so_many_unanswered_questions_are_kept() -> None:
+    with filesystem.unanswered() as found:
+        for number in range(100):
+            filesystem.note_unanswered(f"/{number}", OSError(errno.EIO, "Input/output error"))
+        filesystem.note_unanswered("/none", OSError(errno.ENOENT, "No such file or directory"))
+    assert found == {f"/{number}": "Input/output error" for number in range(filesystem._MAX_UNANSWERED)}
+
+
 def test_names_that_are_no_utf8_are_not_listed(tmp_path: Path) -> None:
     for name in (b"plain", "größe".encode(), b"\xff", b"a\xfe\xff"):
         (tmp_path / os.fsdecode(name)).touch()

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Iterator
 from http import HTTPStatus
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
+from nodedevice_common import access as access_module
 from nodedevice_common.access import _MOST_VERDICTS, _REVIEWS_AT_ONCE, VERDICT_SECONDS, MetricsAccess
 
 GOOD, OTHER = "Bearer good", "Bearer of-another"
@@ -140,6 +141,38 @@ def test_a_flood_of_tokens_costs_few_requests_and_keeps_nobody_out(
         access.check(f"Bearer again-{number}")
     assert access.check("Bearer one-more") is HTTPStatus.TOO_MANY_REQUESTS
     assert access.check(GOOD) is OK
+
+
+def test_of_refused_tokens_the_one_that_was_asked_longest_ago_goes(
+    access: MetricsAccess, reviews: Reviews, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_module, "_MOST_VERDICTS", 2)
+    access.check("Bearer a")
+    access.check("Bearer b")
+    clock.now += VERDICT_SECONDS
+    # a is asked again, which makes b the older one
+    for token in ("a", "c"):
+        access.check(f"Bearer {token}")
+    reviews.asked.clear()
+    access.check("Bearer a")
+    assert not reviews.asked
+
+
+def test_a_request_that_nobody_waits_for_any_more_is_cancelled(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_module, "_REVIEW_SECONDS", 0.01)
+    is_cancelled = Event()
+
+    async def create(group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_cancelled.set()
+        return {}
+
+    assert MetricsAccess(create, loop).check(GOOD) is HTTPStatus.SERVICE_UNAVAILABLE
+    assert is_cancelled.wait(60)
 
 
 def test_verdicts_are_bounded_and_refused_ones_go_first(

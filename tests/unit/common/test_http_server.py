@@ -102,6 +102,7 @@ def test_an_event_loop_that_does_not_turn_is_a_problem(
     now = [1000.0]
     monkeypatch.setattr("nodedevice_common.http_server.time.monotonic", lambda: now[0])
     heartbeat = Heartbeat()
+    assert heartbeat.problem() == ""
     now[0] += 500
     heartbeat.beat()
     now[0] += seconds

@@ -70,9 +70,17 @@ def test_together_is_where_there_is_just_enough_for_all() -> None:
     assert planner.plan([Need(1), Need(3)]) == [{"b": 1}, {"b": 3}]
 
 
+def test_a_physical_device_without_numa_nodes_is_near_none() -> None:
+    planner = Planner(SAME, {"a": 4, "b": 4}, numa_nodes={"b": (0, 1)})
+    assert planner.plan([Need(1, near=frozenset({1}))]) == [{"b": 1}]
+    assert planner.plan([Need(1, near=frozenset({2}))]) == [{"a": 1}]
+    assert planner.plan([Need(1, near=frozenset({2}), is_strict=True)]) == Misfit(0, 4)
+
+
 def test_plans_of_one_planner_leave_no_trace() -> None:
     apart = PartRules(Placement.SAME_PARENT, Choice.BINPACK, PodPlacement.APART)
     planner = Planner(apart, {"a": 4, "b": 4})
+    assert planner.can_take([Need(1)], [{"a": 1}])
     for _ in range(3):
         assert planner.plan([Need(1)]) == [{"a": 1}]
     assert planner.plan([Need(1), Need(1)]) == [{"a": 1}, {"b": 1}]

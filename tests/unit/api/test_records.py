@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 from msgspec import inspect
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_api import nodedevice, poddevice
 from nodedevice_api.nodedevice import (
     AllocationStatus,
@@ -18,6 +19,7 @@ from nodedevice_api.nodedevice import (
     NodeDeviceStatus,
     PartRulesStatus,
 )
+from nodedevice_api.parts import OLD_SEPARATOR, SEPARATOR, Advertise, Choice, Placement, PodPlacement
 from nodedevice_api.poddevice import PodDeviceSpec, PodDeviceStatus
 from nodedevice_api.wire import Record
 
@@ -113,6 +115,24 @@ def test_a_difference_is_found_wherever_it_is(path: list[str], edit: str) -> Non
     else:
         properties["another" if edit == "more" else changed] = {"type": "number"}
     assert of_record(inspect.type_info(NodeDeviceStatus)) != of_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("endpoint.state", [state.value for state in EndpointState]),
+        ("parts.placement", list(Placement)),
+        ("parts.choice", list(Choice)),
+        ("parts.containers", list(PodPlacement)),
+        ("parts.advertise", list(Advertise)),
+        ("allocations.items.parts.items.sep", [SEPARATOR, OLD_SEPARATOR]),
+    ],
+)
+def test_words_are_those_of_the_crd(path: str, words: list[str]) -> None:
+    schema = schema_of("nodedevices", "status")
+    for name in path.split("."):
+        schema = schema["items"] if name == "items" else schema["properties"][name]
+    assert sorted(schema["enum"]) == sorted(map(str, words))
 
 
 def test_each_record_is_a_part_of_an_object() -> None:

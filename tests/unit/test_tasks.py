@@ -55,7 +55,7 @@ RETRIED: Final = {
     "agent": {
         *("configs", "device numbers", "gpus", "holdings", "kubelet endpoint", "kubelet observer", "kubelet state"),
         *("node", "nodedevice", "plugin", "plugin connection", "plugin registry", "plugins"),
-        *("memory", "pods", "pods of the kubelet", "registration socket", "registry socket"),
+        *("memory", "parked nodedevices", "pods", "pods of the kubelet", "registration socket", "registry socket"),
     },
     "operator": {
         *("configs", "events", "evictions", "gone-nodedevices", "node-labels", "policy", "watch-configs"),
@@ -64,7 +64,7 @@ RETRIED: Final = {
 }
 # One object of many, in a loop.
 APART: Final = {
-    "agent": {"file events", "kubelet state", "list of simulated devices", "plugin settings"},
+    "agent": {"file events", "kubelet state", "list of simulated devices", "parked nodedevice", "plugin settings"},
     "operator": {"config status", "evictions", "node labels", "reports of agents"},
     "extender": {"binds of unknown outcome"},
 }
@@ -86,6 +86,7 @@ AWAITED: Final = {
     "agent/deviceplugin/plugin_watcher.py": {"self._run(path, self._sockets[path])": "the task registry socket in it"},
     "agent/kube/informer.py": {"self._catch_up()": "nobody: it only asks for a bookmark"},
     "agent/kube/nodedevice.py": {"watch": "the task nodedevice", "self._write()": "the task nodedevice"},
+    "agent/kube/parked.py": {"self._visited(name)": "itself, apart; the rest is the task parked nodedevices"},
     "agent/kubelet/backend.py": {
         "run": "itself: it is the task kubelet endpoint",
         "socket.run()": "the task kubelet endpoint",

@@ -166,6 +166,7 @@ class Agent:
         while True:
             self._health.beat()
             self._health.report("watches", self._publisher.poll_watches())
+            self._publisher.park()
             await asyncio.sleep(_BEAT_SECONDS)
 
     def _pod_resources_server(self) -> PodResourcesServer | None:

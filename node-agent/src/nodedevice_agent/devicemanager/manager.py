@@ -217,6 +217,11 @@ class DeviceManager:
         changed = self._table.cordoned(resource, uid, in_spec) if resource is not None else []
         return [*changed, *self._reconsider_physical({resource_name}, now)] if changed else []
 
+    def cordons_outdated(self, resource_name: str) -> None:
+        """They may have changed while nobody watched: nothing of it is allocated before cordoned()."""
+        if resource_name in self.resources:
+            self._table.cordons_outdated(self.resources[resource_name])
+
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:

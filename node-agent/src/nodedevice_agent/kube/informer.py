@@ -85,6 +85,15 @@ class Watches:
             if self._loops.get(name) is loop:
                 del self._loops[name]
 
+    async def list_once(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str]:
+        """The same as the client's, in turn with the first lists and watches. Raises ApiRequestError."""
+        turn = await self.first.take(LIST)
+        metrics.WATCH_REQUESTS.labels("list").inc()
+        try:
+            return await self.cluster.list(kind, fields)
+        finally:
+            turn.end()
+
     def stale(self) -> frozenset[str]:
         """Names of the watches over which the API server has sent nothing for too long."""
         now = self.clock()

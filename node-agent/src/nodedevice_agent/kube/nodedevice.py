@@ -1,9 +1,9 @@
 """Publishes each resource of this node as a NodeDevice object, and reads the administrator's cordons from it.
 
-An object is watched by its name (the API server indexes names, not fields). Its observed status is compared with the desired
-one before a write, so that a restart writes nothing and an edit by another client is undone. The first change is written
-immediately; more changes within the pause are written together. A failed write is retried with growing pauses, and
-immediately once the watch is connected again or the object was deleted.
+An object is watched by its name (the API server indexes names, not fields), or visited now and then (parked.py). Its observed
+status is compared with the desired one before a write, so that a restart writes nothing and an edit by another client is undone.
+The first change is written immediately; more changes within the pause are written together. A failed write is retried with growing
+pauses, and immediately once the watch is connected again or the object was deleted.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from nodedevice_common.tasks import retried
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
@@ -31,6 +31,7 @@ from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.observed import Json, cordons_of, observed_spec, observed_status
+from nodedevice_agent.kube.parked import MOST_WATCHED, Parked, is_served, to_park
 from nodedevice_agent.kube.served import Served, ServedStatus
 from nodedevice_agent.kube.status import is_bulk, is_loss, node_device_status, owned
 from nodedevice_agent.kube.watch_state import number
@@ -124,6 +125,8 @@ class Publisher:
         self._objects: dict[str, NodeDeviceSync] = {}
         # of these, those that are not watched yet: there are no more NodeDevices and watches than a node may have names
         self._waiting: dict[str, NodeDeviceSync] = {}
+        # and those that nobody needs
+        self._parked = Parked(self._visit, self.watches.clock)
         self._stale_watches: frozenset[str] = frozenset()
         self._host: PluginHost
         self._backend: Backend
@@ -144,6 +147,11 @@ class Publisher:
 
     def publish_served(self, resource_name: str) -> None:
         """The same for a resource that the kubelet serves."""
+        if resource_name in self._parked:
+            if not is_served(resource_name, self._known()):
+                # the next visit shows it
+                return
+            self._unpark(resource_name)
         found = self._objects.get(resource_name)
         if found is None:
             found = NodeDeviceSync(self, resource_name)
@@ -170,9 +178,8 @@ class Publisher:
             self._backend.resource_forgotten(resource_name)
         if self._served is not None and not self._served.forget(resource_name):
             return False
-        if resource_name in self._objects:
-            self._objects.pop(resource_name).stop()
-            self._waiting.pop(resource_name, None)
+        if resource_name in self._objects or self._parked.remove(resource_name):
+            self._stop(resource_name)
             metrics.forget(resource_name)
             log.info("resource forgotten: its plugin is gone", extra={"resource_name": resource_name})
             self._begin()
@@ -180,11 +187,56 @@ class Publisher:
 
     def _begin(self) -> None:
         """Watch those that wait, as many as there is room for; first those whose plugin is connected."""
-        while self._waiting and len(self._objects) - len(self._waiting) < MAX_NAMES:
+        while self._waiting and len(self._objects) - len(self._waiting) + len(self._parked) < MAX_NAMES:
             known = self._host.manager.resources
             running = (name for name in self._waiting if name in known and known[name].state is EndpointState.RUNNING)
             name = next(running, None) or next(iter(self._waiting))
             self._tasks.create_task(retried("nodedevice", self._waiting.pop(name).run, resource_name=name))
+
+    def _stop(self, resource_name: str) -> None:
+        found = self._objects.pop(resource_name, None)
+        if found is not None:
+            found.stop()
+        self._waiting.pop(resource_name, None)
+
+    # -- without a watch ------------------------------------------------------------------------------------------------
+
+    def park(self) -> None:
+        """Now and then: find out which names nobody needs, and which of those that are parked somebody does."""
+        if len(self._objects) + len(self._parked) <= MOST_WATCHED:
+            return
+        names = dict.fromkeys(name for known in self._known() for name in known)
+        chosen = to_park(names, self._host.manager.places.taken(), self._known(), self._host.now())
+        for name in self._parked.names():
+            if name not in chosen and name in names:
+                self._unpark(name)
+                self.publish_served(name)
+        for name in chosen:
+            if name in self._objects and name not in self._waiting and self._objects[name].is_settled:
+                self._stop(name)
+                self._parked.add(name)
+                metrics.forget(name)
+        if len(self._parked) and not self._parked.is_worked:
+            self._parked.is_worked = True
+            self._tasks.create_task(retried("parked nodedevices", self._parked.work))
+
+    def _unpark(self, resource_name: str) -> None:
+        """It is watched again; what a person has changed within the last minute is not known before its first list."""
+        self._parked.remove(resource_name)
+        self._host.manager.cordons_outdated(resource_name)
+
+    async def _visit(self, resource_name: str) -> None:
+        await NodeDeviceSync(self, resource_name).visit()
+        if resource_name in self._parked:
+            metrics.forget(resource_name)
+
+    def is_parked(self, resource_name: str) -> bool:
+        return resource_name in self._parked
+
+    def _known(self) -> list[Mapping[str, Resource]]:
+        """The resources of each device manager."""
+        here = self._host.manager.resources
+        return [here] if self._served is None else [here, self._served.resources]
 
     def poll_watches(self) -> str:
         """Publish which watches are stale, where that has changed. Returns what is wrong; empty when nothing is."""
@@ -282,6 +334,24 @@ class NodeDeviceSync:
             await self._stopped.wait()
             for task in running:
                 task.cancel()
+
+    async def visit(self) -> None:
+        """Instead of run(), once: read the object, and write its status if that differs and may be written now."""
+        try:
+            objects, version = await self._publisher.watches.list_once(NodeDeviceObject, {"metadata.name": self._name})
+            self.synced(objects, number(version))
+            # else it is gone, or watched by another one
+            if self._publisher.is_parked(self._resource_name):
+                await self._publish()
+        except ApiRequestError as exc:
+            log.debug("parked NodeDevice not visited", extra={"nodedevice": self._name, "error": str(exc)})
+        finally:
+            self._writes.leave(self._share)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has been read, and nothing waits to be written."""
+        return self._synced.is_set() and self._touched_at is None
 
     def stop(self) -> None:
         self._writes.leave(self._share)

@@ -57,6 +57,10 @@ class ServedStatus:
         self._names: set[str] = set()
         self._cordons: dict[str, Collection[str]] = {}
 
+    @property
+    def resources(self) -> Mapping[str, Resource]:
+        return self._served.resources
+
     def has(self, resource_name: str) -> bool:
         """Whether the kubelet serves it, and no plugin does here."""
         is_here = resource_name in self._served.resources and not self._manager.is_recovering

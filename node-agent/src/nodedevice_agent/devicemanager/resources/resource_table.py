@@ -56,6 +56,10 @@ class ResourceTable:
         saved: list[Effect] = [] if is_saved else [SaveCheckpoint(durable=False)]
         return [*saved, Publish(resource.name)]
 
+    def cordons_outdated(self, resource: Resource) -> None:
+        """They have to be read once more."""
+        resource.are_cordons_synced = not self._waits_for_cordons
+
     def is_disconnected(self, name: str) -> bool:
         """Whether it is known, and no plugin serves it."""
         return name in self.by_name and self.by_name[name].state is not EndpointState.RUNNING

@@ -1,0 +1,404 @@
+"""NodeDevices of names that are gone and unneeded: visited once a minute, and watched again before anything is given out."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.places import MAX_NAMES
+from nodedevice_agent.devicemanager.pods import Container
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.errors import ApiUnreachable
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.informer import Watches
+from nodedevice_agent.kube.nodedevice import Publisher, RecordOnly
+from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
+from nodedevice_agent.kube.parked import GONE_SECONDS, MOST_WATCHED, VISIT_SECONDS, Parked, to_park
+from nodedevice_agent.kube.write_queue import WriteQueue
+from nodedevice_api.names import node_device_name
+from prometheus_client import generate_latest
+
+from tests.fakes.background import background
+from tests.fakes.virtual_time import later, virtual_time
+from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
+from tests.unit.node_agent.kube.status_source import ManagerOnly
+
+NAMES = [f"example.com/r{number:02}" for number in range(MOST_WATCHED + 2)]
+LAST = NAMES[-1]
+MINUTE = 60.0
+Happens = Callable[[Scenario], object]
+
+
+def gone(**options: Any) -> Scenario:
+    """Plugins of all names that ended a while ago."""
+    scenario = Scenario(**options)
+    scenario.manager.places.are_pods_known = True
+    for endpoint, name in enumerate(NAMES, start=1):
+        scenario.plugin(1, name, endpoint)
+        scenario.happens("cordoned", name, "uid", {})
+        scenario.disconnect(name, endpoint)
+    scenario.passes(GONE_SECONDS)
+    return scenario
+
+
+def chosen(scenario: Scenario, *others: Scenario) -> frozenset[str]:
+    manager = scenario.manager
+    known = [manager.resources, *(other.manager.resources for other in others)]
+    return to_park(NAMES, manager.places.taken(), known, scenario.now)
+
+
+class TestWhich:
+    def test_those_beyond_the_oldest_few(self) -> None:
+        assert chosen(gone()) == {*NAMES[MOST_WATCHED:]}
+
+    @pytest.mark.parametrize(
+        ("happens", "is_parked"),
+        [
+            pytest.param(lambda scenario: scenario.passes(STOP_GRACE_PERIOD_SECONDS), True, id="gone for good"),
+            pytest.param(lambda scenario: scenario.plugin(1, LAST, 99), False, id="served"),
+            pytest.param(
+                lambda scenario: (scenario.plugin(1, LAST, 99), scenario.disconnect(LAST, 99)), False, id="just gone"
+            ),
+            pytest.param(
+                lambda scenario: (
+                    scenario.plugin(1, LAST, 99),
+                    scenario.manager.disconnected(LAST, 99, scenario.now, is_silent=True),
+                    scenario.passes(GONE_SECONDS),
+                ),
+                False,
+                id="silent",
+            ),
+            pytest.param(lambda scenario: scenario.cordon(LAST, ["d0"]), False, id="cordoned"),
+            pytest.param(lambda scenario: scenario.manager.resources[LAST].holders.update(d0="u"), False, id="held"),
+            pytest.param(
+                lambda scenario: scenario.see(pod("u", Container("c", limits={LAST: 1}))), False, id="asked for"
+            ),
+            pytest.param(
+                lambda scenario: scenario.happens("displaced", [LAST], "a.com/b"), False, id="its place is taken"
+            ),
+            pytest.param(
+                lambda scenario: setattr(scenario.manager.places, "are_pods_known", False), False, id="pods unknown"
+            ),
+            pytest.param(lambda scenario: scenario.manager.resources.pop(LAST), False, id="forgotten"),
+        ],
+    )
+    def test_only_what_nobody_needs_and_that_is_gone_for_a_minute(self, happens: Happens, *, is_parked: bool) -> None:
+        scenario = gone()
+        happens(scenario)
+        assert (LAST in chosen(scenario)) is is_parked
+
+    def test_not_what_the_kubelet_serves(self) -> None:
+        kubelets = Scenario()
+        kubelets.plugin(1, LAST, 1)
+        scenario = gone()
+        assert LAST not in chosen(scenario, kubelets)
+        kubelets.disconnect(LAST, 1)
+        kubelets.passes(STOP_GRACE_PERIOD_SECONDS)
+        assert LAST in chosen(scenario, kubelets)
+
+
+class Objects:
+    """Of an API server. requests: verbs and names of lists and watches. open: names of watches that are."""
+
+    def __init__(self) -> None:
+        self.version = 10
+        self.by_name: dict[str, NodeDeviceObject] = {}
+        self.requests: list[tuple[float, str, str]] = []
+        self.open: set[str] = set()
+        self.fails: Exception | None = None
+        self.is_up = asyncio.Event()
+        self.is_up.set()
+        for name in NAMES:
+            self.write(node_device_name("n1", name))
+
+    def write(self, name: str, **spec: Any) -> None:
+        self.version += 1
+        metadata = OwnedMetadata(
+            name=name,
+            uid=f"uid of {name}",
+            resourceVersion=str(self.version),
+            ownerReferences=[{"kind": "Node", "name": "n1"}],
+        )
+        status = self.by_name[name].status if name in self.by_name else {}
+        self.by_name[name] = NodeDeviceObject(metadata=metadata, spec=spec, status=status)
+
+    async def list(self, kind: type[Any], fields: Mapping[str, str]) -> tuple[list[NodeDeviceObject], str]:
+        name = fields["metadata.name"]
+        self.requests.append((asyncio.get_running_loop().time(), "list", name))
+        await self.is_up.wait()
+        if self.fails:
+            raise self.fails
+        return [self.by_name[name]] if name in self.by_name else [], str(self.version)
+
+    async def catch_up(self, kind: type[Any], fields: Mapping[str, str]) -> str:
+        return str(self.version)
+
+    @asynccontextmanager
+    async def watch(
+        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int
+    ) -> AsyncIterator[AsyncIterator[tuple[str, NodeDeviceObject]]]:
+        name = fields["metadata.name"]
+        self.requests.append((asyncio.get_running_loop().time(), "watch", name))
+        self.open.add(name)
+        try:
+            yield self._silence()
+        finally:
+            self.open.remove(name)
+
+    async def _silence(self) -> AsyncIterator[tuple[str, NodeDeviceObject]]:
+        await asyncio.Event().wait()
+        yield "BOOKMARK", NodeDeviceObject()
+
+    async def node_uid(self, name: str) -> str:
+        return "uid"
+
+    async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
+        name = node_device_name(node[0], resource_name)
+        self.write(name)
+        return self.by_name[name]
+
+    async def apply_status(self, name: str, status: dict[str, Any]) -> NodeDeviceObject:
+        self.version += 1
+        self.by_name[name].status = status
+        self.by_name[name].metadata.resourceVersion = str(self.version)
+        return self.by_name[name]
+
+
+class Host(ManagerOnly):
+    """It publishes what changes, and does nothing else."""
+
+    unsaved = ""
+
+    def __init__(self, scenario: Scenario, publisher: Publisher) -> None:
+        super().__init__(scenario)
+        self.publisher = publisher
+        began = asyncio.get_running_loop().time() - scenario.now
+        self.now = lambda: asyncio.get_running_loop().time() - began
+
+    async def saved(self, pod_uid: str | None = None) -> None:
+        """Nothing is ever unsaved."""
+
+    def do(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Publish):
+                self.publisher.publish(effect.resource_name)
+
+
+class Node:
+    """A publisher of the objects of that scenario."""
+
+    def __init__(self, scenario: Scenario, objects: Objects, tasks: asyncio.TaskGroup) -> None:
+        self.scenario, self.objects, self.group = scenario, objects, tasks
+        self.publisher = Publisher(cast(KubeClient, objects), "n1", "none")
+        clock = asyncio.get_running_loop().time
+        self.publisher.watches, self.publisher.writes = Watches(self.publisher.cluster, clock), WriteQueue(clock)
+        self.publisher._parked = Parked(self.publisher._visit, clock)
+        self.publisher.are_pods_known = True
+        self.host = Host(scenario, self.publisher)
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.publisher.start(cast(asyncio.TaskGroup, self), self.host, RecordOnly())
+        for name in scenario.manager.resources:
+            self.publisher.publish(name)
+
+    def create_task(self, work: Coroutine[Any, Any, Any]) -> None:
+        self.tasks.append(self.group.create_task(work))
+
+    def happens(self, event: str, *args: Any) -> None:
+        """Any event of the manager by its name, whose effects are published."""
+        self.host.do(getattr(self.scenario.manager, event)(*args, self.host.now()))
+
+    def requests_of(self, name: str) -> list[str]:
+        return [verb for _, verb, of in self.objects.requests if of == node_device_name("n1", name)]
+
+    def is_watched(self, name: str) -> bool:
+        return node_device_name("n1", name) in self.objects.open
+
+
+@asynccontextmanager
+async def node() -> AsyncIterator[Node]:
+    """Whose names are gone; some of their objects are parked by now."""
+    async with asyncio.TaskGroup() as tasks:
+        made = Node(gone(waits_for_cordons=True), Objects(), tasks)
+        await later(5)
+        assert all(made.is_watched(name) for name in NAMES)
+        made.publisher.park()
+        await later(1)
+        made.objects.requests.clear()
+        yield made
+        for task in made.tasks:
+            task.cancel()
+
+
+@virtual_time
+async def test_what_is_parked_has_no_watch_and_is_read_once_a_minute() -> None:
+    async with node() as made:
+        assert [name for name in NAMES if made.is_watched(name)] == NAMES[:MOST_WATCHED]
+        assert {*made.publisher._objects} == {*NAMES[:MOST_WATCHED]}
+        await asyncio.sleep(10 * VISIT_SECONDS)
+        assert 9 <= len(made.requests_of(LAST)) <= 10
+        assert {*made.requests_of(LAST)} == {"list"}
+
+
+@virtual_time
+async def test_it_has_no_metrics_and_has_them_again_once_it_is_served() -> None:
+    async with node() as made:
+        await asyncio.sleep(MINUTE)
+        assert f'resource_name="{NAMES[0]}"' in generate_latest().decode()
+        assert f'resource_name="{LAST}"' not in generate_latest().decode()
+        made.happens("connected", LAST, 99, PluginOptions())
+        made.happens("listed", LAST, 99, accept([Device("d0")]))
+        await asyncio.sleep(1)
+        assert f'resource_name="{LAST}"' in generate_latest().decode()
+
+
+@virtual_time
+async def test_a_cordon_on_it_is_known_within_a_minute_and_then_it_is_watched() -> None:
+    async with node() as made:
+        made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
+        await asyncio.sleep(MINUTE)
+        assert made.scenario.manager.resources[LAST].cordons == {"d0"}
+        made.publisher.park()
+        await asyncio.sleep(1)
+        assert made.is_watched(LAST)
+
+
+@virtual_time
+async def test_what_a_person_deletes_is_forgotten_within_a_minute() -> None:
+    async with node() as made:
+        await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
+        made.happens("tick")
+        await asyncio.sleep(1)
+        del made.objects.by_name[node_device_name("n1", LAST)]
+        await asyncio.sleep(MINUTE)
+        assert LAST not in made.scenario.manager.resources
+
+
+@virtual_time
+async def test_an_edit_of_its_status_is_undone_within_a_minute() -> None:
+    async with node() as made:
+        name = node_device_name("n1", LAST)
+        status = made.objects.by_name[name].status
+        made.objects.write(name)
+        made.objects.by_name[name].status = {**status, "total": 17}
+        await asyncio.sleep(MINUTE)
+        assert made.objects.by_name[name].status == status
+
+
+@virtual_time
+async def test_what_changes_here_is_written_though_nobody_watches() -> None:
+    async with node() as made:
+        await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
+        made.happens("tick")
+        await asyncio.sleep(MINUTE)
+        conditions = made.objects.by_name[node_device_name("n1", LAST)].status["conditions"]
+        (registered,) = (each for each in conditions if each["type"] == "Registered")
+        assert registered["reason"] == "EndpointGone"
+        assert not made.is_watched(LAST)
+
+
+@virtual_time
+async def test_a_cordon_from_before_its_plugin_came_back_is_known_before_anything_is_given_out() -> None:
+    async with node() as made:
+        made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
+        made.objects.is_up.clear()
+        made.happens("connected", LAST, 99, PluginOptions())
+        made.happens("listed", LAST, 99, accept([Device("d0")]))
+        made.happens("pod_seen", pod("u", Container("c", limits={LAST: 1})))
+        await asyncio.sleep(1)
+        assert made.requests_of(LAST) == ["list"]
+        assert made.scenario.manager.allocator.in_progress == {}
+        made.objects.is_up.set()
+        await asyncio.sleep(1)
+        assert made.is_watched(LAST)
+        assert made.scenario.manager.resources[LAST].is_cordoned("d0")
+        assert made.scenario.manager.allocator.in_progress == {}
+
+
+@virtual_time
+async def test_without_a_cordon_it_is_given_out_once_that_is_known() -> None:
+    async with node() as made:
+        made.happens("connected", LAST, 99, PluginOptions())
+        made.happens("listed", LAST, 99, accept([Device("d0")]))
+        made.happens("pod_seen", pod("u", Container("c", limits={LAST: 1})))
+        await asyncio.sleep(1)
+        assert "u" in made.scenario.manager.allocator.in_progress
+
+
+class Visits:
+    """Of as many names as a node has: when each was. Each takes so long."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.times: list[float] = []
+        self.of: Counter[str] = Counter()
+        self.fails: Exception | None = None
+        self.parked = Parked(self._visit, asyncio.get_running_loop().time)
+        for number in range(MAX_NAMES):
+            self.parked.add(f"n{number}")
+        self.parked.is_worked = True
+        self._seconds = seconds
+
+    async def _visit(self, name: str) -> None:
+        self.times.append(asyncio.get_running_loop().time())
+        self.of[name] += 1
+        await later(self._seconds)
+        if self.fails:
+            raise self.fails
+
+
+@virtual_time
+async def test_as_many_as_a_node_has_make_less_than_five_requests_a_second() -> None:
+    visits = Visits()
+    began = asyncio.get_running_loop().time()
+    async with background(visits.parked.work()):
+        await asyncio.sleep(20 * VISIT_SECONDS)
+    assert len(visits.times) / (20 * VISIT_SECONDS) < 5.0
+    assert sum(at < began + 5.0 for at in visits.times) < MAX_NAMES / 4, "they do not come all at once"
+    assert {*visits.of.values()} <= {18, 19, 20}
+
+
+@virtual_time
+async def test_one_that_takes_long_is_not_begun_twice_and_delays_no_other() -> None:
+    visits = Visits(10 * VISIT_SECONDS)
+    async with background(visits.parked.work()):
+        await asyncio.sleep(2 * VISIT_SECONDS)
+    assert {*visits.of.values()} == {1}
+    assert len(visits.of) == MAX_NAMES
+
+
+@virtual_time
+async def test_nothing_runs_while_none_is_parked() -> None:
+    visits = Visits()
+    async with asyncio.timeout(10 * VISIT_SECONDS), background(visits.parked.work()):
+        await asyncio.sleep(VISIT_SECONDS)
+        for name in visits.parked.names():
+            visits.parked.remove(name)
+        await asyncio.sleep(2)
+        assert not visits.parked.is_worked
+    assert len(visits.parked) == 0
+
+
+@virtual_time
+async def test_where_visits_fail_each_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
+    visits = Visits()
+    visits.fails = ValueError("a defect")
+    async with background(visits.parked.work()):
+        await asyncio.sleep(5 * VISIT_SECONDS)
+    assert min(visits.of.values()) >= 3
+    assert "task failed" in caplog.text
+
+
+@virtual_time
+async def test_an_api_server_that_does_not_answer_ends_nothing() -> None:
+    async with node() as made:
+        made.objects.fails = ApiUnreachable("listing", "no answer")
+        made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0"}])
+        await asyncio.sleep(3 * MINUTE)
+        assert made.publisher.is_parked(LAST)
+        made.objects.fails = None
+        await asyncio.sleep(MINUTE)
+        assert made.scenario.manager.resources[LAST].cordons == {"d0"}

@@ -71,8 +71,8 @@ class GpuWatch:
         self._dev_changed = asyncio.Event()
         self.wanted: asyncio.Queue[NvmlSource] = asyncio.Queue()
         self._sources: dict[str, NvmlSource] = {}
-        # start of the last inventory, in event loop seconds
-        self._scanned_at = 0.0
+        # start of the last inventory, in event loop seconds; set by _note_scan()
+        self._scanned_at: float
 
     async def run(self) -> None:
         """Run until cancelled. Raises OSError when no reader can be started."""

@@ -297,6 +297,15 @@ def test_the_capability_files_of_an_instance_are_waited_for(tmp_path: Path, file
         made.allocate(["MIG-1"], SOMEBODY)
 
 
+async def test_files_are_not_missed_of_an_instance_that_is_given_by_cdi(tmp_path: Path, files: set[str]) -> None:
+    """Its GPU, which nobody is given, has no name in the specifications."""
+    write(tmp_path, "a.json", spec("MIG-1"))
+    files.discard("/dev/nvidia-uvm")
+    made = source(tmp_path, DIVIDED, mig="single")
+    await made.read_files()
+    assert made.devices.trouble == ("", "")
+
+
 class TestTheWay:
     @pytest.mark.parametrize(
         ("named", "delivery", "missing", "ways"),

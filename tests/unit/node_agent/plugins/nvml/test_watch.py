@@ -206,6 +206,8 @@ class TestMessages:
         assert node.watch.wanted.empty()
         assert node.reader.options == ReaderOptions(7, 3, f"{node.host}/", "/lib")
         assert (node.state / "gpus/remembered.json").is_file()
+        # nothing of it is wanted that it does not do by itself
+        assert node.reader.orders == []
 
     @pytest.mark.parametrize(
         ("messages", "unhealthy"),

@@ -2,7 +2,9 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -562,7 +564,7 @@ class TestProgram:
         """os._exit of the test."""
 
     @pytest.fixture
-    def status(self, monkeypatch: pytest.MonkeyPatch, followed: list[Inbox]) -> list[int]:
+    def status(self, monkeypatch: pytest.MonkeyPatch, followed: "SimpleQueue[tuple[Inbox, bool]]") -> list[int]:
         seen: list[int] = []
 
         def leave(status: int) -> None:
@@ -570,7 +572,7 @@ class TestProgram:
             raise self.Exited
 
         def follow(inbox: Inbox) -> None:
-            followed.append(inbox)
+            followed.put((inbox, threading.current_thread().daemon))
 
         monkeypatch.setattr(os, "_exit", leave)
         monkeypatch.setattr(Inbox, "follow", follow)
@@ -579,9 +581,9 @@ class TestProgram:
     OPTIONS = ReaderOptions(5, 1, "/host", "/lib")
 
     @pytest.fixture
-    def followed(self) -> list[Inbox]:
-        """Whose orders are taken."""
-        return []
+    def followed(self) -> "SimpleQueue[tuple[Inbox, bool]]":
+        """Whose orders are taken, and whether the thread that does so ends with the process."""
+        return SimpleQueue()
 
     @pytest.mark.parametrize(
         ("error", "status_expected", "output", "errors"),
@@ -598,7 +600,7 @@ class TestProgram:
         self,
         monkeypatch: pytest.MonkeyPatch,
         status: list[int],
-        followed: list[Inbox],
+        followed: "SimpleQueue[tuple[Inbox, bool]]",
         capfdbinary: pytest.CaptureFixture[bytes],
         error: Exception | None,
         status_expected: int,
@@ -621,7 +623,9 @@ class TestProgram:
         assert output in written.out
         assert (output != b"") is written.out.endswith(b"\n")
         assert errors in written.err
-        assert began == [(self.OPTIONS, "/lib", *followed)]
+        inbox, is_daemon = followed.get(timeout=60)
+        assert began == [(self.OPTIONS, "/lib", inbox)]
+        assert is_daemon
 
     def test_options_that_are_none_are_an_error(
         self, monkeypatch: pytest.MonkeyPatch, status: list[int], capfdbinary: pytest.CaptureFixture[bytes]

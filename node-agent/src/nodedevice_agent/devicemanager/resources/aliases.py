@@ -3,7 +3,7 @@
 A device may have had another ID before: by another link, by its port, by a serial that turned out not to be its own.
 """
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from dataclasses import replace
 
 from msgspec import structs
@@ -12,7 +12,7 @@ from nodedevice_api.parts import parent_and_number
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 
 
-def as_known(listed: ListedDevices, held: Container[str], cordoned: Container[str] = ()) -> ListedDevices:
+def as_known(listed: ListedDevices, held: Container[str], cordoned: Collection[str] = ()) -> ListedDevices:
     """The same devices, each by the first of its other IDs that is known, unless its own is.
 
     held: IDs of which one that is not listed would be given out again by another; they count before the cordoned ones, which count
@@ -24,22 +24,23 @@ def as_known(listed: ListedDevices, held: Container[str], cordoned: Container[st
     groups: dict[str, list[Device]] = {}
     for device in listed.devices.values():
         groups.setdefault(device.parent or device.id, []).append(device)
-    # of the devices that do not go by their own ID
+    # of the devices that do not go by their own ID: the number of the alias, from 1 on
     chosen: dict[str, int] = {}
     # an ID that is another device's by now is nobody's alias
     taken = {*listed.devices}
     for group in groups.values():
-        number = _known_alias(group, held, taken)
-        if number is None:
-            number = _known_alias(group, cordoned, taken)
-        for device in group:
+        forms = _forms(group, held)
+        known = held if forms else cordoned
+        number = _known_alias(group, known, taken) if forms or cordoned else 0
+        numbers = {device.id: number for device in group} if number else {}
+        if forms and forms != [number]:
             # but where pods hold parts of it by several, each part by its own
-            its = _known_alias([device], held, taken)
-            chosen[device.id] = (number or 0) if its is None else its
-        taken.update(device.aliases[chosen[device.id] - 1] for device in group if chosen[device.id])
+            numbers |= {d.id: _known_alias([d], held, taken) for d in group if _forms([d], held)}
+        chosen |= numbers
+        taken.update(device.aliases[numbers[device.id] - 1] for device in group if numbers.get(device.id))
     if not any(chosen.values()):
         return listed
-    renamed = [_renamed(device, chosen[device.id]) for device in listed.devices.values()]
+    renamed = [_renamed(device, chosen.get(device.id, 0)) for device in listed.devices.values()]
     parents = {
         new: structs.replace(listed.parents[old], id=new)
         for old, new in _parents(listed, renamed)
@@ -48,18 +49,26 @@ def as_known(listed: ListedDevices, held: Container[str], cordoned: Container[st
     return replace(listed, devices={device.id: device for device in renamed}, parents=parents)
 
 
-def _known_alias(group: list[Device], known: Container[str], taken: Container[str]) -> int | None:
-    """Which alias of these devices they go by, counted from 1; 0: by their own IDs; None: none is known.
+def _forms(group: list[Device], held: Container[str]) -> list[int]:
+    """By which of their IDs some of these are held: 0 is their own, the others are their aliases."""
+    own = [0] if any(device.id in held for device in group) else []
+    most = max(len(device.aliases) for device in group)
+    return own + [
+        number
+        for number in range(1, most + 1)
+        if any(alias in held for device in group for alias in device.aliases[number - 1 : number])
+    ]
 
-    taken: IDs that are others'.
-    """
+
+def _known_alias(group: list[Device], known: Container[str], taken: Container[str]) -> int:
+    """Which alias of these devices they go by, counted from 1; 0: by their own IDs. taken: IDs that are others'."""
     if any(device.id in known for device in group):
         return 0
     for number in range(1, min(len(device.aliases) for device in group) + 1):
         names = [device.aliases[number - 1] for device in group]
         if any(name in known for name in names) and not any(name in taken for name in names):
             return number
-    return None
+    return 0
 
 
 def _renamed(device: Device, number: int) -> Device:

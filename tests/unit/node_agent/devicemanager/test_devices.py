@@ -183,6 +183,8 @@ def test_of_parts_each_has_an_id_of_its_parent() -> None:
 
 def test_sizes() -> None:
     assert accept([Device("d" * 100)]).size.octets == accept([Device("d")]).size.octets + 99
+    few, many = (accept([Device("d", numa_nodes=tuple(range(count)))]) for count in (1, 9))
+    assert few.size.octets < many.size.octets
     assert Size(10, 1000).of(5) == Size(5, 500)
     assert Size().of(5) == Size()
     refused = no_list(Size(7, 700), "too many")

@@ -229,6 +229,18 @@ def test_a_newer_connection_may_list_as_many_as_if_there_were_no_older_one() -> 
     assert [limit.most_devices(GPU, 1), limit.most_devices(GPU, 2), limit.most_devices(NIC, 3)] == [MOST, MOST, 0]
 
 
+def test_how_many_another_plugin_may_list() -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.connect(NIC, 2)
+    limit = scenario.manager.list_limit
+    assert limit.most_devices(NIC, 2) == MOST - 60
+    with patch.multiple(list_limit, MAX_DEVICES_OF_DOMAIN=80):
+        assert limit.most_devices(NIC, 2) == 80 - 60
+    # a short list, and one as long as its last one, in any case
+    with patch.multiple(list_limit, MAX_DEVICES=50):
+        assert [limit.most_devices(NIC, 2), limit.most_devices(GPU, 1)] == [SMALL, 60]
+
+
 def test_lists_of_a_plugin_that_does_not_answer_count_until_it_ends() -> None:
     scenario = Scenario.with_plugin(60)
     scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)

@@ -5,6 +5,8 @@ from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.identity import Identity
+from nodedevice_agent.devicemanager.resources.known_identities import KnownIdentities
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS
 from nodedevice_api.names import Reason
 
@@ -468,3 +470,11 @@ def test_a_plugin_of_somebody_else_that_takes_the_name_of_a_held_device() -> Non
     offers(scenario, NIC, device("b", "c1:1"))
     assert "b" not in free(scenario)
     assert scenario.restarted().manager.resources[GPU].identity_of("a") is not None
+
+
+def test_what_was_held_alone_before_a_restart_is_so_whatever_else_is_remembered() -> None:
+    known = KnownIdentities({"a": "p", "b": "q"})
+    known.remember({"a": Identity(("c188:0",), False)})
+    known.remember({"b": Identity(("c188:1",), True)})
+    assert known.of("a", device("a", "c188:0", shared=True)) == Identity(("c188:0",), False)
+    assert known.of("b", device("b", "c188:1", shared=True)) == Identity(("c188:1",), True)

@@ -203,11 +203,8 @@ def _held(resources: Iterable[Resource], listed: Mapping[str, object]) -> dict[s
     """
     found: dict[str, dict[Use, str]] = {}
     for resource in resources:
-        names_none = not resource.listed.by_parent
         for device_id in resource.holders:
             device = resource.devices.get(device_id)
-            if device is not None and names_none:
-                continue
             parent = resource.parent_of(device_id) if device is None else device.parent
             if parent in listed:
                 use = _held_use(resource, device, parent, device_id)

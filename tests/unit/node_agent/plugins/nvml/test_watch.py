@@ -1,7 +1,7 @@
 """What the agent makes of each message of its reader, and of readers that end, fail, hang or have no driver to read."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,17 @@ from nodedevice_agent.plugins.nvml.reader.messages import (
     EccError,
     Found,
     Lacking,
-    Orders,
     Problem,
     ReaderOptions,
     Readings,
     Xid,
 )
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.source import HostOfGpus
 from nodedevice_agent.plugins.nvml.watch import GpuWatch, has_gpu
 
 from tests.fakes.background import background
+from tests.fakes.gpu_watch import END, Node, Readers
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
 
@@ -44,135 +43,7 @@ OLD = Readings({"GPU-1": Reading(), "GPU-2": Reading()})
 MIG = (MigInstance("MIG-1", "1g.10gb", 1, 0, 10000), MigInstance("MIG-2", "1g.10gb", 2, 0, 10000))
 ABSENT = Problem("NoGpu", "the NVIDIA driver lists no GPU", is_absent=True)
 BROKEN = Problem("DriverFailed", "the driver is broken")
-# the reader exits
-END = None
 GPU_1, GPU_2 = {"GPU-1"}, {"GPU-2"}
-
-
-class Node:
-    """A node whose readers a test plays. scripts: what each reader does: messages, an error, seconds to wait, END."""
-
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        self.host, self.state = folder / "host", folder / "state"
-        (self.host / "dev").mkdir(parents=True)
-        self.settings = msgspec.convert({"handOver": ["env"], "rescanSeconds": 30.0, **settings}, NvmlSettings)
-        self.scripts: list[list[Any]] = []
-        self.readers: list[Readers] = []
-        self.files: list[Subscription] = []
-        self.started: list[float] = []
-        self.watch: Any = None
-
-    def make(self, delivery: Delivery | None = None) -> GpuWatch:
-        watcher: Any = self
-        self.watch = GpuWatch(self.settings, f"{self.host}/", self.state, watcher, delivery)
-        return self.watch  # type: ignore[no-any-return]
-
-    def subscribe(self) -> "Subscription":
-        self.files.append(Subscription())
-        return self.files[-1]
-
-    def plug(self) -> None:
-        """A GPU on the PCI bus."""
-        device = self.host / "sys/bus/pci/devices/0000:1a:00.0"
-        device.mkdir(parents=True)
-        (device / "vendor").write_text("0x10de\n")
-        (device / "class").write_text("0x030200\n")
-
-    def clear(self, uuid: str) -> None:
-        folder = self.state / "gpus/clear"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / uuid).touch()
-
-    @property
-    def served(self) -> dict[str, dict[str, bool]]:
-        """By resource name: each device, and whether it is healthy."""
-        return {
-            name: {device.id: device.is_healthy for device in source.devices.latest}
-            for name, source in self.watch._sources.items()
-        }
-
-    @property
-    def unhealthy(self) -> set[str]:
-        return {device for devices in self.served.values() for device, is_healthy in devices.items() if not is_healthy}
-
-    @property
-    def trouble(self) -> str:
-        """The reason of the first resource."""
-        reason: str = next(iter(self.watch._sources.values())).devices.trouble[0]
-        return reason
-
-    @property
-    def reader(self) -> "Readers":
-        return self.readers[-1]
-
-
-class Readers:
-    """In place of a Succession."""
-
-    def __init__(self, node: Node, options: ReaderOptions) -> None:
-        self.options = options
-        self.orders: list[Orders] = []
-        self.rescans: list[float] = []
-        self.may_rescan = True
-        self.has_ended = True
-        self.ends = 0
-        self.gone = asyncio.Event()
-        self._node = node
-        self._script = node.scripts.pop(0) if node.scripts else []
-        node.readers.append(self)
-
-    async def start(self) -> None:
-        self._node.started.append(asyncio.get_running_loop().time() - 1000.0)
-        if self._script and isinstance(self._script[0], OSError):
-            raise self._script[0]
-
-    async def messages(self) -> AsyncGenerator[Any, None]:
-        for each in self._script:
-            if isinstance(each, int | float):
-                await later(each)
-            elif isinstance(each, Exception):
-                raise each
-            elif each is END:
-                return
-            else:
-                yield each
-        await asyncio.Event().wait()
-
-    def order(self, orders: Orders) -> None:
-        self.orders.append(orders)
-
-    def rescan(self) -> None:
-        self.rescans.append(asyncio.get_running_loop().time() - 1000.0)
-
-    async def end(self) -> bool:
-        self.ends += 1
-        return self.has_ended
-
-    async def ended(self) -> None:
-        await self.gone.wait()
-
-
-class Subscription:
-    """In place of one of a FileWatcher."""
-
-    def __init__(self) -> None:
-        self.follows: list[tuple[tuple[Path, ...], bool]] = []
-        self.patience: list[float] = []
-        self.is_closed = False
-        self._events: asyncio.Queue[set[Path]] = asyncio.Queue()
-
-    def follow(self, directories: Iterable[Path], contents: bool = False) -> None:
-        self.follows.append((tuple(directories), contents))
-
-    async def wait(self, seconds: float) -> set[Path]:
-        self.patience.append(seconds)
-        return await self._events.get()
-
-    def see(self, *paths: Path) -> None:
-        self._events.put_nowait(set(paths))
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 @pytest.fixture

@@ -1,22 +1,15 @@
 """What the reader reports and when: each answer of its driver, calls that hang, events; by a clock of the test's own."""
 
-import os
-import sys
-import threading
-from collections.abc import Callable, Mapping
-from queue import SimpleQueue
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
-from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
 from nodedevice_agent.plugins.nvml.health import Place, Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
-from nodedevice_agent.plugins.nvml.reader import __main__ as program
-from nodedevice_agent.plugins.nvml.reader.__main__ import CallHangs, Inbox, Job, Reader
-from nodedevice_agent.plugins.nvml.reader.driver import MAX_LINKS, SWITCH, GpuLost, GpuUnidentified, Handle
-from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, EventWatch, GpuEvent
+from nodedevice_agent.plugins.nvml.reader.__main__ import Reader
+from nodedevice_agent.plugins.nvml.reader.driver import MAX_LINKS, SWITCH, GpuLost, GpuUnidentified
+from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, GpuEvent
 from nodedevice_agent.plugins.nvml.reader.messages import (
     Alive,
     Changed,
@@ -24,228 +17,23 @@ from nodedevice_agent.plugins.nvml.reader.messages import (
     EccError,
     Found,
     Lacking,
-    Message,
     Orders,
     Problem,
-    ReaderOptions,
     Readings,
     Xid,
 )
 from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 
-BEGIN = 100.0
-POLL = 5.0
+from tests.fakes.nvml_machine import POLL, Hangs, Machine, Returned, gpu, only, reader_of, run, times
+
 MIG = (MigInstance("MIG-1", "1g.10gb", 1, 0, 9728),)
-
-
-class Ended(Exception):
-    """The test has seen enough."""
-
-
-class Returned:
-    """The end of a job that hangs: after so many waits, or never."""
-
-    def __init__(self, machine: "Machine", waits: int | None) -> None:
-        self._machine = machine
-        self.waits = waits
-
-    def is_set(self) -> bool:
-        return self.waits == 0
-
-    def wait(self, seconds: float) -> bool:
-        self._machine.now += seconds
-        assert self.waits
-        self.waits -= 1
-        return self.waits == 0
-
-
-class Hangs(Exception):
-    """Raised by a driver's function: what it would return comes when the job has returned."""
-
-    def __init__(self, returned: Returned, answer: Any = None) -> None:
-        super().__init__()
-        self.answer = answer
-        job: Any = Job(lambda: answer)
-        job.run()
-        job.done = returned
-        self.job = job
-
-
-class Calls:
-    def do(self, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except Hangs as hang:
-            raise CallHangs(hang.job) from hang
-
-
-class Machine:
-    """A driver, its events and the time. What is an exception in it is raised.
-
-    hanging: by function and UUID. asked: each reading, with how it was asked for. plan: what happens, by its second.
-    """
-
-    def __init__(self, *gpus: Any) -> None:
-        self.now = BEGIN
-        self.handles = [Handle(None, each) if isinstance(each, Gpu) else each for each in gpus]
-        self.version: Any = "580.1"
-        self.counted: Any = len(gpus)
-        self.calling = ""
-        self.files = SimpleNamespace(unlisted=self.unlisted)
-        self.not_listed: dict[tuple[str, ...], list[str]] = {}
-        self.has_switches = False
-        self.ends: dict[tuple[str, int], str] = {}
-        self.ancestors: dict[tuple[str, str], Ancestor | None] = {}
-        self.readings: dict[str, Reading] = {}
-        self.lacks: dict[str, list[str]] = {}
-        self.hanging: dict[tuple[str, str], Any] = {}
-        self.asked: list[tuple[float, str, bool, bool]] = []
-        self.plan: list[tuple[float, Callable[[], Any]]] = []
-        self.slept: list[float] = []
-        self.reported: list[tuple[float, Message]] = []
-        self.until = BEGIN
-
-    def may_hang(self, function: str, uuid: str) -> None:
-        self.calling = function
-        if (function, uuid) in self.hanging:
-            raise self.hanging[function, uuid]
-
-    # -- the driver
-
-    def open(self) -> Any:
-        return self._once("version")
-
-    def count(self) -> Any:
-        self.calling = "count"
-        return self._once("counted")
-
-    def _once(self, name: str) -> Any:
-        """What hangs does so once."""
-        answer = getattr(self, name)
-        if isinstance(answer, Hangs):
-            setattr(self, name, answer.answer)
-        return self._answer(answer)
-
-    def _answer(self, answer: Any) -> Any:
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def unlisted(self, bus_ids: Mapping[str, str] | tuple[()]) -> list[str]:
-        return list(self.not_listed.get(tuple(sorted(bus_ids)), ()))
-
-    def describe(self, index: int) -> Any:
-        self.calling = "describe"
-        return self._answer(self.handles[index])
-
-    def sees_switches(self) -> bool:
-        return self.has_switches
-
-    def link_end(self, handle: Handle, link: int, uuid_by_bus_id: Mapping[str, str]) -> str:
-        self.may_hang("link", handle.gpu.uuid)
-        assert link < MAX_LINKS
-        end = self.ends.get((handle.gpu.uuid, link), "")
-        return uuid_by_bus_id.get(end, end)
-
-    def ancestor(self, one: Handle, other: Handle) -> Ancestor | None:
-        return self.ancestors.get((one.gpu.uuid, other.gpu.uuid))
-
-    def reading(self, handle: Handle, *, with_energy: bool, is_first: bool) -> Reading:
-        self.asked.append((self.now - BEGIN, handle.gpu.uuid, with_energy, is_first))
-        self.may_hang("read", handle.gpu.uuid)
-        return self.readings.get(handle.gpu.uuid, Reading())
-
-    def not_supported(self, uuid: str) -> list[str]:
-        return self.lacks.get(uuid, [])
-
-    # -- the time
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-    def wait(self, seconds: float) -> bool:
-        """Until the next thing of the plan, in virtual seconds."""
-        assert seconds >= 0
-        at = self.now + seconds
-        if self.plan and self.plan[0][0] <= at:
-            when, act = self.plan.pop(0)
-            self.now = max(self.now, when)
-            act()
-            return True
-        if at > self.until:
-            raise Ended
-        self.now = at
-        return False
-
-
-class Events(EventWatch):
-    """quiet: UUIDs of GPUs without events."""
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__()
-        self._machine = machine
-        self.quiet: set[str] = set()
-        self.registrations: list[str] = []
-        self.reported_before: list[int] = []
-        self.starts = 0
-        self.is_open = False
-        self.happened: Any = SimpleNamespace(wait=machine.wait, set=lambda: None, clear=lambda: None)
-
-    def open(self) -> None:
-        self.is_open = True
-
-    def register(self, handle: Handle) -> None:
-        uuid = handle.gpu.uuid
-        self.registrations.append(uuid)
-        self.reported_before.append(len(self._machine.reported))
-        self._machine.may_hang("register", uuid)
-        self.tried.add(uuid)
-        if uuid not in self.quiet:
-            self._registered.add(uuid)
-
-    def start(self) -> None:
-        self.starts += 1
+Play = Callable[[Machine], Reader]
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], Reader]:
-    def reader_of(machine: Machine) -> Reader:
-        monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=machine.monotonic, sleep=machine.sleep))
-        monkeypatch.setattr(program, "report", lambda message: machine.reported.append((machine.now - BEGIN, message)))
-        reader: Any = Reader(ReaderOptions(poll_seconds=POLL, call_seconds=1, host_root="/host"))
-        reader._calls, reader._driver, reader._events = Calls(), machine, Events(machine)
-        return reader  # type: ignore[no-any-return]
-
-    return reader_of
-
-
-def gpu(name: str, bus: str = "", **more: Any) -> Gpu:
-    return Gpu(f"GPU-{name}", pci_bus_id=bus, **more)
-
-
-def run(reader: Any, machine: Machine, seconds: float, *plan: tuple[float, Callable[[], Any]]) -> list[Message]:
-    """All that it reports within so many seconds."""
-    machine.until = BEGIN + seconds
-    machine.plan = [(BEGIN + at, act) for at, act in plan]
-    with pytest.raises(Ended):
-        reader.run()
-    return [message for _, message in machine.reported]
-
-
-def times(machine: Machine, kind: type[Message]) -> list[float]:
-    return [round(at, 3) for at, message in machine.reported if isinstance(message, kind)]
-
-
-def only(machine: Machine, kind: type[Any]) -> list[Any]:
-    return [message for _, message in machine.reported if isinstance(message, kind)]
-
-
-Play = Callable[[Machine], Reader]
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    return lambda machine: reader_of(machine, monkeypatch)
 
 
 class TestInventory:
@@ -557,106 +345,3 @@ class TestEvents:
         reader: Any = play(machine)
         run(reader, machine, 4, (2.0, lambda: reader._events._count(GpuEvent("GPU-a", 1, 79))))
         assert [each for each in machine.reported if each[0] > 0] == []
-
-
-class TestProgram:
-    class Exited(BaseException):
-        """os._exit of the test."""
-
-    @pytest.fixture
-    def status(self, monkeypatch: pytest.MonkeyPatch, followed: "SimpleQueue[tuple[Inbox, bool]]") -> list[int]:
-        seen: list[int] = []
-
-        def leave(status: int) -> None:
-            seen.append(status)
-            raise self.Exited
-
-        def follow(inbox: Inbox) -> None:
-            followed.put((inbox, threading.current_thread().daemon))
-
-        monkeypatch.setattr(os, "_exit", leave)
-        monkeypatch.setattr(Inbox, "follow", follow)
-        return seen
-
-    OPTIONS = ReaderOptions(5, 1, "/host", "/lib")
-
-    @pytest.fixture
-    def followed(self) -> "SimpleQueue[tuple[Inbox, bool]]":
-        """Whose orders are taken, and whether the thread that does so ends with the process."""
-        return SimpleQueue()
-
-    @pytest.mark.parametrize(
-        ("error", "status_expected", "output", "errors"),
-        [
-            pytest.param(
-                DriverProblem(Problem("Reason", "words")), 0, b'"message":"words"', b"", id="the driver does not work"
-            ),
-            pytest.param(BrokenPipeError(), 0, b"", b"", id="the agent is gone"),
-            pytest.param(ValueError("a bug"), 1, b"", b"ValueError: a bug", id="a bug"),
-            pytest.param(None, 0, b"", b"", id="no more"),
-        ],
-    )
-    def test_how_it_ends(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        status: list[int],
-        followed: "SimpleQueue[tuple[Inbox, bool]]",
-        capfdbinary: pytest.CaptureFixture[bytes],
-        error: Exception | None,
-        status_expected: int,
-        output: bytes,
-        errors: bytes,
-    ) -> None:
-        began: list[Any] = []
-
-        def run_it(reader: Any) -> None:
-            began.append((reader._options, reader._driver._library_dir, reader._inbox))
-            if error is not None:
-                raise error
-
-        monkeypatch.setattr(Reader, "run", run_it)
-        monkeypatch.setattr(sys, "argv", ["reader", msgspec.json.encode(self.OPTIONS).decode()])
-        with pytest.raises(self.Exited):
-            program.main()
-        written = capfdbinary.readouterr()
-        assert status[0] == status_expected
-        assert output in written.out
-        assert (output != b"") is written.out.endswith(b"\n")
-        assert errors in written.err
-        inbox, is_daemon = followed.get(timeout=60)
-        assert began == [(self.OPTIONS, "/lib", inbox)]
-        assert is_daemon
-
-    def test_options_that_are_none_are_an_error(
-        self, monkeypatch: pytest.MonkeyPatch, status: list[int], capfdbinary: pytest.CaptureFixture[bytes]
-    ) -> None:
-        monkeypatch.setattr(sys, "argv", ["reader", "{}"])
-        with pytest.raises(self.Exited):
-            program.main()
-        assert status == [1]
-        assert b"poll_seconds" in capfdbinary.readouterr().err
-
-    def test_orders_come_line_by_line_until_the_agent_is_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        inbox = Inbox()
-        seen: list[Any] = []
-        chunks = [b'{"energy": {"GPU-a": 1', b'.5}}\n{"energy"', b':{"GPU-a":2.0}}\nnonsense\n{}\n{"en', b""]
-        ended: list[int] = []
-
-        def read(descriptor: int, size: int) -> bytes:
-            assert descriptor == 0
-            assert 0 < size <= 65536
-            seen.append(inbox.orders.energy)
-            return chunks.pop(0)
-
-        monkeypatch.setattr(os, "read", read)
-        monkeypatch.setattr(os, "_exit", ended.append)
-        inbox.follow()
-        assert seen == [{}, {}, {"GPU-a": 1.5}, {}]
-        assert ended == [0]
-
-    def test_what_is_no_order_changes_nothing(self) -> None:
-        inbox = Inbox()
-        inbox.take(b'{"energy":{"GPU-a":2.0}}')
-        for line in (b"", b"nonsense", b"[]", b'{"energy":7}'):
-            inbox.take(line)
-        assert inbox.orders == Orders({"GPU-a": 2.0})

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import pytest
 from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet, Remembered
@@ -287,3 +288,50 @@ def test_which_energy_counters_are_read_and_how_often() -> None:
     known.lacking({B.uuid: ("recoveryAction",)})
     known.ecc(C.uuid)
     assert known.energy_seconds() == {B.uuid: 60, C.uuid: 0}
+
+
+def test_a_reset_is_shown_by_what_was_read_before_the_first_xid() -> None:
+    known = fleet(A)
+
+    def energy() -> int | None:
+        (remembered,) = known.remembered()
+        return remembered.marked_at.energy_mj
+
+    known.read({A.uuid: Reading(energy_mj=10)})
+    known.xid(A.uuid, 31)
+    assert energy() is None
+    known.xid(A.uuid, 79)
+    assert energy() == 10
+    known.read({A.uuid: Reading(energy_mj=20, unsettled=(31, 79))})
+    known.xid(A.uuid, 48)
+    known.xid(A.uuid, 13)
+    assert energy() == 10
+    known.read({A.uuid: Reading(energy_mj=30)})
+    assert reasons(known) == {"a": "Xid79"}
+    assert energy() == 10
+
+
+def test_a_suspicion_of_an_instance_is_a_critical_xid_of_its_own() -> None:
+    known = fleet(A)
+    known.divided({A.uuid: DIVIDED})
+    known.xid(A.uuid, 31, Place(1, 0))
+    known.xid(A.uuid, 48)
+    assert [known.trouble_of_instance(A.uuid, each) for each in DIVIDED] == [None, None]
+    known.xid(A.uuid, 48, Place(1, 0))
+    assert [reason(known.trouble_of_instance(A.uuid, each)) for each in DIVIDED] == ["Xid48", ""]
+
+
+@pytest.mark.parametrize(
+    ("reading", "is_whole"),
+    [
+        (Reading(), True),
+        (Reading(is_lost=True), False),
+        (Reading(failure="not text"), False),
+        (Reading(recovery_action=1), True),
+        (Reading(hung_call="nvmlDeviceGetUUID"), True),
+    ],
+)
+def test_a_new_session_may_reach_gpus_that_do_not_answer(reading: Reading, is_whole: bool) -> None:
+    known = fleet(A)
+    known.read({A.uuid: reading})
+    assert known.is_whole is is_whole

@@ -239,10 +239,14 @@ class DeviceManager:
         self.allocator.begin_many()
         for uid in sorted(over):
             effects += self._pod_over(uid, now)
+        for pod in present.values():
+            if pod.has_ended:
+                effects += self.pod_gone(pod.uid_in_api, now)
         effects += self.allocator.end_many(now)
         self.allocator.begin_many()
         for pod in present.values():
-            effects += self._pod_known(pod, now)
+            if not pod.has_ended:
+                effects += self._pod_known(pod, now)
         effects += self.allocator.end_many(now)
         holders = omitted_allocations.found(self.resources, self.pods.values(), self.book)
         changed, freed = self._table.possible_holders_are(holders)

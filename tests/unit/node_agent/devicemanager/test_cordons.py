@@ -243,6 +243,18 @@ def test_a_cordon_of_another_id_is_one_of_a_held_device() -> None:
     assert [view.id for view in scenario.snapshot().devices if view.cordoned] == ["port"]
 
 
+def test_parts_of_a_cordoned_device_are_cordoned_whatever_other_ids_they_have() -> None:
+    scenario = Scenario.with_plugin([Device("p-0", parent="p", aliases=("old-0",)), Device("z", parent="z")])
+    scenario.cordon(GPU, ["p"])
+    assert [view.id for view in scenario.snapshot().devices if view.cordoned] == ["p-0"]
+
+
+def test_who_cordoned_an_instance_is_named() -> None:
+    scenario = Scenario.with_plugin([Device("m1", parent="a"), Device("m2", parent="a")])
+    scenario.happens("cordoned", GPU, "u1", {"m1": Cordon(by="alice")})
+    assert [view.cordoned_by for view in scenario.snapshot().devices] == ["alice", ""]
+
+
 def test_who_cordoned_no_device_is_named() -> None:
     scenario = Scenario.with_plugin(2)
     scenario.happens("cordoned", GPU, "u1", {"d7": Cordon(by="alice"), "d8": NOTHING})

@@ -247,7 +247,7 @@ def test_lists_of_a_plugin_that_does_not_answer_count_until_it_ends() -> None:
     scenario.plugin(60, NIC, 2)
     assert is_refused(scenario, NIC)
     # what it lists meanwhile counts once it answers
-    scenario.lists(device_ids(50), GPU)
+    assert scenario.lists(device_ids(50), GPU) == []
     assert scenario.snapshot(GPU).total == 60
     assert scenario.snapshot(GPU).available == 0
     # beside the list that is shown until then

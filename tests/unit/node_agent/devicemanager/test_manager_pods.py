@@ -521,6 +521,7 @@ def test_a_pod_says_why_its_plugin_serves_nothing(is_silent: bool | None, why: s
     scenario.see(pod("p", gpu=1))
     (pending,) = scenario.manager.pending(GPU)
     assert pending.message == f"the device plugin of {GPU} {why}"
+    assert scenario.snapshot().is_silent is bool(is_silent)
 
 
 def test_where_no_device_has_a_node_nobody_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.resources import physical_devices
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -13,7 +14,7 @@ from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import PartRules, Placement, part_id
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, pod, published
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, pod, published
 
 # the second resource of a scenario stands for units of the first one's GPUs
 UNITS = NIC
@@ -127,6 +128,13 @@ def test_after_a_restart_a_held_device_counts_by_its_id() -> None:
     assert again.snapshot().available == 1
 
 
+def test_so_it_does_where_its_plugin_is_not_known_yet() -> None:
+    """As in the checkpoint of an agent that did not note whose a resource is."""
+    scenario = Scenario(Checkpoint((held_by("p", "a-0"),)))
+    scenario.plugin([A], NIC, 2)
+    assert scenario.snapshot(NIC).available == 0
+
+
 def test_of_two_plugins_that_list_a_gpu_the_first_one_has_it() -> None:
     scenario = whole(A, B)
     shared(scenario, "a")
@@ -165,7 +173,7 @@ def test_a_whole_device_that_is_used_as_instances_says_so() -> None:
     scenario = whole(Device("m1", parent="a"))
     scenario.plugin([A], NIC, 2)
     (view,) = scenario.snapshot(NIC).devices
-    assert view.message.startswith("a is used as instances: ")
+    assert view.message.startswith("a is used as instances: it can be allocated here when no pod holds it so")
 
 
 def test_each_that_is_held_says_by_which_resource() -> None:

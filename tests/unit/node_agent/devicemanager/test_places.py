@@ -103,6 +103,7 @@ class TestExchange:
         assert effects == [SaveCheckpoint(durable=False), Publish(loser)]
         resource = scenario.manager.resources[loser]
         assert (resource.state, resource.grace_ends_at, resource.listed.devices) == (EndpointState.GONE, None, {})
+        assert resource.is_not_configured
         (registered,) = (c for c in status(scenario, {}, NOW, name=loser)["conditions"] if c["type"] == "Registered")
         assert (registered["status"], registered["reason"]) == ("False", "PlaceTaken")
         assert f"{FEW}/new has its place" in registered["message"]

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
+from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.filesystem import FileIdentity
 from nodedevice_agent.plugins import run
 from nodedevice_agent.plugins.generic.source import GenericSource
@@ -244,3 +246,33 @@ async def test_gpus_are_one_watch_and_a_plugin_for_each_name(plugins: Plugins, m
     assert Watch.made[0].poll_seconds == 8
     plugins.runner.apply(PluginSettings())
     await plugins.become()
+
+
+async def test_a_source_is_read_before_it_is_served_as_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[Any] = []
+
+    class Source:
+        resource_name = A
+
+        async def read(self) -> None:
+            events.append("read")
+
+        async def run(self) -> None:
+            events.append("run")
+
+    class Socket:
+        def __init__(self, *given: Any, make_service: Any, **more: Any) -> None:
+            events.append((given, more))
+            assert make_service.args == (source,)
+
+        async def run(self) -> None:
+            events.append("socket")
+
+    source: Any = Source()
+    watcher: Any = object()
+    monkeypatch.setattr(run, "RegisteredSocket", Socket)
+    await run.serve(source, tmp_path, watcher, rescan_seconds=7.0, while_served=nullcontext)
+    more = {"rescan_seconds": 7.0, "while_served": nullcontext}
+    assert events == [((A, socket_name(A), tmp_path, watcher), more), "read", "run", "socket"]

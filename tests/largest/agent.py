@@ -6,7 +6,8 @@ Up to the `yield` of a scenario it is prepared; what comes then is measured, `aw
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import msgspec
 from nodedevice_agent.configs.effective import Config, effective
@@ -25,6 +26,8 @@ from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, PluginConnection
 from nodedevice_agent.kube.pods import PodObject, from_api
 from nodedevice_agent.kube.status import node_device_status
+from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
+from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.nri import codec as nri_codec
 from nodedevice_agent.nri.ttrpc import MAX_MESSAGE_BYTES
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -40,6 +43,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2 as nri_pb2
 
 from tests.e2e.real_node.device_plugins import event_loop
 from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.virtual_time import later
 
 NAME: Final = "example.com/gpu"
 MANY: Final = MAX_DEVICES_OF_DOMAIN
@@ -396,6 +400,34 @@ async def pod_resources_of_a_node(folder: Path) -> AsyncIterator[None]:
         found.SerializeToString()
 
 
+async def lists_for_the_kubelet(folder: Path) -> AsyncIterator[None]:
+    """With --runtime kubelet: all devices fail and recover, some are cordoned; each time the kubelet is offered another list."""
+    mirror = Mirror(0.0)
+    backend = SimpleNamespace(mirror=mirror, on_condition=lambda name: None, grace_seconds=1.0)
+    endpoint = KubeletEndpoint(cast(KubeletBackend, backend), NAME)
+    mirror.connected(NAME, 1, PluginOptions(), 0.0)
+    mirror.cordoned(NAME, "uid", {}, 0.0)
+    lists = (many(), many(healthy=False), many())
+    yield
+    advertising = asyncio.create_task(endpoint.keep_advertised())
+    for now, devices in enumerate(lists, start=1):
+        await beat()
+        mirror.listed(NAME, 1, devices, float(now))
+        await _advertised(endpoint)
+    mirror.cordoned(NAME, "uid", {f"d{index:06}": Cordon() for index in range(0, 1000, 2)}, 9.0)
+    await _advertised(endpoint)
+    advertising.cancel()
+
+
+async def _advertised(endpoint: KubeletEndpoint) -> None:
+    """It has another list than before, in a few seconds."""
+    before = endpoint.devices.latest
+    await beat()
+    endpoint.resource_changed()
+    while endpoint.devices.latest is before:
+        await later(0.01)
+
+
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     lists_of_devices,
     lists_of_physical_devices,
@@ -410,4 +442,5 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     configurations_of_a_node,
     containers_of_a_runtime,
     pod_resources_of_a_node,
+    lists_for_the_kubelet,
 )

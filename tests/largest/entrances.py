@@ -19,6 +19,7 @@ MEASURED: Final[dict[str, dict[str, tuple[str, ...] | str]]] = {
             "lists_of_devices",
             "lists_of_physical_devices",
             "lists_of_built_in_plugins",
+            "lists_for_the_kubelet",
             "names_of_a_node",
         ),
         "deviceplugin/connection.py open": ("names_of_a_node",),

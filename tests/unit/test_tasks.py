@@ -89,6 +89,7 @@ AWAITED: Final = {
     "agent/kube/parked.py": {"self._visited(name)": "itself, apart; the rest is the task parked nodedevices"},
     "agent/kubelet/backend.py": {
         "run": "itself: it is the task kubelet endpoint",
+        "self.keep_advertised()": "the task kubelet endpoint",
         "socket.run()": "the task kubelet endpoint",
         "self._until(lambda: not self._is_advertised or self._options != options)": "the task kubelet endpoint",
     },

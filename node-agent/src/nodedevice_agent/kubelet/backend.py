@@ -17,10 +17,12 @@ import grpc.aio
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart, retried
+from nodedevice_common.threads import in_thread_if
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.selection import Selection
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.codec import with_edits_of
@@ -53,6 +55,8 @@ log = logging.getLogger(__name__)
 
 # The kubelet ends the stream of a plugin that lists more, and counts none of its devices.
 MAX_LIST_BYTES = 4 * 1024 * 1024
+# of a longer list, what is advertised is found out in a thread: two microseconds each
+_MOST_IN_LOOP = 4096
 # of the device files in an answer, which may be on a file system that hangs
 _READ_SECONDS = 2.0
 
@@ -120,7 +124,7 @@ class KubeletBackend:
             endpoint = self._endpoints[resource_name] = KubeletEndpoint(self, resource_name)
             run = retried("kubelet endpoint", endpoint.run, resource_name=resource_name)
             self._serving[resource_name] = self._tasks.create_task(run)
-        endpoint.advertise(advertised(self.mirror.resources[resource_name]))
+        endpoint.resource_changed()
         if self.mirror.is_outdated:
             self._reader.wake()
 
@@ -165,27 +169,42 @@ class KubeletBackend:
 class KubeletEndpoint:
     """Serves one resource to the kubelet as a device plugin, registered while the resource is advertised.
 
-    run() until cancelled; advertise() whenever the resource may have changed.
+    run() until cancelled; resource_changed() whenever that may be so.
     """
 
     def __init__(self, backend: KubeletBackend, resource_name: str) -> None:
         self._backend = backend
         self._resource_name = resource_name
         self._grace: asyncio.TimerHandle | None = None
-        self._devices = DeviceList()
+        self.devices = DeviceList()
         self._advertised: Advertised | None = None
+        self._is_due = asyncio.Event()
         # False also for a list that is too big
         self._is_advertised = False
         self._options = api_pb2.DevicePluginOptions()
         self._changed = asyncio.Event()
         self.registration = KubeletRegistration(KubeletRegistrationState.NOT_ADVERTISED)
 
-    def advertise(self, advertised: Advertised | None) -> None:
-        """Advertise this from now on; None: withdraw the resource."""
-        if advertised == self._advertised:
-            return
+    def resource_changed(self) -> None:
+        """Advertise what it is now, or withdraw it; soon."""
+        self._is_due.set()
+
+    async def keep_advertised(self) -> None:
+        """For ever; a long list is made in a thread, and once more where the resource has changed meanwhile."""
+        while True:
+            await self._is_due.wait()
+            self._is_due.clear()
+            resource = self._backend.mirror.resources.get(self._resource_name)
+            if resource is not None:
+                is_long = len(resource.devices) > _MOST_IN_LOOP
+                found = await in_thread_if(is_long, partial(_offer, resource, self._advertised))
+                if found is not None:
+                    self._advertise(*found)
+
+    def _advertise(self, advertised: Advertised | None, size: int) -> None:
+        """Advertise this from now on; None: withdraw the resource. size: of the list, in bytes."""
         self._advertised = advertised
-        self._is_advertised = advertised is not None and self._publish(advertised)
+        self._is_advertised = advertised is not None and self._publish(advertised, size)
         if advertised is None:
             self._set_state(KubeletRegistrationState.NOT_ADVERTISED)
         elif advertised.options is not None:
@@ -197,17 +216,22 @@ class KubeletEndpoint:
             )
         self._changed.set()
 
-    def _publish(self, advertised: Advertised) -> bool:
+    def _publish(self, advertised: Advertised, size: int) -> bool:
         """Returns False for a list that the kubelet would not accept."""
-        size = list_to_wire(advertised.devices).ByteSize()
         if size > MAX_LIST_BYTES:
             detail = f"{len(advertised.devices)} devices make a list of {size} bytes"
             self._set_state(KubeletRegistrationState.LIST_TOO_BIG, detail)
             return False
-        self._devices.publish(advertised.devices)
+        self.devices.publish(advertised.devices)
         return True
 
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            self._is_due.set()
+            tasks.create_task(self.keep_advertised())
+            await self._keep_served()
+
+    async def _keep_served(self) -> None:
         pauses = Backoff(1.0, RESCAN_SECONDS)
         while True:
             await self._until(lambda: self._is_advertised)
@@ -231,7 +255,7 @@ class KubeletEndpoint:
             make_service=partial(
                 ProxyService,
                 self._resource_name,
-                self._devices,
+                self.devices,
                 options,
                 backend.mirror,
                 backend.host,
@@ -388,6 +412,14 @@ class ProxyService(Service):
 
     def _failed(self, error: PluginFailed) -> dict[str, str]:
         return {"resource_name": self.resource_name, "error": str(error)}
+
+
+def _offer(resource: Resource, before: Advertised | None) -> tuple[Advertised | None, int] | None:
+    """What to advertise, and how many bytes that takes; None where it is the same as before."""
+    found = advertised(resource)
+    if found == before:
+        return None
+    return found, list_to_wire(found.devices).ByteSize() if found is not None else 0
 
 
 async def _abort(context: _Context, error: PluginFailed) -> NoReturn:

@@ -147,6 +147,10 @@ def test_capabilities_are_read_where_containers_get_them(tmp_path: Path) -> None
     instances = [(gpu, each) for each in gpu.instances or ()]
     found = on_host(str(tmp_path), [gpu], instances, hands_over_files=True)
     assert sorted(found.numbers) == sorted(f"/{path}" for path in paths[:3])
+    # a whole GPU beside it
+    device_file(tmp_path, "dev/nvidia7")
+    found = on_host(str(tmp_path), [gpu, Gpu("GPU-w", minor=7)], instances, hands_over_files=True)
+    assert sorted(found.numbers) == sorted([*(f"/{path}" for path in paths[:3]), "/dev/nvidia7"])
     found = on_host(str(tmp_path), [gpu], instances, hands_over_files=False)
     assert list(found.numbers) == ["/dev/nvidia3"]
 

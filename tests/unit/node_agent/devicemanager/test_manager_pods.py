@@ -477,6 +477,11 @@ def test_pods_that_come_one_by_one_are_served_at_once(monkeypatch: pytest.Monkey
     assert len(scenario.held()) == 6
 
 
+def test_all_that_a_list_of_pods_ends_is_shown() -> None:
+    scenario = Scenario.with_plugin(1, nics=["n0"]).run(pod("gone", gpu=1), pod("ended", nic=1))
+    assert published(scenario.happens("pods_synced", [pod("ended", nic=1, has_ended=True)])) == {GPU, NIC}
+
+
 def test_who_waits_is_tried_once_for_all_that_a_list_of_pods_frees(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = Scenario.with_plugin(4).run(pod("a", gpu=1), pod("b", gpu=1), pod("c", gpu=2))
     waiting = pod("waits", gpu=3)

@@ -161,7 +161,18 @@ def _become_child(job: Callable[[], int], output: Path) -> None:
 
 class _Rules:
     """For both kinds of runs, on top of the profile that tests/conftest.py loads, whose number of examples stays: no shrinking
-    of what fails, and the same examples each time."""
+    of what fails, and the same examples each time.
+
+    Tests run in an empty directory: a mutant that removes the files of no directory in particular removes those of the current one.
+    """
+
+    def __init__(self, scratch: str) -> None:
+        self._scratch = scratch
+
+    def pytest_collection_finish(self) -> None:
+        directory = Path(self._scratch, "current")
+        directory.mkdir()
+        os.chdir(directory)
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
@@ -175,7 +186,8 @@ class _Rules:
 class _Measured(_Rules):
     """Sets whose lines these are for coverage, and keeps how long each test took."""
 
-    def __init__(self, coverage: Any) -> None:
+    def __init__(self, coverage: Any, scratch: str) -> None:
+        super().__init__(scratch)
         self._coverage = coverage
         self.seconds: dict[str, float] = {}
         self.failed: set[str] = set()
@@ -195,7 +207,8 @@ class _Measured(_Rules):
 class _Chosen(_Rules):
     """Only these tests, in this order; writes down which one fails."""
 
-    def __init__(self, tests: Sequence[str], failed: Path) -> None:
+    def __init__(self, tests: Sequence[str], failed: Path, scratch: str) -> None:
+        super().__init__(scratch)
         self._order = {test: number for number, test in enumerate(tests)}
         self._failed = failed
 
@@ -214,9 +227,9 @@ def _measure(root: Path, files: Sequence[str], answer: Path) -> int:
     import coverage
 
     measured = coverage.Coverage(data_file=None, include=[str(root / file) for file in files])
-    plugin = _Measured(measured)
     measured.start()
     with tempfile.TemporaryDirectory(prefix="m-") as scratch:
+        plugin = _Measured(measured, scratch)
         status = pytest.main([*_OPTIONS, f"--basetemp={scratch}/t", *_FOLDERS], plugins=[plugin])
     measured.stop()
     data = measured.get_data()
@@ -235,7 +248,8 @@ def _run_with(root: Path, file: str, text: str, tests: Sequence[str], failed: Pa
     sys.meta_path.insert(0, _Instead(_module_of(file), root / file, text))
     files = sorted({test.partition("::")[0] for test in tests})
     with tempfile.TemporaryDirectory(prefix="m-") as scratch:
-        return int(pytest.main([*_OPTIONS, "-x", f"--basetemp={scratch}/t", *files], plugins=[_Chosen(tests, failed)]))
+        plugin = _Chosen(tests, failed, scratch)
+        return int(pytest.main([*_OPTIONS, "-x", f"--basetemp={scratch}/t", *files], plugins=[plugin]))
 
 
 def _module_of(file: str) -> str:

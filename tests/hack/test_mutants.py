@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.mutants import session, types
+from hack.mutants import session, trials, types
 from hack.mutants.changes import changed_functions, changed_since
 from hack.mutants.same import proves_nothing
 from hack.mutants.session import Place, Result, Results
@@ -348,3 +348,10 @@ def test_what_cannot_be_compared_is_one_plain_line(
         repository.changed("main")
     with pytest.raises(ValueError, match=r"^no git history to compare with: .*not a git repository.*$"):
         changed_since("main", tmp_path_factory.mktemp("no repository"), ["src/"])
+
+
+def test_tests_of_mutants_run_in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that one which unlinks what is in the current directory finds nothing there."""
+    monkeypatch.chdir(tmp_path)
+    trials._Rules(str(tmp_path)).pytest_collection_finish()
+    assert (Path.cwd(), [*Path.cwd().iterdir()]) == (tmp_path / "current", [])

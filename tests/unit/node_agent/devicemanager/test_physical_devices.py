@@ -319,7 +319,7 @@ class TestTooManyToCompare:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.booleans()), max_size=12))
-def test_what_was_decided_before_is_what_is_decided_anew(lists: list[tuple[str, int, bool]]) -> None:
+def test_what_was_decided_before_is_what_is_decided_again(lists: list[tuple[str, int, bool]]) -> None:
     """Only the scope in which something has changed is looked at."""
     scenario = Scenario()
     for endpoint, name in enumerate("abc", start=1):

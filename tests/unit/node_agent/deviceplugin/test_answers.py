@@ -102,6 +102,44 @@ async def test_calls_that_have_no_answer_in_their_own_time_count(plugin: Plugin)
     assert plugin.asked == 0
 
 
+@pytest.mark.parametrize(
+    ("seconds", "beats", "counts"),
+    [
+        pytest.param(4.0, 0, False, id="not once"),
+        pytest.param(3.9, 1, True, id="half of the time, but for one beat"),
+        pytest.param(6.0, 1, False, id="less than half of it"),
+        pytest.param(5.9, 2, True, id="half of it again"),
+        pytest.param(1.0, 0, True, id="a call that is too short for a beat"),
+    ],
+)
+@virtual_time
+async def test_a_call_counts_if_this_process_ran_half_of_the_time(seconds: float, beats: int, counts: bool) -> None:
+    answers = Answers()
+    call = answers.during()
+    call.__enter__()
+    await asyncio.sleep(beats * module._BEAT_SECONDS + 0.5)
+    # no more from now on
+    call._timer.cancel()
+    await asyncio.sleep(seconds - beats * module._BEAT_SECONDS - 0.5)
+    call.__exit__(TimeoutError, TimeoutError(), None)
+    assert answers._misses == counts
+
+
+@virtual_time
+async def test_two_misses_are_silence_and_nothing_beats_after_a_call() -> None:
+    changes: list[bool] = []
+    answers = Answers(changes.append)
+    answers.missed()
+    assert (answers.is_silent, changes) == (False, [])
+    answers.missed()
+    assert (answers.is_silent, changes) == (True, [False])
+    call = answers.during()
+    with call:
+        await asyncio.sleep(3)
+    assert call._timer.cancelled()
+    assert (answers.is_silent, changes) == (False, [False, True])
+
+
 @virtual_time
 async def test_a_call_during_which_this_process_did_not_run_counts_for_nothing(
     plugin: Plugin, monkeypatch: pytest.MonkeyPatch

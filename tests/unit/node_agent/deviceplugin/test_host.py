@@ -268,6 +268,9 @@ async def test_advice_that_is_no_use_is_logged_and_not_needed(
     await until(lambda: bool(manager.manager.book.by_pod))
     (found,) = said(caplog, text)
     assert found["resource_name"] == GOOD
+    if "preferred_error" in knobs:
+        assert found["error"].startswith("GetPreferredAllocation of ")
+        assert "no luck" in found["error"]
     if knobs.get("preferred_answer") == ["d7"]:
         assert (found["device_ids"], found["returned"], found["requested"]) == (["d7"], 1, 1)
     if knobs.get("preferred_answer") == ["d0", "d1"]:

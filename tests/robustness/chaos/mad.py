@@ -27,49 +27,62 @@ _PODS: Final = 40
 _ANNOTATION: Final = "x" * 200_000
 # of a node's token: names, written again and again
 _NAMES: Final = 1000
+_TOKEN_WORKERS: Final = 8
 # one in so many is as large as may be
 _BIG: Final = 50
 _FOREIGN: Final = (ApiError, httpx2.HTTPError, OSError)
 
 
 class Mad:
-    """step: called again and again, with a number that grows. done, refused: how often it went through, and did not."""
+    """step: called again and again, with a number that grows, by so many workers side by side. done, refused: how often it went
+    through, and did not.
+    """
 
-    def __init__(self, who: str, step: Callable[[int], None]) -> None:
+    def __init__(self, who: str, step: Callable[[int], None], workers: int = 1) -> None:
         self.who = who
         self.done = self.refused = 0
         self.problem = ""
         self._step = step
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"mad {who}")
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._work, name=f"mad {who}") for _ in range(workers)]
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def __str__(self) -> str:
         return f"{self.done:6d} times {self.who}, {self.refused} refused{f': {self.problem}' if self.problem else ''}"
 
     def _work(self) -> None:
-        for number in itertools.count():
-            if self._ended.is_set():
-                return
-            try:
-                self._step(number)
-                self.done += 1
-            except _FOREIGN as exc:
-                self.refused += 1
-                self.problem = str(exc)[:200]
+        while not self._ended.is_set():
+            problem = self._try(next(self._numbers))
+            with self._lock:
+                self.done += not problem
+                self.refused += bool(problem)
+                self.problem = problem or self.problem
+
+    def _try(self, number: int) -> str:
+        try:
+            self._step(number)
+        except _FOREIGN as exc:
+            return str(exc)[:200] or type(exc).__name__
+        return ""
 
 
-def token(client: Client, node: str, uid: str) -> Mad:
-    """Of one node's agent: NodeDevices that are as large as may be, of invented names. uid: the Node's."""
+def token(client: Client, node: str, uid: str, other: str) -> Mad:
+    """Of one node's agent, over several connections: NodeDevices that are as large as may be, of invented names; lists of all that
+    it may read; and what it may not, such as a status of another node, or to delete its own. uid: the Node's.
+    """
 
-    def step(number: int) -> None:
+    def write(number: int) -> None:
         resource = f"mad.example.com/r{number % _NAMES:04}"
         if number < _NAMES:
             body = agent_objects.node_device(node, resource, uid)
@@ -78,7 +91,21 @@ def token(client: Client, node: str, uid: str) -> Mad:
         status = shapes[number // _BIG % 2]() if number % _BIG == 0 else many_words(number)
         apply_status(client, node_device_name(node, resource), status)
 
-    return Mad("a token writes a NodeDevice", step)
+    def read(number: int) -> None:
+        for _ in client.list(NodeDevice):
+            pass
+        for _ in client.list(Pod, namespace="*"):
+            pass
+
+    def end(number: int) -> None:
+        # one that was written
+        client.delete(NodeDevice, node_device_name(node, f"mad.example.com/r{number // 8 * 8 % _NAMES:04}"))
+
+    def intrude(number: int) -> None:
+        apply_status(client, node_device_name(other, "chaos.example.com/gpu"), {"total": 0, "conditions": []})
+
+    verbs = (write, write, write, write, write, read, end, intrude)
+    return Mad("a token writes and reads", lambda number: verbs[number % len(verbs)](number), _TOKEN_WORKERS)
 
 
 def tenant(cluster: Cluster, node: str, resource: str) -> Mad:

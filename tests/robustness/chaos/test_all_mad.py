@@ -173,7 +173,7 @@ def test_all_gone_mad_at_once_cost_no_container_and_no_capacity(site: Site) -> N
     ):
         site.slow_down()
         parties = [
-            mad.token(token, NODE_B, str(node.metadata.uid)),
+            mad.token(token, NODE_B, str(node.metadata.uid), NODE_A),
             mad.tenant(cluster, NODE_A, RESOURCE),
             mad.configuration(cluster.client),
         ]

@@ -1,9 +1,9 @@
-"""NodeDevices without a watch: those of names whose plugins are gone and that nobody needs. Each is visited once a minute instead.
+"""NodeDevices without a watch: those of names whose plugins are gone and that nobody needs. Each is visited now and then instead.
 
 The NodeDevice of a plugin that is gone stays for an hour, and one that invents names leaves hundreds. With a watch each keeps a
 connection, three tasks, its status and its metrics: 0.2 MiB. Parked it is a name, and what a visit needs is made for the visit. A
-node has a few such names after each change of its plugins: they keep their watches, as a visit a minute costs the API server more
-than a watch over which nothing comes.
+node has a few such names after each change of its plugins: they keep their watches, over which a change comes at once. What a
+visit finds late is what nobody waits for: a cordon is read before such a name gives anything out.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_
 MOST_WATCHED: Final = 8
 # a plugin that restarts again and again is back by then
 GONE_SECONDS: Final = 60.0
-# 256 names, the most that a node has, make 4.4 requests a second
-VISIT_SECONDS: Final = 58.0
+# 256 names, the most that a node has, make one request a second
+VISIT_SECONDS: Final = 240.0
 _BEAT_SECONDS: Final = 1.0
 
 

@@ -1,4 +1,4 @@
-"""NodeDevices of names that are gone and unneeded: visited once a minute, and watched again before anything is given out."""
+"""NodeDevices of names that are gone and unneeded: visited now and then, and watched again before anything is given out."""
 
 import asyncio
 from collections import Counter
@@ -30,7 +30,8 @@ from tests.unit.node_agent.kube.status_source import ManagerOnly
 
 NAMES = [f"example.com/r{number:02}" for number in range(MOST_WATCHED + 2)]
 LAST = NAMES[-1]
-MINUTE = 60.0
+# each is visited once in it, and what that shows is done
+A_ROUND = VISIT_SECONDS + 2
 Happens = Callable[[Scenario], object]
 
 
@@ -235,7 +236,7 @@ async def node() -> AsyncIterator[Node]:
 
 
 @virtual_time
-async def test_what_is_parked_has_no_watch_and_is_read_once_a_minute() -> None:
+async def test_what_is_parked_has_no_watch_and_is_read_now_and_then() -> None:
     async with node() as made:
         assert [name for name in NAMES if made.is_watched(name)] == NAMES[:MOST_WATCHED]
         assert {*made.publisher._objects} == {*NAMES[:MOST_WATCHED]}
@@ -247,7 +248,7 @@ async def test_what_is_parked_has_no_watch_and_is_read_once_a_minute() -> None:
 @virtual_time
 async def test_it_has_no_metrics_and_has_them_again_once_it_is_served() -> None:
     async with node() as made:
-        await asyncio.sleep(MINUTE)
+        await asyncio.sleep(A_ROUND)
         assert f'resource_name="{NAMES[0]}"' in generate_latest().decode()
         assert f'resource_name="{LAST}"' not in generate_latest().decode()
         made.happens("connected", LAST, 99, PluginOptions())
@@ -257,10 +258,10 @@ async def test_it_has_no_metrics_and_has_them_again_once_it_is_served() -> None:
 
 
 @virtual_time
-async def test_a_cordon_on_it_is_known_within_a_minute_and_then_it_is_watched() -> None:
+async def test_a_cordon_on_it_is_known_at_a_visit_and_then_it_is_watched() -> None:
     async with node() as made:
         made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
-        await asyncio.sleep(MINUTE)
+        await asyncio.sleep(A_ROUND)
         assert made.scenario.manager.resources[LAST].cordons == {"d0"}
         made.publisher.park()
         await asyncio.sleep(1)
@@ -268,24 +269,24 @@ async def test_a_cordon_on_it_is_known_within_a_minute_and_then_it_is_watched() 
 
 
 @virtual_time
-async def test_what_a_person_deletes_is_forgotten_within_a_minute() -> None:
+async def test_what_a_person_deletes_is_forgotten_at_a_visit() -> None:
     async with node() as made:
         await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
         made.happens("tick")
         await asyncio.sleep(1)
         del made.objects.by_name[node_device_name("n1", LAST)]
-        await asyncio.sleep(MINUTE)
+        await asyncio.sleep(A_ROUND)
         assert LAST not in made.scenario.manager.resources
 
 
 @virtual_time
-async def test_an_edit_of_its_status_is_undone_within_a_minute() -> None:
+async def test_an_edit_of_its_status_is_undone_at_a_visit() -> None:
     async with node() as made:
         name = node_device_name("n1", LAST)
         status = made.objects.by_name[name].status
         made.objects.write(name)
         made.objects.by_name[name].status = {**status, "total": 17}
-        await asyncio.sleep(MINUTE)
+        await asyncio.sleep(A_ROUND)
         assert made.objects.by_name[name].status == status
 
 
@@ -294,7 +295,7 @@ async def test_what_changes_here_is_written_though_nobody_watches() -> None:
     async with node() as made:
         await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
         made.happens("tick")
-        await asyncio.sleep(MINUTE)
+        await asyncio.sleep(A_ROUND)
         conditions = made.objects.by_name[node_device_name("n1", LAST)].status["conditions"]
         (registered,) = (each for each in conditions if each["type"] == "Registered")
         assert registered["reason"] == "EndpointGone"
@@ -351,12 +352,12 @@ class Visits:
 
 
 @virtual_time
-async def test_as_many_as_a_node_has_make_less_than_five_requests_a_second() -> None:
+async def test_as_many_as_a_node_has_make_about_a_request_a_second() -> None:
     visits = Visits()
     began = asyncio.get_running_loop().time()
     async with background(visits.parked.work()):
         await asyncio.sleep(20 * VISIT_SECONDS)
-    assert len(visits.times) / (20 * VISIT_SECONDS) < 5.0
+    assert len(visits.times) / (20 * VISIT_SECONDS) < 1.2
     assert sum(at < began + 5.0 for at in visits.times) < MAX_NAMES / 4, "they do not come all at once"
     assert {*visits.of.values()} <= {18, 19, 20}
 
@@ -397,8 +398,8 @@ async def test_an_api_server_that_does_not_answer_ends_nothing() -> None:
     async with node() as made:
         made.objects.fails = ApiUnreachable("listing", "no answer")
         made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0"}])
-        await asyncio.sleep(3 * MINUTE)
+        await asyncio.sleep(3 * A_ROUND)
         assert made.publisher.is_parked(LAST)
         made.objects.fails = None
-        await asyncio.sleep(MINUTE)
+        await asyncio.sleep(A_ROUND)
         assert made.scenario.manager.resources[LAST].cordons == {"d0"}

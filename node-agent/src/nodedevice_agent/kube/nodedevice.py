@@ -221,7 +221,7 @@ class Publisher:
             self._tasks.create_task(retried("parked nodedevices", self._parked.work))
 
     def _unpark(self, resource_name: str) -> None:
-        """It is watched again; what a person has changed within the last minute is not known before its first list."""
+        """It is watched again; what a person has changed since its last visit is not known before its first list."""
         self._parked.remove(resource_name)
         self._host.manager.cordons_outdated(resource_name)
 

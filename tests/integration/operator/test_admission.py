@@ -19,6 +19,7 @@ from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDevice, apply_status, free, node_device
+from tests.integration.releases import DECLARED_FEATURES, needs
 
 pytestmark = pytest.mark.cluster
 
@@ -115,7 +116,11 @@ def test_extended_resources_come_change_and_go(operator: Client) -> None:
         pytest.param({"status": {"runtimeHandlers": None}}, "capacity and allocatable only", id="handlers away"),
     ],
 )
-def test_nothing_else_by_way_of_the_status(operator: Client, content: dict[str, Any], sentence: str) -> None:
+def test_nothing_else_by_way_of_the_status(
+    installed: ControlPlane, operator: Client, content: dict[str, Any], sentence: str
+) -> None:
+    if "declaredFeatures" in content.get("status", {}):
+        needs(installed, DECLARED_FEATURES)
     assert sentence in refused(lambda: merge(operator, Node.Status, content))
 
 

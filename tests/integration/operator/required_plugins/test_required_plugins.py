@@ -23,6 +23,7 @@ from hack.cluster.errors import CommandError
 from hack.cluster.waiting import wait_until
 from tests.fakes.operator.node_status import NodeStatusModel
 from tests.fakes.operator.operator_model import node_device
+from tests.integration.releases import MUTATING_POLICIES, needs
 
 pytestmark = pytest.mark.cluster
 
@@ -32,6 +33,7 @@ GPU, NIC = "managed.example.com/gpu", "managed.example.com/nic"
 @pytest.fixture(scope="module")
 def client(control_plane: ControlPlane) -> Iterator[Client]:
     """The policy is in force for two names."""
+    needs(control_plane, MUTATING_POLICIES)
     names = (GPU, NIC)
     bodies = [
         required_plugins.body(POLICIES, required_plugins.policy_spec(names)),

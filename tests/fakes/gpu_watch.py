@@ -35,8 +35,9 @@ class Node:
 
     def make(self, delivery: Delivery | None = None) -> GpuWatch:
         watcher: Any = self
-        self.watch = GpuWatch(self.settings, f"{self.host}/", self.state, watcher, delivery)
-        return self.watch  # type: ignore[no-any-return]
+        made = GpuWatch(self.settings, f"{self.host}/", self.state, watcher, delivery)
+        self.watch = made
+        return made
 
     def subscribe(self) -> "Subscription":
         self.files.append(Subscription())

@@ -198,9 +198,10 @@ class Events(EventWatch):
 def reader_of(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Reader:
     monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=machine.monotonic, sleep=machine.sleep))
     monkeypatch.setattr(program, "report", lambda message: machine.reported.append((machine.now - BEGIN, message)))
-    reader: Any = Reader(ReaderOptions(poll_seconds=POLL, call_seconds=1, host_root="/host"))
+    made = Reader(ReaderOptions(poll_seconds=POLL, call_seconds=1, host_root="/host"))
+    reader: Any = made
     reader._calls, reader._driver, reader._events = Calls(), machine, Events(machine)
-    return reader  # type: ignore[no-any-return]
+    return made
 
 
 def gpu(name: str, bus: str = "", **more: Any) -> Gpu:

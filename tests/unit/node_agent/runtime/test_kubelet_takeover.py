@@ -55,6 +55,7 @@ async def test_each_outcome_is_logged_once(kubelet: Kubelet, caplog: pytest.LogC
         for kubelet.problem in ("no socket", ""):
             await asyncio.sleep(100)
         failed, done = (vars(record) for record in caplog.records)
+        assert "its next pod with them may fail" in str(failed["msg"])
         assert (failed["levelname"], failed["resource_names"], failed["error"]) == ("WARNING", [GPU], "no socket")
         assert failed["socket"] == str(kubelet.directory.pod_resources)
         assert (done["levelname"], done["resource_names"]) == ("INFO", [GPU])

@@ -11,11 +11,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from lightkube import AsyncClient
 from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.kube.parts import part_ids
 from nodedevice_api.names import node_device_name
+from nodedevice_api.nodedevice import HeldParts
 from nodedevice_api.parts import parent_and_number
 
 from tests.integration.crds.custom_resources import NodeDevice
@@ -103,7 +105,7 @@ class PartsRun:
         found: Any = await self._client.get(NodeDevice, self._node_device)
         return {
             Holder(UNITS, entry["podUID"], entry["container"]): tuple(
-                sorted(part_ids(entry["parts"], UNITS_PER_GPU * GPUS))
+                sorted(part_ids(msgspec.convert(entry["parts"], tuple[HeldParts, ...]), UNITS_PER_GPU * GPUS))
             )
             for entry in found.status["allocations"]
         }

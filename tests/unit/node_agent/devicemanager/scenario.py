@@ -203,6 +203,13 @@ def calls(effects: Iterable[Effect]) -> list[CallAllocate]:
     return [effect for effect in effects if isinstance(effect, CallAllocate)]
 
 
+def with_call(count: int = 2) -> tuple[Scenario, CallAllocate]:
+    """A pod `p` arrives at so many devices; the call that is made for it."""
+    scenario = Scenario.with_plugin(count)
+    (call,) = calls(scenario.see(pod("p", gpu=1)))
+    return scenario, call
+
+
 def preferred_calls(effects: Iterable[Effect]) -> list[CallPreferred]:
     return [effect for effect in effects if isinstance(effect, CallPreferred)]
 

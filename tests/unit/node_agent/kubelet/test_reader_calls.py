@@ -1,0 +1,110 @@
+"""How often the kubelet is read and called, for all subscribers together."""
+
+import asyncio
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pytest
+from nodedevice_agent.checkpoint.files import read_regular
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.kubelet.observer import LIST_SECONDS
+from nodedevice_agent.kubelet.readings import PodResourcesRow
+from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS
+
+from tests.fakes.background import background
+from tests.fakes.kubelet_answers import read_at_once
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.devicemanager.scenario import GPU, init, pod
+from tests.unit.node_agent.kubelet.reader_node import Node, is_away
+
+# by who is there: of pod resources in ten minutes in which nothing happens
+IDLE: Final = {
+    ("Observer",): {"connections": 20, "List": 20, "GetAllocatableResources": 20},
+    ("Observer", "KubeletCheckpoint", "KubeletTakeover"): {
+        "connections": 60,
+        "List": 60,
+        "GetAllocatableResources": 60,
+    },
+    ("Observer", "MirrorFeed"): {"connections": 20, "List": 20, "GetAllocatableResources": 20},
+    ("MirrorFeed",): {"connections": 1, "List": 1},
+    ("KubeletCheckpoint",): {},
+}
+
+
+@pytest.mark.parametrize("names", IDLE, ids="+".join)
+@virtual_time
+async def test_an_idle_agent_asks_the_kubelet_as_often_as_its_most_frequent_subscriber(
+    names: tuple[str, ...], node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at_once(monkeypatch)
+    reads: Counter[Path] = Counter()
+    read = read_regular
+
+    def counted(file: Path) -> bytes:
+        reads[file] += 1
+        return read(file)
+
+    monkeypatch.setattr("nodedevice_agent.kubelet.directory.read_regular", counted)
+    node.reader._subscribers.clear()
+    for name in names:
+        node.subscribe(name)
+    async with background(node.reader.run()):
+        await asyncio.sleep(600 - CHECK_SECONDS / 2)
+    assert node.kubelet.calls == IDLE[names]
+    assert reads == {node.kubelet.directory.checkpoint: 1}
+
+
+@virtual_time
+async def test_an_allocation_is_one_connection_with_two_calls_for_all(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at_once(monkeypatch)
+    for name in ("MirrorFeed", "Observer"):
+        node.subscribe(name)
+    node.reader._pods = pods = {"one": pod("one", gpu=1), "two": pod("two", init("i0"))}
+    async with background(node.reader.run()):
+        await asyncio.sleep(1)
+        node.kubelet.calls.clear()
+        pods["three"] = pod("three", gpu=1)
+        node.kubelet.rows += (PodResourcesRow("default", "three", "c0", GPU, ("c",)),)
+        # several writes at once, as of a pod with several containers
+        for ids in (("x",), ("c",)):
+            node.write(Allocation("three", "c0", GPU, {-1: ids}, b""))
+        await asyncio.sleep(1)
+    assert node.kubelet.calls == {"connections": 1, "Get": 1, "GetAllocatableResources": 1}
+    assert node.kubelet.asked == ["three"]
+
+
+@virtual_time
+async def test_a_kubelet_that_is_away_is_asked_ever_later(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_at_once(monkeypatch)
+    node.subscribe("Observer")
+    times: list[float] = []
+    loop = asyncio.get_running_loop()
+    node.kubelet.meanwhile = lambda: times.append(loop.time())
+    is_away(node)
+    async with background(node.reader.run()):
+        await asyncio.sleep(120)
+    pauses = [round(later - earlier) for earlier, later in pairwise(times)]
+    assert pauses[:6] == [1, 2, 4, 8, 16, 30]
+    assert node.kubelet.calls.keys() == {"connections", "List"}, "of one that does not answer nothing else is asked"
+
+
+@virtual_time
+async def test_events_of_others_in_its_directory_are_not_a_reason_to_read(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at_once(monkeypatch)
+    node.subscribe("Observer")
+    async with background(node.reader.run()):
+        await asyncio.sleep(1)
+        for number in range(5):
+            (node.kubelet.directory.device_plugins / f"plugin-{number}.sock").touch()
+            await asyncio.sleep(1)
+    assert node.kubelet.calls["connections"] == 1
+
+
+def test_the_observers_pace_is_the_documented_one() -> None:
+    assert LIST_SECONDS == 30.0

@@ -28,8 +28,8 @@ from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper, identity
-from nodedevice_agent.kube.nodedevice import Publisher, RecordOnly
 from nodedevice_agent.kube.pods import PodWatch
+from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.observer import Observer
@@ -44,6 +44,7 @@ from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.podresources.server import PodResourcesServer
 from nodedevice_agent.runtime.noop_handler import NoopHandler
+from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_agent.settings import AgentSettings, read_topology
 
 if TYPE_CHECKING:

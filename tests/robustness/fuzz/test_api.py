@@ -23,9 +23,10 @@ from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.errors import ApiRequestError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
-from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher
+from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
+from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.nodedevice import NodeDeviceStatus
 

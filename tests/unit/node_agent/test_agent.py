@@ -28,8 +28,9 @@ from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
-from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher, RecordOnly
+from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pods import PodWatch
+from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.observer import Observer
@@ -49,6 +50,7 @@ from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
 from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
 from nodedevice_agent.runtime.noop_handler import NoopHandler
+from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_agent.settings import AgentSettings
 
 from tests.fakes.failing_task import Failing

@@ -26,7 +26,6 @@ from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, CONFIG_MIRROR, is_config_hash
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient, until_done
-from nodedevice_agent.kube.nodedevice import PODS, Publisher
 from nodedevice_agent.kube.objects import NodeDeviceObject, api_info
 from nodedevice_agent.kube.observed import (
     cordons_of,
@@ -37,6 +36,7 @@ from nodedevice_agent.kube.observed import (
     resource_name_of,
     since_of,
 )
+from nodedevice_agent.kube.publisher import PODS, Publisher
 from nodedevice_agent.kube.responses import KubeMetadata, KubeObject
 from nodedevice_agent.metrics import AgentHealth
 

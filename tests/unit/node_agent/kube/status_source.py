@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.nodedevice import Publisher
+from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.write_queue import WriteQueue
 from nodedevice_api.nodedevice import NodeDeviceStatus
 

@@ -14,10 +14,12 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
 from nodedevice_agent.kube import client, contention, informer
 from nodedevice_agent.kube import nodedevice as node_devices
+from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.contention import FREE_EDITS, LONGEST_PAUSE_SECONDS, WINDOW_SECONDS, Contention
-from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher, RecordOnly
+from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
+from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.write_budget import (
     AGENT_WRITES_AT_ONCE,
     OBJECT_WRITES_AT_ONCE,
@@ -25,6 +27,7 @@ from nodedevice_agent.kube.write_budget import (
     WriteShare,
 )
 from nodedevice_agent.kube.write_queue import WriteQueue
+from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from prometheus_client import generate_latest
@@ -180,7 +183,7 @@ async def test_the_duration_includes_failed_writes(cluster: FakeCluster, monkeyp
 @virtual_time
 async def test_writes_without_end_are_held_back_and_the_last_state_arrives(cluster: FakeCluster) -> None:
     async with published(cluster) as made:
-        publisher, number = cast(FixedStatus, made._publisher), 0
+        publisher, number = cast(FixedStatus, made._source), 0
         loop = asyncio.get_running_loop()
         began, seconds = loop.time(), 10.0
         while loop.time() < began + seconds:
@@ -422,7 +425,7 @@ class ManyObjects(FakeCluster):
 @virtual_time
 async def test_no_more_objects_are_watched_than_a_node_has_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others wait until one is deleted: first those whose plugin is connected."""
-    monkeypatch.setattr(node_devices, "MAX_NAMES", 2)
+    monkeypatch.setattr(publisher_module, "MAX_NAMES", 2)
     cluster, scenario = ManyObjects(), Scenario()
     names = [f"example.com/r{number}" for number in range(5)]
     for endpoint, name in enumerate(names):

@@ -16,10 +16,11 @@ from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_
 from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
-from nodedevice_agent.kube.nodedevice import Publisher, RecordOnly
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.parked import GONE_SECONDS, MOST_WATCHED, VISIT_SECONDS, Parked, to_park
+from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.write_queue import WriteQueue
+from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.names import node_device_name
 from prometheus_client import generate_latest
 

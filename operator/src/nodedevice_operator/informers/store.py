@@ -269,7 +269,6 @@ class Store(Generic[K, R]):
             self._weights[node] -= weighed.weight
         if not self._by_node[node]:
             del self._by_node[node]
-            self._oldest.pop(node, None)
             self._weights.pop(node, None)
 
 

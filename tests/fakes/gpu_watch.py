@@ -1,23 +1,35 @@
 """A node whose readers and files a test plays for the watch of its GPUs."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery
-from nodedevice_agent.plugins.nvml.reader.messages import (
-    Orders,
-    ReaderOptions,
-)
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health import Reading
+from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.reader.messages import Found, Orders, Problem, ReaderOptions, Readings
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.watch import GpuWatch
 
 from tests.fakes.virtual_time import later
 
+# begins a watch on a node with these scripts of its readers
+Play = Callable[..., Any]
 # the reader exits
 END = None
+# what readers of two GPUs report
+ONE, TWO = Gpu("GPU-1", "T4", 1 << 30, "0000:1a:00.0"), Gpu("GPU-2", "T4", 1 << 30, "0000:2a:00.0")
+BOTH = Found("580.1", [ONE, TWO])
+FINE = Readings({"GPU-1": Reading(recovery_action=0), "GPU-2": Reading(recovery_action=0)})
+LOST = Readings({"GPU-1": Reading(is_lost=True)})
+# without a word of the driver
+OLD = Readings({"GPU-1": Reading(), "GPU-2": Reading()})
+MIG = (MigInstance("MIG-1", "1g.10gb", 1, 0, 10000), MigInstance("MIG-2", "1g.10gb", 2, 0, 10000))
+ABSENT = Problem("NoGpu", "the NVIDIA driver lists no GPU", is_absent=True)
+BROKEN = Problem("DriverFailed", "the driver is broken")
 
 
 class Node:

@@ -26,6 +26,12 @@ class TestPodDevices:
         assert f"delete pod-a {POD_UID}" in await bench.reconcile()
         assert bench.recorder.reasons() == ["DevicesAllocated"]
 
+    async def test_each_resource_is_reported_as_its_nodedevice_shows_it(self, bench: Bench) -> None:
+        with_pod(bench)
+        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
+        await bench.settle(node_device("example.com/nic", uid="uid-nic", allocated=1, allocations=(held("nic-0"),)))
+        assert bench.recorder.reasons() == ["DevicesAllocated"] * 2
+
     async def test_refused_once_and_without_harm_to_the_neighbour(self, bench: Bench) -> None:
         with_pod(bench, node="node-b", name="stolen", uid="pod-uid-b")
         with_pod(bench)

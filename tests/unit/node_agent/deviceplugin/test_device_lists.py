@@ -1,0 +1,239 @@
+"""Device lists of one plugin: what they become, at which rate they are read, how large they may be, and how they end."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, Device, ListedDevices
+from nodedevice_agent.deviceplugin import codec
+from nodedevice_agent.deviceplugin import connection as plugin_connection
+from nodedevice_agent.deviceplugin.connection import MAX_MESSAGE_BYTES
+from nodedevice_agent.deviceplugin.connection import PluginConnection as Connection
+from nodedevice_agent.errors import PluginFailed
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_common.threads import in_thread
+
+from tests.fakes.plugin import FakeDevice, FakePlugin, StreamEnd
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.deviceplugin.one_plugin import FAILURE, RESOURCE, device_lists, first_list
+from tests.unit.node_agent.deviceplugin.one_plugin import connection as connection
+from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
+
+
+@pytest.mark.parametrize(
+    ("octets", "asks"),
+    [(plugin_connection._SHORT_BYTES, False), (plugin_connection._SHORT_BYTES + 1, True)],
+)
+async def test_of_a_short_list_nobody_asks_whether_there_is_room(
+    octets: int, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    monkeypatch.setattr(codec, "device_list", lambda octets, known, *, is_built_in, most: found.append(most))
+    await plugin_connection._device_list(bytes(octets), NO_DEVICES, asyncio.Lock(), lambda: 7, is_built_in=False)
+    assert found == [7 if asks else MAX_DEVICES]
+
+
+class TestDeviceLists:
+    @pytest.mark.kubelet("scenario 44")
+    async def test_come_whole_and_in_order(self, plugin: FakePlugin, connection: Connection) -> None:
+        async with device_lists(connection) as lists:
+            seen = [(await anext(lists)).devices]
+            await plugin.set_health("d0", healthy=False)
+            seen.append((await anext(lists)).devices)
+            await plugin.update({})
+            seen.append((await anext(lists)).devices)
+        d1 = Device("d1", healthy=False, numa_nodes=(0, 1))
+        assert seen == [{"d0": Device("d0"), "d1": d1}, {"d0": Device("d0", healthy=False), "d1": d1}, {}]
+
+    @pytest.mark.parametrize("word", ["", "healthy", "HEALTHY", "Healthy ", "Unknown"])
+    async def test_only_the_word_healthy_means_healthy(
+        self, plugin: FakePlugin, connection: Connection, word: str
+    ) -> None:
+        plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word)]
+        assert not (await first_list(connection)).devices["d0"].healthy
+
+    async def test_a_duplicate_id_is_one_device_and_reported(self, plugin: FakePlugin, connection: Connection) -> None:
+        plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word) for word in ("Healthy", "Unhealthy", "Healthy")]
+        listed = await first_list(connection)
+        assert dict(listed.devices) == {"d0": Device("d0", healthy=False)}
+        assert "listed more than once" in listed.id_error
+
+    async def test_absurd_numa_nodes_are_left_out(self, plugin: FakePlugin, connection: Connection) -> None:
+        nodes = [api_pb2.NUMANode(ID=node) for node in (3, -1, 2**40, 3, 1)]
+        topology = api_pb2.TopologyInfo(nodes=nodes)
+        plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health="Healthy", topology=topology)]
+        assert (await first_list(connection)).devices["d0"].numa_nodes == (1, 3)
+
+    @pytest.mark.kubelet("weak spot 10")
+    async def test_a_hundred_thousand_devices_are_one_message(self, plugin: FakePlugin, connection: Connection) -> None:
+        count, name = 100_000, "GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0-{:06}"
+        plugin.devices = {name.format(index): FakeDevice() for index in range(count)}
+        listed = await first_list(connection)
+        assert len(listed.devices) == count
+        assert listed.id_error == ""
+        # more than the kubelet's bound, where such a plugin is dropped
+        assert sum(map(len, listed.devices)) > 4 * 1024 * 1024
+
+    async def test_long_lists_are_decoded_in_a_thread(
+        self, plugin: FakePlugin, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        readers: list[threading.Thread] = []
+
+        def read(octets: bytes, known: ListedDevices, *, is_built_in: bool, most: int) -> ListedDevices:
+            readers.append(threading.current_thread())
+            return device_list(octets, known, is_built_in=is_built_in, most=most)
+
+        device_list = codec.device_list
+        monkeypatch.setattr(codec, "device_list", read)
+        lengths = []
+        async with device_lists(connection) as lists:
+            lengths.append(len((await anext(lists)).devices))
+            for count in (10_000, 1):
+                await plugin.update({f"device-{index:032}": FakeDevice() for index in range(count)})
+                lengths.append(len((await anext(lists)).devices))
+        assert lengths == [2, 10_000, 1]
+        assert [reader is threading.main_thread() for reader in readers] == [True, False, True]
+
+    async def test_an_equal_list_is_the_same_object(self, plugin: FakePlugin, connection: Connection) -> None:
+        async with device_lists(connection) as lists:
+            first = await anext(lists)
+            await plugin.update(dict(plugin.devices))
+            assert await anext(lists) is first
+            await plugin.update({**plugin.devices, "new": FakeDevice()})
+            more = await anext(lists)
+        assert more.devices.keys() == {*first.devices, "new"}
+        assert all(more.devices[name] is device for name, device in first.devices.items())
+
+    async def test_equal_bytes_are_not_decoded(
+        self, plugin: FakePlugin, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        decoded: list[bytes] = []
+
+        def read(octets: bytes, known: ListedDevices, *, is_built_in: bool, most: int) -> ListedDevices:
+            decoded.append(octets)
+            return device_list(octets, known, is_built_in=is_built_in, most=most)
+
+        device_list = codec.device_list
+        monkeypatch.setattr(codec, "device_list", read)
+        async with device_lists(connection) as lists:
+            for number in range(6):
+                await anext(lists)
+                await (plugin.resend() if number != 3 else plugin.set_health("d0", healthy=False))
+        assert len(decoded) == 2
+
+    @virtual_time
+    async def test_a_flood_is_read_slowly(self) -> None:
+        loop, pace = asyncio.get_running_loop(), plugin_connection._Pace(RESOURCE)
+        began, lists = loop.time(), 1000
+        for _ in range(lists):
+            await pace.wait()
+        expected = (lists - plugin_connection.LISTS_AT_ONCE) / plugin_connection.LISTS_PER_SECOND
+        assert loop.time() - began == pytest.approx(expected)
+
+    async def test_a_flood_holds_the_plugin_back(
+        self, plugin: FakePlugin, connection: Connection, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        plugin.knobs.is_flooding = True
+        read = 0
+        async with device_lists(connection) as lists:
+            async for _ in lists:
+                read += 1
+                if read == plugin_connection.LISTS_AT_ONCE + 20:
+                    break
+        # those on the way are few: the plugin waits
+        assert plugin.lists_sent - read <= 200
+        assert [record.levelname for record in caplog.records if "too many device lists" in record.message] == [
+            "WARNING"
+        ]
+
+    async def test_a_message_over_the_limit_fails_that_plugin(self, plugin: FakePlugin, connection: Connection) -> None:
+        plugin.knobs.raw_list = [api_pb2.Device(ID="x" * MAX_MESSAGE_BYTES, health="Healthy")]
+        with pytest.raises(PluginFailed, match=r"ListAndWatch.*RESOURCE_EXHAUSTED"):
+            await first_list(connection)
+
+    async def test_devices_over_the_limit_are_not_decoded(self, plugin: FakePlugin, connection: Connection) -> None:
+        plugin.knobs.raw_list = [api_pb2.Device(ID=str(number)) for number in range(MAX_DEVICES + 10)]
+        listed = await first_list(connection)
+        assert (len(listed.devices), listed.is_refused) == (0, True)
+
+    @pytest.mark.parametrize(
+        "end", ["at_once", "after_first", "never"], ids=["never listed", "after a list", "by its own choice"]
+    )
+    async def test_end_with_the_stream(self, plugin: FakePlugin, connection: Connection, end: StreamEnd) -> None:
+        plugin.knobs.stream_end = end
+        seen = 0
+        async for _ in connection.device_lists():
+            seen += 1
+            if end == "never":
+                await plugin.end_streams()
+        assert seen == (0 if end == "at_once" else 1)
+
+    @pytest.mark.kubelet("scenario 99")
+    async def test_fail_with_the_plugins_error(self, plugin: FakePlugin, connection: Connection) -> None:
+        plugin.knobs.stream_end, plugin.knobs.stream_error = "after_first", FAILURE
+        with pytest.raises(PluginFailed, match=r"^ListAndWatch of .*example\.com/fake failed: INTERNAL: out of order"):
+            async for _ in connection.device_lists():
+                pass
+
+    @pytest.mark.kubelet("scenario 100")
+    async def test_fail_when_the_process_has_ended(self, plugin: FakePlugin, connection: Connection) -> None:
+        async with device_lists(connection) as lists:
+            await anext(lists)
+            await plugin.stop()
+            with pytest.raises(PluginFailed, match="ListAndWatch"):
+                await anext(lists)
+
+    async def test_end_when_closed_while_the_reader_continues(self, plugin: FakePlugin, connection: Connection) -> None:
+        seen = 0
+        async for _ in connection.device_lists():
+            seen += 1
+            await connection.aclose()
+        assert seen == 1
+        await plugin.wait_for_streams(0)
+
+    async def test_of_a_closed_connection_end(self, connection: Connection) -> None:
+        await connection.aclose()
+        assert [listed async for listed in connection.device_lists()] == []
+
+    async def test_a_cancelled_reader_is_cancelled(self, plugin: FakePlugin, connection: Connection) -> None:
+        async def read() -> None:
+            async for _ in connection.device_lists():
+                pass
+
+        reading = asyncio.create_task(read())
+        await plugin.wait_for_streams(1)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await plugin.wait_for_streams(0)
+
+
+async def test_long_lists_of_all_streams_take_turns_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many threads as there are streams would leave the event loop, which answers the container runtime, its share of one."""
+    at_once: list[int] = []
+    under_way: list[object] = []
+
+    async def counted(decode: Callable[[], ListedDevices]) -> ListedDevices:
+        under_way.append(decode)
+        at_once.append(len(under_way))
+        try:
+            return await in_thread(decode)
+        finally:
+            under_way.remove(decode)
+
+    monkeypatch.setattr(plugin_connection, "in_thread", counted)
+
+    def octets(count: int, prefix: str) -> bytes:
+        devices = [api_pb2.Device(ID=f"{prefix}{number}", health="Healthy") for number in range(count)]
+        return api_pb2.ListAndWatchResponse(devices=devices).SerializeToString()
+
+    turn = asyncio.Lock()
+    lists = [octets(3000, prefix) for prefix in "abcdef"]
+    found = await asyncio.gather(
+        *(plugin_connection._device_list(each, NO_DEVICES, turn, is_built_in=False) for each in lists)
+    )
+    assert [len(each.devices) for each in found] == [3000] * 6
+    assert at_once == [1] * 6
+    await plugin_connection._device_list(octets(1000, "x"), NO_DEVICES, turn, is_built_in=False)
+    assert len(at_once) == 6, "a short one is decoded sooner than a thread starts"

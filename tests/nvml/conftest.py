@@ -1,11 +1,12 @@
 """A fake machine and a process that sees it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hack.fake_nvml.library import FakeNvml
+from tests.nvml.answers import Start
 from tests.nvml.nvml_process import NvmlProcess
 
 
@@ -16,7 +17,7 @@ def dgx(tmp_path: Path) -> FakeNvml:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[FakeNvml], NvmlProcess]]:
+def start() -> Iterator[Start]:
     """Starts processes that see a machine; they end after the test."""
     started: list[NvmlProcess] = []
 
@@ -30,6 +31,6 @@ def start() -> Iterator[Callable[[FakeNvml], NvmlProcess]]:
 
 
 @pytest.fixture
-def nvml(dgx: FakeNvml, start: Callable[[FakeNvml], NvmlProcess]) -> NvmlProcess:
+def nvml(dgx: FakeNvml, start: Start) -> NvmlProcess:
     """A process that sees the DGX."""
     return start(dgx)

@@ -3,16 +3,14 @@
 import os
 import random
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pynvml
 import pytest
 
 from hack.fake_nvml.library import CONTROL_VARIABLE, DESCRIPTION_VARIABLE, SOURCES, FakeNvml, compiler
+from tests.nvml.answers import Start
 from tests.nvml.nvml_process import NvmlProcess
-
-Start = Callable[[FakeNvml], NvmlProcess]
 
 # one string a line, so that a table of words stays a table
 _WORDS = " ".join(

@@ -1,6 +1,5 @@
 """MIG in the fake NVML: mode, profiles, instances that come and go, and what happens to handles of those that are gone."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +7,12 @@ import pynvml
 import pytest
 
 from hack.fake_nvml.library import FakeNvml
+from tests.nvml.answers import INVALID, NOT_SUPPORTED, Start
 from tests.nvml.nvml_process import NvmlProcess
 
-NOT_SUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
 NOT_FOUND = pynvml.NVML_ERROR_NOT_FOUND
-INVALID = pynvml.NVML_ERROR_INVALID_ARGUMENT
 CHANGED = pynvml.nvmlEventMigConfigChange
 MIB = 1 << 20
-
-Start = Callable[[FakeNvml], NvmlProcess]
 
 
 @pytest.fixture

@@ -11,9 +11,6 @@ from typing import Any
 import httpx2
 import pytest
 from hypothesis import strategies as st
-from lightkube import AsyncClient, KubeConfig
-from lightkube.config.models import Cluster as ClusterConfig
-from lightkube.config.models import User
 from msgspec import to_builtins
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -30,6 +27,7 @@ from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.nodedevice import NodeDeviceStatus
 
+from tests.fakes.api_client import client_of
 from tests.robustness.fuzz.budget import Fuzzer
 from tests.robustness.fuzz.inputs import as_json, mostly, nearly, numbers, shaped, some, whole_texts
 
@@ -66,12 +64,6 @@ class Answers(httpx2.AsyncBaseTransport):
         if self.lines is None:
             await asyncio.Event().wait()
         return httpx2.Response(self.status, content=self.lines, headers=self.headers, request=request)
-
-
-def connect(answers: Answers) -> KubeClient:
-    config = KubeConfig.from_one(cluster=ClusterConfig("http://127.0.0.1:1"), user=User())
-    client: AsyncClient = AsyncClient(config=config, transport=answers, trust_env=False, field_manager="fuzz")
-    return KubeClient(client, "http://127.0.0.1:1")
 
 
 async def list_and_watch(cluster: KubeClient, kind: type[Any], handler: Any) -> None:
@@ -220,7 +212,7 @@ def status_of(manager: DeviceManager, resource_name: str, before: NodeDeviceStat
 def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
     """Any bytes to any request."""
     answers = Answers()
-    cluster = connect(answers)
+    cluster = client_of(answers)
 
     async def one(status: int, headers: dict[str, str], body: bytes, lines: bytes) -> None:
         for call in (
@@ -254,7 +246,7 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
 
 def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
     answers = Answers()
-    cluster = connect(answers)
+    cluster = client_of(answers)
 
     async def one(pods: Any) -> None:
         manager = manager_with_devices()
@@ -270,7 +262,7 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
 
 def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
     answers = Answers()
-    cluster = connect(answers)
+    cluster = client_of(answers)
 
     async def one(objects: list[Any]) -> None:
         answers.respond(as_json({"items": objects}))
@@ -290,7 +282,7 @@ def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.
 def test_any_observed_node_device(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
     """Somebody else wrote it: the agent writes over it, whatever it was."""
     answers = Answers()
-    cluster = connect(answers)
+    cluster = client_of(answers)
 
     async def one(found: Any) -> None:
         answers.respond(as_json({**found, "items": [found]}))

@@ -11,9 +11,6 @@ from typing import Any, Final
 
 import httpx2
 import pytest
-from lightkube import AsyncClient, KubeConfig
-from lightkube.config.models import Cluster as ClusterConfig
-from lightkube.config.models import User
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.registration_server import Rejections
@@ -29,10 +26,10 @@ from nodedevice_agent.kube.pods import PodObject
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_common import rejected
 
+from tests.fakes.api_client import SERVER, client_of
 from tests.fakes.background import background
 from tests.unit.node_agent.kube.status_source import FixedStatus
 
-SERVER = "https://10.1.2.3:6443"
 LOST = ("WARNING", "API server unreachable; retrying")
 BACK = ("INFO", "API server reachable again")
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
@@ -75,9 +72,7 @@ async def cluster(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> Asyn
         monkeypatch.setattr(module, "pause_seconds", lambda failures: 0)
     monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
     monkeypatch.setattr(lease, "_pause", lambda *_: asyncio.sleep(0))
-    config = KubeConfig.from_one(cluster=ClusterConfig(SERVER), user=User())
-    client: AsyncClient = AsyncClient(config=config, transport=transport, trust_env=False, field_manager="test")
-    made = KubeClient(client, SERVER)
+    made = client_of(transport)
     yield made
     await made.close()
 

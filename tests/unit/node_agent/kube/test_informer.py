@@ -7,9 +7,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from lightkube import AsyncClient, KubeConfig
-from lightkube.config.models import Cluster as ClusterConfig
-from lightkube.config.models import User
 from nodedevice_agent.errors import ApiDisconnected, ApiGone, ApiRequestError, ApiSilent, ApiUnreachable
 from nodedevice_agent.kube import informer, watch_state
 from nodedevice_agent.kube.client import KubeClient
@@ -19,10 +16,10 @@ from nodedevice_agent.kube.pods import PodObject
 from nodedevice_agent.kube.turns import AT_ONCE, PER_SECOND
 from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS
 
+from tests.fakes.api_client import client_of
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
 
-SERVER = "https://10.1.2.3:6443"
 BOOKMARK = {"kind": "Pod", "metadata": {"resourceVersion": "12"}, "spec": {"containers": None}, "status": {}}
 
 
@@ -72,9 +69,7 @@ def server() -> Server:
 
 @pytest.fixture
 async def cluster(server: Server) -> AsyncIterator[KubeClient]:
-    config = KubeConfig.from_one(cluster=ClusterConfig(SERVER), user=User())
-    client: AsyncClient = AsyncClient(config=config, transport=server, trust_env=False, field_manager="test")
-    made = KubeClient(client, SERVER)
+    made = client_of(server)
     yield made
     await made.close()
 

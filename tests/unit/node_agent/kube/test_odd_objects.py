@@ -7,9 +7,6 @@ from typing import Any, Final
 
 import httpx2
 import pytest
-from lightkube import AsyncClient, KubeConfig
-from lightkube.config.models import Cluster as ClusterConfig
-from lightkube.config.models import User
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
@@ -18,6 +15,7 @@ from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObje
 from nodedevice_agent.kube.pods import PodObject, from_api
 from nodedevice_common.decoding import DEEPEST
 
+from tests.fakes.api_client import client_of
 from tests.unit.common.test_decoding import nested
 
 
@@ -40,9 +38,7 @@ def answer() -> Answer:
 
 @pytest.fixture
 async def cluster(answer: Answer) -> AsyncIterator[KubeClient]:
-    config = KubeConfig.from_one(cluster=ClusterConfig("https://10.1.2.3:6443"), user=User())
-    client: AsyncClient = AsyncClient(config=config, transport=answer, trust_env=False, field_manager="test")
-    made = KubeClient(client, "")
+    made = client_of(answer)
     yield made
     await made.close()
 

@@ -8,9 +8,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from lightkube import AsyncClient, KubeConfig
-from lightkube.config.models import Cluster as ClusterConfig
-from lightkube.config.models import User
 from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
@@ -22,7 +19,8 @@ from nodedevice_agent.kube.pods import PodObject
 from nodedevice_agent.kube.responses import REQUEST_SECONDS
 from prometheus_client import REGISTRY
 
-SERVER = "https://10.1.2.3:6443"
+from tests.fakes.api_client import SERVER, client_of
+
 OWN = "/apis/nodedevice.io/v1alpha1/nodedevices"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/agents/leases"
 APPLY = {"fieldManager": "nodedevice-agent", "force": "true"}
@@ -53,11 +51,7 @@ def transport() -> Transport:
 
 @pytest.fixture
 async def cluster(transport: Transport) -> AsyncIterator[KubeClient]:
-    config = KubeConfig.from_one(cluster=ClusterConfig(SERVER), user=User())
-    client: AsyncClient = AsyncClient(
-        config=config, transport=transport, trust_env=False, field_manager="nodedevice-agent"
-    )
-    made = KubeClient(client, SERVER)
+    made = client_of(transport)
     yield made
     await made.close()
 

@@ -6,9 +6,6 @@ from typing import Any, Final
 
 import httpx2
 import pytest
-from lightkube import AsyncClient, KubeConfig
-from lightkube.config.models import Cluster as ClusterConfig
-from lightkube.config.models import User
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
@@ -19,6 +16,7 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_api import names
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement, part_id
 
+from tests.fakes.api_client import client_of
 from tests.unit import golden
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
@@ -303,9 +301,7 @@ def sent() -> Sent:
 
 @pytest.fixture
 async def cluster(sent: Sent) -> AsyncIterator[KubeClient]:
-    config = KubeConfig.from_one(cluster=ClusterConfig("https://10.1.2.3:6443"), user=User())
-    client: AsyncClient = AsyncClient(config=config, transport=sent, trust_env=False, field_manager="test")
-    made = KubeClient(client, "")
+    made = client_of(sent)
     yield made
     await made.close()
 

@@ -1,4 +1,4 @@
-"""Agents of two nodes, for the tests of what the admission policy lets them write; and one that injects through NRI."""
+"""Agents of two nodes, for what the admission policy lets them write; one that injects through NRI; one beside a kubelet."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
@@ -15,9 +15,13 @@ from hack.cluster.waiting import wait_until
 from tests.fakes.hosted_manager import HostedManager
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.pod_resources import PodResources
 from tests.integration.agent.injecting_agent import RESOURCE, agent, answer
 from tests.integration.agent.two_agents import OTHER, POLICY, A, B, body, owner, publishing
+from tests.integration.agent_process import AgentNode
 from tests.integration.crds.custom_resources import PodDevice
+from tests.oracle.kubelet import Kubelet, way_to_mount
+from tests.oracle.steps import Machine
 
 ACCOUNT = "nodedevice-agent"
 EVERYTHING = f"""
@@ -115,3 +119,24 @@ async def manager(tmp_path: Path, plugin: FakePlugin) -> AsyncIterator[HostedMan
 async def connection(manager: HostedManager, runtime: FakeRuntime) -> PluginConnection:
     """The runtime's side of that agent."""
     return await runtime.plugin()
+
+
+@pytest.fixture
+async def pod_resources(agent_node: AgentNode) -> AsyncIterator[PodResources]:
+    """Of the kubelet of that node."""
+    async with PodResources(agent_node.folder / "k/pod-resources/kubelet.sock") as resources:
+        yield resources
+
+
+@pytest.fixture
+async def kubelet(agent_node: AgentNode, pod_resources: PodResources) -> AsyncIterator[Kubelet]:
+    """Running beside the agent of that node, which ends first; --kubelet-dir is k in the node's folder."""
+    way = way_to_mount()
+    if way is None:
+        pytest.skip("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
+    folder = agent_node.folder / "k/device-plugins"
+    folder.mkdir(parents=True)
+    async with Kubelet(folder, way) as kubelet:
+        await kubelet.start(Machine())
+        yield kubelet
+        agent_node.agent.kill()

@@ -1,15 +1,13 @@
 """The agent's program with `--runtime kubelet`: a real API server, and the kubelet's own device manager as the allocator."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from nodedevice_api.names import Condition, Reason
 
 from tests.fakes.plugin import FakePlugin
-from tests.fakes.pod_resources import PodResources
 from tests.integration.agent_process import GPU, AgentNode, condition, holdings
-from tests.oracle.kubelet import Kubelet, way_to_mount
+from tests.oracle.kubelet import Kubelet
 from tests.oracle.steps import Ctr, Machine
 
 
@@ -36,19 +34,11 @@ class KubeletNode:
 
 
 @pytest.fixture
-async def kubelet_node(agent_node: AgentNode) -> AsyncIterator[KubeletNode]:
-    """With its kubelet and its agent running."""
-    way = way_to_mount()
-    if way is None:
-        pytest.skip("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
-    folder = agent_node.folder / "k"
-    (folder / "device-plugins").mkdir(parents=True)
-    async with PodResources(folder / "pod-resources/kubelet.sock"), Kubelet(folder / "device-plugins", way) as kubelet:
-        await kubelet.start(Machine())
-        node = KubeletNode(agent_node, kubelet)
-        node.start_agent()
-        yield node
-        agent_node.agent.kill()
+def kubelet_node(agent_node: AgentNode, kubelet: Kubelet) -> KubeletNode:
+    """With its agent running."""
+    node = KubeletNode(agent_node, kubelet)
+    node.start_agent()
+    return node
 
 
 async def test_the_allocations_of_the_kubelet_are_published(kubelet_node: KubeletNode) -> None:

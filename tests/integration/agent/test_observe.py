@@ -15,8 +15,8 @@ from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.integration.agent_process import GPU, AgentNode, condition, holdings
 from tests.integration.operator_process import OperatorProcess
 from tests.integration.product_process import PATIENCE_SECONDS
-from tests.oracle.kubelet import Kubelet, way_to_mount
-from tests.oracle.steps import Ctr, Machine
+from tests.oracle.kubelet import Kubelet
+from tests.oracle.steps import Ctr
 
 
 class ObservedNode:
@@ -64,19 +64,10 @@ class ObservedNode:
 
 
 @pytest.fixture
-async def observed(agent_node: AgentNode) -> AsyncIterator[ObservedNode]:
-    way = way_to_mount()
-    if way is None:
-        pytest.skip("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
-    folder = agent_node.folder / "k"
-    (folder / "device-plugins").mkdir(parents=True)
-    resources = PodResources(folder / "pod-resources/kubelet.sock")
-    async with resources, Kubelet(folder / "device-plugins", way) as kubelet:
-        await kubelet.start(Machine())
-        found = ObservedNode(agent_node, kubelet, resources)
-        yield found
-        agent_node.agent.kill()
-        await found.close()
+async def observed(agent_node: AgentNode, kubelet: Kubelet, pod_resources: PodResources) -> AsyncIterator[ObservedNode]:
+    found = ObservedNode(agent_node, kubelet, pod_resources)
+    yield found
+    await found.close()
 
 
 async def test_devices_and_holders_of_the_kubelet_are_published(observed: ObservedNode) -> None:

@@ -1,7 +1,6 @@
 """A release whose built-in plugins write other IDs of parts takes over from one that a kubelet has had parts of."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,25 +8,11 @@ import yaml
 from nodedevice_api.parts import OLD_SEPARATOR, part_id
 
 from tests.fakes.plugin import FakeDevice
-from tests.fakes.pod_resources import PodResources
 from tests.integration.agent_process import GPU, AgentNode, holdings
-from tests.oracle.kubelet import Kubelet, way_to_mount
-from tests.oracle.steps import Ctr, Machine
+from tests.oracle.kubelet import Kubelet
+from tests.oracle.steps import Ctr
 
 OLD = [f"gpu-{device}-{number}" for device in range(2) for number in range(2)]
-
-
-@pytest.fixture
-async def kubelet(agent_node: AgentNode) -> AsyncIterator[Kubelet]:
-    way = way_to_mount()
-    if way is None:
-        pytest.skip("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
-    folder = agent_node.folder / "k"
-    (folder / "device-plugins").mkdir(parents=True)
-    async with PodResources(folder / "pod-resources/kubelet.sock"), Kubelet(folder / "device-plugins", way) as kubelet:
-        await kubelet.start(Machine())
-        yield kubelet
-        agent_node.agent.kill()
 
 
 async def admitted(node: AgentNode, kubelet: Kubelet, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 Knows nothing of what a reconcile does. Each node is reconciled by one worker at a time: enqueued during a reconcile, it is
 reconciled again afterwards; enqueued several times, once. Nodes that changed go first. All nodes together, which a new leader
-reconciles, come after them. Deferred work comes last, so that it delays nothing when the API server is slow. A node with hundreds
+reconciles, come after them. Deferred work comes last, so that it delays nothing when the API server is slow. A node with dozens
 of objects rests after each reconcile, which takes as many times as long: one whose token writes without end takes no other's turn.
 
 While this operator does not lead, nothing is handed out and everything keeps its place: a lapse of the Lease that ends in the same

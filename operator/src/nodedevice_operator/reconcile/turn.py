@@ -25,20 +25,18 @@ class Budget:
     """Of one node. clock: monotonic seconds."""
 
     clock: Callable[[], float] = time.monotonic
-    _bucket: TokenBucket | None = None
+    _bucket: TokenBucket = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._bucket = TokenBucket(REQUESTS_PER_SECOND, REQUESTS_AT_ONCE, self.clock())
 
     def spend(self) -> None:
-        self._known().take(self.clock())
+        self._bucket.take(self.clock())
 
     def wait_seconds(self) -> float:
         """How long until there is some of it again; 0 while there is."""
         now = self.clock()
-        return 0.0 if self._known().wait_seconds(now) == 0.0 else self._known().wait_seconds(now, _AT_LEAST - 1)
-
-    def _known(self) -> TokenBucket:
-        if self._bucket is None:
-            self._bucket = TokenBucket(REQUESTS_PER_SECOND, REQUESTS_AT_ONCE, self.clock())
-        return self._bucket
+        return 0.0 if self._bucket.wait_seconds(now) == 0.0 else self._bucket.wait_seconds(now, _AT_LEAST - 1)
 
 
 @dataclass(slots=True)
@@ -47,7 +45,7 @@ class Turn:
 
     budget: Budget
     must_end: Callable[[], bool]
-    # that of the budget was left undone
+    # whether something was left undone for lack of budget
     _is_cut: bool = field(default=False, init=False)
 
     def is_over(self) -> bool:

@@ -2,37 +2,17 @@
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Container
-from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
-from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.known_identities import KnownIdentities
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS
 from nodedevice_api.names import Reason
 
+from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offers, own
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, pod, published
 
 TTY = "/devices/pci0/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0"
 USB = "/devices/pci0/usb1/1-1"
 DISK, PARTITION = "/devices/pci0/block/sda", "/devices/pci0/block/sda/sda1"
-
-
-def own(name: str) -> PluginOptions:
-    return PluginOptions(scope=f"{BUILT_IN}{name}")
-
-
-def offers(scenario: Scenario, name: str, *devices: Device, endpoint: int = 0) -> None:
-    """A built-in plugin lists these."""
-    number = endpoint or {GPU: 1, NIC: 2}[name]
-    scenario.plugin(devices, name, number, own(name))
-
-
-def device(name: str, *identity: str, shared: bool = False, aliases: tuple[str, ...] = ()) -> Device:
-    return Device(name, identity=identity, is_shared=shared, aliases=aliases)
-
-
-def free(scenario: Scenario) -> list[str]:
-    return [i for name in sorted(scenario.manager.resources) for i in scenario.manager.resources[name].free()]
 
 
 SAME = [
@@ -162,57 +142,6 @@ def test_whoever_holds_it_keeps_it(one: tuple[str, ...], other: tuple[str, ...])
     assert after.held() == {"p/main": ("a",)}
 
 
-class TestShared:
-    def test_shared_offers_clash_with_nobody(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("a-0", "c1:1", shared=True), device("a-1", "c1:1", shared=True))
-        offers(scenario, NIC, device("b", "c1:1", shared=True))
-        assert free(scenario) == ["a-0", "a-1", "b"]
-
-    def test_a_shared_offer_beside_an_exclusive_one_is_refused(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("a-0", "c1:1", shared=True), device("a-1", "c1:1", shared=True))
-        offers(scenario, NIC, device("b", "c1:1"))
-        assert free(scenario) == ["b"]
-
-    def test_while_shares_are_held_nobody_has_it_alone(self) -> None:
-        """As an edit of count from 2 to 1 makes it."""
-        scenario = Scenario()
-        offers(scenario, GPU, device("a-0", "c1:1", shared=True), device("a-1", "c1:1", shared=True))
-        scenario.run(pod("p", gpu=1))
-        scenario.lists([device("a", "c1:1")])
-        assert free(scenario) == []
-        scenario.gone("p")
-        assert free(scenario) == ["a"]
-
-    def test_what_a_pod_has_alone_it_has_alone_until_its_end(self) -> None:
-        """As an edit makes it that sets `shared`, and over a restart."""
-        scenario = Scenario()
-        offers(scenario, GPU, device("a", "c1:1"))
-        scenario.run(pod("p", gpu=1))
-        scenario.lists([device("a", "c1:1", shared=True)])
-        offers(scenario, NIC, device("b", "c1:1", shared=True))
-        assert free(scenario) == []
-        after = scenario.restarted()
-        offers(after, NIC, device("b", "c1:1", shared=True))
-        offers(after, GPU, device("a", "c1:1", shared=True))
-        assert free(after) == []
-        for one in (scenario, after):
-            one.gone("p")
-            assert free(one) == ["a", "b"]
-            one.run(pod("q", gpu=1))
-            assert free(one) == ["b"]
-
-    def test_while_it_is_held_alone_nobody_shares_it(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("a", "c1:1"))
-        scenario.run(pod("p", gpu=1))
-        scenario.lists([device("a-0", "c1:1", shared=True), device("a-1", "c1:1", shared=True)])
-        assert free(scenario) == []
-        scenario.gone("p")
-        assert free(scenario) == ["a-0", "a-1"]
-
-
 def test_a_held_port_that_is_empty_is_a_port_and_no_number() -> None:
     """Also after a restart: the stick that was in there may be elsewhere."""
     port = ("c188:0", "/port/1-1", "/port/1-1/x", "/usb/1:2:S/x", "by port 1-1")
@@ -228,53 +157,6 @@ def test_a_held_port_that_is_empty_is_a_port_and_no_number() -> None:
     assert free(after) == ["stick"]
     after.lists([device("other", "c188:1", "/port/1-1/y", "/usb/1:2:T/y")], NIC, 2)
     assert free(after) == []
-
-
-class TestCordons:
-    """A cordoned device is out of service under any name."""
-
-    def test_nobody_gets_it_under_another_name(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("a", "c1:1"))
-        offers(scenario, NIC, device("b", "c1:1"), device("c", "c1:2"))
-        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
-        assert free(scenario) == ["c"]
-        assert "is cordoned there" in scenario.snapshot().devices[0].message
-        scenario.disconnect(NIC, 2)
-        scenario.passes(3600)
-        after = scenario.restarted()
-        offers(after, GPU, device("a", "c1:1"))
-        assert free(after) == []
-        after.happens("cordoned", NIC, "object", {})
-        assert free(after) == ["a"]
-
-    def test_a_resource_that_is_gone_is_known_as_long_as_it_says_what_is_cordoned(self) -> None:
-        scenario = Scenario()
-        offers(scenario, NIC, device("b", "c1:1"))
-        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
-        scenario.disconnect(NIC, 2)
-        scenario.passes(3600)
-        assert not scenario.manager.forget(NIC)
-        offers(scenario, GPU, device("a", "c1:1"))
-        scenario.happens("cordoned", NIC, "object", {})
-        assert free(scenario) == ["a"]
-        assert scenario.manager.forget(NIC)
-
-    def test_with_all_of_its_resource(self) -> None:
-        scenario = Scenario()
-        offers(scenario, NIC, device("b", "c1:1"))
-        scenario.happens("cordoned", NIC, "object", {"*": Cordon()})
-        offers(scenario, GPU, device("a", "c1:1"))
-        assert free(scenario) == []
-
-    def test_a_pod_that_has_it_under_another_name_keeps_it(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("a", "c1:1"))
-        scenario.run(pod("p", gpu=1))
-        offers(scenario, NIC, device("b", "c1:1"))
-        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
-        assert scenario.held() == {"p/main": ("a",)}
-        assert scenario.manager.resources[GPU].held_back == {}
 
 
 class TestPreference:
@@ -334,123 +216,6 @@ class TestPreference:
         scenario.happens("ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
         scenario.plugin(["x"], "org.test/x", 7)
         assert scenario.manager.resources["org.test/x"].is_ready
-
-
-class TestAliases:
-    """An ID does not change while it is held or cordoned."""
-
-    def test_a_held_device_keeps_its_id(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("serial", "c188:0"))
-        scenario.run(pod("p", gpu=1))
-        scenario.lists([device("port", "c188:0", aliases=("serial",)), device("other", "c188:1")])
-        assert free(scenario) == ["other"]
-        assert scenario.snapshot().total == 2
-        scenario.gone("p")
-        assert free(scenario) == ["other", "port"]
-
-    def test_a_cordon_of_an_old_id_goes_on(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("serial", "c188:0"))
-        scenario.happens("cordoned", GPU, "object", {"serial": Cordon()})
-        scenario.lists([device("port", "c188:0", aliases=("serial",))])
-        assert free(scenario) == []
-        assert scenario.snapshot().cordoned == 1
-        assert scenario.snapshot().unknown_cordons == ()
-
-    def test_parts_go_by_one_id(self) -> None:
-        scenario = Scenario()
-        parts = [Device(f"old-{n}", parent="old", identity=("c1:1",), is_shared=True) for n in (0, 1)]
-        offers(scenario, GPU, *parts)
-        scenario.run(pod("p", gpu=1))
-        scenario.lists(
-            [
-                Device(f"new-{n}", parent="new", identity=("c1:1",), is_shared=True, aliases=(f"old-{n}",))
-                for n in (0, 1)
-            ]
-        )
-        assert free(scenario) == ["old-1"]
-
-    def test_an_id_that_is_another_devices_by_now_is_no_alias(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("serial", "c188:0"))
-        scenario.run(pod("p", gpu=1))
-        scenario.lists([device("port", "c188:1", aliases=("serial",)), device("serial", "c188:0")])
-        assert free(scenario) == ["port"]
-
-
-class TestParents:
-    """The IDs of physical devices count within the domain of the resource's name, and of built-in plugins for themselves."""
-
-    def test_nobody_uses_up_anothers_devices_by_naming_them(self) -> None:
-        scenario = Scenario()
-        scenario.plugin([Device("x", parent="GPU-1")], "evil.test/gpu", 3)
-        scenario.plugin([Device("GPU-1", parent="GPU-1")], GPU, 1)
-        assert sorted(free(scenario)) == ["GPU-1", "x"]
-
-    def test_a_foreign_plugin_never_counts_against_a_built_in_device(self) -> None:
-        """Not even of the same domain."""
-        scenario = Scenario()
-        scenario.plugin([Device("x", parent="GPU-1")], "example.com/other", 3)
-        scenario.run(pod("p", gpu=0))
-        scenario.plugin([Device("GPU-1", parent="GPU-1", identity=("GPU-1",))], GPU, 1, own("GPUs"))
-        assert "GPU-1" in scenario.manager.resources[GPU].free()
-        assert "x" in scenario.manager.resources["example.com/other"].free()
-
-    def test_one_vendors_resources_still_do(self) -> None:
-        scenario = Scenario()
-        scenario.plugin([Device("GPU-1", parent="GPU-1")], GPU, 1)
-        scenario.plugin([Device("mig", parent="GPU-1")], "example.com/mig", 3)
-        assert free(scenario) == ["GPU-1"]
-
-    def test_a_renamed_resource_of_a_built_in_plugin(self) -> None:
-        """nvidia.com/gpu, held, is org.test/gpu after an edit and a restart."""
-        gpu = Device("GPU-1", parent="GPU-1", identity=("GPU-1",))
-        scenario = Scenario()
-        scenario.plugin([gpu], GPU, 1, own("GPUs"))
-        scenario.run(pod("p", gpu=1))
-        after = scenario.restarted()
-        after.see(pod("p", gpu=1))
-        after.plugin([gpu], "org.test/gpu", 1, own("GPUs"))
-        assert free(after) == []
-        after.gone("p")
-        assert free(after) == ["GPU-1"]
-
-    def test_shares_of_a_held_gpu_under_another_name(self) -> None:
-        """`nvidia.com/gpu` beside `aliyun.com/gpu-mem` of one GPU."""
-        scenario = Scenario()
-        scenario.plugin([Device("GPU-1", parent="GPU-1", identity=("GPU-1",))], GPU, 1, own("GPUs"))
-        scenario.run(pod("p", gpu=1))
-        units = [Device(f"GPU-1-{n}", parent="GPU-1", identity=("GPU-1",), is_shared=True) for n in range(3)]
-        scenario.plugin(units, "aliyun.com/gpu-mem", 2, own("GPUs"))
-        assert free(scenario) == []
-        scenario.gone("p")
-        assert free(scenario) == ["GPU-1"]
-        scenario.lists([], GPU, 1)
-        assert len(free(scenario)) == 3
-
-
-def test_an_instance_that_is_held_by_another_resource() -> None:
-    """As a change of nvml.mig from mixed to single makes it."""
-    instances = [Device(f"MIG-{n}", parent="GPU-1", identity=("GPU-1", f"MIG-{n}"), is_shared=True) for n in range(2)]
-    scenario = Scenario()
-    scenario.plugin(instances, NIC, 2, own("GPUs"))
-    scenario.run(pod("p", nic=1))
-    scenario.lists([], NIC, 2)
-    scenario.plugin(instances, GPU, 1, own("GPUs"))
-    assert free(scenario) == ["MIG-1"]
-
-
-def test_one_of_a_thousand_shares_stands_for_all() -> None:
-    """It is held back beside a file that another resource has alone, as each of them is."""
-    shares = [Device(f"GPU-1-{n}", parent="GPU-1", identity=("GPU-1", "c195:0"), is_shared=True) for n in range(3)]
-    scenario = Scenario()
-    scenario.plugin(shares, GPU, 1, own("GPUs"))
-    scenario.run(pod("p", gpu=2))
-    offers(scenario, NIC, device("file", "c195:0"))
-    assert free(scenario) == ["GPU-1-2"]
-    scenario.gone("p")
-    assert free(scenario) == ["file"]
 
 
 def test_what_a_foreign_plugin_says_of_identity_is_not_its_to_say() -> None:

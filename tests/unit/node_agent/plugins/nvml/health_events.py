@@ -21,7 +21,7 @@ class Xid:
 
 
 def after(health: GpuHealth, event: Xid | Reading | str, rules: HealthRules) -> GpuHealth:
-    """Events by name: ecc (an ECC error), gone (from the inventory), silent (its UUID cannot be read), cleared (by an administrator)."""
+    """Events by name: ecc (an ECC error), gone, silent (its UUID cannot be read), cleared (by an administrator)."""
     match event:
         case Xid(number):
             return h.with_xid(health, number, rules)

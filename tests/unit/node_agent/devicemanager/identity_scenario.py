@@ -1,0 +1,24 @@
+"""Devices that say what they are, and the built-in plugins that list them."""
+
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
+from nodedevice_agent.devicemanager.resources.devices import Device
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
+
+
+def own(name: str) -> PluginOptions:
+    return PluginOptions(scope=f"{BUILT_IN}{name}")
+
+
+def offers(scenario: Scenario, name: str, *devices: Device, endpoint: int = 0) -> None:
+    """A built-in plugin lists these."""
+    number = endpoint or {GPU: 1, NIC: 2}[name]
+    scenario.plugin(devices, name, number, own(name))
+
+
+def device(name: str, *identity: str, shared: bool = False, aliases: tuple[str, ...] = ()) -> Device:
+    return Device(name, identity=identity, is_shared=shared, aliases=aliases)
+
+
+def free(scenario: Scenario) -> list[str]:
+    return [i for name in sorted(scenario.manager.resources) for i in scenario.manager.resources[name].free()]

@@ -1,0 +1,97 @@
+"""One device under several names: a cordon counts under each, and an ID does not change while it is held or cordoned."""
+
+from nodedevice_agent.devicemanager.resources.cordons import Cordon
+from nodedevice_agent.devicemanager.resources.devices import Device
+
+from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offers
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, pod
+
+
+class TestCordons:
+    """A cordoned device is out of service under any name."""
+
+    def test_nobody_gets_it_under_another_name(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("a", "c1:1"))
+        offers(scenario, NIC, device("b", "c1:1"), device("c", "c1:2"))
+        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
+        assert free(scenario) == ["c"]
+        assert "is cordoned there" in scenario.snapshot().devices[0].message
+        scenario.disconnect(NIC, 2)
+        scenario.passes(3600)
+        after = scenario.restarted()
+        offers(after, GPU, device("a", "c1:1"))
+        assert free(after) == []
+        after.happens("cordoned", NIC, "object", {})
+        assert free(after) == ["a"]
+
+    def test_a_resource_that_is_gone_is_known_as_long_as_it_says_what_is_cordoned(self) -> None:
+        scenario = Scenario()
+        offers(scenario, NIC, device("b", "c1:1"))
+        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
+        scenario.disconnect(NIC, 2)
+        scenario.passes(3600)
+        assert not scenario.manager.forget(NIC)
+        offers(scenario, GPU, device("a", "c1:1"))
+        scenario.happens("cordoned", NIC, "object", {})
+        assert free(scenario) == ["a"]
+        assert scenario.manager.forget(NIC)
+
+    def test_with_all_of_its_resource(self) -> None:
+        scenario = Scenario()
+        offers(scenario, NIC, device("b", "c1:1"))
+        scenario.happens("cordoned", NIC, "object", {"*": Cordon()})
+        offers(scenario, GPU, device("a", "c1:1"))
+        assert free(scenario) == []
+
+    def test_a_pod_that_has_it_under_another_name_keeps_it(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("a", "c1:1"))
+        scenario.run(pod("p", gpu=1))
+        offers(scenario, NIC, device("b", "c1:1"))
+        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
+        assert scenario.held() == {"p/main": ("a",)}
+        assert scenario.manager.resources[GPU].held_back == {}
+
+
+class TestAliases:
+    """An ID does not change while it is held or cordoned."""
+
+    def test_a_held_device_keeps_its_id(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("serial", "c188:0"))
+        scenario.run(pod("p", gpu=1))
+        scenario.lists([device("port", "c188:0", aliases=("serial",)), device("other", "c188:1")])
+        assert free(scenario) == ["other"]
+        assert scenario.snapshot().total == 2
+        scenario.gone("p")
+        assert free(scenario) == ["other", "port"]
+
+    def test_a_cordon_of_an_old_id_goes_on(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("serial", "c188:0"))
+        scenario.happens("cordoned", GPU, "object", {"serial": Cordon()})
+        scenario.lists([device("port", "c188:0", aliases=("serial",))])
+        assert free(scenario) == []
+        assert scenario.snapshot().cordoned == 1
+        assert scenario.snapshot().unknown_cordons == ()
+
+    def test_parts_go_by_one_id(self) -> None:
+        scenario = Scenario()
+        parts = [Device(f"old-{n}", parent="old", identity=("c1:1",), is_shared=True) for n in (0, 1)]
+        offers(scenario, GPU, *parts)
+        scenario.run(pod("p", gpu=1))
+        scenario.lists(
+            [
+                Device(f"new-{n}", parent="new", identity=("c1:1",), is_shared=True, aliases=(f"old-{n}",))
+                for n in (0, 1)
+            ]
+        )
+        assert free(scenario) == ["old-1"]
+
+    def test_an_id_that_is_another_devices_by_now_is_no_alias(self) -> None:
+        scenario = Scenario()
+        offers(scenario, GPU, device("serial", "c188:0"))
+        scenario.run(pod("p", gpu=1))
+        scenario.lists([device("port", "c188:1", aliases=("serial",)), device("serial", "c188:0")])
+        assert free(scenario) == ["port"]

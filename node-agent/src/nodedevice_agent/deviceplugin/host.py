@@ -7,7 +7,6 @@ that changed, and the sources of other events (pods, cordons) pass the manager's
 
 import asyncio
 import logging
-import zlib
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from itertools import count
@@ -19,6 +18,7 @@ from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
+from nodedevice_agent.checkpoint.durable_requests import DurableRequests
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, PluginSocket
 from nodedevice_agent.devicemanager.allocation.assignments import USED
@@ -35,15 +35,14 @@ from nodedevice_agent.devicemanager.effects import (
 )
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
-from nodedevice_agent.devicemanager.resources.devices import ListedDevices, unheld
 from nodedevice_agent.deviceplugin.admission import Admission
 from nodedevice_agent.deviceplugin.calls import PluginCalls
 from nodedevice_agent.deviceplugin.connection import PluginConnection, is_broken, reconnect
-from nodedevice_agent.deviceplugin.held_lists import HeldLists
+from nodedevice_agent.deviceplugin.device_lists import DeviceLists
 from nodedevice_agent.deviceplugin.holdings import HoldingsSync
-from nodedevice_agent.deviceplugin.list_errors import ListErrors
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
+from nodedevice_agent.deviceplugin.replaced_connections import ReplacedConnections
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import is_served
@@ -52,14 +51,12 @@ from nodedevice_agent.lib.vital import vital
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 2.0
-# Longer than a plugin needs to notice that a stream has ended and to register, its first pauses between attempts included.
-_REPLACED_SECONDS = 10.0
 # a plugin that ends has removed its socket by then, or serves no more, and one that starts has registered
 _DIAL_AGAIN_SECONDS = 1.0
 # ... of a plugin whose connections break again and again
 _MOST_DIAL_AGAIN_SECONDS = 60.0
-# connections of one plugin over one socket
-_MAX_KEPT = 8
+# of a resource, in a log line
+_MOST_SOCKETS = 8
 
 
 class PluginHost:
@@ -87,9 +84,7 @@ class PluginHost:
         # monotonic seconds, the `now` of the manager's events
         self.now = self._loop.time
         self._writer = CheckpointWriter(state_dir, self._checkpoint, self._publish_all)
-        # requests of the writer by pod UID ("": of all), as long as they may be under way; and the newest of them
-        self._durable_of: dict[str, int] = {}
-        self._durable = 0
+        self._durable = DurableRequests(self._writer)
         self.rejections = Rejections()
         self._server = RegistrationServer(directory, self._register, self.rejections)
         self._were_connected = tuple(were_connected)
@@ -100,17 +95,11 @@ class PluginHost:
         # by resource name, of plugins that require it
         self._holdings: dict[str, HoldingsSync] = {}
         self.calls = PluginCalls(manager, self._connections, self._holdings, self.do, self.now, self.saved)
-        # to decode a long list
-        self._turn = asyncio.Lock()
-        self._held = HeldLists()
-        self._list_errors = ListErrors(self.now())
-        # one at a time; the others that wait are compressed
-        self._taking = asyncio.Lock()
+        replaced = ReplacedConnections(self._connections, self.now)
+        self._lists = DeviceLists(manager, self._connections, self.do, self.now, self._start_call, replaced.close_older)
         self._admission = Admission(manager, self._connections, self.do, self.now)
         # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
         self._sockets: dict[int, PluginSocket] = {}
-        # by the path the plugin registered: when one of its connections was last replaced by a newer one
-        self._replaced_at: dict[Path, float] = {}
         self._endpoints = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._failed: asyncio.Future[NoReturn] = self._loop.create_future()
@@ -155,15 +144,7 @@ class PluginHost:
 
     async def saved(self, pod_uid: str | None = None) -> None:
         """Wait until every allocation so far is on disk, or every one of that pod: none may be published or injected before."""
-        number = -1
-        while number != (newest := self._durable if pod_uid is None else self._durable_number(pod_uid)):
-            # other tasks run meanwhile, and an allocation that they make has to be on disk as well
-            number = newest
-            await self._writer.flushed(number)
-
-    def _durable_number(self, pod_uid: str) -> int:
-        """A full disk must not hold up the containers of pods whose allocations it has."""
-        return max(self._durable_of.get(pod_uid, 0), self._durable_of.get("", 0))
+        await self._durable.saved(pod_uid)
 
     @property
     def unsaved(self) -> str:
@@ -183,9 +164,7 @@ class PluginHost:
                 case SaveCheckpoint():
                     number = self._save()
                     if effect.durable:
-                        under_way = {uid: n for uid, n in self._durable_of.items() if n > self._writer.written}
-                        self._durable_of = {**under_way, effect.pod_uid: number}
-                        self._durable = number
+                        self._durable.add(effect.pod_uid, number)
                 case CallPreferred():
                     self._start_call(self.calls.preferred(effect))
                 case CallAllocate():
@@ -198,7 +177,7 @@ class PluginHost:
                 case AssignedParts():
                     _report(effect)
                 case TakeList():
-                    self._start_call(self._take_list(effect))
+                    self._start_call(self._lists.take(effect))
                 case _:
                     assert_never(effect)
         self._set_timer()
@@ -258,7 +237,7 @@ class PluginHost:
         self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket)))
         sockets = self.manager.resources[resource_name].connections.sockets()
         if len(sockets) > 1:
-            extra = {"resource_name": resource_name, "sockets": list(sockets)[:_MAX_KEPT]}
+            extra = {"resource_name": resource_name, "sockets": list(sockets)[:_MOST_SOCKETS]}
             log.warning("resource is served by several device plugins; the newest list counts", extra=extra)
         self._tasks.create_task(self._follow_plugin(endpoint, connection))
         connection.answers.on_change = partial(self._answers, endpoint, connection)
@@ -281,7 +260,7 @@ class PluginHost:
             asking = self._tasks.create_task(connection.answers.work(connection.ask))
         dialled_at = self.now()
         try:
-            await self._follow_lists(endpoint, connection)
+            await self._lists.follow(endpoint, connection)
         except PluginFailed as exc:
             reason, may_serve = str(exc), is_broken(exc)
         except Exception:
@@ -292,7 +271,7 @@ class PluginHost:
             if asking is not None:
                 asking.cancel()
             self._connections.pop(endpoint, None)
-            self._held.drop(endpoint)
+            self._lists.drop(endpoint)
             await connection.aclose()
         log.info("device plugin disconnected", extra={**extra, "reason": reason})
         self.do(self.manager.disconnected(connection.resource_name, endpoint, self.now()))
@@ -331,64 +310,6 @@ class PluginHost:
             extra = {"resource_name": lost.resource_name, "error": str(exc)}
             log.warning("device plugin may not be connected again", extra=extra)
 
-    async def _follow_lists(self, endpoint: int, connection: PluginConnection) -> None:
-        """Until the stream ends. Raises PluginFailed if it ended with an error."""
-        resource_name, id_error = connection.resource_name, ""
-        is_first = True
-        most = partial(self.manager.list_limit.most_devices, resource_name, endpoint)
-        async for listed in connection.device_lists(self._turn, most):
-            metrics.DEVICE_LISTS.labels(resource_name).inc()
-            self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
-            if endpoint not in self._connections:
-                return  # its name has lost its place
-            latest = self.manager.resources[resource_name].latest(endpoint)
-            await self._hold(endpoint, connection, latest)
-            earlier, id_error = id_error, latest.id_error
-            if id_error not in ("", earlier):
-                self._list_errors.add(resource_name, listed.size.devices, id_error, self.now())
-            if is_first:
-                await self._replace(endpoint, connection)
-            is_first = False
-
-    async def _hold(self, endpoint: int, connection: PluginConnection, latest: ListedDevices) -> None:
-        """latest: what counts as the list that has just come."""
-        connection.last = latest
-        if not latest.is_refused:
-            self._held.drop(endpoint)
-        elif not await self._held.hold(endpoint, connection.resource_name, connection.octets):
-            self.do(self.manager.listed(connection.resource_name, endpoint, unheld(latest), self.now()))
-            # the same one again is read again
-            connection.digest = b""
-        elif self.manager.is_list_awaited(connection.resource_name, endpoint):
-            # there was room before it was held
-            self._start_call(self._take_list(TakeList(connection.resource_name, endpoint)))
-
-    async def _take_list(self, effect: TakeList) -> None:
-        """The list that was refused for lack of room, if it is still the latest one."""
-        endpoint, extra = effect.endpoint, {"resource_name": effect.resource_name}
-        connection, held = self._connections.get(endpoint), self._held.find(endpoint)
-        if connection is None or held is None:
-            return
-        most = partial(self.manager.list_limit.most_devices, effect.resource_name, endpoint)
-        try:
-            async with self._taking:
-                if self._held.find(endpoint) is not held:
-                    return
-                listed = await connection.decoded(zlib.decompress(held), self._turn, most)
-        except Exception:
-            # as in _follow_plugin; the connection goes on without it
-            log.exception("reading a refused device list failed, a bug in this agent", extra=extra)
-            self._held.drop(endpoint)
-            self.do(self.manager.listed(effect.resource_name, endpoint, unheld(connection.last), self.now()))
-            return
-        if self._connections.get(endpoint) is not connection or self._held.find(endpoint) is not held:
-            return
-        self.do(self.manager.listed(effect.resource_name, endpoint, listed, self.now()))
-        connection.last = self.manager.resources[effect.resource_name].latest(endpoint)
-        if not connection.last.is_refused:
-            self._held.drop(endpoint)
-            log.info("device list taken, as there is room by now", extra={**extra, "devices": len(listed.ids)})
-
     def _answers(self, endpoint: int, connection: PluginConnection, does: bool) -> None:
         """A plugin does not answer any more, or does again. Its connection stays: some never register again."""
         if endpoint not in self._connections:
@@ -419,27 +340,6 @@ class PluginHost:
 
     def _checkpoint(self) -> Checkpoint:
         return structs.replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))
-
-    async def _replace(self, endpoint: int, newest: PluginConnection) -> None:
-        """A plugin that registered again from the same socket keeps one connection: the newest, once it lists devices.
-
-        Not if it registers again because of that: some take the end of any stream for the end of the device manager, and would
-        register forever. They keep their older connections, which end with the plugin and bring no events.
-        """
-        earliest = self.now() - _REPLACED_SECONDS
-        self._replaced_at = {path: at for path, at in self._replaced_at.items() if at > earliest}
-        older = [
-            connection
-            for other, connection in self._connections.items()
-            if other < endpoint
-            and (connection.socket, connection.resource_name) == (newest.socket, newest.resource_name)
-        ]
-        # a plugin that registers again and again by itself must not use up this process's file descriptors
-        if newest.socket in self._replaced_at and len(older) < _MAX_KEPT:
-            return
-        for connection in older:
-            self._replaced_at[newest.socket] = self.now()
-            await connection.aclose()
 
     def _start_call(self, call: Coroutine[Any, Any, None]) -> None:
         """What it raises is the device manager's, and ends the agent.

@@ -46,7 +46,7 @@ async def test_it_is_taken_once_there_is_room_though_its_plugin_sent_it_once(man
         await first.stop()
         await manager.until(lambda: total(manager, SECOND) == 500)
         assert not manager.manager.resources[SECOND].listed.is_refused
-        assert (second.lists_sent, manager.host._held.find(2)) == (1, None)
+        assert (second.lists_sent, manager.host._lists._held.find(2)) == (1, None)
         # the same list again is no longer a refused one
         await second.resend()
         await second.wait_for_lists(2)
@@ -93,7 +93,7 @@ async def test_one_that_cannot_be_read_again_takes_no_room(
         monkeypatch.setattr(zlib, "decompress", lambda _: decompress(b"none"))
         await first.update(some(400))
         await until(lambda: "a bug in this agent" in caplog.text)
-        assert manager.host._held.find(2) is None
+        assert manager.host._lists._held.find(2) is None
         assert "restart it then" in manager.manager.resources[SECOND].listed.id_error
         await first.update(some(900))
         await manager.until(lambda: total(manager, FIRST) == 900)
@@ -129,7 +129,7 @@ async def test_nothing_is_kept_of_connections_that_have_ended(manager: HostedMan
     await first.stop()
     await second.stop()
     await until(lambda: not manager.host._connections)
-    assert manager.host._held._held == {}
+    assert manager.host._lists._held._held == {}
     assert all(ref() is None or ref().last.ids == () for ref in connections)  # type: ignore[union-attr]
 
 
@@ -183,14 +183,14 @@ async def test_lists_of_plugins_that_have_ended_are_not_decoded_any_more(
     first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
     await manager.register(first)
     await manager.register(second)
-    async with manager.host._taking:
+    async with manager.host._lists._taking:
         # the list is about to be taken, when its plugin ends, too
         await first.stop()
         await until(lambda: not refused_sizes(manager))
         await second.stop()
         await until(lambda: not manager.host._connections)
         monkeypatch.setattr(codec, "device_list", None)
-    await until(lambda: not [task for task in asyncio.all_tasks() if "_take_list" in repr(task)])
+    await until(lambda: not [task for task in asyncio.all_tasks() if "DeviceLists.take" in repr(task)])
     assert total(manager, SECOND) == 0
 
 

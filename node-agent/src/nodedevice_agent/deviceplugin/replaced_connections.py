@@ -1,0 +1,42 @@
+"""Connections of a plugin that has registered again from the same socket: the older ones are closed, but not again and again."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from nodedevice_agent.deviceplugin.connection import PluginConnection
+
+# Longer than a plugin needs to notice that a stream has ended and to register, its first pauses between attempts included.
+_REPLACED_SECONDS = 10.0
+# connections of one plugin over one socket
+_MAX_KEPT = 8
+
+
+class ReplacedConnections:
+    """connections: the open ones, by endpoint; a newer one has a higher number."""
+
+    def __init__(self, connections: Mapping[int, PluginConnection], now: Callable[[], float]) -> None:
+        self._connections = connections
+        self._now = now
+        # by the path the plugin registered: when one of its connections was last replaced by a newer one
+        self._replaced_at: dict[Path, float] = {}
+
+    async def close_older(self, endpoint: int, newest: PluginConnection) -> None:
+        """A plugin that registered again from the same socket keeps one connection: the newest, once it lists devices.
+
+        Not if it registers again because of that: some take the end of any stream for the end of the device manager, and would
+        register forever. They keep their older connections, which end with the plugin and bring no events.
+        """
+        earliest = self._now() - _REPLACED_SECONDS
+        self._replaced_at = {path: at for path, at in self._replaced_at.items() if at > earliest}
+        older = [
+            connection
+            for other, connection in self._connections.items()
+            if other < endpoint
+            and (connection.socket, connection.resource_name) == (newest.socket, newest.resource_name)
+        ]
+        # a plugin that registers again and again by itself must not use up this process's file descriptors
+        if newest.socket in self._replaced_at and len(older) < _MAX_KEPT:
+            return
+        for connection in older:
+            self._replaced_at[newest.socket] = self._now()
+            await connection.aclose()

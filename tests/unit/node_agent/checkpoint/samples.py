@@ -1,0 +1,45 @@
+"""Checkpoint files: those in checkpoints/, and made ones with the right checksum.
+
+checkpoints/ has files that kubelets wrote: version 1 and 2, and one whose content was changed after its checksum; and one that an
+agent wrote before it kept since when containers have their devices.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from nodedevice_agent.checkpoint.format import Data, checksum
+
+SAMPLES = Path(__file__).parent / "checkpoints"
+VERSION_2 = ["v2-no-pods", "v2-one-pod-no-numa", "v2-two-gpus-numa1"]
+WHOLE = [*VERSION_2, "v1-two-pods"]
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / f"{name}.json").read_text(encoding="utf-8").rstrip("\n")
+
+
+def checksum_of(data: dict[str, Any]) -> int:
+    """Raises for what has none."""
+    return checksum(msgspec.json.decode(json.dumps(data), type=Data))
+
+
+def of(data: dict[str, Any], **more: Any) -> str:
+    """A file with the right checksum, whatever is in it; for what is so broken that it has none, with a wrong one."""
+    try:
+        summed = checksum_of(data)
+    except Exception:  # whatever goes wrong, the file is to be refused
+        summed = 1
+    return json.dumps({"Data": data, "Checksum": summed, **more})
+
+
+def entry(uid: str = "uid-a", ids: Any = None, **more: Any) -> dict[str, Any]:
+    ids = {"0": ["d0"]} if ids is None else ids
+    return {
+        "PodUID": uid,
+        "ContainerName": "main",
+        "ResourceName": "example.com/gpu",
+        "DeviceIDs": ids,
+        "AllocResp": "",
+    } | more

@@ -1,0 +1,120 @@
+"""What the agent keeps beside the kubelet's fields: outside the checksum, and never a reason to refuse a file."""
+
+import json
+from typing import Any
+
+import pytest
+from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.devicemanager.allocation.allocations import MAX_SINCE, Allocation, Checkpoint, PluginSocket
+
+from tests.unit.node_agent.checkpoint.samples import sample
+
+GPU = "example.com/gpu"
+GOOD = {"ResourceName": GPU, "Endpoint": "gpu.sock"}
+
+
+def test_the_boot_id_is_outside_the_checksum() -> None:
+    plain, booted = Checkpoint(registered={"r/r": ()}), Checkpoint(registered={"r/r": ()}, boot_id="boot-1")
+    assert json.loads(encode(plain))["Checksum"] == json.loads(encode(booted))["Checksum"]
+    assert decode(encode(booted)).boot_id == "boot-1"
+    assert "BootID" not in encode(plain)
+
+
+def test_sockets_survive_and_are_outside_the_checksum() -> None:
+    sockets = (PluginSocket(GPU, "gpu.sock"), PluginSocket("example.com/nic", ".kept-nic.sock"))
+    text = encode(Checkpoint(registered={GPU: ("a",)}, sockets=sockets))
+    assert decode(text).sockets == sockets
+    without = json.loads(encode(Checkpoint(registered={GPU: ("a",)})))
+    assert "Endpoints" not in without
+    assert json.loads(text)["Checksum"] == without["Checksum"]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        pytest.param(None, 0, id="null"),
+        pytest.param("gpu.sock", 0, id="not a list"),
+        pytest.param([1, None, [], "x", {}], 0, id="not objects"),
+        pytest.param([{"ResourceName": GPU}], 0, id="a field is missing"),
+        pytest.param([{**GOOD, "Endpoint": 7}], 0, id="not a string"),
+        pytest.param([{**GOOD, "Endpoint": "../gpu.sock"}], 0, id="leads out of the directory"),
+        pytest.param([{**GOOD, "Endpoint": "a\0b"}], 0, id="not a file name"),
+        pytest.param([{**GOOD, "ResourceName": "gpu"}], 0, id="not a resource name"),
+        pytest.param([{"ResourceName": "gpu"}, GOOD], 1, id="what is wrong takes nothing along"),
+        pytest.param([GOOD] * 1000, 256, id="a bound"),
+    ],
+)
+def test_invalid_sockets_are_ignored(written: Any, read: int) -> None:
+    document = {**json.loads(encode(Checkpoint(registered={GPU: ("a",)}))), "Endpoints": written}
+    assert decode(json.dumps(document)).sockets == (PluginSocket(GPU, "gpu.sock"),) * read
+
+
+NOON = 1_767_614_400
+
+
+def held_since(*since: int) -> Checkpoint:
+    return Checkpoint(
+        tuple(Allocation(f"uid-{n}", "main", GPU, {0: (f"d{n}",)}, b"", since=at) for n, at in enumerate(since))
+    )
+
+
+@pytest.mark.parametrize("since", [(NOON,), (NOON, NOON + 7), (0, NOON), (NOON, 0), (1, MAX_SINCE)])
+def test_since_survives_and_is_outside_the_checksum(since: tuple[int, ...]) -> None:
+    whole = json.loads(encode(held_since(*since)))
+    assert [a.since for a in decode(json.dumps(whole)).allocations] == [*since]
+    assert whole.pop("Since") == [*since]
+    assert json.dumps(whole) == json.dumps(json.loads(encode(held_since(*[0] * len(since)))))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        pytest.param(None, [0, 0], id="null"),
+        pytest.param("2026", [0, 0], id="a text"),
+        pytest.param({"0": NOON}, [0, 0], id="an object"),
+        pytest.param(NOON, [0, 0], id="a number"),
+        pytest.param([], [0, 0], id="none"),
+        pytest.param([NOON], [0, 0], id="too few: whose it is, is not known"),
+        pytest.param([NOON, NOON, NOON], [0, 0], id="too many"),
+        pytest.param(["2026", NOON], [0, NOON], id="what is wrong takes nothing along"),
+        pytest.param([True, NOON], [0, NOON], id="true"),
+        pytest.param([1.5, NOON], [0, NOON], id="a fraction"),
+        pytest.param([None, [NOON]], [0, 0], id="null and a list"),
+        pytest.param([-1, NOON], [0, NOON], id="before 1970"),
+        pytest.param([MAX_SINCE + 1, MAX_SINCE], [0, MAX_SINCE], id="after the year 9999"),
+        pytest.param([2**80, NOON], [0, NOON], id="a number without end"),
+    ],
+)
+def test_an_invalid_since_costs_no_allocation(written: Any, read: list[int]) -> None:
+    document = {**json.loads(encode(held_since(NOON, NOON))), "Since": written}
+    found = decode(json.dumps(document)).allocations
+    assert [a.since for a in found] == read
+    assert [a.device_ids for a in found] == [("d0",), ("d1",)]
+
+
+def test_a_field_of_a_later_agent_is_ignored() -> None:
+    text = encode(held_since(NOON))
+    assert decode(f'{text[:-1]},"Later":[{{"a":1}}]}}') == decode(text) == held_since(NOON)
+
+
+def test_a_file_of_an_agent_that_did_not_keep_it() -> None:
+    found = decode(sample("agent-without-since"))
+    assert [(a.pod_uid, a.device_ids, a.since) for a in found.allocations] == [
+        ("uid-a", ("d0",), 0),
+        ("uid-b", ("d1", "d2"), 0),
+    ]
+    assert (found.boot_id, found.sockets) == ("boot-1", (PluginSocket(GPU, "gpu.sock"),))
+    assert encode(found) == sample("agent-without-since")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        pytest.param('["example.com/gpu","no name",3,null]', ("example.com/gpu",), id="names and others"),
+        pytest.param('{"example.com/gpu":1}', (), id="an object"),
+        pytest.param("3", (), id="a number"),
+    ],
+)
+def test_of_gone_resources_only_names_are_read(written: str, read: tuple[str, ...]) -> None:
+    text = encode(Checkpoint())
+    assert decode(f'{text[:-1]},"Gone":{written}}}').gone == read

@@ -1,22 +1,17 @@
-"""A failed write is retried as soon as the watch is back or the object is deleted. In process, without a server."""
+"""When a NodeDevice's status is written, and when a failed write is retried. In process, without a server."""
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
-from nodedevice_agent.kube import client, contention, informer
 from nodedevice_agent.kube import nodedevice as node_devices
-from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.contention import FREE_EDITS, LONGEST_PAUSE_SECONDS, WINDOW_SECONDS, Contention
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.publisher import Publisher
@@ -28,105 +23,13 @@ from nodedevice_agent.kube.write_budget import (
 )
 from nodedevice_agent.kube.write_queue import WriteQueue
 from nodedevice_agent.runtime.record_only import RecordOnly
-from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
-from prometheus_client import generate_latest
 
-from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.scenario import Scenario
-from tests.unit.node_agent.kube.status_source import FixedStatus, ManagerOnly
-
-GPU = "example.com/gpu"
-# Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 60.0
-NEVER_SECONDS = 3600.0
-OWNED = OwnedMetadata(ownerReferences=[{"kind": "Node", "name": "n1"}])
-OTHER = NodeDeviceObject(metadata=OWNED, status={"total": 7, "conditions": []})
-
-
-class FakeCluster:
-    """One object and its watch. `fails`: raised by every write."""
-
-    def __init__(self) -> None:
-        self.found: NodeDeviceObject | None = OTHER
-        self.fails: Exception | None = None
-        # another client writes after each write
-        self.is_contested = False
-        self.attempts = 0
-        self._events: asyncio.Queue[str | Exception] = asyncio.Queue()
-        self._attempted = asyncio.Condition()
-
-    async def list(self, kind: type[Any], fields: Mapping[str, str]) -> tuple[list[NodeDeviceObject], str]:
-        return [self.found] if self.found else [], "1"
-
-    @asynccontextmanager
-    async def watch(
-        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int
-    ) -> AsyncIterator[AsyncIterator[tuple[str, NodeDeviceObject]]]:
-        yield self._events_of_watch()
-
-    async def _events_of_watch(self) -> AsyncIterator[tuple[str, NodeDeviceObject]]:
-        while True:
-            match await self._events.get():
-                case Exception() as lost:
-                    raise lost
-                case event:
-                    yield event, self.found or OTHER
-
-    async def node_uid(self, name: str) -> str:
-        return "uid"
-
-    async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
-        await self._attempt()
-        self.found = NodeDeviceObject(metadata=OWNED)
-        return self.found
-
-    async def apply_status(self, name: str, status: dict[str, Any]) -> NodeDeviceObject:
-        await self._attempt()
-        written = self.found = NodeDeviceObject(metadata=OWNED, status=status)
-        if self.is_contested:
-            self.found = OTHER
-            self._events.put_nowait("MODIFIED")
-        return written
-
-    async def _attempt(self) -> None:
-        async with self._attempted:
-            self.attempts += 1
-            self._attempted.notify_all()
-        if self.fails is not None:
-            raise self.fails
-
-    async def until_attempts(self, count: int) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS), self._attempted:
-            await self._attempted.wait_for(lambda: self.attempts >= count)
-
-    def delete(self) -> None:
-        self.found = None
-        self._events.put_nowait("DELETED")
-
-    def lose_watch(self) -> None:
-        self._events.put_nowait(ApiUnreachable("watching", "connection lost"))
-
-
-@asynccontextmanager
-async def published(cluster: FakeCluster) -> AsyncIterator[NodeDeviceSync]:
-    made = NodeDeviceSync(FixedStatus(cast(KubeClient, cluster), total=1), GPU)
-    made.touch()
-    async with background(made.run()):
-        yield made
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """After a failed write the next one never comes by time alone."""
-    monkeypatch.setattr(node_devices, "pause_seconds", lambda failures: NEVER_SECONDS)
-    monkeypatch.setattr(node_devices, "_REFUSED_PAUSE_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(node_devices, "PAUSE_SECONDS", 0)
-    monkeypatch.setattr(contention, "LONGEST_PAUSE_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(informer, "pause_seconds", lambda failures: 0)
-    monkeypatch.setattr(informer.Watches, "reserve", lambda self, is_urgent: 0)
-    return FakeCluster()
+from tests.unit.node_agent.kube.one_object import GPU, OWNED, PATIENCE_SECONDS, FakeCluster, published
+from tests.unit.node_agent.kube.one_object import cluster as cluster
+from tests.unit.node_agent.kube.status_source import FixedStatus
 
 
 @pytest.mark.parametrize(
@@ -260,118 +163,6 @@ async def test_a_reconnected_watch_causes_one_attempt(cluster: FakeCluster) -> N
             cluster.lose_watch()
 
 
-RESTORED = "NodeDevice status was modified by another client; restoring it"
-CONFLICT = (
-    "conflict: another client keeps modifying the NodeDevice status; stop any other agent that has this --node-name"
-)
-
-
-async def test_a_client_that_writes_after_each_write_is_answered_with_growing_pauses(
-    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster.is_contested = True
-    async with published(cluster):
-        await cluster.until_attempts(FREE_EDITS + 1)
-        for _ in range(100):
-            await asyncio.sleep(0)
-        # the pause begins with the write that follows the first edit too many
-        assert cluster.attempts <= FREE_EDITS + 2
-    assert [record.getMessage() for record in caplog.records] == [RESTORED] * FREE_EDITS + [CONFLICT]
-
-
-def test_contention_is_logged_once_a_minute_and_ends_with_the_edits(caplog: pytest.LogCaptureFixture) -> None:
-    now = 1000.0
-    found = Contention("n1.gpu", lambda: now)
-    for _ in range(FREE_EDITS):
-        found.edited()
-        assert found.pause_seconds() == 0
-    for _ in range(240):
-        now += 1
-        found.edited()
-        assert client.FIRST_PAUSE_SECONDS <= found.pause_seconds() <= LONGEST_PAUSE_SECONDS
-    logged = [record.getMessage() for record in caplog.records]
-    assert logged == [RESTORED] * FREE_EDITS + [CONFLICT] * 4
-    now += WINDOW_SECONDS
-    assert found.pause_seconds() == 0
-    found.edited()
-    assert caplog.records[-1].getMessage() == RESTORED
-
-
-def gone() -> Scenario:
-    """A resource whose plugin has been gone for longer than the grace period."""
-    scenario = Scenario.with_plugin(2)
-    scenario.disconnect()
-    scenario.passes(STOP_GRACE_PERIOD_SECONDS)
-    return scenario
-
-
-async def test_a_deletion_sticks_once_the_plugin_is_gone_and_nothing_is_left_of_the_resource(
-    cluster: FakeCluster,
-) -> None:
-    scenario = gone()
-    publisher = FixedStatus(cast(KubeClient, cluster), total=2)
-    metrics.begin(GPU, pre_start_required=True)
-    metrics.observe(scenario.snapshot())
-    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
-        publisher.start(tasks, ManagerOnly(scenario), RecordOnly())
-        publisher.publish(GPU)
-        await cluster.until_attempts(1)
-        cluster.delete()
-        # its tasks end, so this does
-    assert (cluster.found, cluster.attempts) == (None, 1)
-    assert GPU not in scenario.manager.resources
-    assert GPU not in generate_latest().decode()
-
-
-async def test_no_status_is_made_before_what_it_shows_is_on_disk(cluster: FakeCluster) -> None:
-    publisher = Interrupted(cluster)
-    publisher.start(cast(asyncio.TaskGroup, None), ManagerOnly(Scenario.with_plugin(1)), RecordOnly())
-    made = NodeDeviceSync(publisher, GPU)
-    made.touch()
-    async with background(made.run()):
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await publisher.waits.wait()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert (publisher.made, cluster.attempts) == (0, 0)
-        publisher.is_on_disk.set()
-        await cluster.until_attempts(1)
-
-
-class Interrupted(FixedStatus):
-    """The resource is forgotten just when everything is on disk and its status is about to be made."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        super().__init__(cast(KubeClient, cluster), total=1)
-        self.is_on_disk = asyncio.Event()
-        self.waits = asyncio.Event()
-        # statuses
-        self.made = 0
-
-    async def saved(self) -> None:
-        self.waits.set()
-        await self.is_on_disk.wait()
-
-    def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus:
-        assert resource_name in self._host.manager.resources
-        self.made += 1
-        return super().desired_status(resource_name, observed, wall_time)
-
-    def forget(self, resource_name: str) -> bool:
-        self.is_on_disk.set()
-        return super().forget(resource_name)
-
-
-async def test_a_status_is_not_made_of_a_resource_that_was_forgotten_meanwhile(cluster: FakeCluster) -> None:
-    publisher = Interrupted(cluster)
-    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
-        publisher.start(tasks, ManagerOnly(gone()), RecordOnly())
-        publisher.publish(GPU)
-        await publisher.waits.wait()
-        cluster.delete()
-    assert cluster.attempts == 0
-
-
 def stored(version: int, cordoned: str) -> NodeDeviceObject:
     metadata = OwnedMetadata(resourceVersion=str(version), ownerReferences=OWNED.ownerReferences)
     spec = {"cordonedDevices": [{"id": cordoned}]}
@@ -398,56 +189,3 @@ async def test_a_list_is_taken_unless_our_own_write_is_newer(
     made.synced([stored(version, "listed")], as_of)
     assert publisher.cordoned_ids == cordoned
     assert [record.getMessage() for record in caplog.records] == []
-
-
-class ManyObjects(FakeCluster):
-    """Objects by name, each of which exists until its watch reports that it was deleted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.watched: list[str] = []
-        self.deleted: dict[str, asyncio.Event] = {}
-
-    @asynccontextmanager
-    async def watch(
-        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int
-    ) -> AsyncIterator[AsyncIterator[tuple[str, NodeDeviceObject]]]:
-        name = fields["metadata.name"]
-        self.watched.append(name)
-        yield self._until_deleted(self.deleted.setdefault(name, asyncio.Event()))
-
-    async def _until_deleted(self, deleted: asyncio.Event) -> AsyncIterator[tuple[str, NodeDeviceObject]]:
-        await deleted.wait()
-        yield "DELETED", OTHER
-        await asyncio.Event().wait()
-
-
-@virtual_time
-async def test_no_more_objects_are_watched_than_a_node_has_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others wait until one is deleted: first those whose plugin is connected."""
-    monkeypatch.setattr(publisher_module, "MAX_NAMES", 2)
-    cluster, scenario = ManyObjects(), Scenario()
-    names = [f"example.com/r{number}" for number in range(5)]
-    for endpoint, name in enumerate(names):
-        scenario.plugin(1, name, endpoint)
-    for endpoint in (0, 1, 2):
-        scenario.disconnect(names[endpoint], endpoint)
-    scenario.passes(STOP_GRACE_PERIOD_SECONDS + 1)
-    publisher = FixedStatus(cast(KubeClient, cluster), total=1)
-    async with asyncio.TaskGroup() as tasks:
-        publisher.start(tasks, ManagerOnly(scenario), RecordOnly())
-        for name in names:
-            publisher.publish(name)
-        expected = [0, 1]
-        for following in (3, 4, 2):
-            await asyncio.sleep(1)
-            assert [*cluster.watched] == [node_device_name("n1", names[number]) for number in expected]
-            leaves = names[expected[-2]]
-            scenario.disconnect(leaves, names.index(leaves))
-            scenario.passes(STOP_GRACE_PERIOD_SECONDS + 1)
-            cluster.deleted[node_device_name("n1", leaves)].set()
-            expected.append(following)
-        await asyncio.sleep(1)
-        assert [*cluster.watched] == [node_device_name("n1", names[number]) for number in expected]
-        for name in names:
-            publisher._objects[name].stop() if name in publisher._objects else None

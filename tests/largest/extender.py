@@ -15,7 +15,7 @@ from nodedevice_operator.extender.server import MOST_REQUEST_BYTES
 from nodedevice_operator.extender.verbs import Verbs
 
 from tests.fakes.operator.collaborators import open_fence
-from tests.largest.agent import beat
+from tests.largest.node import beat
 from tests.unit.operator.extender.fleets import MEM, needs, node, pod
 
 Scenario = Callable[[Path], AsyncIterator[None]]

@@ -14,7 +14,7 @@ from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Clu
 from nodedevice_operator.kube.requests import _MOST_PAGE_BYTES, PAGE
 
 from tests.fakes.operator.operator_model import node_device
-from tests.largest.agent import beat
+from tests.largest.node import beat
 from tests.unit.operator.reconcile.bench import held, new_bench
 
 Scenario = Callable[[Path], AsyncIterator[None]]

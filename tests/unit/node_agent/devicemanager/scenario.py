@@ -31,6 +31,8 @@ NIC = "example.com/nic"
 # so many, or these, or a whole list; plain IDs are healthy devices without NUMA nodes
 Devices = int | Iterable[str | Device] | ListedDevices
 SAME = PartRules(Placement.SAME_PARENT)
+# health of a device
+SICK, WELL = False, True
 WITH_PREFERENCES = PluginOptions(get_preferred_allocation_available=True)
 
 

@@ -10,7 +10,6 @@ import logging
 import os
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -22,19 +21,17 @@ from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import TokenBucket
-from nodedevice_common.threads import in_thread
 
-from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.holdings import Holding
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.answers import Answers
-from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
+from nodedevice_agent.deviceplugin.list_decoding import decoded_list, most_alone
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
-from nodedevice_agent.lib.filesystem import grpc_target, is_served
+from nodedevice_agent.lib.filesystem import grpc_target
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +45,6 @@ ALLOCATE_SECONDS = 30.0
 PRE_START_SECONDS = 30.0
 # A plugin may have to remove directories; it is not called to allocate meanwhile.
 SYNC_SECONDS = 30.0
-# Of reconnecting at the start, concurrent and short: no plugin can register meanwhile.
-RECONNECT_SECONDS = 1.0
 # Enough for the longest accepted list. The kubelet accepts 4 MiB and drops plugins that list more (kubernetes#109304).
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 # A container has environment, mounts and devices of some KiB. A response stays in memory (decoded too, which can take
@@ -63,12 +58,6 @@ LISTS_AT_ONCE = 50
 # What a plugin can send before it has to wait; gRPC would let it be 4 MiB, minutes of small lists that are out of date when read.
 # Longer messages pass all the same, and as fast.
 _READ_AHEAD_BYTES = 4096
-# A longer list is decoded in a thread, because the event loop may have to answer the container runtime: 131,072 devices take a
-# third of a second, some 1,800 five milliseconds. One after the other: as many threads as there are streams would each get as much
-# of the interpreter as the loop.
-_MAX_BYTES_IN_LOOP = 32 * 1024
-# of a list that is decoded before anybody asks whether there is room
-_SHORT_BYTES = 4096
 # of an ID in a list of IDs: its tag and its length
 _AROUND_AN_ID_BYTES = 4
 _INVALID = "the response is not a message of the device plugin API"
@@ -159,7 +148,7 @@ class PluginConnection:
             f"/{_SERVICE}/ListAndWatch"
         )
         stream, self.digest = method(_EMPTY), b""
-        turn, most = turn or asyncio.Lock(), most or _most
+        turn, most = turn or asyncio.Lock(), most or most_alone
         pace = _Pace(self.resource_name)
         try:
             async for octets in stream:
@@ -183,7 +172,7 @@ class PluginConnection:
 
     async def decoded(self, octets: bytes, turn: asyncio.Lock, most: Callable[[], int]) -> ListedDevices:
         """One list; turn, most: as in device_lists. Raises DecodeError."""
-        return await _device_list(octets, self.last, turn, most, is_built_in=bool(self.options.scope))
+        return await decoded_list(octets, self.last, turn, most, is_built_in=bool(self.options.scope))
 
     async def ask(self) -> None:
         """Ask for the options once more, to see whether there is an answer."""
@@ -323,57 +312,8 @@ def is_broken(failure: PluginFailed) -> bool:
     return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def reconnect(directory: PluginDirectory, sockets: Iterable[PluginSocket]) -> list[tuple[PluginConnection, str]]:
-    """Reconnect to the plugins that were registered when the agent ended, then clear the directory.
-
-    Returns the connections, each with the name by which the next start finds the plugin (PluginDirectory.keep). The kubelet clears
-    the directory too. An open connection survives that, so a plugin that never registers again keeps serving, and one that does
-    (because its socket vanished) replaces its own connection. Unlike the kubelet, which waits for every plugin to register again:
-    some never do. A plugin that does not respond in time can register again.
-    """
-    dialled = await asyncio.gather(*(_reopened(directory, socket) for socket in dict.fromkeys(sockets)))
-    kept = [(connection, directory.keep(name)) for connection, name in dialled if connection is not None]
-    directory.clear(but=frozenset(name for _, name in kept))
-    return kept
-
-
-async def _reopened(directory: PluginDirectory, socket: PluginSocket) -> tuple[PluginConnection | None, str]:
-    """The connection, if the plugin responds, and the name of the socket's file."""
-    if not is_served(directory.path / socket.name):
-        return None, socket.name
-    path = directory.path / registered_name(socket.name)
-    try:
-        async with asyncio.timeout(RECONNECT_SECONDS):
-            return await PluginConnection.open(socket.resource_name, path, socket.name), socket.name
-    except (TimeoutError, PluginFailed) as exc:
-        extra = {"resource_name": socket.resource_name, "socket": socket.name, "error": str(exc) or "timeout"}
-        log.warning("could not reconnect to device plugin after restart; waiting for it to re-register", extra=extra)
-        return None, socket.name
-
-
 def _ignore(does: bool) -> None:
     """Whether a plugin answers whose connection is closed."""
-
-
-def _most() -> int:
-    """Devices that a list may have where nobody else lists any."""
-    return MAX_DEVICES
-
-
-async def _device_list(
-    octets: bytes, known: ListedDevices, turn: asyncio.Lock, most: Callable[[], int] = _most, *, is_built_in: bool
-) -> ListedDevices:
-    """Raises DecodeError."""
-    if len(octets) <= _MAX_BYTES_IN_LOOP:
-        found = most() if len(octets) > _SHORT_BYTES else MAX_DEVICES
-        return codec.device_list(octets, known, is_built_in=is_built_in, most=found)
-    async with turn:
-        now = asyncio.get_running_loop().time
-        began = now()
-        listed = await in_thread(partial(codec.device_list, octets, known, is_built_in=is_built_in, most=most()))
-        # whatever plugins send, the interpreter is the loop's for half of the time
-        await asyncio.sleep(now() - began)
-        return listed
 
 
 def _method(

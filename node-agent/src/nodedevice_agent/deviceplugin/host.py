@@ -37,10 +37,11 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.deviceplugin.admission import Admission
 from nodedevice_agent.deviceplugin.calls import PluginCalls
-from nodedevice_agent.deviceplugin.connection import PluginConnection, is_broken, reconnect
+from nodedevice_agent.deviceplugin.connection import PluginConnection, is_broken
 from nodedevice_agent.deviceplugin.device_lists import DeviceLists
 from nodedevice_agent.deviceplugin.holdings import HoldingsSync
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_agent.deviceplugin.reconnection import reconnect
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.deviceplugin.replaced_connections import ReplacedConnections
 from nodedevice_agent.errors import PluginFailed

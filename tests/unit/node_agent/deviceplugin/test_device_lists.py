@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, Device, ListedDevices
-from nodedevice_agent.deviceplugin import codec
+from nodedevice_agent.deviceplugin import codec, list_decoding
 from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.connection import MAX_MESSAGE_BYTES
 from nodedevice_agent.deviceplugin.connection import PluginConnection as Connection
@@ -23,14 +23,14 @@ from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
 
 @pytest.mark.parametrize(
     ("octets", "asks"),
-    [(plugin_connection._SHORT_BYTES, False), (plugin_connection._SHORT_BYTES + 1, True)],
+    [(list_decoding._SHORT_BYTES, False), (list_decoding._SHORT_BYTES + 1, True)],
 )
 async def test_of_a_short_list_nobody_asks_whether_there_is_room(
     octets: int, asks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[int] = []
     monkeypatch.setattr(codec, "device_list", lambda octets, known, *, is_built_in, most: found.append(most))
-    await plugin_connection._device_list(bytes(octets), NO_DEVICES, asyncio.Lock(), lambda: 7, is_built_in=False)
+    await list_decoding.decoded_list(bytes(octets), NO_DEVICES, asyncio.Lock(), lambda: 7, is_built_in=False)
     assert found == [7 if asks else MAX_DEVICES]
 
 
@@ -222,7 +222,7 @@ async def test_long_lists_of_all_streams_take_turns_in_a_thread(monkeypatch: pyt
         finally:
             under_way.remove(decode)
 
-    monkeypatch.setattr(plugin_connection, "in_thread", counted)
+    monkeypatch.setattr(list_decoding, "in_thread", counted)
 
     def octets(count: int, prefix: str) -> bytes:
         devices = [api_pb2.Device(ID=f"{prefix}{number}", health="Healthy") for number in range(count)]
@@ -231,9 +231,9 @@ async def test_long_lists_of_all_streams_take_turns_in_a_thread(monkeypatch: pyt
     turn = asyncio.Lock()
     lists = [octets(3000, prefix) for prefix in "abcdef"]
     found = await asyncio.gather(
-        *(plugin_connection._device_list(each, NO_DEVICES, turn, is_built_in=False) for each in lists)
+        *(list_decoding.decoded_list(each, NO_DEVICES, turn, is_built_in=False) for each in lists)
     )
     assert [len(each.devices) for each in found] == [3000] * 6
     assert at_once == [1] * 6
-    await plugin_connection._device_list(octets(1000, "x"), NO_DEVICES, turn, is_built_in=False)
+    await list_decoding.decoded_list(octets(1000, "x"), NO_DEVICES, turn, is_built_in=False)
     assert len(at_once) == 6, "a short one is decoded sooner than a thread starts"

@@ -1,0 +1,44 @@
+"""Reconnecting to the device plugins of before a restart."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
+from nodedevice_agent.deviceplugin.connection import PluginConnection
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
+from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.lib.filesystem import is_served
+
+log = logging.getLogger(__name__)
+
+# Of all together, and short: no plugin can register meanwhile.
+RECONNECT_SECONDS = 1.0
+
+
+async def reconnect(directory: PluginDirectory, sockets: Iterable[PluginSocket]) -> list[tuple[PluginConnection, str]]:
+    """Reconnect to the plugins that were registered when the agent ended, then clear the directory.
+
+    Returns the connections, each with the name by which the next start finds the plugin (PluginDirectory.keep). The kubelet clears
+    the directory too. An open connection survives that, so a plugin that never registers again keeps serving, and one that does
+    (because its socket vanished) replaces its own connection. Unlike the kubelet, which waits for every plugin to register again:
+    some never do. A plugin that does not respond in time can register again.
+    """
+    dialled = await asyncio.gather(*(_reopened(directory, socket) for socket in dict.fromkeys(sockets)))
+    kept = [(connection, directory.keep(name)) for connection, name in dialled if connection is not None]
+    directory.clear(but=frozenset(name for _, name in kept))
+    return kept
+
+
+async def _reopened(directory: PluginDirectory, socket: PluginSocket) -> tuple[PluginConnection | None, str]:
+    """The connection, if the plugin responds, and the name of the socket's file."""
+    if not is_served(directory.path / socket.name):
+        return None, socket.name
+    path = directory.path / registered_name(socket.name)
+    try:
+        async with asyncio.timeout(RECONNECT_SECONDS):
+            return await PluginConnection.open(socket.resource_name, path, socket.name), socket.name
+    except (TimeoutError, PluginFailed) as exc:
+        extra = {"resource_name": socket.resource_name, "socket": socket.name, "error": str(exc) or "timeout"}
+        log.warning("could not reconnect to device plugin after restart; waiting for it to re-register", extra=extra)
+        return None, socket.name

@@ -5,7 +5,7 @@ container's and an app container's), but never in entries of two pods. The check
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -128,15 +128,6 @@ class Checkpoint(msgspec.Struct, frozen=True):
     identities: Mapping[str, Mapping[str, Identity]] = msgspec.field(default_factory=dict)
     scopes: Mapping[str, str] = msgspec.field(default_factory=dict)
     journal: JournalMark | None = None
-
-
-def without_responses(checkpoint: Checkpoint, resource_names: Collection[str]) -> Checkpoint:
-    """The checkpoint as if the plugins' responses for these resources were lost: Allocate is called again."""
-    kept = (
-        replace(a, response=None, edits=None) if a.resource_name in resource_names else a
-        for a in checkpoint.allocations
-    )
-    return msgspec.structs.replace(checkpoint, allocations=tuple(kept))
 
 
 class AllocationBook:

@@ -152,7 +152,7 @@ ROUTINE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The object an Event is on. Cluster-scoped objects have namespace "". node: which it belongs to, where the object says so."""
+    """The object an Event is on. Cluster-scoped objects have namespace "". node: which it belongs to, where that is known."""
 
     api_version: str
     kind: str
@@ -197,8 +197,9 @@ def about_node_device(record: NodeDeviceRecord) -> About:
     return About(names.API_VERSION, names.NODE_DEVICE, "", record.name, record.uid, record.node)
 
 
-def about_pod(namespace: str, name: str, uid: str) -> About:
-    return About("v1", "Pod", namespace, name, uid)
+def about_pod(namespace: str, name: str, uid: str, node: str = "") -> About:
+    """node: on which it is known to run."""
+    return About("v1", "Pod", namespace, name, uid, node)
 
 
 def transitions(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> tuple[Event, ...]:

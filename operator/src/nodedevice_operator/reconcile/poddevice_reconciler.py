@@ -212,7 +212,7 @@ class PodDeviceReconciler:
         if not new:
             return
         memory.announced |= {(wanted.pod_uid, resource) for resource in new}
-        about = about_pod(wanted.namespace, wanted.name, wanted.pod_uid)
+        about = about_pod(wanted.namespace, wanted.name, wanted.pod_uid, wanted.content.node)
         message = pod_devices.sentence(wanted, new)
         self.recorder.post(Event(about, NORMAL, EventReason.DEVICES_ALLOCATED, message))
 

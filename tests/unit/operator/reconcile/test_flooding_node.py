@@ -50,13 +50,19 @@ def allocations(second: int) -> list[NodeDeviceRecord]:
     return [made(0, available=1, allocations=tuple(pods))]
 
 
+def comings_and_goings(second: int) -> list[NodeDeviceRecord]:
+    """Allocations of pods that are there, every other second: each is reported on its pod."""
+    pods = [held("d", uid=f"u{number}", name=f"p{number}") for number in range(256)]
+    return [made(0, available=1, allocations=tuple(pods) if second % 2 else ())]
+
+
 def strangers(second: int) -> list[NodeDeviceRecord]:
     """Allocations of pods that do not exist: for each one is asked."""
     pods: list[AllocationRecord] = [held("d", uid=f"u{second}-{n}", name=f"s{second}-{n}") for n in range(256)]
     return [made(0, available=1, allocations=tuple(pods))]
 
 
-@pytest.mark.parametrize("changed", [conditions, allocations, strangers])
+@pytest.mark.parametrize("changed", [conditions, allocations, comings_and_goings, strangers])
 async def test_changes_without_end_cost_a_bound(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, changed: Callable[[int], list[NodeDeviceRecord]]
 ) -> None:
@@ -75,6 +81,7 @@ async def test_changes_without_end_cost_a_bound(
     # one that is made is a read and a write
     assert sum(asked[call] for call in ours) <= 2 * (REQUESTS_AT_ONCE + SECONDS * REQUESTS_PER_SECOND)
     assert sum(asked[call] for call in ours) >= REQUESTS_AT_ONCE
+    assert {event.node for event in bench.recorder.posted} <= {"node-a"}, "each counts for the rate of its node"
 
 
 async def test_what_was_left_undone_is_done_once_there_is_budget(bench: Bench) -> None:

@@ -9,6 +9,7 @@ import pytest
 from msgspec import convert
 from nodedevice_agent.checkpoint.files import FILE_NAME
 from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_api.names import Reason
 
@@ -69,7 +70,13 @@ def shown(node: HostedManager, name: str) -> dict[str, str]:
     resource = node.manager.resources[name]
     return {
         i: resource.holders.get(i)
-        or ("cordoned" if resource.is_cordoned(i) else "" if resource.is_healthy(i) else Reason.IN_OTHER_USE)
+        or (
+            "cordoned"
+            if resource.is_cordoned(i)
+            else ""
+            if availability.is_healthy(resource, i)
+            else Reason.IN_OTHER_USE
+        )
         for i in resource.devices
     }
 

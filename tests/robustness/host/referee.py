@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.lib.deviceplugin_server.values import device_id
 from nodedevice_api.parts import parent_and_number
@@ -311,7 +312,7 @@ class Referee:
             resource, config = manager.resources[name], self._world.config.find(name)
             if not resource.is_live or config is None:
                 continue
-            free = set(resource.free())
+            free = set(availability.free(resource))
             for listed_id in resource.listed.ids:
                 if listed_id not in resource.holders:
                     nodes = self._nodes(plugin, resource, listed_id)
@@ -418,5 +419,6 @@ class Referee:
                 if manager.book.of(pod.uid, request.container, request.resource_name) is None:
                     lacks[request.resource_name] = lacks.get(request.resource_name, 0) + request.count
             known = all(name in manager.resources for name in lacks)
-            if lacks and known and all(len(manager.resources[name].free()) >= n for name, n in lacks.items()):
+            free_now = {name: len(availability.free(manager.resources[name])) for name in lacks} if known else {}
+            if lacks and known and all(free_now[name] >= n for name, n in lacks.items()):
                 self._report("hangs", f"{pod.uid} waits for {lacks}, and these are free")

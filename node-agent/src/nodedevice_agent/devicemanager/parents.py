@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from nodedevice_api.nodedevice import PartCounts
 
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
@@ -28,12 +29,12 @@ def parent_views(resource: Resource, missing: Iterable[str]) -> list[ParentView]
 
 def _view(resource: Resource, parent: str, device_ids: list[str]) -> ParentView:
     holders = resource.holders
-    unhealthy = [i for i in device_ids if not resource.is_healthy(i)]
+    unhealthy = [i for i in device_ids if not availability.is_healthy(resource, i)]
     counts = PartCounts(
         total=len(device_ids),
         healthy=len(device_ids) - len(unhealthy),
         allocated=sum(i in holders for i in device_ids),
-        available=sum(i not in holders and resource.is_usable(i) for i in device_ids),
+        available=sum(i not in holders and availability.is_usable(resource, i) for i in device_ids),
     )
     is_cordoned = bool(resource.cordoned_ids) and all(resource.is_cordoned(i) for i in device_ids)
     is_present = any(i in resource.devices for i in device_ids)

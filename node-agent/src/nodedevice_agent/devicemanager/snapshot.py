@@ -20,6 +20,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.omitted_allocations import room
 from nodedevice_agent.devicemanager.parents import ParentView, parent_views
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons
 from nodedevice_agent.devicemanager.resources.devices import Device
@@ -133,8 +134,8 @@ def snapshot(
     resource = manager.resources[resource_name]
     holders, ended = resource.holders, manager.book.releasing
     # devices reserved by an allocation in progress still count as available
-    in_flight = sum(i not in holders and resource.is_usable(i) for i in resource.reserved)
-    available = resource.free_count() + in_flight
+    in_flight = sum(i not in holders and availability.is_usable(resource, i) for i in resource.reserved)
+    available = availability.free_count(resource) + in_flight
     if resource.possible_holders:
         available = min(available, room(resource, manager.pods.values()))
     releasing = sum(uid in ended for uid in holders.values()) if ended else 0
@@ -153,7 +154,7 @@ def snapshot(
     return Snapshot(
         resource_name=resource_name,
         total=total,
-        healthy=resource.healthy_count(),
+        healthy=availability.healthy_count(resource),
         cordoned=total if ALL_DEVICES in resource.cordoned_ids else cordoned,
         allocated=len(holders) - releasing,
         releasing=releasing,
@@ -200,7 +201,9 @@ def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int
     The scheduler counts these pods, but no longer the ended ones that still hold the devices. If the Node showed fewer devices
     than these pods request, a kubelet that is about to admit them would fail them for good (OutOf…).
     """
-    releasing = sum(uid in manager.book.releasing and resource.is_usable(i) for i, uid in resource.holders.items())
+    releasing = sum(
+        uid in manager.book.releasing and availability.is_usable(resource, i) for i, uid in resource.holders.items()
+    )
     held = Counter(resource.holders.values())
     lacking = sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in manager.pods.values())
     return min(releasing, max(lacking - available, 0))
@@ -278,7 +281,7 @@ def _view(resource: Resource, device_id: str) -> DeviceView:
         if resource.is_not_configured:
             reason, message = Reason.NOT_CONFIGURED, "a container holds it, and its resource is not configured any more"
         return DeviceView(device_id, False, reason, message, present=False, cordoned=cordoned)
-    is_healthy = resource.is_healthy(device_id)
+    is_healthy = availability.is_healthy(resource, device_id)
     reason, message = ("", "") if is_healthy else _why_unhealthy(resource, device)
     return DeviceView(device_id, is_healthy, reason, message, True, cordoned, device.numa_nodes, device.attributes)
 

@@ -14,6 +14,7 @@ from nodedevice_common.text import shown
 
 from nodedevice_agent.devicemanager.allocation.selection import Selection, select
 from nodedevice_agent.devicemanager.allocation.topology import Topology, hints, merge
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
@@ -40,7 +41,7 @@ def advertised(resource: Resource) -> Advertised | None:
     devices = []
     for device_id in sorted(resource.devices):
         is_offered = device_id in resource.holders or not resource.is_cordoned(device_id)
-        is_healthy = is_offered and resource.is_healthy(device_id)
+        is_healthy = is_offered and availability.is_healthy(resource, device_id)
         devices.append(PluginDevice(device_id, is_healthy, resource.devices[device_id].numa_nodes))
     return Advertised(tuple(devices), resource.options if resource.is_live else None)
 
@@ -53,7 +54,7 @@ def select_preferred(
     available, must_include: of the kubelet's request; it adds missing devices by itself. The device plugin may reorder the pool.
     """
     settled = tuple(sorted(set(must_include)))
-    usable = tuple(i for i in sorted(set(available).difference(settled)) if resource.is_usable(i))
+    usable = tuple(i for i in sorted(set(available).difference(settled)) if availability.is_usable(resource, i))
     affinity = None
     if topology.is_aligning:
         possible = hints(resource.devices, size, usable, settled, topology.numa_nodes)

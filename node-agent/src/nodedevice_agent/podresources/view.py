@@ -14,6 +14,7 @@ from msgspec import Struct
 from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 
@@ -82,7 +83,7 @@ def pod(manager: DeviceManager, namespace: str, name: str) -> Seen | None:
 def seen_resources(manager: DeviceManager) -> list[SeenResource]:
     """Every healthy device of a connected plugin, held or not."""
     return [
-        SeenResource(name, resource.devices, resource.allocatable())
+        SeenResource(name, resource.devices, availability.allocatable(resource))
         for name, resource in sorted(manager.resources.items())
         if resource.is_live
     ]

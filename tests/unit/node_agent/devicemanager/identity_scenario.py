@@ -1,5 +1,6 @@
 """Devices that say what they are, and the built-in plugins that list them."""
 
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
 
@@ -21,4 +22,4 @@ def device(name: str, *identity: str, shared: bool = False, aliases: tuple[str, 
 
 
 def free(scenario: Scenario) -> list[str]:
-    return [i for name in sorted(scenario.manager.resources) for i in scenario.manager.resources[name].free()]
+    return [i for _, resource in sorted(scenario.manager.resources.items()) for i in availability.free(resource)]

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.flap_damping import MOST_AT_ONCE, FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
@@ -171,7 +172,7 @@ class TestVeryManyAtOnce:
         self.many(scenario, SICK, WELL)
         now = scenario.snapshot()
         assert (now.total, now.healthy, now.available) == (self.MANY, 0, 0)
-        assert scenario.manager.resources[GPU].free() == ()
+        assert availability.free(scenario.manager.resources[GPU]) == ()
         assert len(now.devices) == self.MANY
         assert {(view.healthy, view.reason) for view in now.devices} == {(False, "Flapping")}
         assert "3 times or more" in now.unhealthy[0].message
@@ -236,12 +237,12 @@ def test_no_device_comes_back_again_and_again(lists: list[tuple[float, list[bool
     assert {i: device.healthy for i, device in resource.devices.items()} == {
         f"d{index}": health for index, health in enumerate(last) if health is not None
     }
-    assert set(resource.free()) == {f"d{index}" for index, health in enumerate(last) if health}
+    assert set(availability.free(resource)) == {f"d{index}" for index, health in enumerate(last) if health}
 
 
 def noted(scenario: Scenario, before: set[str], back: dict[str, list[float]]) -> set[str]:
     """The devices that are free now; notes when each came back."""
-    now = set(scenario.manager.resources[GPU].free())
+    now = set(availability.free(scenario.manager.resources[GPU]))
     for device_id in now - before:
         back.setdefault(device_id, []).append(scenario.now)
     return now

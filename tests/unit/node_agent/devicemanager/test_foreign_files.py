@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.other_holders import Holder
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.runtime import RuntimeDevice
@@ -27,7 +28,7 @@ def running_with_the_file(device: RuntimeDevice = LINE, *listed_before: Device) 
     scenario.sync()
     if listed_before:
         scenario.plugin(listed_before, NIC, 2, OWN)
-        assert scenario.manager.resources[NIC].free() == ("line",)
+        assert availability.free(scenario.manager.resources[NIC]) == ("line",)
     scenario.plugin(["d0"])
     (call,) = calls(scenario.see(pod("p", gpu=1)))
     edits = ContainerEdits(devices=(DeviceFile(device.path, "/dev/ttyUSB0", "rw"),))
@@ -41,27 +42,27 @@ def running_with_the_file(device: RuntimeDevice = LINE, *listed_before: Device) 
 def test_a_device_whose_file_it_has_given_is_held_back() -> None:
     scenario = running_with_the_file()
     scenario.plugin([line()], NIC, 2, OWN)
-    assert scenario.manager.resources[NIC].free() == ()
+    assert availability.free(scenario.manager.resources[NIC]) == ()
     assert "pod default/p has it now" in scenario.snapshot(NIC).devices[0].message
     scenario.end(container("p"), "p")
     scenario.gone("p")
-    assert scenario.manager.resources[NIC].free() == ("line",)
+    assert availability.free(scenario.manager.resources[NIC]) == ("line",)
 
 
 def test_also_where_the_device_was_listed_before() -> None:
-    assert running_with_the_file(LINE, line()).manager.resources[NIC].free() == ()
+    assert availability.free(running_with_the_file(LINE, line()).manager.resources[NIC]) == ()
 
 
 def test_another_number_counts_against_nothing() -> None:
     scenario = running_with_the_file(RuntimeDevice("/dev/ttyUSB0", "c", 188, 7))
     scenario.plugin([line()], NIC, 2, OWN)
-    assert scenario.manager.resources[NIC].free() == ("line",)
+    assert availability.free(scenario.manager.resources[NIC]) == ("line",)
 
 
 def test_nor_does_it_count_against_one_that_may_be_shared() -> None:
     scenario = running_with_the_file()
     scenario.plugin([line(is_shared=True)], NIC, 2, OWN)
-    assert scenario.manager.resources[NIC].free() == ("line",)
+    assert availability.free(scenario.manager.resources[NIC]) == ("line",)
 
 
 def test_a_device_whose_number_has_passed_to_the_next_one_is_not_that_one() -> None:
@@ -157,12 +158,12 @@ class TestNumbersThatPassOn:
 
     def test_nobody_gets_it_while_the_container_can_open_it(self) -> None:
         scenario = self.running()
-        assert scenario.manager.resources[NIC].free() == ()
+        assert availability.free(scenario.manager.resources[NIC]) == ()
         assert scenario.manager.other_holders.of("q", {"c188:0"}) == Holder(NIC, "line", "p")
         assert scenario.manager.other_holders.of("p", {"c188:0"}) is None
         scenario.end(container("p"), "p")
         scenario.happens("containers_changed", "p")
-        assert scenario.manager.resources[NIC].free() == ("other",)
+        assert availability.free(scenario.manager.resources[NIC]) == ("other",)
         assert scenario.manager.other_holders.of("q", {"c188:0"}) is None
 
     @pytest.mark.parametrize("is_shared", [True, False])
@@ -197,7 +198,7 @@ class TestNumbersThatPassOn:
         more = Device("more", identity=("c188:1",), is_shared=True)
         passed = Device("passed", identity=("c188:0", "/usb/1:2:OTHER/x"), is_shared=True)
         scenario.lists([shared, more, passed])
-        assert scenario.manager.resources[GPU].free() == ("more",)
+        assert availability.free(scenario.manager.resources[GPU]) == ("more",)
 
     def test_a_file_that_all_have_is_nobodys(self) -> None:
         assert self.running().manager.other_holders.of("q", {"c1:3", "c195:255"}) is None

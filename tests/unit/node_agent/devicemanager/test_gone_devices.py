@@ -1,6 +1,7 @@
 """What a device was that its plugin lists no more: that counts for as long as a pod has it, or it is cordoned."""
 
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device
@@ -18,7 +19,7 @@ def offers(scenario: Scenario, name: str, *devices: Device) -> None:
 
 
 def free(scenario: Scenario) -> list[str]:
-    return [i for name in sorted(scenario.manager.resources) for i in scenario.manager.resources[name].free()]
+    return [i for _, resource in sorted(scenario.manager.resources.items()) for i in availability.free(resource)]
 
 
 class TestHeldAlone:

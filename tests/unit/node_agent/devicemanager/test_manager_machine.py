@@ -17,6 +17,7 @@ from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, 
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
@@ -118,7 +119,8 @@ class ManagerMachine(RuleBasedStateMachine):
         for allocation in self.manager.book:
             if key_of(allocation) not in before:
                 resource = self.manager.resources[allocation.resource_name]
-                assert all(map(resource.is_usable, allocation.device_ids)), f"{allocation} cannot be used"
+                is_usable = [availability.is_usable(resource, i) for i in allocation.device_ids]
+                assert all(is_usable), f"{allocation} cannot be used"
 
     # -- plugins ----------------------------------------------------------------------------------------------------
 
@@ -360,7 +362,8 @@ class ManagerMachine(RuleBasedStateMachine):
     def what_is_not_configured_has_no_free_device_and_no_deadline(self) -> None:
         for resource in self.manager.resources.values():
             if resource.is_not_configured:
-                assert (resource.state, resource.grace_ends_at, resource.free()) == (EndpointState.GONE, None, ())
+                assert (resource.state, resource.grace_ends_at) == (EndpointState.GONE, None)
+                assert availability.free(resource) == ()
 
     @invariant()
     def a_restart_has_the_same_allocations(self) -> None:
@@ -406,7 +409,7 @@ class ManagerMachine(RuleBasedStateMachine):
             fresh = max(0, count - spare)
             most += fresh
             spare += fresh if container.kind is ContainerKind.INIT else -min(spare, count)
-        return most <= len(resource.free())
+        return most <= len(availability.free(resource))
 
 
 ManagerMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

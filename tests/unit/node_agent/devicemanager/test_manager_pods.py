@@ -2,6 +2,7 @@
 
 import pytest
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.scenario import (
@@ -95,6 +96,6 @@ def test_a_pod_says_why_its_plugin_serves_nothing(is_silent: bool | None, why: s
 
 def test_nothing_is_to_be_had_of_a_plugin_that_is_gone() -> None:
     scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
-    assert scenario.manager.resources[GPU].allocatable() == ("d0", "d1")
+    assert availability.allocatable(scenario.manager.resources[GPU]) == ("d0", "d1")
     scenario.disconnect()
-    assert scenario.manager.resources[GPU].allocatable() == ()
+    assert availability.allocatable(scenario.manager.resources[GPU]) == ()

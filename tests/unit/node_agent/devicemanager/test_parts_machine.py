@@ -17,6 +17,7 @@ from nodedevice_agent.devicemanager.allocation.topology import Topology, Topolog
 from nodedevice_agent.devicemanager.effects import AssignedParts, CallAllocate, CallPreferred, Effect
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
@@ -150,7 +151,7 @@ class PartsMachine(RuleBasedStateMachine):
     def meets(self, containers: Sequence[Container], parents: Sequence[str]) -> bool:
         """Whether each container can have all its parts of the one device that is assigned, whoever else waits."""
         resource = self.manager.resources[GPU]
-        free, spare = Counter(map(parent_of, resource.free())), Counter[str]()
+        free, spare = Counter(map(parent_of, availability.free(resource))), Counter[str]()
         for container, parent in zip(containers, parents, strict=False):
             count = container.limits[GPU]
             reused = min(count, spare[parent])
@@ -246,7 +247,9 @@ class PartsMachine(RuleBasedStateMachine):
         if not resource.is_live:
             return
         held = Counter(map(parent_of, resource.holders))
-        free = Counter(parent_of(i) for i in resource.devices if i not in resource.holders and resource.is_usable(i))
+        free = Counter(
+            parent_of(i) for i in resource.devices if i not in resource.holders and availability.is_usable(resource, i)
+        )
         shown = {device.id: device.parts for device in now.devices if device.parts is not None}
         assert {p: parts.allocated for p, parts in shown.items() if parts.allocated} == dict(held)
         assert {p: parts.available for p, parts in shown.items() if parts.available} == dict(free)
@@ -283,7 +286,7 @@ class PartsMachine(RuleBasedStateMachine):
 
     def could_be_served(self, pod: Pod) -> bool:
         resource = self.manager.resources[GPU]
-        free = Counter(map(parent_of, resource.free()))
+        free = Counter(map(parent_of, availability.free(resource)))
         return resource.is_ready and self.fits(list(pod.containers), free, Counter())
 
     def fits(self, containers: list[Container], free: Counter[str], reusable: Counter[str]) -> bool:

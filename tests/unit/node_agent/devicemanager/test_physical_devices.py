@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import Effect, Publish
-from nodedevice_agent.devicemanager.resources import physical_devices
+from nodedevice_agent.devicemanager.resources import availability, physical_devices
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import snapshot
@@ -188,7 +188,7 @@ def test_each_that_is_held_says_by_which_resource() -> None:
 @pytest.mark.parametrize(("instance", "used"), [("a-i", "a"), ("0-i", "0-i")])
 def test_of_two_uses_in_one_list_the_first_counts(instance: str, used: str) -> None:
     scenario = whole(A, Device(instance, parent="a"))
-    assert scenario.manager.resources[GPU].free() == (used,)
+    assert availability.free(scenario.manager.resources[GPU]) == (used,)
 
 
 def test_a_held_device_without_a_physical_one_is_no_use_of_what_has_its_name() -> None:
@@ -315,7 +315,7 @@ class TestTooManyToCompare:
         options = PluginOptions(scope="built-in files")
         scenario.plugin([Device("s", identity=("c1:0",), is_shared=True)], "x.example/a", 1, options)
         scenario.plugin([Device(f"a{i}", identity=(f"c1:{i}",)) for i in range(3)], "x.example/b", 2, options)
-        assert [resource.free() for resource in scenario.manager.resources.values()] == [("s",), ()]
+        assert [availability.free(resource) for resource in scenario.manager.resources.values()] == [("s",), ()]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.booleans()), max_size=12))

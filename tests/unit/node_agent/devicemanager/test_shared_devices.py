@@ -1,5 +1,6 @@
 """One device that is shared, or listed in parts: who may have it beside whom."""
 
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offers, own
@@ -72,8 +73,8 @@ class TestParents:
         scenario.plugin([Device("x", parent="GPU-1")], "example.com/other", 3)
         scenario.run(pod("p", gpu=0))
         scenario.plugin([Device("GPU-1", parent="GPU-1", identity=("GPU-1",))], GPU, 1, own("GPUs"))
-        assert "GPU-1" in scenario.manager.resources[GPU].free()
-        assert "x" in scenario.manager.resources["example.com/other"].free()
+        assert "GPU-1" in availability.free(scenario.manager.resources[GPU])
+        assert "x" in availability.free(scenario.manager.resources["example.com/other"])
 
     def test_one_vendors_resources_still_do(self) -> None:
         scenario = Scenario()

@@ -6,6 +6,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.snapshot import MAX_UNHEALTHY_NAMED, Snapshot, snapshot
@@ -64,11 +65,11 @@ def test_it_equals_the_simple_computation(
 def it_is_plainly_so(scenario: Scenario, seen: Snapshot, whole: int, most: int) -> None:
     resource = scenario.manager.resources[GPU]
     ids = sorted({*resource.devices, *resource.holders})
-    healthy, cordoned = set(filter(resource.is_healthy, ids)), set(filter(resource.is_cordoned, ids))
+    healthy, cordoned = {i for i in ids if availability.is_healthy(resource, i)}, set(filter(resource.is_cordoned, ids))
     usable = healthy - cordoned
     assert (seen.total, seen.healthy, seen.cordoned) == (len(ids), len(healthy), len(cordoned))
     assert seen.available == len(usable - resource.holders.keys())
-    assert resource.free_count() == len(resource.free())
+    assert availability.free_count(resource) == len(availability.free(resource))
     named = [i for i in ids if len(ids) <= whole or i not in healthy or i in cordoned or i in resource.holders]
     if not resource.is_live:
         named = [i for i in ids if i in resource.cordoned_ids or i in resource.holders]

@@ -11,6 +11,7 @@ leaks when a step fails (kubernetes#130145) and no other transaction's reservati
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 
 import msgspec
@@ -27,6 +28,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import AllocateRe
 from nodedevice_agent.devicemanager.allocation.parts import Parents, misfit_message
 from nodedevice_agent.devicemanager.allocation.selection import Crowds, Selection, crowds, select
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest, Pod
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 
 FIRST_RETRY_SECONDS = 1.0
@@ -152,11 +154,12 @@ class PodAllocation:
             if held is not None:
                 _update_reusable(mine, request, held.device_ids)
                 continue
+            is_usable = partial(availability.is_usable, resource)
             if name not in free:
-                free[name] = resource.free_count()
-                misfits[name] = self.misfit(resource, filter(resource.is_usable, sorted(mine)), index)
+                free[name] = availability.free_count(resource)
+                misfits[name] = self.misfit(resource, filter(is_usable, sorted(mine)), index)
             # an init container's device that has become unhealthy is not used again
-            usable = sum(map(resource.is_usable, mine)) + will_be_reusable.get(name, 0)
+            usable = sum(map(is_usable, mine)) + will_be_reusable.get(name, 0)
             reused = min(request.count, usable)
             fresh = request.count - reused
             misfit = misfits[name]
@@ -236,7 +239,7 @@ class PodAllocation:
         """Read once for all that one event asks of many devices."""
         found = self._free.get(resource.name)
         if found is None:
-            ids = resource.free()
+            ids = availability.free(resource)
             at_nodes = crowds(resource.devices, ids) if resource.listed.at_nodes else {}
             found = self._free[resource.name] = Free(ids, at_nodes)
         return found
@@ -247,7 +250,7 @@ class PodAllocation:
 
     def reusable(self, resource: Resource) -> tuple[str, ...]:
         """Devices of earlier init containers that the current request may take, sorted."""
-        return tuple(i for i in sorted(self._reusable.get(resource.name, ())) if resource.is_usable(i))
+        return tuple(i for i in sorted(self._reusable.get(resource.name, ())) if availability.is_usable(resource, i))
 
     def reserve(self, resource: Resource, device_ids: Iterable[str]) -> None:
         """Choose these for the current request; those that the pod does not have yet are reserved for it."""
@@ -279,7 +282,7 @@ class PodAllocation:
             (request.resource_name, self.chosen),
             *((done.resource_name, done.device_ids) for done in self.allocated),
         ]
-        return not all(self.book.resources[name].are_usable(device_ids) for name, device_ids in chosen)
+        return not all(availability.are_usable(self.book.resources[name], device_ids) for name, device_ids in chosen)
 
     def release(self) -> frozenset[str]:
         """Release every device that this transaction reserved. Returns their resource names."""

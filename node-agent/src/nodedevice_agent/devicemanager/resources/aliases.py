@@ -3,13 +3,24 @@
 A device may have had another ID before: by another link, by its port, by a serial that turned out not to be its own.
 """
 
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 
 from msgspec import structs
 from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
+
+
+class HeldIds:
+    """The IDs by which devices of a resource are held or reserved: the keys of both, not copied."""
+
+    def __init__(self, holders: Mapping[str, str], reserved: Mapping[str, str]) -> None:
+        self._holders = holders
+        self._reserved = reserved
+
+    def __contains__(self, device_id: object) -> bool:
+        return device_id in self._holders or device_id in self._reserved
 
 
 def as_known(listed: ListedDevices, held: Container[str], cordoned: Collection[str] = ()) -> ListedDevices:

@@ -4,9 +4,8 @@ Source: kubelet device manager, endpoints and their stop grace period. Connectio
 plugin's connection never affects a newer one (the kubelet before 1.37 looked them up by resource name).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import filterfalse
 
 from msgspec import Struct
 from nodedevice_api.extended_resources import domain_of
@@ -14,7 +13,7 @@ from nodedevice_api.names import ALL_DEVICES
 from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.deadlines import Deadlines
-from nodedevice_agent.devicemanager.resources.aliases import as_known
+from nodedevice_agent.devicemanager.resources.aliases import HeldIds, as_known
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, Connection, Connections, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, Size
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
@@ -357,75 +356,9 @@ class Resource:
         unknown = frozenset(i for i in self.cordons if not any(i in ids for ids in known))
         return unknown.difference(map(self.parent_of, self.holders)) if unknown else unknown
 
-    def is_healthy(self, device_id: str) -> bool:
-        """Listed as healthy by a connected plugin, not damped, and its physical device is not used in another way."""
-        device = self.devices.get(device_id) if self.is_live else None
-        is_out = bool(self.excess) or self.flap_damping.has(device_id) or device_id in self.held_back
-        return device is not None and device.healthy and not is_out
-
-    def is_usable(self, device_id: str) -> bool:
-        """Healthy, and not cordoned."""
-        return self.is_healthy(device_id) and not self.is_cordoned(device_id)
-
-    @property
-    def _are_all_out(self) -> bool:
-        return bool(self.excess) or self.flap_damping.is_of_all
-
-    @property
-    def _gives_none(self) -> bool:
-        return not self.is_live or self._are_all_out or ALL_DEVICES in self.cordoned_ids
-
-    def _out(self) -> set[str]:
-        """Devices that are not given out, one by one, whatever they are listed as."""
-        return {*self.cordoned_ids, *self.flap_damping.damped, *self.held_back}
-
-    def are_usable(self, device_ids: Iterable[str]) -> bool:
-        """Whether each of them is; of very many as fast as of a few."""
-        ids = frozenset(device_ids)
-        if self._gives_none:
-            return not ids
-        out = (self.listed.unhealthy_ids, self.flap_damping.damped, self.held_back, self.cordoned_ids)
-        return self.devices.keys() >= ids and all(map(ids.isdisjoint, out))
-
-    def healthy_count(self) -> int:
-        if not self.is_live or self._are_all_out:
-            return 0
-        return self._healthy_count_without({*self.flap_damping.damped, *self.held_back})
-
-    def free(self) -> tuple[str, ...]:
-        """Device IDs that are healthy, not cordoned, not held and not reserved; sorted, so equal state gives an equal result."""
-        if self._gives_none:
-            return ()
-        out = {*self.holders, *self.reserved, *self._out()}
-        return tuple(filterfalse(out.__contains__, self.listed.healthy_ids)) if out else self.listed.healthy_ids
-
-    def allocatable(self) -> tuple[str, ...]:
-        """Device IDs that are usable or held, and listed as healthy; sorted."""
-        if not self.is_live:
-            return ()
-        held = self.holders.keys() & self.devices.keys()
-        if ALL_DEVICES in self.cordoned_ids or self._are_all_out:
-            return tuple([i for i in self.listed.healthy_ids if i in held])
-        out = self._out()
-        return tuple([i for i in self.listed.healthy_ids if i in held or i not in out])
-
-    def free_count(self) -> int:
-        """The number of free() devices."""
-        if self._gives_none:
-            return 0
-        others = {*self.reserved, *self._out()}
-        return self._healthy_count_without(self.holders.keys() | others if others else self.holders.keys())
-
     def numa_nodes(self, device_ids: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """By device ID; devices that are not listed are left out."""
         return {i: self.devices[i].numa_nodes for i in device_ids if i in self.devices}
-
-    def _healthy_count_without(self, device_ids: Set[str]) -> int:
-        """device_ids: without duplicates, listed or not."""
-        if not self.listed.unhealthy_ids and self.devices.keys() >= device_ids:
-            return len(self.listed.healthy_ids) - len(device_ids)
-        listed = self.devices.keys() & device_ids
-        return len(self.listed.healthy_ids) - len(listed) + len(listed.intersection(self.listed.unhealthy_ids))
 
     def _stop(self, now: float) -> None:
         self.state, self.grace_ends_at = EndpointState.STOPPED, now + STOP_GRACE_PERIOD_SECONDS
@@ -457,21 +390,10 @@ class Resource:
         for connection in reversed(self.connections.live):
             refusal = refusal or connection.refusal
             if connection.listed is not None:
-                found = as_known(connection.listed, _Held(self), self.cordons)
+                found = as_known(connection.listed, HeldIds(self.holders, self.reserved), self.cordons)
                 break
         if refusal is None:
             return found
         # the same again where nothing has changed
         is_same = self._reported.devices is found.devices
         return (self._reported if is_same else found).refused(refusal.id_error)
-
-
-class _Held:
-    """The IDs by which devices of a resource are held or reserved."""
-
-    def __init__(self, resource: Resource) -> None:
-        self._resource = resource
-
-    def __contains__(self, device_id: object) -> bool:
-        known = self._resource
-        return device_id in known.holders or device_id in known.reserved

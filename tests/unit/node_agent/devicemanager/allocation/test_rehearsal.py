@@ -9,6 +9,7 @@ from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocati
 from nodedevice_agent.devicemanager.allocation.rehearsal import Ways
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
@@ -245,13 +246,13 @@ class TestAPodOfManyContainers:
     def test_devices_are_read_once_for_all_that_is_asked_of_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         listed = list(on(*(index % 2 for index in range(20000))).values())
         scenario = Scenario.with_plugin(listed, topology=Topology(TopologyPolicy.RESTRICTED, numa_nodes=TWO))
-        reads, free = [], Resource.free
+        reads, free = [], availability.free
 
         def counted(resource: Resource) -> tuple[str, ...]:
             reads.append(resource.name)
             return free(resource)
 
-        monkeypatch.setattr(Resource, "free", counted)
+        monkeypatch.setattr(availability, "free", counted)
         (call,) = calls(scenario.see(pod("p", container("c", gpu=3))))
         assert reads == [GPU]
         assert len(call.device_ids) == 3

@@ -1,0 +1,86 @@
+"""Which devices of a resource count as healthy, and which of them can be given out: counted and listed from its state. Pure.
+
+A list has a hundred thousand devices: whatever is asked of all of them costs no more than one pass, and a count none where it can.
+"""
+
+from collections.abc import Iterable, Set
+from itertools import filterfalse
+
+from nodedevice_api.names import ALL_DEVICES
+
+from nodedevice_agent.devicemanager.resources.resource import Resource
+
+
+def is_healthy(resource: Resource, device_id: str) -> bool:
+    """Listed as healthy by a connected plugin, not damped, and its physical device is not used in another way."""
+    device = resource.devices.get(device_id) if resource.is_live else None
+    is_out = bool(resource.excess) or resource.flap_damping.has(device_id) or device_id in resource.held_back
+    return device is not None and device.healthy and not is_out
+
+
+def is_usable(resource: Resource, device_id: str) -> bool:
+    """Healthy, and not cordoned."""
+    return is_healthy(resource, device_id) and not resource.is_cordoned(device_id)
+
+
+def _are_all_out(resource: Resource) -> bool:
+    return bool(resource.excess) or resource.flap_damping.is_of_all
+
+
+def _gives_none(resource: Resource) -> bool:
+    return not resource.is_live or _are_all_out(resource) or ALL_DEVICES in resource.cordoned_ids
+
+
+def _out(resource: Resource) -> set[str]:
+    """Devices that are not given out, one by one, whatever they are listed as."""
+    return {*resource.cordoned_ids, *resource.flap_damping.damped, *resource.held_back}
+
+
+def are_usable(resource: Resource, device_ids: Iterable[str]) -> bool:
+    """Whether each of them is; of very many as fast as of a few."""
+    ids = frozenset(device_ids)
+    if _gives_none(resource):
+        return not ids
+    out = (resource.listed.unhealthy_ids, resource.flap_damping.damped, resource.held_back, resource.cordoned_ids)
+    return resource.devices.keys() >= ids and all(map(ids.isdisjoint, out))
+
+
+def healthy_count(resource: Resource) -> int:
+    if not resource.is_live or _are_all_out(resource):
+        return 0
+    return _healthy_count_without(resource, {*resource.flap_damping.damped, *resource.held_back})
+
+
+def free(resource: Resource) -> tuple[str, ...]:
+    """Device IDs that are healthy, not cordoned, not held and not reserved; sorted, so equal state gives an equal result."""
+    if _gives_none(resource):
+        return ()
+    out = {*resource.holders, *resource.reserved, *_out(resource)}
+    return tuple(filterfalse(out.__contains__, resource.listed.healthy_ids)) if out else resource.listed.healthy_ids
+
+
+def allocatable(resource: Resource) -> tuple[str, ...]:
+    """Device IDs that are usable or held, and listed as healthy; sorted."""
+    if not resource.is_live:
+        return ()
+    held = resource.holders.keys() & resource.devices.keys()
+    if ALL_DEVICES in resource.cordoned_ids or _are_all_out(resource):
+        return tuple([i for i in resource.listed.healthy_ids if i in held])
+    out = _out(resource)
+    return tuple([i for i in resource.listed.healthy_ids if i in held or i not in out])
+
+
+def free_count(resource: Resource) -> int:
+    """The number of free() devices."""
+    if _gives_none(resource):
+        return 0
+    others = {*resource.reserved, *_out(resource)}
+    return _healthy_count_without(resource, resource.holders.keys() | others if others else resource.holders.keys())
+
+
+def _healthy_count_without(resource: Resource, device_ids: Set[str]) -> int:
+    """device_ids: without duplicates, listed or not."""
+    if not resource.listed.unhealthy_ids and resource.devices.keys() >= device_ids:
+        return len(resource.listed.healthy_ids) - len(device_ids)
+    listed = resource.devices.keys() & device_ids
+    return len(resource.listed.healthy_ids) - len(listed) + len(listed.intersection(resource.listed.unhealthy_ids))

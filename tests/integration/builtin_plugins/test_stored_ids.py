@@ -68,15 +68,10 @@ def pod(uid: str, resource_name: str) -> Pod:
 def shown(node: HostedManager, name: str) -> dict[str, str]:
     """What is said of each listed device: held by whom, cordoned, or why it is not healthy."""
     resource = node.manager.resources[name]
+    healthy = {i for i in resource.devices if availability.is_healthy(resource, i)}
     return {
         i: resource.holders.get(i)
-        or (
-            "cordoned"
-            if resource.is_cordoned(i)
-            else ""
-            if availability.is_healthy(resource, i)
-            else Reason.IN_OTHER_USE
-        )
+        or ("cordoned" if resource.is_cordoned(i) else "" if i in healthy else Reason.IN_OTHER_USE)
         for i in resource.devices
     }
 

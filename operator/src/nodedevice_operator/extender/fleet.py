@@ -82,7 +82,7 @@ class Fleet:
         if before is None:
             self._names[record.name] = resource, node
             self._resources[node] = (*self._resources.get(node, ()), resource)
-        self._with_parts[resource] += _has_parts(record) - (before is not None and _has_parts(before.record))
+        self._count_parts(resource, _has_parts(record) - (before is not None and _has_parts(before.record)))
         for uid in record.holders:
             self._promises.listed(uid, node, resource)
         for promise in list(self._promises.open_on(node)):
@@ -96,6 +96,8 @@ class Fleet:
         if not node:
             return
         record = self._views[resource].pop(node).record
+        if not self._views[resource]:
+            del self._views[resource]
         if _has_parts(record):
             # until its agent makes it again, the only node with parts must not look like one whose resource has none
             self._parts_gone.append((now + _REMADE_SECONDS, resource))
@@ -234,7 +236,7 @@ class Fleet:
         for resource, containers in needs.of:
             if self._with_parts[resource] <= 0:
                 continue
-            view = self._views[resource].get(node)
+            view = self.view(resource, node)
             if view is None:
                 return False
             freed = self._view(view.record.without(gone), without=gone)
@@ -269,13 +271,13 @@ class Fleet:
     def _fitting(
         self, resource: str, containers: tuple[ContainerNeed, ...], needs: PodNeeds, found: Verdicts
     ) -> Steps[list[str]]:
-        views, fitting, failed = self._views.get(resource, {}), list[str](), found.failed
+        fitting, failed = list[str](), found.failed
         largest = containers[0].count if len(containers) == 1 else 0
         nodes_a_turn = max(_CONTAINERS_A_TURN // len(containers), 1)
         for number, node in enumerate(found.fitting, start=1):
             if number % nodes_a_turn == 0:
                 yield
-            view = views.get(node)
+            view = self.view(resource, node)
             if view is None:
                 found.unresolvable[node] = f"the node has no NodeDevice of {resource}"
             elif largest and view.plain >= 0:
@@ -364,6 +366,13 @@ class Fleet:
             if uid not in without:
                 yield from _claim(self._tentative[uid].needs, self._tentative[uid].assigned, record.resource)
 
+    def _count_parts(self, resource: str, nodes: int) -> None:
+        """So many more have parts of it. Of what nobody has no name stays: whoever has a node's token may invent names."""
+        if total := self._with_parts[resource] + nodes:
+            self._with_parts[resource] = total
+        else:
+            self._with_parts.pop(resource, None)
+
     def _promised(self, uid: str) -> Promise | None:
         promise = self._promises.by_uid.get(uid)
         return None if promise is None or promise.is_gone else promise
@@ -398,7 +407,7 @@ class Fleet:
         """Forget what is over."""
         self._leaving.expire(now)
         while self._parts_gone and self._parts_gone[0][0] <= now:
-            self._with_parts[self._parts_gone.popleft()[1]] -= 1
+            self._count_parts(self._parts_gone.popleft()[1], -1)
         while self._due and self._due[0][0] <= now:
             uid = self._due.popleft()[1]
             if uid in self._tentative and self._tentative[uid].due <= now:

@@ -3,11 +3,12 @@
 import pytest
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
+from nodedevice_api.parts import PartRules
 from nodedevice_operator.extender.fleet import NotFitting
 from nodedevice_operator.extender.promises import GONE_SECONDS, TENTATIVE_SECONDS
 from nodedevice_operator.objects.node_parts import PodHolding
 
-from tests.unit.operator.extender.fleets import MEM, bind, finished, fleet, given, needs, node, pod, reason
+from tests.unit.operator.extender.fleets import MEM, SAME, bind, finished, fleet, given, needs, node, pod, reason
 
 
 def test_what_a_pod_holds_tentatively_ends_to_the_second() -> None:
@@ -176,6 +177,17 @@ def test_a_node_that_is_gone_and_comes_back() -> None:
     known.pod_changed(pod("p", needs(50), assigned=given("g0", 50)), 0)
     known.node_changed(node("a", 80), 0)
     assert reason(known, needs(31))
+
+
+@pytest.mark.parametrize("rules", [SAME, None])
+def test_of_a_resource_that_no_node_has_nothing_stays(rules: PartRules | None) -> None:
+    known = fleet(node("a", 80, rules=rules), node("b", 80, rules=rules))
+    for name in "ab":
+        assert known._views.keys() == {MEM}
+        known.node_gone(node(name).name, 0)
+        assert known.fits_without(needs(1), name, frozenset()) is (rules is None)
+    known.expire(3600)
+    assert (known._views, known._with_parts, known._names, known._resources) == ({}, {}, {}, {})
 
 
 def test_a_mirror_pod_is_counted_under_its_static_uid() -> None:

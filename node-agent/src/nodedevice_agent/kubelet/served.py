@@ -127,6 +127,14 @@ class ServedByKubelet(Mirror):
             self._remembered[resource_name] = self._remembered.get(resource_name, frozenset()).union(lost)
             self._list(now)
 
+    def forget(self, resource_name: str) -> bool:
+        """The same, with the devices that are remembered of it."""
+        is_forgotten = super().forget(resource_name)
+        if is_forgotten:
+            self._remembered.pop(resource_name, None)
+            self._published.discard(resource_name)
+        return is_forgotten
+
     # -- reads ------------------------------------------------------------------------------------------------------------
 
     def has_healthy(self, resource_name: str) -> bool:

@@ -153,6 +153,21 @@ def test_a_resource_without_healthy_devices_is_the_kubelets_while_its_checkpoint
     assert found.forget(GPU)
 
 
+def test_what_is_forgotten_comes_again_as_a_new_one() -> None:
+    found = ServedByKubelet(0.0)
+    found.capacity_is({GPU: 2}, 0.0)
+    for ids in (("a", "b"), ("a",)):
+        read(found, devices(*ids))
+        found.remember_published(GPU, [], 0.0)
+    assert shown(found.snapshot(GPU)) == {"a": "Healthy", "b": Reason.NOT_ALLOCATABLE}
+    read(found, KubeletDevices({}))
+    found.tick(STOP_GRACE_PERIOD_SECONDS)
+    assert found.forget(GPU)
+    assert (found._remembered, found._published) == ({}, set()), "a plugin may invent names without end"
+    read(found, devices("a"))
+    assert shown(found.snapshot(GPU)) == {"a": "Healthy"}
+
+
 def test_without_a_checkpoint_no_resource_is_given_up() -> None:
     found = ServedByKubelet(0.0)
     read(found, devices("a"))

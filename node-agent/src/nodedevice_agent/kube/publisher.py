@@ -155,7 +155,7 @@ class Publisher:
 
     def park(self) -> None:
         """Now and then: find out which names nobody needs, and which of those that are parked somebody does."""
-        if len(self._objects) + len(self._parked) <= MOST_WATCHED:
+        if not len(self._parked) and len(self._objects) <= MOST_WATCHED:
             return
         names = dict.fromkeys(name for known in self._known() for name in known)
         chosen = to_park(names, self._host.manager.places.taken(), self._known(), self._host.now())

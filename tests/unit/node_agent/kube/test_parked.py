@@ -270,6 +270,22 @@ async def test_a_cordon_on_it_is_known_at_a_visit_and_then_it_is_watched() -> No
 
 
 @virtual_time
+async def test_what_a_pod_asks_for_is_watched_though_few_are_left() -> None:
+    async with node() as made:
+        await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
+        made.happens("tick")
+        await asyncio.sleep(A_ROUND)
+        for name in NAMES[:5]:
+            del made.objects.by_name[node_device_name("n1", name)]
+            assert made.publisher.forget(name)
+        made.happens("pod_seen", pod("u", Container("c", limits={LAST: 1})))
+        made.publisher.park()
+        await asyncio.sleep(1)
+        assert made.is_watched(LAST)
+        assert made.objects.by_name[node_device_name("n1", LAST)].status["waiting"]
+
+
+@virtual_time
 async def test_what_a_person_deletes_is_forgotten_at_a_visit() -> None:
     async with node() as made:
         await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)

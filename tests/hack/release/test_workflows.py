@@ -40,7 +40,12 @@ def test_each_command_is_a_target() -> None:
 
 def test_each_part_runs_that_needs_no_node() -> None:
     jobs = yaml.safe_load((_ROOT / ".github/workflows/ci.yaml").read_text())["jobs"]
-    of_a_node = {name for name in read().parts if name.startswith("real-node-")} | {"install", "from-clone", "upgrade", "machine"}
+    of_a_node = {name for name in read().parts if name.startswith("real-node-")} | {
+        "install",
+        "from-clone",
+        "upgrade",
+        "machine",
+    }
     assert {*jobs["part"]["strategy"]["matrix"]["part"]} == set(read().parts) - of_a_node
 
 

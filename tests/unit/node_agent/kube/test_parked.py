@@ -1,14 +1,12 @@
 """NodeDevices of names that are gone and unneeded: visited now and then, and watched again before anything is given out."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
 from nodedevice_agent.devicemanager.effects import Effect, Publish
-from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
@@ -24,7 +22,6 @@ from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.names import node_device_name
 from prometheus_client import generate_latest
 
-from tests.fakes.background import background
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
 from tests.unit.node_agent.kube.status_source import ManagerOnly
@@ -345,69 +342,6 @@ async def test_without_a_cordon_it_is_given_out_once_that_is_known() -> None:
         made.happens("pod_seen", pod("u", Container("c", limits={LAST: 1})))
         await asyncio.sleep(1)
         assert "u" in made.scenario.manager.allocator.in_progress
-
-
-class Visits:
-    """Of as many names as a node has: when each was. Each takes so long."""
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.times: list[float] = []
-        self.of: Counter[str] = Counter()
-        self.fails: Exception | None = None
-        self.parked = Parked(self._visit, asyncio.get_running_loop().time)
-        for number in range(MAX_NAMES):
-            self.parked.add(f"n{number}")
-        self.parked.is_worked = True
-        self._seconds = seconds
-
-    async def _visit(self, name: str) -> None:
-        self.times.append(asyncio.get_running_loop().time())
-        self.of[name] += 1
-        await later(self._seconds)
-        if self.fails:
-            raise self.fails
-
-
-@virtual_time
-async def test_as_many_as_a_node_has_make_about_a_request_a_second() -> None:
-    visits = Visits()
-    began = asyncio.get_running_loop().time()
-    async with background(visits.parked.work()):
-        await asyncio.sleep(20 * VISIT_SECONDS)
-    assert len(visits.times) / (20 * VISIT_SECONDS) < 1.2
-    assert sum(at < began + 5.0 for at in visits.times) < MAX_NAMES / 4, "they do not come all at once"
-    assert {*visits.of.values()} <= {18, 19, 20}
-
-
-@virtual_time
-async def test_one_that_takes_long_is_not_begun_twice_and_delays_no_other() -> None:
-    visits = Visits(10 * VISIT_SECONDS)
-    async with background(visits.parked.work()):
-        await asyncio.sleep(2 * VISIT_SECONDS)
-    assert {*visits.of.values()} == {1}
-    assert len(visits.of) == MAX_NAMES
-
-
-@virtual_time
-async def test_nothing_runs_while_none_is_parked() -> None:
-    visits = Visits()
-    async with asyncio.timeout(10 * VISIT_SECONDS), background(visits.parked.work()):
-        await asyncio.sleep(VISIT_SECONDS)
-        for name in visits.parked.names():
-            visits.parked.remove(name)
-        await asyncio.sleep(2)
-        assert not visits.parked.is_worked
-    assert len(visits.parked) == 0
-
-
-@virtual_time
-async def test_where_visits_fail_each_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
-    visits = Visits()
-    visits.fails = ValueError("a defect")
-    async with background(visits.parked.work()):
-        await asyncio.sleep(5 * VISIT_SECONDS)
-    assert min(visits.of.values()) >= 3
-    assert "task failed" in caplog.text
 
 
 @virtual_time

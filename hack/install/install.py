@@ -21,7 +21,7 @@ from hack.install.route import Route
 from hack.install.steps import Steps
 from hack.release import chart
 
-_OLDEST_MINOR: Final = 33
+_OLDEST_MINOR: Final = 34
 # after all agents are there: what offers no device by then offers none
 _SETTLE_SECONDS: Final = 20.0
 _EVERY_SECONDS: Final = 0.5

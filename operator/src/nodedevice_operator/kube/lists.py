@@ -108,7 +108,11 @@ class Cluster(Requests):
             page, failed = decode_page(kind.name, data, kind.page, kind.schema, needs_status=kind.needs_status)
             records: list[R] = []
             undecoded: set[Key] = {*failed}
-            for item in page.items:
+            # each goes as its record comes, so that the two never take up memory together
+            items = page.items[::-1]
+            page.items = []
+            while items:
+                item = items.pop()
                 try:
                     records.append(kind.record(item))
                 except VALUE_ERRORS as exc:

@@ -43,9 +43,14 @@ EXTENDER_LEASE: Final = "nodedevice-extender"
 RUNTIME_KUBELET: Final = "kubelet"
 RUNTIME_NRI: Final = "nri"
 
-# status.agent.servedBy: whose device manager gives the devices out
+# status.agent.servedBy: who gives the devices out; what others do is only shown
 SERVED_BY_NODEDEVICE: Final = "nodedevice"
 SERVED_BY_KUBELET: Final = "kubelet"
+SERVED_BY_DRA: Final = "dra"
+ONLY_SHOWN: Final = frozenset({SERVED_BY_KUBELET, SERVED_BY_DRA})
+
+# Our own DRA driver. Its slices are published from NodeDevices, and never observed.
+DRA_DRIVER: Final = GROUP
 
 # A cordon with one of these IDs takes the whole resource on that node out of service; the word needs no quotes in a shell.
 ALL_DEVICES: Final = "*"
@@ -73,6 +78,7 @@ class Condition:
     HEALTHY: Final = "Healthy"
     INJECTABLE: Final = "Injectable"
     WATCHES_CURRENT: Final = "WatchesCurrent"
+    OFFERED_TWICE: Final = "OfferedTwice"
     # the operator's
     ADVERTISED: Final = "Advertised"
     CONFLICT: Final = "Conflict"
@@ -85,6 +91,7 @@ AGENT_CONDITIONS: Final = (
     Condition.HEALTHY,
     Condition.INJECTABLE,
     Condition.WATCHES_CURRENT,
+    Condition.OFFERED_TWICE,
 )
 OPERATOR_CONDITIONS: Final = (Condition.ADVERTISED, Condition.CONFLICT, Condition.AGENT_READY, Condition.READY)
 
@@ -120,6 +127,11 @@ class Reason:
     # Registered, Injectable, Advertised
     SERVED_BY_KUBELET: Final = "ServedByKubelet"
     """The kubelet's own device manager serves the resource; it is only shown."""
+    SERVED_BY_DRA: Final = "ServedByDRA"
+    """A DRA driver offers the devices, and the scheduler gives them out by claims; they are only shown."""
+    # Registered, of what a DRA driver offers
+    POOL_INCOMPLETE: Final = "PoolIncomplete"
+    """The driver has not published all slices of its pool's newest generation; the devices of the last complete one are shown."""
     # Healthy
     ALL_HEALTHY: Final = "AllHealthy"
     """Every device is healthy."""
@@ -174,6 +186,9 @@ class Reason:
     """The API server's watches work."""
     WATCH_STALE: Final = "WatchStale"
     """The API server sends nothing over a watch of the agent."""
+    # OfferedTwice
+    OFFERED_TWICE: Final = "OfferedTwice"
+    """A device is offered by another resource of the node, too, so that it can be given out twice."""
     # Advertised
     ADVERTISED: Final = "Advertised"
     """The Node shows the resource."""

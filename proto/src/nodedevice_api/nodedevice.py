@@ -60,6 +60,15 @@ class PartCounts(Record, frozen=True):
     available: int = always(int)
 
 
+class DeviceTaint(Record, frozen=True, kw_only=True):
+    """Of a device that a DRA driver offers. effect: None, NoSchedule or NoExecute. since: "" where the driver gives no time."""
+
+    key: str = always(str)
+    value: str = ""
+    effect: str = always(str)
+    since: str = ""
+
+
 class DeviceStatus(Record, frozen=True, kw_only=True):
     """presence: Present or Missing; "" for a physical device with parts that is present. parts: None for a device that has none.
 
@@ -77,6 +86,7 @@ class DeviceStatus(Record, frozen=True, kw_only=True):
     cordoned_by: str = ""
     numa_nodes: list[int] = []
     attributes: dict[str, str] = {}
+    taints: list[DeviceTaint] = []
 
 
 class HeldParts(Record, frozen=True):
@@ -91,8 +101,33 @@ class HeldParts(Record, frozen=True):
     sep: str = OLD_SEPARATOR
 
 
+class ClaimedDevice(Record, frozen=True, kw_only=True):
+    """What a claim says of one of its devices, beyond its name. A device stands here once for each of its shares.
+
+    share_id: "" where the device is not shared. consumed_capacity: quantities by name. extended_resource: by which name the pod
+    asked for it, where it did not name the claim itself.
+    """
+
+    id: str
+    share_id: str = field(name="shareID", default="")
+    consumed_capacity: dict[str, str] = {}
+    admin_access: bool = False
+    extended_resource: str = ""
+
+
+class ClaimStatus(Record, frozen=True, kw_only=True):
+    """The ResourceClaim, in the pod's namespace, by which a container has devices of a DRA driver.
+
+    uid: "" where the claim was not read. devices: those of which there is something to say, sorted by ID and share.
+    """
+
+    name: str
+    uid: str = ""
+    devices: list[ClaimedDevice] = []
+
+
 class AllocationStatus(Record, frozen=True, kw_only=True):
-    """What one container holds. since: "" for parts. device_ids: of devices that are no parts."""
+    """What one container holds, of a DRA driver by one claim. since: "" for parts. device_ids: of devices that are no parts."""
 
     namespace: str = always(str)
     name: str = always(str)
@@ -104,6 +139,7 @@ class AllocationStatus(Record, frozen=True, kw_only=True):
     omitted: int = field(name="deviceIDsOmitted", default=0)
     releasing: bool = False
     not_injected: bool = False
+    claim: ClaimStatus | None = None
 
 
 class Waiting(Record, frozen=True, kw_only=True):
@@ -132,7 +168,10 @@ class ConditionStatus(Record, frozen=True, kw_only=True):
 
 
 class NodeDeviceStatus(Record, frozen=True, kw_only=True):
-    """total, endpoint, agent: None where no agent has written a status. parts: None where the devices have none."""
+    """total, endpoint, agent: None where no agent has written a status. parts: None where the devices have none.
+
+    driver, pool: of DRA, as they are in the ResourceSlices; "" for others.
+    """
 
     total: int | None = None
     healthy: int = always(int)
@@ -143,6 +182,8 @@ class NodeDeviceStatus(Record, frozen=True, kw_only=True):
     available: int = always(int)
     endpoint: EndpointStatus | None = None
     agent: AgentStatus | None = None
+    driver: str = ""
+    pool: str = ""
     parts: PartRulesStatus | None = None
     devices: list[DeviceStatus] = always(list)
     devices_omitted: int = always(int)

@@ -16,7 +16,8 @@ class PodDeviceSpec(Record, frozen=True):
 class HeldDevice(Record, frozen=True):
     """`health` is Unknown where the NodeDevice does not show it.
 
-    parts, of: how many parts of it the container holds, of how many; 0 where it has none.
+    parts, of: how many parts of it the container holds, of how many; 0 where it has none. claim, share_id: of DRA, the claim, and which
+    share of the device it has. extended_resource: by which name the pod asked for it, where it did not name the claim itself.
     """
 
     id: str
@@ -24,12 +25,17 @@ class HeldDevice(Record, frozen=True):
     numa_nodes: tuple[int, ...] = ()
     parts: int = 0
     of: int = 0
+    claim: str = ""
+    share_id: str = field(name="shareID", default="")
+    extended_resource: str = ""
 
 
 class HeldResource(Record, frozen=True):
-    """What a container holds of one resource, sorted by device ID."""
+    """What a container holds of one resource, sorted by device ID, claim and share. driver, pool: of DRA; "" for others."""
 
     name: str = field(name="resourceName")
+    driver: str = ""
+    pool: str = ""
     devices: tuple[HeldDevice, ...] = always(tuple)
 
 

@@ -92,7 +92,7 @@ def test_field_selectors(cluster: ControlPlane, selector: str, found: set[str]) 
         ("nodedevice.status", "Devices that are healthy, not cordoned and not held."),
         ("nodedevice.status.devices", "Missing means that a container holds it"),
         ("nodedevice.status.allocations", "The pod is over or gone, and its container"),
-        ("poddevice.status.containers.resources", "Its devices, sorted by id."),
+        ("poddevice.status.containers.resources", "Its devices, sorted by id, claim and shareID."),
     ],
 )
 def test_explain(explained: ControlPlane, path: str, message: str) -> None:

@@ -44,6 +44,10 @@ def stored(client: Client) -> Iterator[str]:
         pytest.param({"resourceName": f"{'d' * 70}.example.com/gpu"}, id="label longer than 63, as Kubernetes allows"),
         pytest.param({"resourceName": f"a{LONGEST_DOMAIN}/{LONGEST_NAME}"}, id="longest domain and longest name"),
         pytest.param({"resourceName": "notkubernetes.example.com/gpu"}, id="kubernetes in the domain"),
+        pytest.param({"resourceName": "dra.kubernetes.io/devices"}, id="of a DRA driver of Kubernetes' own"),
+        pytest.param(
+            {"resourceName": "requests.example.com/devices"}, id="of a DRA driver whose name begins as a quota's"
+        ),
         pytest.param({"nodeName": "ip-10-0-0-1.eu.compute.internal"}, id="node name with dots"),
         pytest.param({"cordonedDevices": [{"id": "*", "reason": "all of it"}, {"id": "gpu-0"}]}, id="cordons"),
         pytest.param({"cordonedDevices": [{"id": "i" * 128, "reason": "r" * 1024}]}, id="longest cordon"),
@@ -60,7 +64,6 @@ def test_takes_spec(client: Client, spec: Body) -> None:
 
 
 SHAPE = "must be domain/name, such as vendor.com/gpu: a lower-case DNS name, one slash, then at most 63 of letters"
-RESERVED = "names in kubernetes.io are reserved by Kubernetes; use a domain of your own, such as vendor.com/gpu"
 
 
 def noted(**notes: Any) -> Body:
@@ -91,14 +94,6 @@ REFUSED_NOTES = [
         pytest.param({"resourceName": "example.com/gpu-"}, SHAPE, id="name ends with a dash"),
         pytest.param({"resourceName": "example.com/"}, SHAPE, id="empty name"),
         pytest.param({"resourceName": f"example.com/{LONGEST_NAME}n"}, SHAPE, id="name of 64"),
-        pytest.param({"resourceName": "kubernetes.io/gpu"}, RESERVED, id="kubernetes.io"),
-        pytest.param({"resourceName": "beta.kubernetes.io/gpu"}, RESERVED, id="below kubernetes.io"),
-        pytest.param({"resourceName": "notkubernetes.io/gpu"}, RESERVED, id="ends alike, reserved all the same"),
-        pytest.param(
-            {"resourceName": "requests.example.com/gpu"},
-            "a name that begins with requests. is read by Kubernetes as a quota; use another domain",
-            id="requests.",
-        ),
         pytest.param(
             {"resourceName": f"aa{LONGEST_DOMAIN}/gpu"},
             "the domain may have at most 244 characters, so that requests.<name> stays valid for quotas",

@@ -5,6 +5,7 @@ show. Statuses are tried in a dry run: validation is the same, and nothing is le
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from lightkube import Client
@@ -92,6 +93,27 @@ PARTS: Body = {
 }
 
 
+def claimed(claim: str, device_id: str, **of_claim: Any) -> Body:
+    """What one container has by one claim."""
+    return {**allocation("uid", "a", device_id), "claim": {"name": claim, **of_claim}}
+
+
+SHARED = [
+    {"id": "d0", "shareID": "s-1", "consumedCapacity": {"memory": "10Gi"}},
+    {"id": "d0", "shareID": "s-2", "adminAccess": True, "extendedResource": "example.com/gpu"},
+]
+TAINT = {"key": "example.com/broken", "value": "yes", "effect": "NoExecute", "since": "2026-01-01T12:00:00Z"}
+OF_DRA = {
+    "total": 1,
+    "healthy": 1,
+    "allocated": 1,
+    "driver": "gpu.example.com",
+    "pool": "node-a/first",
+    "devices": [{**device("d0"), "taints": [TAINT]}],
+    "allocations": [claimed("v", "d0", uid="uid-v", devices=SHARED), claimed("w", "d0")],
+}
+
+
 @pytest.mark.parametrize(
     "status",
     [
@@ -154,6 +176,7 @@ PARTS: Body = {
             id="sorted by pod, one of whose UIDs begins as the other",
         ),
         pytest.param(PARTS, id="parts"),
+        pytest.param(OF_DRA, id="of a DRA driver"),
         pytest.param({"devices": [device("i" * 128)], "total": 1, "healthy": 1}, id="id of 128"),
         pytest.param({"total": 2**31 - 1}, id="greatest number"),
     ],
@@ -164,7 +187,7 @@ def test_takes_status(client: Client, status: Body) -> None:
 
 SORTED = "status.devices: Invalid value: devices must be sorted by id, each id once"
 SORTED_ALLOCATIONS = (
-    "status.allocations: Invalid value: allocations must be sorted by podUID and container, each pair once"
+    "status.allocations: Invalid value: allocations must be sorted by podUID, container and claim, each once"
 )
 
 
@@ -249,6 +272,8 @@ SORTED_ALLOCATIONS = (
             SORTED_ALLOCATIONS,
             id="container twice",
         ),
+        pytest.param({"allocations": [claimed("w", "x"), claimed("v", "x")]}, SORTED_ALLOCATIONS, id="claims unsorted"),
+        pytest.param({"allocations": [claimed("v", "x"), claimed("v", "y")]}, SORTED_ALLOCATIONS, id="claim twice"),
     ],
 )
 def test_refuses_status(client: Client, status: Body, sentence: str) -> None:

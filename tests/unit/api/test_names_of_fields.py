@@ -47,7 +47,8 @@ def is_listed(path: str) -> bool:
 
 def test_no_name_is_written_again() -> None:
     again = {f"{path}: {name}" for path, name in written() if not is_listed(path)}
-    of_records = {f"proto/src/nodedevice_api/nodedevice.py: {name}" for name in ("deviceIDs", "deviceIDsOmitted")}
+    spelled = {"nodedevice": ("deviceIDs", "deviceIDsOmitted", "shareID"), "poddevice": ("shareID",)}
+    of_records = {f"proto/src/nodedevice_api/{of}.py: {name}" for of, names in spelled.items() for name in names}
     assert again == of_records, "use the records of nodedevice_api"
 
 

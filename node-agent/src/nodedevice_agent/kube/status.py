@@ -278,7 +278,8 @@ def _size(entry: Record) -> int:
 
 def _conditions(before: NodeDeviceStatus, wall_time: str, values: Mapping[str, _Condition]) -> list[ConditionStatus]:
     earlier = {c.type: c for c in before.conditions}
-    return [_condition(kind, *values[kind], earlier.get(kind), wall_time) for kind in AGENT_CONDITIONS]
+    found = ((kind, values[kind]) for kind in AGENT_CONDITIONS if kind in values)
+    return [_condition(kind, *value, earlier.get(kind), wall_time) for kind, value in found]
 
 
 def _condition(

@@ -58,8 +58,8 @@ _RULES: dict[str, Callable[[Json], bool]] = {
     "allocated cannot exceed the device IDs and parts listed in allocations": (
         lambda s: s.get("allocationsOmitted", 0) > 0 or _holdings(s) >= s["allocated"]
     ),
-    "allocations must be sorted by podUID and container, each pair once": (
-        lambda s: _rises([(a["podUID"], a["container"]) for a in s["allocations"]])
+    "allocations must be sorted by podUID, container and claim, each once": (
+        lambda s: _rises([(a["podUID"], a["container"], a.get("claim", {}).get("name", "")) for a in s["allocations"]])
     ),
 }
 

@@ -16,8 +16,8 @@ class PodDeviceSpec(Record, frozen=True):
 class HeldDevice(Record, frozen=True):
     """`health` is Unknown where the NodeDevice does not show it.
 
-    parts, of: how many parts of it the container holds, of how many; 0 where it has none. claim, share_id: of DRA, the claim, and which
-    share of the device it has. extended_resource: by which name the pod asked for it, where it did not name the claim itself.
+    parts, of: how many parts of it the container holds, of how many; 0 where it has none. claim, share_id: of DRA.
+    extended_resource: by which name the pod asked for it, where it did not name the claim itself.
     """
 
     id: str

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import httpx2
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
@@ -14,6 +15,17 @@ from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import PendingView, snapshot
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_api import names
+from nodedevice_api.nodedevice import (
+    AgentStatus,
+    AllocationStatus,
+    ClaimedDevice,
+    ClaimStatus,
+    ConditionStatus,
+    DeviceStatus,
+    DeviceTaint,
+    EndpointStatus,
+    NodeDeviceStatus,
+)
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement, part_id
 
 from tests.fakes.api_client import client_of
@@ -245,6 +257,43 @@ def served_by_the_kubelet() -> Json:
     )
 
 
+def offered_by_a_driver() -> Json:
+    """A pool of a DRA driver: two devices, of which one is tainted and one is shared by two claims."""
+    taint = DeviceTaint(key="gpu.example.com/hot", value="90C", effect="NoExecute", since=NOON)
+    shared = ClaimedDevice(id="gpu-0", share_id="s-1", consumed_capacity={"memory": "10Gi"})
+    admin = ClaimedDevice(id="gpu-0", share_id="s-2", admin_access=True, extended_resource="example.com/gpu")
+    gpu = DeviceStatus(id="gpu-0", health="Healthy", presence="Present", since=MONDAY, attributes={"model": "A100"})
+    hot = DeviceStatus(id="gpu-1", health="Healthy", presence="Present", since=MONDAY, taints=[taint])
+    held = AllocationStatus(
+        namespace="default",
+        name="p",
+        pod_uid="uid-p",
+        container="main",
+        since=NOON,
+        device_ids=["gpu-0"],
+        claim=ClaimStatus(name="c", uid="uid-c", devices=[shared, admin]),
+    )
+    condition = ConditionStatus(
+        type=names.Condition.REGISTERED, status="True", reason=names.Reason.SERVED_BY_DRA, last_transition_time=MONDAY
+    )
+    found: Json = to_builtins(
+        NodeDeviceStatus(
+            total=2,
+            healthy=2,
+            allocated=1,
+            endpoint=EndpointStatus(state="Running", since=MONDAY),
+            agent=AgentStatus(version="0", runtime="nri", served_by=names.SERVED_BY_DRA),
+            driver="gpu.example.com",
+            pool="node-a",
+            devices=[gpu, hot],
+            allocations=[held],
+            conditions=[condition],
+        )
+    )
+    assert not crd_rules.problems(found)
+    return found
+
+
 CASES: Final[dict[str, Callable[[], Json]]] = {
     "no-list-yet": no_list_yet,
     "no-devices": lambda: shown(with_devices([])),
@@ -274,6 +323,7 @@ CASES: Final[dict[str, Callable[[], Json]]] = {
     "many-that-wait": many_that_wait,
     "not-injected": not_injected,
     "served-by-the-kubelet": served_by_the_kubelet,
+    "offered-by-a-driver": offered_by_a_driver,
     "not-configured": lambda: changed(is_not_configured=True, total=0),
     "place-taken": lambda: changed(lost_to="example.com/nic"),
     "silent": lambda: changed(is_silent=True, state=EndpointState.STOPPED),

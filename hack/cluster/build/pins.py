@@ -156,6 +156,14 @@ FAMILIES = (
         asked_by="KUBERNETES",
     ),
     Family(
+        # apart, too: no other program is built again for it
+        name="dra-test-driver",
+        module="k8s.io/kubernetes",
+        packages={"dra-test-driver": "k8s.io/kubernetes/test/e2e/dra/test-driver"},
+        version_variables=_KUBERNETES_VERSION,
+        asked_by="KUBERNETES",
+    ),
+    Family(
         name="containerd",
         module=_CONTAINERD,
         packages={

@@ -237,13 +237,17 @@ def test_another_version_has_the_familys_own_tools_and_no_other(
 
 def test_what_etcd_and_kubernetes_share_is_compiled_once(cache: Path) -> None:
     """One module: it has the versions that Kubernetes alone has, and flags that differ only where the linker takes them."""
-    together, kubelet, oracle = (_required(family_of(name)) for name in ("etcd", "kubelet", "oracle"))
+    together, kubelet, driver, oracle = (
+        _required(family_of(name)) for name in ("etcd", "kubelet", "dra-test-driver", "oracle")
+    )
     assert together.keys() >= oracle.keys()
-    for alone in (kubelet, oracle):
+    for alone in (kubelet, driver, oracle):
         assert {module: together[module] for module in alone.keys() & together.keys()} == {
             module: alone[module] for module in alone.keys() & together.keys()
         }
-    compiled = {family_of(name).flags[:-1] for name in ("etcd", "kube-apiserver", "kubelet", "oracle")}
+    compiled = {
+        family_of(name).flags[:-1] for name in ("etcd", "kube-apiserver", "kubelet", "dra-test-driver", "oracle")
+    }
     assert len(compiled) == 1
 
 

@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 GENERATE_VENV := .venv-generate
 MUTANTS_VENV := .venv-mutants
 DOCS_VENV := .venv-docs
-CODE := proto common operator node-agent charts tests hack docs
+CODE := proto common operator node-agent cli charts tests hack docs
 PROTO_ROOT := proto/src
 PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `make generate` writes into
@@ -33,8 +33,8 @@ $(1)/$(PIP_INSTALL) --require-hashes -r requirements/pip.txt
 $(1)/$(PIP_INSTALL) --no-compile --require-hashes $(2:%=-r requirements/%.txt)
 endef
 
-define install_both_programs
-$(1)/$(PIP_INSTALL) --no-deps --no-build-isolation -e proto -e common -e operator -e node-agent
+define install_programs
+$(1)/$(PIP_INSTALL) --no-deps --no-build-isolation -e proto -e common -e operator -e node-agent -e cli
 endef
 
 ##@ Try it
@@ -103,11 +103,12 @@ publish: setup ## What `make release` has made: images and chart into a registry
 ##@ Develop
 
 .PHONY: setup
-setup: $(BIN)/.ready ## Create .venv with both programs and all tools, hash-locked
-$(BIN)/.ready: requirements/pip.txt requirements/dev.txt proto/pyproject.toml common/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml
+setup: $(BIN)/.ready ## Create .venv with the programs and all tools, hash-locked
+$(BIN)/.ready: requirements/pip.txt requirements/dev.txt proto/pyproject.toml common/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml \
+  cli/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nodedevice needs Python 3.11 or newer; set PYTHON=")'
 	$(call make_venv,$(VENV),dev)
-	$(call install_both_programs,$(VENV))
+	$(call install_programs,$(VENV))
 	@touch $@
 
 .PHONY: binaries
@@ -126,7 +127,7 @@ format: setup ## Format the code and fix what ruff can fix
 
 .PHONY: types
 types: setup ## mypy, strict
-	$(BIN)/mypy proto/src common/src operator/src node-agent/src
+	$(BIN)/mypy proto/src common/src operator/src node-agent/src cli/src
 	$(BIN)/mypy charts tests hack docs
 
 .PHONY: imports
@@ -135,7 +136,7 @@ imports: setup ## Import contracts: layers, independence, pure files
 
 .PHONY: lock
 lock: setup ## Update the hash-locked requirements/*.txt from *.in
-	@for name in agent operator dev docs generate go mutants pip; do \
+	@for name in agent cli operator dev docs generate go mutants pip; do \
 	  (cd requirements && ../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --upgrade $$name.in -o $$name.txt); done
 
@@ -259,7 +260,7 @@ chaos: setup ## Kill, pause, disconnect and contradict everything; check that ca
 
 $(MUTANTS_VENV)/.ready: requirements/pip.txt requirements/mutants.txt requirements/dev.txt
 	$(call make_venv,$(MUTANTS_VENV),dev mutants)
-	$(call install_both_programs,$(MUTANTS_VENV))
+	$(call install_programs,$(MUTANTS_VENV))
 	@touch $@
 
 .PHONY: mutants

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from tests.unit.sources import ROOT, parsed, shown
 
-SOURCES: Final = ("proto/src", "common/src", "operator/src", "node-agent/src")
+SOURCES: Final = ("proto/src", "common/src", "operator/src", "node-agent/src", "cli/src")
 # the entrance, and what each of its functions is given its form in
 ENTRANCE: Final[dict[str, dict[str, int | None]]] = {
     "nodedevice_common.decoding": {"decode": 1, "convert": 1, "decode_unique": None, "shallow": None},

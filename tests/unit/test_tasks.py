@@ -175,6 +175,7 @@ _PROGRAMS: Final = {
     "node-agent/src/nodedevice_agent": "agent",
     "operator/src/nodedevice_operator": "operator",
     "proto/src/nodedevice_api": "api",
+    "cli/src/kubectl_nodedevice": "cli",
 }
 
 

@@ -1,0 +1,74 @@
+"""What can go wrong for a person at a terminal: a sentence, and what to do about it.
+
+CliError ─┬─ UsageProblem       the command line is wrong
+          ├─ LoginProblem       no usable kubeconfig, certificate or token
+          └─ ApiError ─┬─ Unreachable    no answer: no connection, or none in time
+                       ├─ Unauthorized   401
+                       ├─ Forbidden      403
+                       ├─ NotFound       404: neither the object nor the kind
+                       ├─ Conflict       409: the object has changed since it was read
+                       └─ Unexpected     any other status, or an answer that is none of the API's
+"""
+
+from typing import Final
+
+# exit statuses, for scripts
+FINE: Final = 0
+NEEDS_YOU: Final = 1
+FAILED: Final = 2
+INTERRUPTED: Final = 130
+
+
+class CliError(Exception):
+    """A sentence without a full stop, and the remedy. code: one word for machines, stable across releases."""
+
+    code = "Failed"
+
+    def __init__(self, problem: str, remedy: str = "", code: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+        self.code = code or self.code
+
+
+class UsageProblem(CliError):
+    code = "Usage"
+
+
+class LoginProblem(CliError):
+    code = "Login"
+
+
+class ApiError(CliError):
+    """The request that failed, as `what`, such as `list nodedevices`. status: of HTTP; 0 where there was no answer."""
+
+    code = "ApiError"
+
+    def __init__(self, problem: str, remedy: str = "", what: str = "", status: int = 0) -> None:
+        super().__init__(problem, remedy)
+        self.what = what
+        self.status = status
+
+
+class Unreachable(ApiError):
+    code = "Unreachable"
+
+
+class Unauthorized(ApiError):
+    code = "Unauthorized"
+
+
+class Forbidden(ApiError):
+    code = "Forbidden"
+
+
+class NotFound(ApiError):
+    code = "NotFound"
+
+
+class Conflict(ApiError):
+    code = "Conflict"
+
+
+class Unexpected(ApiError):
+    code = "Unexpected"

@@ -1,0 +1,403 @@
+"""Objects as the API server has them become records: the one place that knows their form in JSON.
+
+Each `…_of` takes an object and never fails: what is absent, or of another form than expected, as with the CRDs of another
+release, has the default of its field. NodeDevices and PodDevices are read as `nodedevice_api` writes them; a test compares the two.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from kubectl_nodedevice.cluster import (
+    Agent,
+    Allocation,
+    Claim,
+    ClaimedDevice,
+    Condition,
+    Config,
+    Container,
+    Cordon,
+    Device,
+    Endpoint,
+    HeldDevice,
+    HeldParts,
+    HeldResource,
+    HoldingContainer,
+    Json,
+    Lease,
+    Meta,
+    Node,
+    NodeDevice,
+    PartCounts,
+    PartRules,
+    Pod,
+    PodClaim,
+    PodDevice,
+    Taint,
+    Toleration,
+    Waiting,
+)
+
+T = TypeVar("T")
+
+
+def text_of(obj: Any, *path: str) -> str:
+    """The text there; "" where there is none."""
+    found = _at(obj, path)
+    return found if isinstance(found, str) else ""
+
+
+def number_of(obj: Any, *path: str) -> int:
+    """The whole number there; 0 where there is none."""
+    found = _at(obj, path)
+    return found if isinstance(found, int) and not isinstance(found, bool) else 0
+
+
+def is_set(obj: Any, *path: str) -> bool:
+    """Whether there is true."""
+    return _at(obj, path) is True
+
+
+def map_of(obj: Any, *path: str) -> Json:
+    """The object there; an empty one where there is none."""
+    found = _at(obj, path)
+    return found if isinstance(found, dict) else {}
+
+
+def texts_of(obj: Any, *path: str) -> Mapping[str, str]:
+    """The texts there, by name. Numbers count, as people write quantities."""
+    found = map_of(obj, *path)
+    return {key: str(value) for key, value in found.items() if isinstance(value, str | int | float)}
+
+
+def list_of(obj: Any, *path: str) -> list[Any]:
+    """The list there; an empty one where there is none."""
+    found = _at(obj, path)
+    return found if isinstance(found, list) else []
+
+
+def each_of(make: Callable[[Json], T], obj: Any, *path: str) -> tuple[T, ...]:
+    """A record of each object in the list there."""
+    return tuple(make(each) for each in list_of(obj, *path) if isinstance(each, dict))
+
+
+def _at(obj: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        if not isinstance(obj, dict):
+            return None
+        obj = obj.get(key)
+    return obj
+
+
+def _words(obj: Any, *path: str) -> tuple[str, ...]:
+    return tuple(each for each in list_of(obj, *path) if isinstance(each, str))
+
+
+def _numbers(obj: Any, *path: str) -> tuple[int, ...]:
+    return tuple(each for each in list_of(obj, *path) if isinstance(each, int))
+
+
+def meta_of(obj: Json) -> Meta:
+    meta = map_of(obj, "metadata")
+    owners = [each for each in list_of(meta, "ownerReferences") if is_set(each, "controller")]
+    return Meta(
+        text_of(meta, "name"),
+        text_of(meta, "namespace"),
+        text_of(meta, "uid"),
+        text_of(meta, "resourceVersion"),
+        number_of(meta, "generation"),
+        text_of(meta, "creationTimestamp"),
+        text_of(meta, "deletionTimestamp"),
+        f"{text_of(owners[0], 'kind')}/{text_of(owners[0], 'name')}" if owners else "",
+        texts_of(meta, "labels"),
+        texts_of(meta, "annotations"),
+    )
+
+
+def conditions_of(obj: Json) -> Mapping[str, Condition]:
+    """Those of its status, by type."""
+    return {each.type: each for each in each_of(_condition, obj, "status", "conditions")}
+
+
+def _condition(obj: Json) -> Condition:
+    return Condition(
+        text_of(obj, "type"),
+        text_of(obj, "status"),
+        text_of(obj, "reason"),
+        text_of(obj, "message"),
+        text_of(obj, "lastTransitionTime"),
+        number_of(obj, "observedGeneration"),
+    )
+
+
+def cordon_of(obj: Json) -> Cordon:
+    return Cordon(text_of(obj, "id"), text_of(obj, "reason"), text_of(obj, "by"), text_of(obj, "at"))
+
+
+def node_device_of(obj: Json) -> NodeDevice:
+    status = map_of(obj, "status")
+    total = _at(status, ("total",))
+    return NodeDevice(
+        meta_of(obj),
+        text_of(obj, "spec", "nodeName"),
+        text_of(obj, "spec", "resourceName"),
+        each_of(cordon_of, obj, "spec", "cordonedDevices"),
+        total if isinstance(total, int) else None,
+        number_of(status, "healthy"),
+        number_of(status, "cordoned"),
+        number_of(status, "allocated"),
+        number_of(status, "releasing"),
+        number_of(status, "reserved"),
+        number_of(status, "available"),
+        _endpoint(map_of(status, "endpoint")),
+        _agent(map_of(status, "agent")),
+        text_of(status, "driver"),
+        text_of(status, "pool"),
+        _part_rules(map_of(status, "parts")),
+        each_of(_device, status, "devices"),
+        number_of(status, "devicesOmitted"),
+        each_of(_allocation, status, "allocations"),
+        number_of(status, "allocationsOmitted"),
+        each_of(_waiting, status, "waiting"),
+        each_of(cordon_of, status, "rememberedCordons"),
+        conditions_of(obj),
+    )
+
+
+def _endpoint(obj: Json) -> Endpoint:
+    return Endpoint(
+        text_of(obj, "state"),
+        text_of(obj, "since"),
+        is_set(obj, "preStartRequired"),
+        is_set(obj, "getPreferredAllocationAvailable"),
+    )
+
+
+def _agent(obj: Json) -> Agent:
+    return Agent(text_of(obj, "version"), text_of(obj, "runtime"), text_of(obj, "servedBy"))
+
+
+def _part_rules(obj: Json) -> PartRules | None:
+    if not obj:
+        return None
+    percent = obj.get("smPercent")
+    return PartRules(
+        text_of(obj, "placement"),
+        text_of(obj, "choice"),
+        text_of(obj, "containers"),
+        text_of(obj, "advertise"),
+        percent if isinstance(percent, int) else None,
+        number_of(obj, "largestAvailable"),
+    )
+
+
+def _device(obj: Json) -> Device:
+    parts = map_of(obj, "parts")
+    return Device(
+        text_of(obj, "id"),
+        text_of(obj, "health"),
+        text_of(obj, "presence"),
+        text_of(obj, "reason"),
+        text_of(obj, "message"),
+        text_of(obj, "since"),
+        text_of(obj, "cordonedSince"),
+        text_of(obj, "cordonedBy"),
+        _part_counts(parts) if parts else None,
+        _numbers(obj, "numaNodes"),
+        texts_of(obj, "attributes"),
+        each_of(_device_taint, obj, "taints"),
+    )
+
+
+def _part_counts(obj: Json) -> PartCounts:
+    return PartCounts(*(number_of(obj, key) for key in ("total", "healthy", "allocated", "available")))
+
+
+def _device_taint(obj: Json) -> Taint:
+    return Taint(text_of(obj, "key"), text_of(obj, "value"), text_of(obj, "effect"), text_of(obj, "since"))
+
+
+def _allocation(obj: Json) -> Allocation:
+    claim = map_of(obj, "claim")
+    return Allocation(
+        text_of(obj, "namespace"),
+        text_of(obj, "name"),
+        text_of(obj, "podUID"),
+        text_of(obj, "container"),
+        text_of(obj, "since"),
+        each_of(_held_parts, obj, "parts"),
+        _words(obj, "deviceIDs"),
+        number_of(obj, "deviceIDsOmitted"),
+        is_set(obj, "releasing"),
+        is_set(obj, "notInjected"),
+        Claim(text_of(claim, "name"), text_of(claim, "uid"), each_of(_claimed, claim, "devices")) if claim else None,
+    )
+
+
+def _held_parts(obj: Json) -> HeldParts:
+    return HeldParts(
+        text_of(obj, "parent"), number_of(obj, "parts"), text_of(obj, "numbers"), text_of(obj, "sep") or "-"
+    )
+
+
+def _claimed(obj: Json) -> ClaimedDevice:
+    return ClaimedDevice(
+        text_of(obj, "id"),
+        text_of(obj, "shareID"),
+        texts_of(obj, "consumedCapacity"),
+        is_set(obj, "adminAccess"),
+        text_of(obj, "extendedResource"),
+    )
+
+
+def _waiting(obj: Json) -> Waiting:
+    return Waiting(
+        text_of(obj, "namespace"),
+        text_of(obj, "name"),
+        text_of(obj, "podUID"),
+        text_of(obj, "container"),
+        text_of(obj, "reason"),
+        text_of(obj, "message"),
+        text_of(obj, "since"),
+        is_set(obj, "notInjected"),
+        is_set(obj, "final"),
+    )
+
+
+def pod_device_of(obj: Json) -> PodDevice:
+    return PodDevice(
+        meta_of(obj),
+        text_of(obj, "spec", "nodeName"),
+        text_of(obj, "spec", "podUID"),
+        text_of(obj, "status", "resources"),
+        text_of(obj, "status", "devices"),
+        text_of(obj, "status", "health"),
+        each_of(_holding, obj, "status", "containers"),
+    )
+
+
+def _holding(obj: Json) -> HoldingContainer:
+    return HoldingContainer(text_of(obj, "name"), each_of(_held_resource, obj, "resources"))
+
+
+def _held_resource(obj: Json) -> HeldResource:
+    return HeldResource(
+        text_of(obj, "resourceName"), text_of(obj, "driver"), text_of(obj, "pool"), each_of(_held, obj, "devices")
+    )
+
+
+def _held(obj: Json) -> HeldDevice:
+    return HeldDevice(
+        text_of(obj, "id"),
+        text_of(obj, "health"),
+        _numbers(obj, "numaNodes"),
+        number_of(obj, "parts"),
+        number_of(obj, "of"),
+        text_of(obj, "claim"),
+        text_of(obj, "shareID"),
+        text_of(obj, "extendedResource"),
+    )
+
+
+def node_of(obj: Json) -> Node:
+    return Node(
+        meta_of(obj),
+        is_set(obj, "spec", "unschedulable"),
+        each_of(_node_taint, obj, "spec", "taints"),
+        texts_of(obj, "status", "capacity"),
+        texts_of(obj, "status", "allocatable"),
+        conditions_of(obj),
+    )
+
+
+def _node_taint(obj: Json) -> Taint:
+    return Taint(text_of(obj, "key"), text_of(obj, "value"), text_of(obj, "effect"), text_of(obj, "timeAdded"))
+
+
+def pod_of(obj: Json) -> Pod:
+    spec = map_of(obj, "spec")
+    return Pod(
+        meta_of(obj),
+        text_of(spec, "nodeName"),
+        text_of(obj, "status", "phase"),
+        text_of(spec, "schedulerName"),
+        number_of(spec, "priority"),
+        text_of(spec, "runtimeClassName"),
+        tuple(text_of(each, "name") for each in list_of(spec, "schedulingGates")),
+        _containers(obj),
+        _pod_claims(obj),
+        texts_of(spec, "nodeSelector"),
+        map_of(spec, "affinity"),
+        each_of(_toleration, spec, "tolerations"),
+        conditions_of(obj),
+        text_of(obj, "status", "reason"),
+        text_of(obj, "status", "message"),
+        text_of(obj, "status", "nominatedNodeName"),
+    )
+
+
+def _containers(pod: Json) -> tuple[Container, ...]:
+    """Init containers first, as they start."""
+    found: list[Container] = []
+    for key, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
+        states = {text_of(each, "name"): map_of(each, "state") for each in list_of(pod, "status", statuses)}
+        for each in list_of(pod, "spec", key):
+            found.append(_container(each, key == "initContainers", states.get(text_of(each, "name"), {})))
+    return tuple(found)
+
+
+def _container(obj: Json, is_init: bool, states: Json) -> Container:
+    state = next(iter(states), "")
+    return Container(
+        text_of(obj, "name"),
+        text_of(obj, "image"),
+        {**texts_of(obj, "resources", "limits"), **texts_of(obj, "resources", "requests")},
+        tuple(text_of(each, "name") for each in list_of(obj, "resources", "claims")),
+        is_init,
+        is_init and text_of(obj, "restartPolicy") == "Always",
+        state,
+        text_of(states, state, "reason"),
+        text_of(states, state, "message"),
+    )
+
+
+def _pod_claims(pod: Json) -> tuple[PodClaim, ...]:
+    made = {
+        text_of(each, "name"): text_of(each, "resourceClaimName")
+        for each in list_of(pod, "status", "resourceClaimStatuses")
+    }
+    return tuple(
+        PodClaim(
+            text_of(each, "name"),
+            text_of(each, "resourceClaimName") or made.get(text_of(each, "name"), ""),
+            text_of(each, "resourceClaimTemplateName"),
+        )
+        for each in list_of(pod, "spec", "resourceClaims")
+    )
+
+
+def _toleration(obj: Json) -> Toleration:
+    return Toleration(
+        text_of(obj, "key"), text_of(obj, "operator") or "Equal", text_of(obj, "value"), text_of(obj, "effect")
+    )
+
+
+def config_of(obj: Json) -> Config:
+    return Config(
+        meta_of(obj),
+        number_of(obj, "spec", "priority"),
+        map_of(obj, "spec", "nodeSelector"),
+        map_of(obj, "spec", "plugins"),
+        number_of(obj, "status", "nodes", "selected"),
+        number_of(obj, "status", "nodes", "accepted"),
+        number_of(obj, "status", "nodes", "refused"),
+        conditions_of(obj),
+    )
+
+
+def lease_of(obj: Json) -> Lease:
+    return Lease(
+        meta_of(obj),
+        text_of(obj, "spec", "holderIdentity"),
+        text_of(obj, "spec", "renewTime"),
+        number_of(obj, "spec", "leaseDurationSeconds"),
+    )

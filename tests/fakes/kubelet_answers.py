@@ -20,7 +20,7 @@ from nodedevice_agent.kubelet import reader
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.pod_resources import PodResourcesRefused, PodResourcesUnavailable
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import DevicesByID, PodResourcesRow, RowsByPod
+from nodedevice_agent.kubelet.readings import ClaimRow, DevicesByID, HeldByPod, PodName, PodResourcesRow, RowsByPod
 from nodedevice_agent.lib.file_reads import FileReads
 
 T = TypeVar("T")
@@ -35,10 +35,13 @@ class KubeletAnswers:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.directory = KubeletDirectory(path)
         self.rows: tuple[PodResourcesRow, ...] = ()
+        self.claim_rows: tuple[ClaimRow, ...] = ()
         self.devices: dict[str, DevicesByID] = {}
         self.problem = self.devices_problem = ""
         self.calls: Counter[str] = Counter()
         self.asked: list[str] = []
+        # pods that it knows and that have nothing
+        self.without_devices: set[PodName] = set()
         # called in each call
         self.meanwhile: Callable[[], object] = lambda: None
         self.directory.device_plugins.mkdir(exist_ok=True)
@@ -66,18 +69,21 @@ class KubeletAnswers:
 
     async def list_pods(self) -> RowsByPod:
         self._call("List", self.problem)
-        rows: RowsByPod = {}
-        for row in self.rows:
-            rows[row.namespace, row.name] = (*rows.get((row.namespace, row.name), ()), row)
-        return rows
+        return {name: self._held(*name) for name in {(row.namespace, row.name) for row in self.rows + self.claim_rows}}
 
-    async def get_pod(self, namespace: str, name: str) -> tuple[PodResourcesRow, ...]:
+    async def get_pod(self, namespace: str, name: str) -> HeldByPod:
         self.asked.append(name)
         self._call("Get", self.problem)
-        found = tuple(row for row in self.rows if (row.namespace, row.name) == (namespace, name))
-        if not found:
+        found = self._held(namespace, name)
+        if found == HeldByPod() and (namespace, name) not in self.without_devices:
             raise PodResourcesRefused("UNKNOWN: no such pod")
         return found
+
+    def _held(self, namespace: str, name: str) -> HeldByPod:
+        return HeldByPod(
+            tuple(row for row in self.rows if (row.namespace, row.name) == (namespace, name)),
+            tuple(row for row in self.claim_rows if (row.namespace, row.name) == (namespace, name)),
+        )
 
     async def list_devices(self) -> dict[str, DevicesByID]:
         self._call("GetAllocatableResources", self.problem or self.devices_problem)

@@ -78,13 +78,13 @@ def shown(of: NodeUnderTest, resource: str) -> Holders:
 
 def given(of: NodeUnderTest, resource: str) -> Holders:
     """The same by the kubelet's own word."""
-    rows = chain.from_iterable(asked(of, PodResources.list_pods).values())
+    rows = chain.from_iterable(held.rows for held in asked(of, PodResources.list_pods).values())
     return {row.name: list(row.device_ids) for row in rows if row.resource_name == resource}
 
 
 def asked_for(of: NodeUnderTest, name: str) -> tuple[PodResourcesRow, ...]:
     """The same of one pod."""
-    return asked(of, lambda kubelet: kubelet.get_pod(of.namespace, name))
+    return asked(of, lambda kubelet: kubelet.get_pod(of.namespace, name)).rows
 
 
 def asked(of: NodeUnderTest, ask: Callable[[PodResources], Awaitable[T]]) -> T:

@@ -19,7 +19,7 @@ from nodedevice_common.threads import in_thread_if
 
 from nodedevice_agent.deviceplugin.connection import open_channel, rpc_error_text
 from nodedevice_agent.kubelet import codec
-from nodedevice_agent.kubelet.readings import DevicesByID, PodResourcesRow, RowsByPod
+from nodedevice_agent.kubelet.readings import DevicesByID, HeldByPod, RowsByPod
 
 CALL_SECONDS: Final = 5.0
 _MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
@@ -57,7 +57,7 @@ class PodResources:
         """Of every active pod that has devices."""
         return await self._call("List", api_pb2.ListPodResourcesRequest().SerializeToString(), codec.all_rows)
 
-    async def get_pod(self, namespace: str, name: str) -> tuple[PodResourcesRow, ...]:
+    async def get_pod(self, namespace: str, name: str) -> HeldByPod:
         """The same of one active pod. Raises PodResourcesRefused, too."""
         request = api_pb2.GetPodResourcesRequest(pod_namespace=namespace, pod_name=name)
         return await self._call("Get", request.SerializeToString(), codec.rows_of_pod)

@@ -18,7 +18,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.kubelet.attribution import changed_pods
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused
-from nodedevice_agent.kubelet.readings import PodName, PodResourcesRow, RowsByPod
+from nodedevice_agent.kubelet.readings import ClaimRow, PodName, PodResourcesRow, RowsByPod
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
@@ -49,7 +49,11 @@ class PodRows:
 
     @property
     def rows(self) -> tuple[PodResourcesRow, ...]:
-        return tuple(chain.from_iterable(self._rows.values()))
+        return tuple(chain.from_iterable(held.rows for held in self._rows.values()))
+
+    @property
+    def claim_rows(self) -> tuple[ClaimRow, ...]:
+        return tuple(chain.from_iterable(held.claim_rows for held in self._rows.values()))
 
     async def read(
         self, kubelet: PodResources, entries: Iterable[Allocation] | None, pods: Mapping[str, Pod], now: float

@@ -180,8 +180,8 @@ class KubeletReader:
         checkpoint = self._checkpoint.checkpoint if self._checkpoint is not None else None
         if problem:
             return PodReading(checkpoint, None, problem)
-        is_listed = self._rows.listed_at == now
-        return PodReading(checkpoint, self._rows.rows, "", is_listed, devices, devices_problem)
+        rows, is_listed = self._rows, self._rows.listed_at == now
+        return PodReading(checkpoint, rows.rows, "", is_listed, devices, devices_problem, rows.claim_rows)
 
     async def _read_rows(self, kubelet: PodResources, now: float) -> None:
         known = self._checkpoint.checkpoint if self._checkpoint is not None else None

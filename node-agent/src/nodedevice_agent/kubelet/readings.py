@@ -27,8 +27,33 @@ class PodResourcesRow(Struct, frozen=True):
     device_ids: tuple[str, ...]
 
 
+class ClaimRow(Struct, frozen=True):
+    """A device of a DRA driver that a container has by a ResourceClaim in its pod's namespace, as a kubelet shows it since 1.36.
+
+    The kubelet shows each container all devices of a claim, also those of requests that the container does not name. share_id: ""
+    where the device is not shared. cdi_ids: its own CDI names, in the driver's order.
+    """
+
+    namespace: str
+    name: str
+    container: str
+    claim: str
+    driver: str
+    pool: str
+    device: str
+    share_id: str = ""
+    cdi_ids: tuple[str, ...] = ()
+
+
+class HeldByPod(Struct, frozen=True):
+    """What one pod has, by the kubelet's device manager and by claims."""
+
+    rows: tuple[PodResourcesRow, ...] = ()
+    claim_rows: tuple[ClaimRow, ...] = ()
+
+
 # of each pod that has devices
-RowsByPod = dict[PodName, tuple[PodResourcesRow, ...]]
+RowsByPod = dict[PodName, HeldByPod]
 
 
 class CheckpointReading(Struct, frozen=True):
@@ -42,7 +67,8 @@ class PodReading(Struct, frozen=True):
     """Rows of all active pods, and with which checkpoint they go; None with the problem where the kubelet does not answer.
 
     is_listed: whether the kubelet has listed all of them now, which frees the devices of ended pods. devices: the healthy ones by
-    resource name; None where nobody asked for them, or with the problem where the kubelet does not list them.
+    resource name; None where nobody asked for them, or with the problem where the kubelet does not list them. claim_rows: without
+    meaning where rows is None.
     """
 
     checkpoint: Checkpoint | None
@@ -51,6 +77,7 @@ class PodReading(Struct, frozen=True):
     is_listed: bool = False
     devices: Mapping[str, DevicesByID] | None = None
     devices_problem: str = ""
+    claim_rows: tuple[ClaimRow, ...] = ()
 
 
 class Pace(Struct, frozen=True):

@@ -204,6 +204,8 @@ class Reason:
     """Its name is not in the policy yet that makes pods wait for the agent."""
     TOO_MANY_NAMES: Final = "TooManyNames"
     """The policy that makes pods wait for the agent has no room for its name."""
+    NAME_RESERVED: Final = "NameReserved"
+    """Kubernetes keeps such names for itself, so that no Node shows it as a resource from here."""
     NAME_EXCLUDED: Final = "NameExcluded"
     """`requiredPlugins.names` does not contain its name."""
     WRITE_REFUSED: Final = "WriteRefused"
@@ -274,8 +276,10 @@ class ConfigReason:
     NO_OTHER: Final = "NoOther"
 
 
-# Reasons of Advertised with which a Node's kubelet counts the resource, and nobody else may.
-COUNTED_BY_KUBELET: Final = frozenset({Reason.BY_KUBELET, Reason.SERVED_BY_KUBELET})
+# Reasons of Advertised with which the operator never writes the name on the Node: the kubelet counts it, or nobody does.
+NEVER_WRITTEN: Final = frozenset(
+    {Reason.BY_KUBELET, Reason.SERVED_BY_KUBELET, Reason.SERVED_BY_DRA, Reason.NAME_RESERVED}
+)
 
 _PLAIN_NODE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PLAIN_RESOURCE = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -53,6 +53,11 @@ from nodedevice_operator.observability.events import Event
 
 # The Node shows what it should: all devices that can be had, or those in use.
 _SHOWN: Final = frozenset({names.Reason.ADVERTISED, names.Reason.FREE_WITHDRAWN, names.Reason.NOT_INJECTABLE})
+# By status.agent.servedBy, where it is not the agent.
+_GIVEN_OUT_BY: Final = {
+    names.SERVED_BY_KUBELET: names.Reason.SERVED_BY_KUBELET,
+    names.SERVED_BY_DRA: names.Reason.SERVED_BY_DRA,
+}
 # Reasons of an Advertised that is False, of names that are ours: only such a name is taken back after contention.
 _STILL_OURS: Final = frozenset({names.Reason.UPDATE_REFUSED, names.Reason.CHANGED_REPEATEDLY})
 _MOST_CONTRADICTIONS: Final = 3
@@ -64,9 +69,9 @@ def is_reported(node: NodeRecord, record: NodeDeviceRecord) -> bool:
 
 
 def _why_left_out(record: NodeDeviceRecord) -> str | None:
-    """Why its name is not ours to show: the kubelet of that node counts it itself, or no device can be had and none is in use."""
-    if record.is_observed:
-        return names.Reason.SERVED_BY_KUBELET
+    """Why its name is not ours to show: others count it or give its devices out, or no device can be had and none is in use."""
+    if record.is_only_shown:
+        return _GIVEN_OUT_BY.get(record.served_by, names.Reason.NAME_RESERVED)
     if record.runtime == names.RUNTIME_KUBELET:
         return names.Reason.BY_KUBELET
     if record.allocated + record.reserved > 0:
@@ -113,6 +118,8 @@ def contradictions(record: NodeDeviceRecord) -> tuple[str, ...]:
 
 
 def _contradictions(record: NodeDeviceRecord) -> Iterator[str]:
+    if record.served_by == names.SERVED_BY_DRA:
+        return  # pods share claims, and admin access takes nothing: each device may be in many rows
     free = _listed_free(record)
     if free is not None and record.available > free:
         yield f"available is {record.available}, but {free} of the devices listed are healthy and not allocated"
@@ -224,7 +231,7 @@ def decide(
     for decision in decisions:
         history = _remember(history, decision, now)
     # what the kubelet counts now is its own from here on, whatever was ours before
-    parted = given_up | over | {each.resource for each in decisions if each.reason in names.COUNTED_BY_KUBELET}
+    parted = given_up | over | {each.resource for each in decisions if each.reason in names.NEVER_WRITTEN}
     history = replace(
         history,
         applied=(history.applied - parted) | frozenset(apply.numbers if apply else kept),
@@ -233,7 +240,7 @@ def decide(
     pairs = zip(records, decisions, strict=True)
     return CapacityDecision(
         apply=apply,
-        statuses={each.resource: _status(node, each) for each in decisions},
+        statuses={each.resource: _status(node, record, each) for record, each in zip(records, decisions, strict=True)},
         history=history,
         events=tuple(event for record, each in pairs for event in ownership_events(node, record, each)),
         repairs=tuple(each.drift.cause for each in decisions if each.drift),
@@ -252,7 +259,7 @@ def _due_at(history: NodeHistory, decisions: Iterable[OwnershipDecision], waitin
 def was_advertised(node: NodeRecord, record: NodeDeviceRecord) -> bool:
     """Whether we advertised it there, by its stored condition; not what the kubelet counted before the agent took over."""
     stored = _stored(node, record, names.Condition.ADVERTISED)
-    return stored is not None and stored.status == "True" and stored.reason not in names.COUNTED_BY_KUBELET
+    return stored is not None and stored.status == "True" and stored.reason not in names.NEVER_WRITTEN
 
 
 def _decide_one(
@@ -325,8 +332,11 @@ def _remember(history: NodeHistory, decision: OwnershipDecision, now: float) -> 
     return with_conflict(history, decision.resource, conflict, backoff)
 
 
-def _status(node: NodeRecord, decision: OwnershipDecision) -> ResourceStatus:
-    if decision.reason in names.COUNTED_BY_KUBELET:
+def _status(node: NodeRecord, record: NodeDeviceRecord, decision: OwnershipDecision) -> ResourceStatus:
+    if decision.reason == names.Reason.SERVED_BY_DRA:
+        # in slices, and never on the Node
+        return ResourceStatus(record.endpoint == "Running", decision.reason, not_before=node.made)
+    if decision.reason in names.NEVER_WRITTEN:
         is_shown = node.resources.get(decision.resource, NO_RESOURCE).allocatable is not None
         return ResourceStatus(is_shown, decision.reason, not_before=node.made)
     if decision.conflict is None:
@@ -384,5 +394,5 @@ def _differs(node: NodeRecord, resource: str, status: ResourceStatus, decision: 
     if number is not None:
         return (seen.capacity, seen.allocatable) != (number, number)
     # left out of this apply: a new name comes with the next one, any other is removed from the Node
-    is_to_come = status.is_advertised and status.reason not in names.COUNTED_BY_KUBELET
+    is_to_come = status.is_advertised and status.reason not in names.NEVER_WRITTEN
     return is_to_come or seen.is_ours

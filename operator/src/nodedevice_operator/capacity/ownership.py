@@ -232,7 +232,7 @@ def leave_out(
     """
     known = history.conflicts.get(resource)
     stored = None if resource in history.ended else stored_conflict
-    if reason in names.COUNTED_BY_KUBELET or seen.is_capacity_ours or not seen.capacity:
+    if reason in names.NEVER_WRITTEN or seen.is_capacity_ours or not seen.capacity:
         return OwnershipDecision(resource, None, reason, has_conflict_ended=bool(known or stored))
     # contention is over: nothing is written that the other could change
     is_reported = known.retry_at is None if known else stored == names.Reason.FOREIGN_OWNER

@@ -11,7 +11,7 @@ from nodedevice_api.parts import MAX_PART_DIGITS, Choice, PartRules, Placement, 
 from nodedevice_common.interning import intern
 
 from nodedevice_operator.objects.meta import shared
-from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema, is_only_shown
 
 _BYTES_OF_ENTRY: Final = 200
 _MOST_NUMBERS: Final = 10**MAX_PART_DIGITS
@@ -105,7 +105,8 @@ def node_parts(obj: NodeDeviceSchema) -> NodeParts:
     parents = tuple(
         ParentParts(intern(d.id), d.parts.healthy, d.parts.available) for d in status.devices if d.parts is not None
     )
-    has_parts = status.parts is not None
+    served_by = status.agent.served_by if status.agent else ""
+    parts = None if is_only_shown(served_by, obj.spec.resource_name) else status.parts
     made = NodeParts(
         name=meta.name,
         uid=meta.uid,
@@ -113,10 +114,12 @@ def node_parts(obj: NodeDeviceSchema) -> NodeParts:
         node=intern(obj.spec.node_name),
         resource=intern(obj.spec.resource_name),
         runtime=intern(status.agent.runtime) if status.agent else "",
-        rules=_rules(status.parts) if status.parts is not None else None,
-        sm_percent=status.parts.sm_percent if status.parts is not None else None,
-        parents=parents if has_parts else (),
-        holders=_holders(status.allocations, {each.parent: i for i, each in enumerate(parents)}) if has_parts else {},
+        rules=_rules(parts) if parts is not None else None,
+        sm_percent=parts.sm_percent if parts is not None else None,
+        parents=parents if parts is not None else (),
+        holders=_holders(status.allocations, {each.parent: i for i, each in enumerate(parents)})
+        if parts is not None
+        else {},
         refused=frozenset(intern(each.pod_uid) for each in status.waiting if each.final),
         has_status=status.total is not None or status.endpoint is not None,
         created=meta.creation_timestamp,

@@ -23,7 +23,7 @@ from nodedevice_common.decoding import Undecodable, decode
 from nodedevice_common.interning import intern
 
 from nodedevice_operator.objects.meta import OURS, STATUS, shared
-from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema, StatusFields, StatusWriter
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema, StatusFields, StatusWriter, is_only_shown
 
 # The API server names this manager as the owner of all fields that existed before the first apply to an object without owners.
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -50,6 +50,9 @@ _BYTES_OF_TEXT: Final = 64
 # Texts that no agent of ours writes that long.
 LONGEST_TEXT: Final = 128
 _MOST_EDITORS: Final = 8
+# Source: k8s.io/api/resource/v1, of a driver's name and a pool's.
+_LONGEST_DRIVER: Final = 63
+_LONGEST_POOL: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ class NodeDeviceRecord:
 
     created, endpoint_since: when, in the API's own form. cordons: how many there are; cordoned_ids: of which devices, unless there
     are too many; cordoned_by: and by whom, where that is noted.
-    runtime: how devices reach containers there. is_observed: the kubelet serves it, and nothing is done about it.
+    runtime: how devices reach containers there. served_by: who gives the devices out, as its agent says; driver, pool: of DRA.
     lost_cordons: device IDs of cordons of an object before it that it does not have; where there are many, the first.
     edited_by: other field managers that have written status fields of the agent or the operator.
     parts: by ID of the physical device; empty where the devices have no parts. largest_available: the most that are available on
@@ -147,9 +150,16 @@ class NodeDeviceRecord:
     lost_cordons: frozenset[str] = frozenset()
     parts: Mapping[str, PartCounts] = field(default_factory=dict)
     largest_available: int | None = None
-    is_observed: bool = False
+    served_by: str = names.SERVED_BY_NODEDEVICE
+    driver: str = ""
+    pool: str = ""
     cordoned_ids: frozenset[str] = _NOBODY
     cordoned_by: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_only_shown(self) -> bool:
+        """Whether nothing is done about it. Each feature that acts on NodeDevices asks this."""
+        return is_only_shown(self.served_by, self.resource)
 
     @property
     def knows_cordons(self) -> bool:
@@ -189,7 +199,7 @@ class NodeDeviceRecord:
     def is_over(self) -> bool:
         """Whether it is to be deleted at once: it was ended, is unused, and its Node does not show it, or not from here."""
         advertised = self.conditions.get(names.Condition.ADVERTISED)
-        is_withdrawn = self.is_observed or (advertised is not None and advertised.reason in _ENDED)
+        is_withdrawn = self.is_only_shown or (advertised is not None and advertised.reason in _ENDED)
         return is_withdrawn and bool(self.ended) and self.is_unused
 
     @property
@@ -271,7 +281,9 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         weight=_weight(obj),
         parts={ids[d.id]: d.parts for d in status.devices if d.parts is not None},
         largest_available=_largest_available(status),
-        is_observed=status.agent is not None and status.agent.served_by == names.SERVED_BY_KUBELET,
+        served_by=intern(status.agent.served_by) if status.agent else names.SERVED_BY_NODEDEVICE,
+        driver=intern(status.driver[:_LONGEST_DRIVER]),
+        pool=intern(status.pool[:_LONGEST_POOL]),
         cordoned_ids=_cordoned_ids(obj, ids),
         cordoned_by=_cordoned_by(obj, ids),
     )

@@ -1,9 +1,17 @@
-"""NodeDevice: an object as the operator decodes it, with who wrote which fields."""
+"""NodeDevice: an object as the operator decodes it, with who wrote which fields; and which of them are only shown."""
+
+from functools import lru_cache
+from typing import Final
 
 import msgspec
+from nodedevice_api import names
+from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.nodedevice import NodeDeviceSpec, NodeDeviceStatus
 
 from nodedevice_operator.objects.meta import MetadataSchema, Schema
+
+# A cluster has a few dozen; each costs a regular expression.
+_MOST_NAMES: Final = 4096
 
 
 class StatusFields(Schema):
@@ -27,3 +35,16 @@ class NodeDeviceSchema(Schema):
     metadata: NodeDeviceMetadata
     spec: NodeDeviceSpec
     status: NodeDeviceStatus = msgspec.field(default_factory=NodeDeviceStatus)
+
+
+def is_only_shown(served_by: str, resource: str) -> bool:
+    """Whether nothing comes of it but what is shown: no capacity, policy, eviction, taint, label, place for a pod, or cordon.
+
+    Others give the devices out, or no Node can have a resource of that name, whoever does.
+    """
+    return served_by in names.ONLY_SHOWN or not _may_be_capacity(resource)
+
+
+@lru_cache(_MOST_NAMES)
+def _may_be_capacity(resource: str) -> bool:
+    return not resource_name_problem(resource)

@@ -289,8 +289,8 @@ def _edited(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
 
 def _cordons(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
     """What an administrator took out of service, and back; where there are too many to name them, how many."""
-    if new.is_observed:
-        return  # what the kubelet serves cannot be cordoned; the condition Registered says so
+    if new.is_only_shown:
+        return  # the cordons have no effect; conditions say so
     if new.knows_cordons and old.knows_cordons:
         # those of an object before it are set again by the operator, which reports that
         added, removed = new.cordoned_ids - old.cordoned_ids - old.lost_cordons, old.cordoned_ids - new.cordoned_ids

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from nodedevice_api import names
+from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import Condition, Reason
 
 from nodedevice_operator.capacity.decide import ResourceStatus
@@ -42,6 +43,10 @@ _SHOWN: Final = {
     Reason.ADVERTISED: "{node} shows this resource in capacity and allocatable",
     Reason.BY_KUBELET: "the kubelet of {node} counts this resource itself, and the operator does not write it",
     Reason.SERVED_BY_KUBELET: "the kubelet of {node} serves this resource and counts it; it is only shown here",
+    Reason.SERVED_BY_DRA: (
+        "a DRA driver offers these devices in ResourceSlices of {node}, and the scheduler gives them out by claims; they are "
+        "only shown here"
+    ),
     Reason.FREE_WITHDRAWN: (
         "{node} shows only devices in use, as the agent has been silent for too long; the others return with the agent"
     ),
@@ -52,6 +57,11 @@ _NOT_SHOWN: Final = {
         "the kubelet of {node} does not count this resource yet; it does at its next sync after the registration"
     ),
     Reason.SERVED_BY_KUBELET: "{node} does not show this resource, which its kubelet serves",
+    Reason.SERVED_BY_DRA: (
+        "the DRA driver has no ResourceSlice of {node} any more, so that the scheduler gives none of its devices out: check the "
+        "driver's pod there"
+    ),
+    Reason.NAME_RESERVED: "{resource} cannot be a resource of {node}: {problem}; it is only shown here",
     Reason.ENDPOINT_GONE: "its device plugin is gone and no device is allocated",
     Reason.NOT_CONFIGURED: "nothing configures its device plugin on {node} any more, and no device is allocated",
     Reason.PLACE_TAKEN: "another resource name of {node} has its place, and no device is allocated",
@@ -171,6 +181,7 @@ def _advertised(
         "resource": record.resource,
         "right_name": names.node_device_name(record.node, record.resource),
         "owner": status.conflict_with,
+        "problem": resource_name_problem(record.resource),
     }
     if not (status.is_advertised or status.reason == Reason.FREE_WITHDRAWN):
         message = _NOT_SHOWN.get(status.reason, "nothing is known about its devices yet")
@@ -242,7 +253,7 @@ def _ready(
         _failed(record, Condition.WATCHES_CURRENT),
         conflict if conflict.status == "True" else None,
         advertised if advertised.status != "True" else None,
-        _all_cordoned(record) if 0 < record.total <= record.cordoned else None,
+        _all_cordoned(record) if 0 < record.total <= record.cordoned and not record.is_only_shown else None,
     )
     for cause in missing:
         if cause is not None:

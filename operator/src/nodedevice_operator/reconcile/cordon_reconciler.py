@@ -111,7 +111,8 @@ class CordonReconciler:
 
     async def reconcile(self, node: str, memory: CordonsMemory, turn: Turn) -> list[ApiError]:
         """Set what is missing; return the failures, one for each NodeDevice."""
-        records = [r for r in self.cache.node_devices.of_node(node) if r.has_status and is_real(r)]
+        of_node = self.cache.node_devices.of_node(node)
+        records = [r for r in of_node if r.has_status and is_real(r) and not r.is_only_shown]
         memory.restored = {r.uid: memory.restored[r.uid] for r in records if r.uid in memory.restored}
         failures: list[ApiError] = []
         for record in records:

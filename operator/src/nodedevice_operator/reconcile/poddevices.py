@@ -106,7 +106,7 @@ def _desired(
         devices = [_device(record, device_id) for device_id in sorted(set(allocation.device_ids))]
         devices += [_device(record, of.parent, of.parts) for of in allocation.parts]
         by_id = tuple(sorted(devices, key=lambda device: device.id))
-        containers[allocation.container].append(HeldResource(record.resource, by_id))
+        containers[allocation.container].append(HeldResource(record.resource, devices=by_id))
     numbers, in_words = _in_words(held)
     shown = tuple(
         HoldingContainer(container, tuple(sorted(resources, key=lambda r: r.name)))

@@ -86,7 +86,7 @@ def candidates(records: Iterable[NodeDeviceRecord], policies: Mapping[str, Polic
     """Pods to evict, by UID, whatever was tried before."""
     found: dict[str, EvictionCandidate] = {}
     for record in records:
-        if record.is_observed or policy_of(record.resource, policies) != "evict":
+        if record.is_only_shown or policy_of(record.resource, policies) != "evict":
             continue
         entries: tuple[AllocationRecord | Waiting, ...] = (*record.allocations, *record.waiting)
         for entry in entries:

@@ -15,7 +15,7 @@ _LONGEST_SLUG: Final = 55
 
 def desired_labels(records: Iterable[NodeDeviceRecord], *, taint: bool, labels: bool) -> TaintAndLabels:
     """Taint and labels of a Node with these NodeDevices. taint, labels: what is switched on; the rest is to be removed."""
-    found = [record for record in records if record.has_status and not record.is_observed]
+    found = [record for record in records if record.has_status and not record.is_only_shown]
     numbers = {
         f"{LABEL_PREFIX}{_slug(record.resource)}{ending}": str(number)
         for record in found

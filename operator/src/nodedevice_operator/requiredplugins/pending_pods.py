@@ -85,5 +85,5 @@ def advertised(records: Iterable[NodeDeviceRecord]) -> frozenset[str]:
         for record in records
         if record.runtime == names.RUNTIME_NRI
         and record.is_condition(names.Condition.ADVERTISED, "True")
-        and record.conditions[names.Condition.ADVERTISED].reason not in names.COUNTED_BY_KUBELET
+        and record.conditions[names.Condition.ADVERTISED].reason not in names.NEVER_WRITTEN
     )

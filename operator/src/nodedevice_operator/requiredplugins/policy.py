@@ -66,7 +66,7 @@ class PolicyNames:
 
 def is_candidate(record: NodeDeviceRecord, node: NodeRecord | None) -> bool:
     """Whether its name may be in the policy: its agent works by NRI, this Node exists and owns it, and its plugin is not gone."""
-    is_used = record.runtime == RUNTIME_NRI and not record.is_observed and not record.is_gone
+    is_used = record.runtime == RUNTIME_NRI and not record.is_only_shown and not record.is_gone
     return is_used and node is not None and node.uid == record.owner_uid and is_real(record)
 
 

@@ -6,7 +6,7 @@ Either the agent is its device plugin, or the plugin registered with the kubelet
 from typing import Any
 
 import pytest
-from nodedevice_api.names import RUNTIME_KUBELET, Condition, Reason
+from nodedevice_api.names import RUNTIME_KUBELET, SERVED_BY_KUBELET, SERVED_BY_NODEDEVICE, Condition, Reason
 
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle
@@ -14,13 +14,13 @@ from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_de
 BOTH = (CAPACITY, ALLOCATABLE)
 
 
-@pytest.fixture(params=[False, True], ids=["runtime kubelet", "observed"])
+@pytest.fixture(params=[SERVED_BY_NODEDEVICE, SERVED_BY_KUBELET], ids=["runtime kubelet", "observed"])
 def kubelets(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"runtime": RUNTIME_KUBELET, "is_observed": request.param}
+    return {"runtime": RUNTIME_KUBELET, "served_by": request.param}
 
 
 def reason_of(kubelets: dict[str, Any]) -> str:
-    return Reason.SERVED_BY_KUBELET if kubelets["is_observed"] else Reason.BY_KUBELET
+    return Reason.SERVED_BY_KUBELET if kubelets["served_by"] == SERVED_BY_KUBELET else Reason.BY_KUBELET
 
 
 def test_nothing_is_written_and_what_the_kubelet_counts_is_reported(kubelets: dict[str, Any]) -> None:

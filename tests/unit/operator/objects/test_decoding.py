@@ -217,7 +217,7 @@ def test_all_that_an_agent_reports_is_kept() -> None:
         lost_cordons=frozenset({"lost"}),
         parts={"gpu": PartCounts(4, 3, 2, 1)},
         largest_available=2,
-        is_observed=True,
+        served_by=names.SERVED_BY_KUBELET,
         cordoned_ids=frozenset({"a", "b"}),
         cordoned_by={"a": "alice"},
     )

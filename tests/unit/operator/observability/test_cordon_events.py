@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from nodedevice_api import names
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.aggregates import DeviceAggregate
 from nodedevice_operator.observability.events import merged, transitions
@@ -75,7 +76,12 @@ ON_A = f"of {GPU} on node-a"
         pytest.param(
             record(cordons=300), record(cordons=420), [("DevicesCordoned", f"120 devices {ON_A} cordoned")], id="many"
         ),
-        pytest.param(cordoned(), cordoned("gpu-0", is_observed=True), [], id="not possible: the kubelet serves it"),
+        pytest.param(
+            cordoned(),
+            cordoned("gpu-0", served_by=names.SERVED_BY_KUBELET),
+            [],
+            id="not possible: the kubelet serves it",
+        ),
         pytest.param(cordoned("gpu-0"), record(cordons=1), [], id="kept without its lists from now on"),
         pytest.param(
             cordoned(has_status=False),

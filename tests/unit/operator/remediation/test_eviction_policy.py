@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from nodedevice_api import names
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.remediation.eviction_policy import (
     BURST,
@@ -32,7 +33,7 @@ def held(
 
 def test_a_pod_with_a_device_of_the_kubelets_stays() -> None:
     assert candidates([held()], EVICT)
-    assert not candidates([replace(held(), is_observed=True)], EVICT)
+    assert not candidates([replace(held(), served_by=names.SERVED_BY_KUBELET)], EVICT)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 import pytest
+from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Cache
@@ -141,9 +142,13 @@ def advertised(status: str, reason: str) -> dict[str, StoredCondition]:
         pytest.param({"cordons": 1}, False, id="an administrator's cordon"),
         pytest.param({"lost_cordons": frozenset({"gpu-0"})}, False, id="a cordon of the object before it"),
         pytest.param(
-            {"is_withdrawn": False, "is_observed": True}, True, id="the kubelet serves it, and it is not ours"
+            {"is_withdrawn": False, "served_by": names.SERVED_BY_KUBELET},
+            True,
+            id="the kubelet serves it, and it is not ours",
         ),
-        pytest.param({"is_observed": True, "endpoint": "Running"}, False, id="the kubelet serves it again"),
+        pytest.param(
+            {"served_by": names.SERVED_BY_KUBELET, "endpoint": "Running"}, False, id="the kubelet serves it again"
+        ),
     ],
 )
 @pytest.mark.parametrize("reason", [Reason.NOT_CONFIGURED, Reason.PLACE_TAKEN])

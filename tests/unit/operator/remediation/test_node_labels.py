@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from nodedevice_api import names
 from nodedevice_operator.objects.node import LABEL_PREFIX, UNLABELED, TaintAndLabels, is_our_label
 from nodedevice_operator.objects.nodedevice import DeviceRecord
 from nodedevice_operator.remediation.node_labels import desired_labels, label_changes
@@ -32,7 +33,7 @@ def test_what_a_pod_holds_of_a_resource_that_is_not_configured_is_not_broken() -
 
 
 def test_what_the_kubelet_serves_neither_taints_nor_labels() -> None:
-    observed = node_device(devices=BROKEN, is_observed=True)
+    observed = node_device(devices=BROKEN, served_by=names.SERVED_BY_KUBELET)
     assert desired_labels([observed], taint=True, labels=True) == UNLABELED
 
 

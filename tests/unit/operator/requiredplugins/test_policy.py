@@ -7,6 +7,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from nodedevice_api import names
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
@@ -80,7 +81,7 @@ def test_names_are_those_of_agents_that_work_by_nri() -> None:
         pytest.param({"owner_uid": None}, False, id="nobody's"),
         pytest.param({"node": "node-b"}, False, id="its Node does not exist"),
         pytest.param({"name": "by-hand"}, False, id="under another name"),
-        pytest.param({"is_observed": True}, False, id="the kubelet serves it"),
+        pytest.param({"served_by": names.SERVED_BY_KUBELET}, False, id="the kubelet serves it"),
     ],
 )
 def test_only_what_a_node_has_is_in_the_policy(fields: dict[str, Any], is_in: bool) -> None:
@@ -89,10 +90,11 @@ def test_only_what_a_node_has_is_in_the_policy(fields: dict[str, Any], is_in: bo
 
 
 def aged(count: int, node: str = "node-a", *, length: int = 0, since: int = 0) -> list[NodeDeviceRecord]:
-    """So many NodeDevices of a node, the last ones the oldest, with names of that length."""
+    """So many NodeDevices of a node, the last ones the oldest, with names of about that length."""
+    fill = "a." * ((length - 63 - len(f"{node}.example.com/")) // 2)
     return [
         node_device(
-            f"{node}.example.com/{number:0>{max(length - 19, 4)}}",
+            f"{fill}{node}.example.com/{number:0>{min(max(length - 19, 4), 63)}}",
             node=node,
             runtime="nri",
             created=f"{since + count - number:09}",

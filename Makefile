@@ -232,7 +232,11 @@ dashboards: setup ## Dashboards and alerts: every query and rule in a real Prome
 
 .PHONY: e2e
 e2e: setup ## From nothing, as root: pods on a real node (containerd, kubelet), `helm install` with our images, `make install`, a release (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
-	@$(BIN)/python -m hack.ci part real-node-answers real-node-devices real-node-faults real-node-gpus real-node-restarts install from-clone upgrade release
+	@$(BIN)/python -m hack.ci part real-node-answers real-node-devices real-node-dra real-node-faults real-node-gpus real-node-restarts install from-clone upgrade release
+
+.PHONY: dra
+dra: setup ## As root: a real node with a DRA driver, the kubelet's plugin and ours; pods start and end, two hundred times at random: what is shown is what kubelet and claims say (DRA_CHANGES, DRA_SEED)
+	DRA_CHANGES=$${DRA_CHANGES:-200} $(BIN)/pytest -q tests/e2e/real_node/dra/test_random_pods.py
 
 # Below unshare: machines, and the control plane with them, have a network of their own. One after the other: beside a second emulator on two
 # cores a test takes more than twice as long.

@@ -1,0 +1,196 @@
+"""Devices that come three ways at once, and pods that start and end at random: what is shown is what kubelet and claims say.
+
+`make dra` has two hundred starts and ends; `DRA_CHANGES`, and `DRA_SEED` of a run that failed.
+"""
+
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from nodedevice_agent.kubelet.directory import POD_RESOURCES
+from nodedevice_api import names
+
+from hack import yaml_text
+from hack.cluster.build.binaries import find
+from hack.cluster.waiting import wait_until
+from tests.e2e.real_node.dra.claims import ADMIN_LABEL, claim, claiming, pod_claims, template
+from tests.e2e.real_node.dra.driver import DraDriver
+from tests.e2e.real_node.dra.holdings import Held, differences
+from tests.e2e.real_node.node_under_test import NodeUnderTest
+from tests.e2e.real_node.pods import container, pod
+from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
+from tests.fakes.third_party import sample_plugin
+
+Json = dict[str, Any]
+CHANGES = int(os.environ.get("DRA_CHANGES", "30"))
+SEED = int(os.environ.get("DRA_SEED") or random.randrange(10**6))
+DRIVER, WIDGET = "dra.example.com", "dra.example.com/widget"
+SAMPLE, OURS = sample_plugin.RESOURCE, "e2e.example.com/rw"
+# what the pods that run may hold together; one device is for the claim that pods share
+ROOM = {SAMPLE: len(sample_plugin.DEVICES), OURS: 3, DRIVER: 7, "pods": 12}
+_KUBELET = "/var/lib/kubelet"
+_FORCED = 0.2
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of pod. holds: of what has a bound, how many. ends: by itself, soon."""
+
+    body: Callable[[str], Json]
+    holds: Mapping[str, int] = field(default_factory=dict)
+    ends: bool = False
+
+
+def _limits(name: str, limits: Mapping[str, int], **more: Any) -> Json:
+    return pod(name, [container("main", limits, **more)])
+
+
+def _by_template(name: str, of: str, *others: str, limits: Mapping[str, int] | None = None, **more: Any) -> Json:
+    """Containers main and others, each with the pod's own claim of that template."""
+    resources = {"limits": {each: str(count) for each, count in (limits or {}).items()}, "claims": [{"name": "own"}]}
+    containers = [container(each, resources=resources, **more) for each in ("main", *others)]
+    return pod(name, containers, resourceClaims=pod_claims(templates={"own": of}))
+
+
+def _ends_by_itself(name: str) -> Json:
+    body = _by_template(name, "one", stay=False)
+    body["spec"]["restartPolicy"] = "Never"
+    return body
+
+
+def _with_init(name: str) -> Json:
+    return pod(name, [container("main", {WIDGET: 1})], init=[container("init", {WIDGET: 1}, stay=False)])
+
+
+KINDS: Mapping[str, Kind] = {
+    "plain": Kind(lambda name: _limits(name, {})),
+    "kubelets": Kind(lambda name: _limits(name, {SAMPLE: 1}), {SAMPLE: 1}),
+    "ours": Kind(lambda name: _limits(name, {OURS: 1}), {OURS: 1}),
+    "template": Kind(lambda name: _by_template(name, "one"), {DRIVER: 1}),
+    "two-devices": Kind(lambda name: _by_template(name, "two"), {DRIVER: 2}),
+    "two-containers": Kind(lambda name: _by_template(name, "two", "second"), {DRIVER: 2}),
+    "shared": Kind(lambda name: claiming(name, claims={"all": "shared"})),
+    "both-claims": Kind(lambda name: claiming(name, {"all": "shared"}, {"own": "one"}), {DRIVER: 1}),
+    "admin": Kind(lambda name: _by_template(name, "admin")),
+    "extended": Kind(lambda name: _limits(name, {WIDGET: 1}), {DRIVER: 1}),
+    "extended-two": Kind(lambda name: _limits(name, {WIDGET: 2}), {DRIVER: 2}),
+    "extended-init": Kind(_with_init, {DRIVER: 1}),
+    "ends": Kind(_ends_by_itself, {DRIVER: 1}, ends=True),
+    "mixed": Kind(
+        lambda name: _by_template(name, "one", limits={SAMPLE: 1, OURS: 1, WIDGET: 1}),
+        {SAMPLE: 1, OURS: 1, DRIVER: 2},
+    ),
+}
+
+
+class Lab:
+    """A node on which devices come three ways, and the pods that run there, by name."""
+
+    def __init__(self, of: NodeUnderTest, driver: DraDriver) -> None:
+        self.of, self.driver = of, driver
+        self.running: dict[str, Kind] = {}
+        self._socket = of.node.outside(_KUBELET) / POD_RESOURCES
+
+    def fitting(self) -> list[str]:
+        """Kinds for which there is room."""
+        return [name for name, kind in KINDS.items() if all(self._used(what) + count <= ROOM[what]
+                for what, count in {**kind.holds, "pods": 1}.items())]  # fmt: skip
+
+    def _used(self, what: str) -> int:
+        return sum({**kind.holds, "pods": 1}.get(what, 0) for kind in self.running.values())
+
+    def start(self, name: str, kind: Kind) -> None:
+        body = kind.body(name)
+        made = self.of.create(body)
+        if OURS not in str(body):
+            # what is only shown asks nothing of a pod
+            assert names.REQUIRED_PLUGINS_ANNOTATION not in (made.metadata.annotations or {})
+        if kind.ends:
+            self.of.wait(name, lambda found: found.get("status", {}).get("phase") == "Succeeded", "has ended by itself")
+            return
+        self.of.wait_running(name)
+        self.running[name] = kind
+
+    def end(self, name: str, force: bool) -> None:
+        del self.running[name]
+        self.of.delete(name, force=force)
+
+    def until_equal(self) -> None:
+        """Until all say the same. Raises TimeoutError with the last differences."""
+        last: list[str] = []
+
+        def are_equal() -> bool:
+            last[:] = differences(self.of.control_plane, self.of.node.name, self._socket, self._of_ours())
+            return not last
+
+        try:
+            wait_until(are_equal, f"all say the same (DRA_SEED={SEED})", PATIENCE_SECONDS)
+        except TimeoutError as error:
+            error.add_note("\n".join(last))
+            raise
+
+    def _of_ours(self) -> Iterator[Held]:
+        """By the containers' own word, as the kubelet knows nothing of these."""
+        for name, kind in self.running.items():
+            if OURS in kind.holds:
+                for device in self.of.seen(name).env["GIVEN_RW"].split(","):
+                    yield Held(self.of.namespace, name, "main", OURS, device)
+
+    def processes(self) -> list[int | None]:
+        of = self.of
+        return [each.pid for each in (of.node.kubelet, of.node.containerd, self.driver.process, of.agent)]
+
+    def restarts(self) -> int:
+        pods = (self.of.pod(name) for name in self.running)
+        return sum(state["restartCount"] for found in pods for state in found["status"]["containerStatuses"])
+
+
+@pytest.fixture
+def lab(nri_node: NodeUnderTest) -> Iterator[Lab]:
+    of = nri_node
+    sample = of.node.process("sample-device-plugin", [str(find(["sample-device-plugin"])["sample-device-plugin"])])
+    with ExitStack() as stack:
+        stack.callback(sample.kill)
+        sample.start()
+        driver = stack.enter_context(DraDriver(of.control_plane, of.node, DRIVER, 8, WIDGET))
+        of.control_plane.kubectl("label", "namespace", of.namespace, f"{ADMIN_LABEL}=true", "--overwrite")
+        where, widgets = of.namespace, driver.device_class
+        objects = [
+            claim("shared", where, widgets),
+            template("one", where, widgets),
+            template("two", where, widgets, count=2),
+            template("admin", where, widgets, adminAccess=True),
+        ]
+        of.control_plane.apply(yaml_text.dump_all(objects))
+        of.wait_allocatable(SAMPLE, ROOM[SAMPLE])
+        yield Lab(of, driver)
+        of.remove_pods()
+        of.control_plane.kubectl("delete", "resourceclaims,resourceclaimtemplates", "--all", "-n", where)
+
+
+def test_what_is_shown_is_what_kubelet_and_claims_say(lab: Lab, progress: Callable[[str], None]) -> None:
+    dice = random.Random(SEED)
+    progress(f"\nDRA_SEED={SEED}, {CHANGES} starts and ends of pods")
+    processes = lab.processes()
+    lab.until_equal()
+    for number in range(CHANGES):
+        fitting = lab.fitting()
+        if lab.running and (not fitting or dice.random() < 0.45):
+            name = dice.choice(sorted(lab.running))
+            lab.end(name, force=dice.random() < _FORCED)
+            change = f"{name} ends"
+        else:
+            kind = dice.choice(fitting)
+            lab.start(f"{kind}-{number}", KINDS[kind])
+            change = f"{kind} starts"
+        lab.until_equal()
+        progress(f"{number + 1}: {change}; {len(lab.running)} run")
+    assert lab.restarts() == 0
+    for name in list(lab.running):
+        lab.end(name, force=False)
+    lab.until_equal()
+    assert lab.processes() == processes

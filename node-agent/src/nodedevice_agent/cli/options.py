@@ -57,7 +57,7 @@ _HELP: Final = {
 }
 
 
-class OneLineErrors(click.Group):
+class _OneLine(click.Command):
     """Reports a mistake of the caller's as one line on standard error, exit status 1."""
 
     mistakes: tuple[type[Exception], ...] = (AgentSettingsError,)
@@ -67,6 +67,14 @@ class OneLineErrors(click.Group):
             return super().invoke(ctx)
         except self.mistakes as exc:
             raise click.ClickException(str(exc)) from exc
+
+
+class OneLineErrors(_OneLine, click.Group):
+    """Of a group of commands."""
+
+
+class OneLineCommand(_OneLine):
+    """Of a single one."""
 
 
 def takes_all_settings(command: _Command) -> _Command:

@@ -52,6 +52,7 @@ _NODE_RETRY_SECONDS = 5.0
 # the other commands, and where they are; an agent that runs has no use for them
 _COMMANDS = {
     "checkpoint": "nodedevice_agent.cli.checkpoint",
+    "discover": "nodedevice_agent.cli.discover",
     "gpu": "nodedevice_agent.cli.plugins",
     "runtime": "nodedevice_agent.cli.runtime",
     "simulate": "nodedevice_agent.cli.plugins",

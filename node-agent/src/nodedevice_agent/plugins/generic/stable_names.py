@@ -21,7 +21,7 @@ def stable_names(found: Mapping[str, Iterable[FoundFile]], links: Mapping[str, s
     found: by pattern. links: udev's links, and the files they lead to.
     """
     by_file: dict[str, str] = {}
-    for link, file in sorted(links.items(), key=_preference):
+    for link, file in sorted(links.items(), key=by_preference):
         by_file.setdefault(file, link)
     stable = {
         pattern: [by_file[file.path] for file in files if file.is_device and file.path in by_file]
@@ -40,7 +40,8 @@ def advice(stable: Mapping[str, Sequence[str]]) -> str:
     )
 
 
-def _preference(link: tuple[str, str]) -> tuple[int, str]:
+def by_preference(link: tuple[str, str]) -> tuple[int, str]:
+    """The order of udev's links, the most lasting first. link: its path, and the file."""
     kind = link[0].split("/")[-2]
     return LINK_DIRECTORIES.index(kind), link[0]
 

@@ -76,6 +76,17 @@ class Sysfs:
         """What is in a place."""
         return names_in(f"{self._sys}{place}")
 
+    def link(self, place: str, name: str) -> str:
+        """Where a link of a place leads, as a place; empty for what is none."""
+        return self._target(place, name)
+
+    def text(self, place: str, name: str) -> str:
+        """A field of a device, for people; empty where it has none, or where it cannot be read."""
+        try:
+            return _read(f"{self._sys}{place}/{name}")
+        except OSError:
+            return ""
+
     def usb_devices(self) -> dict[str, UsbDevice]:
         """By path in sysfs. One without vendor and product, as while it goes away, is left out."""
         found = {}

@@ -1,0 +1,269 @@
+"""Which devices of a node could be offered, and the settings of the built-in plugins that offer each. Pure.
+
+The settings name exactly the device: by vendor, product and serial (else the port) on USB, elsewhere by the names that udev keeps
+over a reboot. A candidate is one physical device with all its files, as `select` has it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from nodedevice_agent.plugins.generic.functions import RAW_USB, Function, Node, UsbDevice
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.patterns import WILDCARD
+from nodedevice_agent.plugins.shared_files import SHARED_FILES
+
+Kind = Literal["serial", "video", "gpu", "usb", "other"]
+
+NVIDIA: Final = "10de"
+# without hardware, and worth offering all the same: several pods may have each
+_SOFTWARE: Final = ("/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/vhost-net", "/dev/vhost-vsock")
+_SHARES: Final = 4
+# of the machine itself, or a second way to what another file gives
+_NOBODYS: Final = frozenset({"bsg", "cpuid", "mem", "msr", "rtc", "vc"})
+_AMD_COMPUTE: Final = "/dev/kfd"
+_AMD_DRIVER: Final = "amdgpu"
+_SUBSYSTEMS: Final[tuple[tuple[str, Kind], ...]] = (("tty", "serial"), ("video4linux", "video"), ("drm", "gpu"))
+_NO_FILE: Final = "it has no device file: no driver of the kernel serves it, or /dev of the host is not mounted here"
+_MAX_SLUG: Final = 40
+_DISK: Final = "it has a disk, which the node itself may have mounted"
+
+
+class FileFacts(Struct, frozen=True):
+    """A device file. links: udev's lasting names of it, the best first. driver: empty where none is known."""
+
+    node: Node
+    links: tuple[str, ...] = ()
+    mode: int = 0
+    group: int = 0
+    driver: str = ""
+
+
+class PciDevice(Struct, frozen=True):
+    """A display controller or an accelerator. vendor, device: four hexadecimal digits. driver: empty for none."""
+
+    address: str
+    sysfs: str
+    vendor: str
+    device: str
+    driver: str = ""
+
+
+class Facts(Struct, frozen=True):
+    """What was read of a node.
+
+    files: by path, those that are in /dev. labels: by place in sysfs, what a USB device calls itself. has_own_serial: whether no
+    other USB device has its serial. offered: resources that have a file already, by the kernel's path, or a GPU, by UUID.
+    """
+
+    functions: tuple[Function, ...] = ()
+    files: Mapping[str, FileFacts] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pci_devices: tuple[PciDevice, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    has_own_serial: Callable[[UsbDevice], bool] = lambda usb: bool(usb.serial)
+    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class CandidateFile(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """stable: the name that stays over a reboot, where udev has one. mode: as chmod takes it, such as 0660."""
+
+    path: str
+    subsystem: str
+    mode: str
+    group: int
+    stable: str = ""
+    driver: str = ""
+
+
+class Candidate(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """identity: usb: vendor:product, serial, port; pci: vendor:device, address; uuid: of a GPU.
+
+    plugins: settings that offer it, none where nothing can. offered_as: resources of this agent that it is a device of already.
+    supplemental_groups: that a process which is not root needs to open all its files. only_root: one of its files is open to nobody
+    else.
+    """
+
+    kind: Kind
+    name: str
+    identity: dict[str, str] = {}
+    files: list[CandidateFile] = []
+    offered_as: list[str] = []
+    supplemental_groups: list[int] = []
+    only_root: bool = False
+    plugins: dict[str, Any] = {}
+    notes: list[str] = []
+
+
+def candidates(facts: Facts) -> list[Candidate]:
+    """By kind, then by identity; each resource in their settings has another name."""
+    gpus = list(_gpus(facts))
+    of_gpus = {file.path for gpu in gpus for file in gpu.files}
+    others = (
+        _of_function(facts, each) for each in facts.functions if of_gpus.isdisjoint(node.path for node in each.nodes)
+    )
+    order = {"serial": 0, "video": 1, "gpu": 2, "usb": 3, "other": 4}
+    found = [*gpus, *(each for each in others if each is not None)]
+    return list(
+        _with_own_names(sorted(found, key=lambda each: (order[each.kind], each.name, [*each.identity.values()])))
+    )
+
+
+def _of_function(facts: Facts, function: Function) -> Candidate | None:
+    """None for what nobody would offer: hubs, disks of the machine, what has neither hardware nor a use."""
+    if function.usb is not None:
+        # its own files are of its hub alone; what is plugged into it has its own
+        return None if function.usb.is_hub else _usb(facts, function, function.usb)
+    if any(node.number.startswith("b") for node in function.nodes):
+        return None
+    files = _files(facts, function.nodes)
+    if all(file.node.path in _SOFTWARE for file in files) and files:
+        return _software(facts, files)
+    real = [file for file in files if not file.node.is_virtual and file.node.subsystem not in _NOBODYS]
+    if not real:
+        return None
+    paths = [{"path": _pattern(_lasting(file))} for file in real]
+    made = _made(facts, _kind(real, "other"), real[0].node.path.removeprefix("/dev/"), real)
+    return replace(made, plugins=_generic({"paths": paths}))
+
+
+def _usb(facts: Facts, function: Function, usb: UsbDevice) -> Candidate:
+    """By its serial, where that is its own; else by its port. Raw access alone where no driver makes anything of it."""
+    every = [facts.files[node.path] for node in function.nodes if node.path in facts.files]
+    useful = [file for file in every if file.node.subsystem != RAW_USB]
+    select: dict[str, Any] = {"usb": {"vendor": usb.vendor, "product": usb.product}}
+    own = facts.has_own_serial(usb)
+    select["usb"] |= {"serial": _pattern(usb.serial)} if own else {"port": usb.port}
+    identity = {"usb": f"{usb.vendor}:{usb.product}", "serial": usb.serial, "port": usb.port}
+    files = useful or every
+    if not useful:
+        select["subsystems"] = [RAW_USB]
+    kind = _kind(files, "usb")
+    made = _made(facts, kind, facts.labels.get(usb.sysfs, "") or identity["usb"], files)
+    notes = [_DISK] if any(file.node.number.startswith("b") for file in useful) else []
+    if usb.serial and not own:
+        notes.append("another USB device has the same serial, so its port is named")
+    return replace(
+        made,
+        identity={key: value for key, value in identity.items() if value},
+        plugins=_generic({"select": select}) if files else {},
+        notes=notes if files else [_NO_FILE],
+    )
+
+
+def _software(facts: Facts, files: list[FileFacts]) -> Candidate:
+    [path, *_] = [file.node.path for file in files]
+    made = _made(facts, "other", path.removeprefix("/dev/"), files)
+    plugins = _generic({"paths": [{"path": path}], "count": _SHARES})
+    return replace(
+        made, plugins=plugins, notes=[f"{SHARED_FILES[path]}: count is how many pods of the node may have it"]
+    )
+
+
+def _gpus(facts: Facts) -> Iterator[Candidate]:
+    """One for each display controller and accelerator on the PCI bus, and for each further GPU that NVIDIA's driver reports."""
+    by_address = {gpu.pci_bus_id: gpu for gpu in facts.gpus if gpu.pci_bus_id}
+    by_place = {function.sysfs: function for function in facts.functions if function.usb is None}
+    for pci in facts.pci_devices:
+        function = by_place.get(pci.sysfs)
+        files = _files(facts, function.nodes) if function else []
+        yield _gpu(facts, pci, by_address.pop(pci.address, None), files)
+    known = {pci.address for pci in facts.pci_devices}
+    for gpu in facts.gpus:
+        if gpu.pci_bus_id not in known:
+            yield _gpu(facts, None, gpu, [])
+
+
+def _gpu(facts: Facts, pci: PciDevice | None, gpu: Gpu | None, files: list[FileFacts]) -> Candidate:
+    is_nvidia = gpu is not None or (pci is not None and pci.vendor == NVIDIA)
+    fallback = f"{pci.vendor}:{pci.device}" if pci is not None else gpu.uuid if gpu is not None else ""
+    made = _made(facts, "gpu", gpu.model if gpu is not None and gpu.model else fallback, files)
+    identity = (
+        {"pci": f"{pci.vendor}:{pci.device}", "address": pci.address, "driver": pci.driver} if pci is not None else {}
+    )
+    if gpu is not None:
+        identity["uuid"] = gpu.uuid
+    offered = {*made.offered_as, *(facts.offered.get(gpu.uuid, ()) if gpu is not None else ())}
+    made = replace(made, identity={key: value for key, value in identity.items() if value}, offered_as=sorted(offered))
+    if is_nvidia:
+        notes = [] if gpu is not None else ["NVIDIA's driver does not report it here"]
+        return replace(made, plugins={"nvml": {}}, notes=notes)
+    paths: list[dict[str, Any]] = [{"path": _pattern(_lasting(file))} for file in files if file.node.subsystem == "drm"]
+    if not paths:
+        return replace(made, notes=[_NO_FILE])
+    if pci is not None and pci.driver == _AMD_DRIVER:
+        paths.append({"path": _AMD_COMPUTE, "optional": True})
+    return replace(made, plugins=_generic({"paths": paths}))
+
+
+def _made(facts: Facts, kind: Kind, name: str, files: list[FileFacts]) -> Candidate:
+    """With what its files say."""
+    shown = [
+        CandidateFile(
+            file.node.path,
+            file.node.subsystem,
+            f"{file.mode & 0o7777:04o}",
+            file.group,
+            next(iter(file.links), ""),
+            file.driver,
+        )
+        for file in files
+    ]
+    offered = {name for file in files for name in facts.offered.get(file.node.path, ())}
+    closed = [file for file in files if file.mode & 0o006 != 0o006]
+    groups = {file.group for file in closed if _is_groups(file)}
+    return Candidate(
+        kind,
+        name,
+        files=shown,
+        offered_as=sorted(offered),
+        supplemental_groups=sorted(groups),
+        only_root=not all(map(_is_groups, closed)),
+    )
+
+
+def _is_groups(file: FileFacts) -> bool:
+    """Whether its group, which is not root's, may read and write it."""
+    return file.group != 0 and file.mode & 0o060 == 0o060
+
+
+def _files(facts: Facts, nodes: Iterable[Node]) -> list[FileFacts]:
+    """Character devices that are in /dev."""
+    return [facts.files[node.path] for node in nodes if node.path in facts.files and node.number.startswith("c")]
+
+
+def _kind(files: Iterable[FileFacts], otherwise: Kind) -> Kind:
+    subsystems = {file.node.subsystem for file in files}
+    return next((kind for subsystem, kind in _SUBSYSTEMS if subsystem in subsystems), otherwise)
+
+
+def _lasting(file: FileFacts) -> str:
+    return next(iter(file.links), file.node.path)
+
+
+def _pattern(text: str) -> str:
+    """One that matches this text alone."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", text) if WILDCARD.search(text) else text
+
+
+def _generic(group: dict[str, Any]) -> dict[str, Any]:
+    """The name of the resource comes last, when all candidates are known."""
+    return {"generic": [{"resourceName": "", "groups": [group]}]}
+
+
+def _with_own_names(found: Iterable[Candidate]) -> Iterator[Candidate]:
+    taken: set[str] = set()
+    for each in found:
+        if "generic" not in each.plugins:
+            yield each
+            continue
+        slug = re.sub(r"[^a-z0-9]+", "-", each.name.lower())[:_MAX_SLUG].strip("-") or each.kind
+        name, number = slug, 2
+        while name in taken:
+            name, number = f"{slug}-{number}", number + 1
+        taken.add(name)
+        [resource] = each.plugins["generic"]
+        yield replace(each, plugins={"generic": [{**resource, "resourceName": f"example.com/{name}"}]})

@@ -1,0 +1,179 @@
+"""Reads what a node has: sysfs, /dev, the names that udev keeps, the PCI bus, NVIDIA's driver; and what the agent offers of it.
+
+Never writes, asks no API server, and opens no device.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.filesystem import is_directory, unanswered
+from nodedevice_agent.plugins.discovery.candidates import FileFacts, PciDevice
+from nodedevice_agent.plugins.generic.files import kernel_path, udev_links
+from nodedevice_agent.plugins.generic.functions import Function, Node, UsbDevice, functions, upwards
+from nodedevice_agent.plugins.generic.serials import Serials
+from nodedevice_agent.plugins.generic.source import GenericSource
+from nodedevice_agent.plugins.generic.stable_names import by_preference
+from nodedevice_agent.plugins.generic.sysfs import Sysfs
+from nodedevice_agent.plugins.generic.udev import DATABASE
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.reader.messages import Found, Message, Problem, ReaderOptions
+from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, ReaderProcess
+from nodedevice_agent.plugins.settings import PluginSettings
+
+# display controllers, and processing accelerators
+_PCI_CLASSES = ("0x03", "0x12")
+# of one resource; who configures more needs no hint
+_MAX_DEVICES = 1024
+_MAX_PCI_DEVICES = 4096
+_SILENCE_SECONDS = 20.0
+_USB_DRIVER = "usb"
+# the hub of a controller has no hyphen
+_USB_TEXTS = ("manufacturer", "product")
+
+
+class Hardware(Struct):
+    """What the kernel has. labels: by place in sysfs, what a USB device calls itself. notes: what cannot be seen from here."""
+
+    functions: tuple[Function, ...]
+    files: dict[str, FileFacts]
+    labels: dict[str, str]
+    pci_devices: tuple[PciDevice, ...]
+    serials: Serials
+    notes: list[str]
+
+
+def hardware(root: str) -> Hardware:
+    """root: where the host's file tree is, without a trailing slash."""
+    with unanswered() as errors:
+        sysfs = Sysfs(root)
+        nodes, usb_devices = sysfs.nodes(), sysfs.usb_devices()
+        serials = Serials()
+        serials.note(usb_devices.values())
+        links = _links_by_file(root)
+        files = {node.path: facts for node in nodes if (facts := _file_facts(root, sysfs, node, links)) is not None}
+        # one that no driver serves has no file but its raw one, or none
+        found = functions(nodes, usb_devices)
+        bare = [usb for place, usb in usb_devices.items() if place not in {function.sysfs for function in found}]
+        every = (*found, *(Function(usb.sysfs, usb, ()) for usb in bare))
+        labels = {usb.sysfs: _label(sysfs, usb) for usb in usb_devices.values()}
+        pci_devices = tuple(_pci_devices(sysfs))
+    notes = [f"{path} cannot be read: {error}" for path, error in [*errors.items()][:3]]
+    return Hardware(every, files, labels, pci_devices, serials, [*_not_visible(root), *notes])
+
+
+def _not_visible(root: str) -> Iterator[str]:
+    if not is_directory(f"{root}/sys/dev/char"):
+        yield f"{root}/sys/dev/char is not there, so no device is found: mount the host's /sys, or set hostRoot (--config)"
+    if not is_directory(f"{root}{DATABASE}"):
+        yield (
+            f"{root}{DATABASE} is not there, so udev's properties are not seen (chart: agents.udev mounts it); "
+            "the names in /dev that udev made are"
+        )
+
+
+def _file_facts(root: str, sysfs: Sysfs, node: Node, links: dict[str, list[str]]) -> FileFacts | None:
+    """None while it is not in /dev."""
+    try:
+        status = os.stat(f"{root}{node.path}")
+    except (OSError, ValueError):
+        return None
+    return FileFacts(node, tuple(links.get(node.path, ())), status.st_mode, status.st_gid, _driver(sysfs, node))
+
+
+def _driver(sysfs: Sysfs, node: Node) -> str:
+    """Of the nearest device on the way up to the hardware."""
+    places = [node.parent, *(place for place in upwards(node.sysfs) if place.startswith(f"{node.parent}/"))]
+    found = (sysfs.link(place, "driver").rpartition("/")[2] for place in reversed(places))
+    return next((driver for driver in found if driver and driver != _USB_DRIVER), "")
+
+
+def _links_by_file(root: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for link, file in sorted(udev_links(root).items(), key=by_preference):
+        found.setdefault(file, []).append(link)
+    return found
+
+
+def _label(sysfs: Sysfs, usb: UsbDevice) -> str:
+    words = [sysfs.text(usb.sysfs, name) for name in _USB_TEXTS]
+    return " ".join(word for word in words if word)
+
+
+def _pci_devices(sysfs: Sysfs) -> Iterator[PciDevice]:
+    for address in sysfs.names("/bus/pci/devices")[:_MAX_PCI_DEVICES]:
+        place = sysfs.link("/bus/pci/devices", address)
+        if place and sysfs.text(place, "class").startswith(_PCI_CLASSES):
+            vendor, device = (sysfs.text(place, name).removeprefix("0x") for name in ("vendor", "device"))
+            yield PciDevice(address, place, vendor, device, sysfs.link(place, "driver").rpartition("/")[2])
+
+
+class Offered(Struct):
+    """What the agent's settings make of the node.
+
+    by_file: resources, by the kernel's path. missing: why a resource has no device.
+    """
+
+    by_file: dict[str, tuple[str, ...]]
+    missing: dict[str, str]
+
+
+def offered(settings: PluginSettings, root: str) -> Offered:
+    """Found as the agent itself finds it, with no memory of earlier plugs."""
+    by_file: dict[str, tuple[str, ...]] = {}
+    missing = {}
+    for resource in settings.generic:
+        source = GenericSource(resource, root, FileWatcher())
+        source.refresh()
+        name = resource.resource_name
+        if not source.devices.latest and source.devices.trouble[1]:
+            missing[name] = source.devices.trouble[1]
+        for path in _paths(source, root):
+            if name not in by_file.get(path, ()):
+                by_file[path] = (*by_file.get(path, ()), name)
+    return Offered(by_file, missing)
+
+
+def _paths(source: GenericSource, root: str) -> Iterable[str]:
+    """The kernel's, of all device files of its devices."""
+    found: dict[str, None] = {}
+    for device in source.devices.latest[:_MAX_DEVICES]:
+        try:
+            nodes = source.allocate([device.id], None).device_nodes
+            found |= dict.fromkeys(kernel_path(root, node.host_path) for node in nodes)
+        except (AllocationRefused, OSError):
+            continue
+    return found
+
+
+async def nvidia_gpus(settings: PluginSettings) -> tuple[tuple[Gpu, ...], str]:
+    """NVIDIA's GPUs, as a process of its own reads them; else why there are none, "" where the node has no such driver."""
+    library_dir = settings.nvml.library_dir if settings.nvml is not None else ""
+    options = ReaderOptions(1.0, 5.0, settings.host_root, library_dir)
+    try:
+        reader = await ReaderProcess.start(options, _SILENCE_SECONDS)
+    except OSError as error:
+        return (), f"NVIDIA's driver cannot be asked: {error.strerror}"
+    try:
+        message = await _first(reader)
+    except ReaderFailed as error:
+        return (), f"NVIDIA's driver cannot be asked: {error}"
+    finally:
+        await reader.end()
+    if isinstance(message, Found):
+        return tuple(gpu for gpu in message.gpus if gpu.is_plausible), ""
+    return (), message.message if isinstance(message, Problem) else ""
+
+
+async def _first(reader: ReaderProcess) -> Message | None:
+    """The inventory, or why there is none. Raises ReaderFailed."""
+    give_up_at = time.monotonic() + _SILENCE_SECONDS
+    while time.monotonic() < give_up_at:
+        message = await reader.next_message()
+        if message is None or isinstance(message, Found | Problem):
+            return message
+    raise ReaderFailed(f"no inventory within {_SILENCE_SECONDS:g} s")

@@ -1,0 +1,319 @@
+"""`nodedevice-agent discover` on made-up hosts: what it finds, and that the settings that it prints offer exactly that."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from nodedevice_agent.cli import discover as command
+from nodedevice_agent.cli.discover import discover
+from nodedevice_agent.plugins.discovery.report import settings_lines
+from nodedevice_agent.plugins.discovery.survey import offered
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.settings import PluginSettings
+
+from tests.fakes.sysfs import FakeSysfs
+
+CSI = "/devices/platform/soc/fe801000.csi"
+GPU = "/devices/pci0000:00/0000:00:02.0"
+
+
+def pci(host: FakeSysfs, place: str, vendor: str, device: str, driver: str = "", its_class: str = "0x030000") -> None:
+    host.sys(place).mkdir(parents=True, exist_ok=True)
+    for name, value in (("vendor", f"0x{vendor}"), ("device", f"0x{device}"), ("class", its_class)):
+        (host.sys(place) / name).write_text(f"{value}\n")
+    host.sys("/bus/pci/devices").mkdir(parents=True, exist_ok=True)
+    host._link(f"/bus/pci/devices/{place.rpartition('/')[2]}", place)
+    if driver:
+        drive(host, place, driver)
+
+
+def drive(host: FakeSysfs, place: str, driver: str) -> None:
+    host.sys(f"/bus/any/drivers/{driver}").mkdir(parents=True, exist_ok=True)
+    host._link(f"{place}/driver", f"/bus/any/drivers/{driver}")
+
+
+def stick(host: FakeSysfs) -> None:
+    sysfs = host.dongle("1-1.2", 0, "A5XK3RJT")
+    (host.sys(sysfs) / "manufacturer").write_text("FTDI\n")
+    (host.sys(sysfs) / "product").write_text("FT232R USB UART\n")
+    drive(host, f"{sysfs}/1-1.2:1.0/ttyUSB0", "ftdi_sio")
+    host.link("/dev/serial/by-path/pci-0000:00:14.0-usb-0:1.2:1.0-port0", "/dev/ttyUSB0")
+    host.link("/dev/serial/by-id/usb-FTDI_FT232R_A5XK3RJT-if00-port0", "/dev/ttyUSB0")
+
+
+def two_of_one_serial(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0, "0001")
+    host.dongle("1-2", 1, "0001")
+
+
+def no_serial(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0)
+    host.dongle("1-2.3", 1)
+
+
+def odd_serial(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0, 'a*b?[c]"\x1b[31m: {x} # é')
+
+
+def raw_only(host: FakeSysfs) -> None:
+    sysfs = host.usb("2-1", "1050", "0407", "key")
+    host.node(sysfs, "usb", "189:1", name="bus/usb/002/002")
+
+
+def usb_camera(host: FakeSysfs) -> None:
+    camera = host.usb("1-1", "046d", "0825", "CAFE")
+    for number in (0, 1):
+        interface = f"{camera}/1-1:1.0"
+        host.node(f"{interface}/video4linux/video{number}", "video4linux", f"81:{number}", parent=interface)
+    host.node(f"{camera}/1-1:1.2/sound/card1/controlC1", "sound", "116:7", name="snd/controlC1")
+
+
+def ribbon_camera(host: FakeSysfs) -> None:
+    for number in (0, 1):
+        host.node(f"{CSI}/video4linux/video{number}", "video4linux", f"81:{number}", parent=CSI)
+    (host.sys(CSI) / "of_node").mkdir()
+    host.link("/dev/v4l/by-path/platform-fe801000.csi-video-index0", "/dev/video0")
+
+
+def board_serial(host: FakeSysfs) -> None:
+    place = "/devices/platform/soc/fe201000.serial"
+    host.node(f"{place}/tty/ttyAMA0", "tty", "204:64", parent=place)
+    (host.sys(place) / "of_node").mkdir()
+
+
+def amd_gpu(host: FakeSysfs) -> None:
+    pci(host, GPU, "1002", "740f", "amdgpu")
+    host.node(f"{GPU}/drm/card0", "drm", "226:0", name="dri/card0", parent=GPU)
+    host.node(f"{GPU}/drm/renderD128", "drm", "226:128", name="dri/renderD128", parent=GPU)
+    host.link("/dev/dri/by-path/pci-0000:00:02.0-render", "/dev/dri/renderD128")
+    host.node("/devices/virtual/kfd/kfd", "kfd", "510:0")
+
+
+def usb_disk(host: FakeSysfs) -> None:
+    sysfs = host.usb("1-1", "0781", "5581", "4C530")
+    scsi = f"{sysfs}/1-1:1.0/host0/target0:0:0/0:0:0:0"
+    host.node(f"{scsi}/block/sda", "block", "8:0", parent=scsi, kind="block")
+    host.node(f"{scsi}/scsi_generic/sg0", "scsi_generic", "21:0", parent=scsi)
+
+
+def software(host: FakeSysfs) -> None:
+    host.node("/devices/virtual/misc/fuse", "misc", "10:229")
+    host.node("/devices/virtual/misc/tun", "misc", "10:200", name="net/tun")
+    host.node("/devices/virtual/mem/null", "mem", "1:3")
+    host.node("/devices/virtual/tty/tty1", "tty", "4:1")
+
+
+def bus_device(host: FakeSysfs) -> None:
+    place = "/devices/platform/soc/spi0.0"
+    host.node(f"{place}/spidev/spidev0.0", "spidev", "153:0", parent=place)
+    (host.sys(place) / "of_node").mkdir()
+    drive(host, place, "spidev")
+
+
+HOSTS: dict[str, tuple[Callable[[FakeSysfs], None], list[str]]] = {
+    "a stick": (stick, ["serial"]),
+    "two sticks of one serial": (two_of_one_serial, ["serial", "serial"]),
+    "sticks without a serial": (no_serial, ["serial", "serial"]),
+    "an odd serial": (odd_serial, ["serial"]),
+    "raw USB alone": (raw_only, ["usb"]),
+    "a USB camera": (usb_camera, ["video"]),
+    "a camera on a ribbon cable": (ribbon_camera, ["video"]),
+    "a serial port of the board": (board_serial, ["serial"]),
+    "an AMD GPU": (amd_gpu, ["gpu"]),
+    "a USB disk": (usb_disk, ["usb"]),
+    "files without hardware": (software, ["other", "other"]),
+    "a device on a bus": (bus_device, ["other"]),
+}
+
+
+NO_DRIVER = "libnvidia-ml.so.1 is not found"
+
+
+@pytest.fixture(autouse=True)
+def _no_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process that asks a driver; tests/nvml has that."""
+
+    async def none(plugins: PluginSettings) -> tuple[tuple[Gpu, ...], str]:
+        return (), NO_DRIVER
+
+    monkeypatch.setattr(command, "nvidia_gpus", none)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeSysfs:
+    return FakeSysfs(tmp_path / "host")
+
+
+def run(host: FakeSysfs, *arguments: str, plugins: dict[str, Any] | None = None) -> Result:
+    folder = host.root.parent
+    settings = {"stateDir": str(folder), "plugins": {"hostRoot": str(host.root), **(plugins or {})}}
+    (folder / "agent.yaml").write_text(yaml.safe_dump(settings))
+    result = CliRunner().invoke(discover, ["--config", str(folder / "agent.yaml"), *arguments])
+    assert result.exception is None, result.exc_info
+    return result
+
+
+def found(host: FakeSysfs, plugins: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    candidates: list[dict[str, Any]] = json.loads(run(host, "-o", "json", plugins=plugins).output)["candidates"]
+    return candidates
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_each_candidate_is_offered_by_its_own_settings_alone(host: FakeSysfs, name: str) -> None:
+    """As the agent itself reads them, and after they were printed for people."""
+    make, kinds = HOSTS[name]
+    make(host)
+    every = found(host)
+    assert [each["kind"] for each in every] == kinds
+    for each in every:
+        pasted = yaml.safe_load("\n".join(settings_lines(each["plugins"])))
+        assert pasted == each["plugins"]
+        [resource] = pasted["generic"]
+        settings = msgspec.convert({**pasted, "hostRoot": str(host.root)}, PluginSettings)
+        by_file = offered(settings, str(host.root)).by_file
+        extra = {"/dev/kfd"} if "/dev/kfd" in json.dumps(pasted) else set()
+        assert set(by_file) - extra == {file["path"] for file in each["files"]}
+        assert {*by_file.values()} == {(resource["resourceName"],)}
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_all_of_them_together_are_settings_that_mark_them_as_offered(host: FakeSysfs, name: str) -> None:
+    HOSTS[name][0](host)
+    together = [resource for each in found(host) for resource in each["plugins"]["generic"]]
+    again = found(host, {"generic": together})
+    assert [each["offeredAs"] for each in again] == [[resource["resourceName"]] for resource in together]
+    assert "resourceName" not in run(host, plugins={"generic": together}).output
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_text_is_printable_whatever_a_device_calls_itself(host: FakeSysfs, name: str) -> None:
+    HOSTS[name][0](host)
+    assert all(line.isprintable() for line in run(host).output.splitlines())
+
+
+def test_a_stick_in_full(host: FakeSysfs) -> None:
+    stick(host)
+    [one] = found(host)
+    assert one["name"] == "FTDI FT232R USB UART"
+    assert one["identity"] == {"usb": "0403:6001", "serial": "A5XK3RJT", "port": "1-1.2"}
+    tty = one["files"][1]
+    assert tty["stable"] == "/dev/serial/by-id/usb-FTDI_FT232R_A5XK3RJT-if00-port0"
+    assert (tty["path"], tty["driver"]) == ("/dev/ttyUSB0", "ftdi_sio")
+    assert one["plugins"]["generic"][0] == {
+        "resourceName": "example.com/ftdi-ft232r-usb-uart",
+        "groups": [{"select": {"usb": {"vendor": "0403", "product": "6001", "serial": "A5XK3RJT"}}}],
+    }
+
+
+def test_hubs_and_disks_of_the_machine_are_none(host: FakeSysfs) -> None:
+    host.node(host.usb("1-1", "05e3", "0608"), "usb", "189:5", name="bus/usb/001/002")
+    stick(host)
+    place = "/devices/pci0000:00/0000:01:00.0"
+    host.node(f"{place}/nvme/nvme0", "nvme", "240:1", parent=place)
+    host.node(f"{place}/nvme/nvme0/nvme0n1", "block", "259:0", parent=f"{place}/nvme/nvme0", kind="block")
+    assert [each["identity"]["port"] for each in found(host)] == ["1-1.2"]
+
+
+def test_a_device_without_a_file_says_why(host: FakeSysfs) -> None:
+    host.usb("1-3", "10c4", "ea60", "x")
+    pci(host, GPU, "8086", "4905")
+    gpu, usb = found(host)
+    for each in (gpu, usb):
+        assert "plugins" not in each
+        assert each["notes"] == [
+            "it has no device file: no driver of the kernel serves it, or /dev of the host is not mounted here"
+        ]
+
+
+def test_gpus_of_nvidia_without_its_library(host: FakeSysfs) -> None:
+    pci(host, GPU, "10de", "2331", "nvidia", "0x030200")
+    [one] = found(host)
+    assert one["plugins"] == {"nvml": {}}
+    assert one["notes"] == ["NVIDIA's driver does not report it here"]
+    assert "nvml: {}" in run(host).output
+    assert NO_DRIVER in json.loads(run(host, "-o", "json").output)["notes"]
+
+
+def test_gpus_that_the_driver_reports(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that are on no bus that is seen here; with the plugin on they are offered."""
+    pci(host, GPU, "10de", "2331", "nvidia", "0x030200")
+    gpus = (Gpu("GPU-a", "NVIDIA H100", pci_bus_id="0000:00:02.0"), Gpu("GPU-b", "NVIDIA A2"))
+
+    async def two(plugins: PluginSettings) -> tuple[tuple[Gpu, ...], str]:
+        return gpus, ""
+
+    monkeypatch.setattr(command, "nvidia_gpus", two)
+    assert [each["identity"].get("uuid") for each in found(host)] == ["GPU-b", "GPU-a"]
+    assert all(each["plugins"] == {"nvml": {}} for each in found(host))
+    assert [each["offeredAs"] for each in found(host, {"nvml": {}})] == [["nvidia.com/gpu"]] * 2
+
+
+def test_what_a_process_needs_to_open_it(host: FakeSysfs) -> None:
+    """Each made-up device file is /dev/null, so its mode is changed in what was read."""
+    from nodedevice_agent.plugins.discovery.candidates import Facts, candidates
+    from nodedevice_agent.plugins.discovery.survey import hardware
+
+    stick(host)
+    read = hardware(str(host.root))
+
+    def with_mode(mode: int, group: int) -> tuple[list[int], bool]:
+        files = {path: msgspec.structs.replace(file, mode=mode, group=group) for path, file in read.files.items()}
+        [one] = candidates(Facts(read.functions, files))
+        return one.supplemental_groups, one.only_root
+
+    assert with_mode(0o20660, 20) == ([20], False)
+    assert with_mode(0o20660, 0) == ([], True)
+    assert with_mode(0o20600, 20) == ([], True)
+    assert with_mode(0o20666, 0) == ([], False)
+
+
+def test_a_resource_that_finds_nothing_says_so(host: FakeSysfs) -> None:
+    stick(host)
+    groups = [{"select": {"usb": {"vendor": "10c4"}}}]
+    output = run(host, plugins={"generic": [{"resourceName": "example.com/a", "groups": groups}]}).output
+    assert "example.com/a has no device: " in output
+    assert "no USB device has vendor 10c4; present: 0403:6001" in output
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "no sysfs": lambda root: os.rename(root / "sys", root / "gone"),
+    "no dev": lambda root: os.rename(root / "dev", root / "gone"),
+    "a loop of links": lambda root: (root / "sys/bus/usb/devices/1-9").symlink_to("1-9"),
+    "a link out": lambda root: (root / "sys/dev/char/9:9").symlink_to("../../../../../../../etc"),
+    "a class that is a folder": lambda root: (root / "sys/bus/pci/devices/x/class").mkdir(parents=True),
+    "names that are no UTF-8": lambda root: os.mkdir(os.fsencode(root) + b"/dev/\xff\xfe"),
+    "a huge field": lambda root: next(root.glob("sys/devices/*/*/*/*/*/serial")).write_text("x" * 100_000),
+    "bytes": lambda root: next(root.glob("sys/devices/*/*/*/*/*/serial")).write_bytes(b"\xff\0\x1b[2J\n\n"),
+    "an empty uevent": lambda root: [path.write_text("") for path in root.glob("sys/dev/char/*/uevent")],
+    "devname with ..": lambda root: [path.write_text("DEVNAME=../etc") for path in root.glob("sys/dev/char/*/uevent")],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_trees_end_in_a_list(host: FakeSysfs, name: str) -> None:
+    stick(host)
+    ODD[name](host.root)
+    for arguments in ((), ("-o", "json")):
+        assert run(host, *arguments).exit_code == 0
+
+
+def test_a_mistake_in_the_settings_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text("plugins: {generic: 7}")
+    result = CliRunner().invoke(discover, ["--config", str(tmp_path / "agent.yaml")])
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert len(result.output.splitlines()) == 1
+
+
+def test_ten_thousand_device_files(host: FakeSysfs) -> None:
+    for number in range(400):
+        host.dongle(f"1-{number % 30 + 1}.{number // 30 + 1}", number, f"S{number}")
+    output = run(host).output
+    assert "and 336 more; -o json has all" in output
+    assert len(found(host)) == 400

@@ -6,7 +6,7 @@ may be concluded from what is absent. An object that exists and cannot be decode
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -43,6 +43,8 @@ UpdateHandler = Callable[[str, R | None, R | None], None]
 
 # So many keys of one node are a tuple, a fifth of a dictionary, which each new key copies.
 _FEW: Final = 32
+# Records between two yields to the loop, of a few microseconds each.
+_STEP: Final = 1000
 
 
 class Store(Generic[K, R]):
@@ -116,6 +118,24 @@ class Store(Generic[K, R]):
             assert self._bounds is not None
             self._oldest[node] = [record.key for record in self._bounds.oldest(self._all_of(node))]
         return [self.by_key[key] for key in self._oldest[node]]
+
+    def counting(self) -> list[R]:
+        """Records that count, of all nodes."""
+        return [record for node in self._by_node for record in self.of_node(node)]
+
+    async def counting_in_steps(self) -> AsyncIterator[list[R]]:
+        """The same as of now, some at a time: the loop gets to others in between."""
+        found = self.counting()
+        for first in range(0, len(found), _STEP):
+            yield found[first : first + _STEP]
+            await asyncio.sleep(0)
+
+    def counts(self, record: R) -> bool:
+        """Whether a record that is held counts."""
+        if self.left_out(record.node) == 0:
+            return True
+        found, bounds = self.of_node(record.node), self._bounds
+        return bounds is None or not bounds.is_older(found[-1], record)
 
     def count(self, node: str) -> int:
         """How many records there are about that node."""

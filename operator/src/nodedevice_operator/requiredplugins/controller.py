@@ -38,6 +38,7 @@ _NOT_GUARDED: Final = frozenset({names.Reason.POLICY_PENDING, names.Reason.TOO_M
 # A name that no NodeDevice has any more is found by polling: its end is not urgent.
 _POLL_SECONDS: Final = 10.0
 _SOON_SECONDS: Final = 0.25
+_TOGETHER_SECONDS: Final = 0.25
 _FIRST_DELAY_SECONDS: Final = 1.0
 _LONGEST_DELAY_SECONDS: Final = 30.0
 _MOST_LOGGED: Final = 5
@@ -91,7 +92,7 @@ class RequiredPluginsController:
         """A NodeDevice was created or changed: its resource may be new to the policy."""
         if now is None or now.resource in self._selection.left_out or now.resource in self._selection.names:
             return
-        if policy.is_candidate(now, self.cache.nodes.get(now.node)):
+        if policy.is_candidate(now, self.cache.nodes.get(now.node)) and self.cache.node_devices.counts(now):
             self._wake.set()
 
     def wake(self) -> None:
@@ -108,6 +109,8 @@ class RequiredPluginsController:
         while True:
             is_kept = self._watch.state in (PolicyState.UNKNOWN, PolicyState.KEPT)
             pause = await self._reconcile() if is_kept else _POLL_SECONDS
+            # names that come one after the other, as of a node that writes without end, become one reconcile
+            await asyncio.sleep(min(pause, _TOGETHER_SECONDS))
             try:
                 async with asyncio.timeout(pause):
                     await self._wake.wait()
@@ -123,7 +126,7 @@ class RequiredPluginsController:
         """Do what is due; return in how many seconds to reconcile again."""
         if not self.cache.is_complete or not self._watch.is_complete:
             return _SOON_SECONDS  # nothing can be concluded before everything was read once
-        self._select()
+        await self._select()
         try:
             retry_in = await self._write()
             # what is stored stays in force while a newer policy cannot be written
@@ -134,12 +137,15 @@ class RequiredPluginsController:
         waits = [since + policy.SETTLE_SECONDS - self.clock() for since in self._since.values()]
         if any(wait > 0 for wait in waits):
             return max(0.0, min(wait for wait in waits if wait > 0)) + 0.01
-        self._enqueue_pending()
+        await self._enqueue_pending()
         return pause
 
-    def _select(self) -> None:
-        before = self._selection
-        self._selection = policy.select(self.cache.node_devices.values(), self.cache.nodes.by_key, self.patterns)
+    async def _select(self) -> None:
+        before, nodes = self._selection, self.cache.nodes
+        candidates: list[NodeDeviceRecord] = []
+        async for step in self.cache.node_devices.counting_in_steps():
+            candidates += [record for record in step if policy.is_candidate(record, nodes.get(record.node))]
+        self._selection = policy.select(candidates, self.patterns)
         if self._selection.left_out and not before.left_out:
             some = sorted(self._selection.left_out)[:_MOST_LOGGED]
             log.warning("resource names are left out of the policy and not advertised", extra={"resource_names": some})
@@ -188,8 +194,10 @@ class RequiredPluginsController:
         if not self.fence.is_open:
             return _POLL_SECONDS
         in_force = [name for name in self._since if self._is_in_force(name)]
-        records = filter(is_real, self.cache.node_devices.values())
-        retry_in = await self.annotator.annotate(in_force, advertised(records))
+        on_nodes: set[str] = set()
+        async for step in self.cache.node_devices.counting_in_steps():
+            on_nodes |= advertised(filter(is_real, step))
+        retry_in = await self.annotator.annotate(in_force, frozenset(on_nodes))
         return _POLL_SECONDS if retry_in is None else retry_in
 
     async def _delete(self, kind: str) -> None:
@@ -238,18 +246,23 @@ class RequiredPluginsController:
             log.error("policy cannot be written; new resource names are not advertised until it is", extra=fields)
         return self._backoff.next()
 
-    def _enqueue_pending(self) -> None:
+    async def _enqueue_pending(self) -> None:
         """Enqueue the nodes with a NodeDevice that waited for the policy."""
-        for record in self.cache.node_devices.values():
-            stored = record.conditions.get(names.Condition.ADVERTISED)
-            is_pending = stored is None or stored.reason in _NOT_GUARDED
-            if record.runtime == names.RUNTIME_NRI and is_pending:
-                self.queue.enqueue(record.node)
+        nodes: dict[str, None] = {}
+        async for step in self.cache.node_devices.counting_in_steps():
+            nodes.update(dict.fromkeys(record.node for record in step if _is_pending(record)))
+        for node in nodes:
+            self.queue.enqueue(node)
 
     def _enqueue_all(self) -> None:
         """Whether the API server has such policies is part of a condition of each NodeDevice."""
         for node in self.cache.names_of_nodes():
             self.queue.enqueue(node)
+
+
+def _is_pending(record: NodeDeviceRecord) -> bool:
+    stored = record.conditions.get(names.Condition.ADVERTISED)
+    return record.runtime == names.RUNTIME_NRI and (stored is None or stored.reason in _NOT_GUARDED)
 
 
 def _contended(kind: str, seconds: int) -> Event:

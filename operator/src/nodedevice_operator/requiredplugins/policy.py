@@ -70,18 +70,15 @@ def is_candidate(record: NodeDeviceRecord, node: NodeRecord | None) -> bool:
     return is_used and node is not None and node.uid == record.owner_uid and is_real(record)
 
 
-def select(
-    records: Iterable[NodeDeviceRecord], nodes: Mapping[str, NodeRecord], patterns: Collection[str] = ("*",)
-) -> PolicyNames:
+def select(candidates: Iterable[NodeDeviceRecord], patterns: Collection[str] = ("*",)) -> PolicyNames:
     """Select the names of these NodeDevices, the oldest first where there are too many: one node cannot fill the policy.
 
-    nodes: by name. patterns: names that an administrator allows.
+    patterns: names that an administrator allows.
     """
     allowed = re.compile("|".join(".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns))
     by_node: dict[str, list[NodeDeviceRecord]] = defaultdict(list)
-    for record in records:
-        if is_candidate(record, nodes.get(record.node)):
-            by_node[record.node].append(record)
+    for record in candidates:
+        by_node[record.node].append(record)
     left_out: dict[str, str] = {}
     oldest: dict[str, str] = {}
     for found in by_node.values():

@@ -1,9 +1,11 @@
 """Whatever one node's token writes: what is kept is bounded, the oldest count, and no put goes through all of them."""
 
+import asyncio
 import random
+import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from nodedevice_operator.informers import memory_bounds
@@ -12,6 +14,7 @@ from nodedevice_operator.informers.store import Store
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 from tests.fakes.operator.operator_model import node_device
+from tests.unit.sources import ROOT
 
 
 def record(number: int, version: int = 1, weight: int = 0, node: str = "node-a", **more: Any) -> NodeDeviceRecord:
@@ -141,6 +144,49 @@ def test_those_that_come_and_go_beyond_the_oldest_cost_no_walk() -> None:
     store.put(record(5, version=9, uid="again"))
     assert of(store) == list(range(MOST_OF_NODE))
     assert Counting.walks == 3
+
+
+async def test_those_that_count_of_all_nodes(store: Store[str, NodeDeviceRecord]) -> None:
+    for number in range(100):
+        store.put(record(number))
+    store.put(record(7, node="node-b"))
+    assert numbers(store.counting()) == sorted([*range(40), 7])
+    assert [store.counts(record(number)) for number in (0, 39, 40, 99)] == [True, True, False, False]
+    assert store.counts(record(7, node="node-b"))
+    assert numbers([each async for some in store.counting_in_steps() for each in some]) == sorted([*range(40), 7])
+
+
+async def test_the_loop_gets_to_others_between_steps() -> None:
+    store: Store[str, NodeDeviceRecord] = Store()
+    for number in range(2500):
+        store.put(record(number))
+    turns: list[int] = []
+    asyncio.get_running_loop().call_soon(turns.append, 1)
+    seen = []
+    async for some in store.counting_in_steps():
+        seen.append((len(some), len(turns)))
+        # what comes or goes meanwhile is not among those of the moment
+        store.put(record(3000 + len(seen)))
+    assert seen == [(1000, 0), (1000, 1), (500, 1)]
+
+
+# file: why it goes through all, and not only through those that count
+THROUGH_ALL: Final = {
+    "informers/informer.py": "a later list takes its place",
+    "informers/store.py": "it keeps them",
+    "observability/inventory.py": "metrics show all there are",
+    "remediation/gone_nodedevices.py": "what nobody needs any more is deleted, however many there are",
+}
+
+
+def test_only_these_go_through_all_there_are() -> None:
+    folder = ROOT / "operator/src/nodedevice_operator"
+    found = {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.py")
+        if re.search(r"node_devices\.(values|by_key)|by_key\.values\(\)", path.read_text("utf-8"))
+    }
+    assert found == THROUGH_ALL.keys(), "use counting(): one node's token may write any number"
 
 
 def test_how_many_a_node_has(store: Store[str, NodeDeviceRecord]) -> None:

@@ -9,7 +9,7 @@ from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.events import WARNING, EventReason
 from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins.controller import _contended
-from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec, binding_spec, policy_spec
+from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, PolicyNames, Spec, binding_spec, policy_spec
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 from tests.fakes.polling import until
@@ -227,3 +227,32 @@ async def test_an_object_that_another_client_keeps_undoing_has_an_event_of_its_o
     assert (about.namespace, about.name, about.uid) == ("", policy.NAME, "")
     assert (event.type, event.reason) == (WARNING, EventReason.POLICY_CONFLICT)
     assert "written again in 61 s" in event.message
+
+
+async def test_a_node_that_writes_without_end_costs_few_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes in one moment is one reconcile, and what does not count is none."""
+    walks: list[int] = []
+
+    def select(*_: object) -> PolicyNames:
+        walks.append(1)
+        return PolicyNames()
+
+    monkeypatch.setattr(policy, "select", select)
+    bench = Bench(Objects())
+    store = bench.keeper.cache.node_devices
+    async with bench:
+        await until(lambda: bool(walks))
+        for number in range(1000):
+            created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
+            new = node_device(f"example.com/r{number}", runtime="nri", uid=f"uid-{number}", created=created)
+            store.put(new)
+            bench.keeper.on_update("node-a", None, new)
+            await asyncio.sleep(0.001)
+        assert len(walks) <= 6
+        assert store.left_out("node-a") > 0
+        walks.clear()
+        await asyncio.sleep(1.0)
+        walks.clear()
+        bench.keeper.on_update("node-a", None, new)
+        await asyncio.sleep(1.0)
+        assert walks == []

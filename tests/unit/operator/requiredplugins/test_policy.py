@@ -1,6 +1,6 @@
 """What is to be done about the policy, for every way in which the two objects may stand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api import names
+from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
@@ -19,6 +20,7 @@ from nodedevice_operator.requiredplugins.policy import (
     binding_spec,
     guarded_by,
     is_annotated,
+    is_candidate,
     plan,
     policy_spec,
     select,
@@ -31,6 +33,12 @@ GPU, NIC = "example.com/gpu", "example.com/nic"
 NODES = {"node-a": NodeStatusModel().record()}
 POLICY, BINDING = policy_spec((GPU,)), binding_spec()
 WITH_DEFAULT = {**POLICY, "aDefaultOfTomorrow": 1}
+
+
+def selected(
+    records: Iterable[NodeDeviceRecord], nodes: Mapping[str, NodeRecord], patterns: Collection[str] = ("*",)
+) -> PolicyNames:
+    return select([record for record in records if is_candidate(record, nodes.get(record.node))], patterns)
 
 
 def both(policy: Spec | None = None, binding: Spec | None = None) -> Stored:
@@ -66,7 +74,7 @@ def test_names_are_those_of_agents_that_work_by_nri() -> None:
         node_device(resource="example.com/a", runtime="kubelet"),
         node_device(resource="example.com/b", runtime="none"),
     ]
-    assert select(records, NODES).names == (GPU, NIC)
+    assert selected(records, NODES).names == (GPU, NIC)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +93,7 @@ def test_names_are_those_of_agents_that_work_by_nri() -> None:
     ],
 )
 def test_only_what_a_node_has_is_in_the_policy(fields: dict[str, Any], is_in: bool) -> None:
-    found = select([node_device(GPU, runtime="nri", **fields)], NODES)
+    found = selected([node_device(GPU, runtime="nri", **fields)], NODES)
     assert found == PolicyNames((GPU,) if is_in else ())
 
 
@@ -106,10 +114,10 @@ def aged(count: int, node: str = "node-a", *, length: int = 0, since: int = 0) -
 def test_a_node_has_64_names_the_oldest_first_and_takes_none_from_another() -> None:
     old = aged(70)
     also = node_device(old[0].resource, node="node-b", runtime="nri")
-    assert select(old, NODES) == PolicyNames(
+    assert selected(old, NODES) == PolicyNames(
         tuple(record.resource for record in old[6:]), {record.resource: "TooManyNames" for record in old[:6]}
     )
-    both = select([*old, also], {**NODES, "node-b": NODES["node-a"]})
+    both = selected([*old, also], {**NODES, "node-b": NODES["node-a"]})
     assert len(both.names) == 65
     assert old[0].resource in both.names
 
@@ -117,7 +125,7 @@ def test_a_node_has_64_names_the_oldest_first_and_takes_none_from_another() -> N
 def test_all_names_together_fit_into_one_expression_the_oldest_first() -> None:
     nodes = {f"node-{letter}": NODES["node-a"] for letter in "abcdefgh"}
     records = [record for i, node in enumerate(nodes) for record in aged(60, node, length=300, since=1000 * i)]
-    found = select(reversed(records), nodes)
+    found = selected(reversed(records), nodes)
     [expression] = [each["expression"] for each in policy_spec(found.names)["matchConditions"]]
     assert MOST_CHARACTERS - 310 < len(expression) <= MOST_CHARACTERS
     assert found.names == tuple(sorted(sorted((r.resource for r in records), key=age_in(records))[: len(found.names)]))
@@ -141,7 +149,7 @@ def age_in(records: list[NodeDeviceRecord]) -> Callable[[str], str]:
     ],
 )
 def test_an_administrator_may_say_which_names(patterns: tuple[str, ...], names: set[str]) -> None:
-    found = select([node_device(each, runtime="nri") for each in (GPU, NIC)], NODES, patterns)
+    found = selected([node_device(each, runtime="nri") for each in (GPU, NIC)], NODES, patterns)
     assert (set(found.names), found.left_out) == (names, dict.fromkeys({GPU, NIC} - names, "NameExcluded"))
 
 

@@ -11,7 +11,7 @@ from itertools import filterfalse, islice
 from msgspec import Struct
 from msgspec.structs import replace
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD, Reason
-from nodedevice_api.nodedevice import PartCounts
+from nodedevice_api.nodedevice import DeviceTaint, PartCounts
 from nodedevice_api.parts import PartRules
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
@@ -39,7 +39,7 @@ MAX_UNHEALTHY_NAMED = 3
 class DeviceView(Struct, frozen=True):
     """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it.
 
-    cordoned_by: who cordoned it, where that is noted. parts: of a physical device that is shown in place of its parts; it is
+    cordoned_by: who cordoned it, where that is noted. taints: its DRA driver's. parts: of a physical device that is shown in place of its parts; it is
     healthy while one of them is. None for others.
     """
 
@@ -53,6 +53,7 @@ class DeviceView(Struct, frozen=True):
     attributes: tuple[tuple[str, str], ...] = ()
     parts: PartCounts | None = None
     cordoned_by: str = ""
+    taints: tuple[DeviceTaint, ...] = ()
 
 
 class AllocationView(Struct, frozen=True):

@@ -8,7 +8,7 @@ Bounds are the CRD's. Above them the numbers stay exact, and lists are truncated
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -89,6 +89,8 @@ def node_device_status(
     registered: tuple[str, str, str] | None = None,
     injectable: tuple[str, str, str] | None = None,
     is_watch_stale: bool = False,
+    rows: Sequence[AllocationStatus] | None = None,
+    said: Mapping[str, tuple[str, str, str]] | None = None,
 ) -> NodeDeviceStatus:
     """Every field of status that the agent owns.
 
@@ -98,12 +100,14 @@ def node_device_status(
     registered: status, reason and message of the condition while nothing is wrong; None for a plugin's.
     injectable: the same, from the backend; None where nothing is injected.
     is_watch_stale: whether the API server is silent over the watch of the node's pods, or of this NodeDevice.
+    rows: the allocations as they are shown, sorted, where they are not the snapshot's.
+    said: by type, status, reason and message of conditions that are not the snapshot's.
     """
     devices, omitted = _devices(now, before, wall_time)
     earlier = _by_container(before.allocations)
     by_parent = now.part_rules is not None
     shown = (_allocation(a, earlier, wall_time, by_parent=by_parent) for a in now.held)
-    held = sorted(shown, key=lambda a: (a.pod_uid, a.container))
+    held = sorted(shown, key=lambda a: (a.pod_uid, a.container)) if rows is None else [*rows]
     allocations, omitted_allocations = _truncated(held, MAX_ALLOCATIONS)
     awaited = _by_container(before.waiting)
     waiting, _ = _truncated([_waiting(w, awaited, wall_time) for w in now.pending], MAX_WAITING)
@@ -134,6 +138,7 @@ def node_device_status(
                 Condition.HEALTHY: _healthy(now),
                 Condition.INJECTABLE: injectable or _NOT_INJECTED,
                 Condition.WATCHES_CURRENT: _STALE if is_watch_stale else _CURRENT,
+                **(said or {}),
             },
         ),
     )
@@ -185,6 +190,7 @@ def _device(device: DeviceView, before: DeviceStatus, wall_time: str) -> DeviceS
         cordoned_by=device.cordoned_by,
         numa_nodes=list(device.numa_nodes),
         attributes=dict(device.attributes),
+        taints=list(device.taints),
     )
 
 
@@ -297,7 +303,7 @@ def _condition(
 
 def _registered(now: Snapshot, unsaved: str, notes: str, running: _Condition) -> _Condition:
     if now.lost_to is not None:
-        return "False", Reason.PLACE_TAKEN, _place_taken(now.lost_to)
+        return "False", Reason.PLACE_TAKEN, place_taken(now.lost_to)
     if now.is_not_configured:
         return _NOT_CONFIGURED
     if now.state is EndpointState.GONE:
@@ -328,7 +334,7 @@ def _registered(now: Snapshot, unsaved: str, notes: str, running: _Condition) ->
     return running
 
 
-def _place_taken(by: str) -> str:
+def place_taken(by: str) -> str:
     whose = f"{by} has its place" if by else "others have all places"
     return (
         f"a node has {MAX_NAMES} resource names at most, and {whose}; this object is deleted once no pod holds or awaits a device "

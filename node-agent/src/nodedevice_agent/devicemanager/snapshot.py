@@ -39,8 +39,8 @@ MAX_UNHEALTHY_NAMED = 3
 class DeviceView(Struct, frozen=True):
     """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it.
 
-    cordoned_by: who cordoned it, where that is noted. taints: its DRA driver's. parts: of a physical device that is shown in place of its parts; it is
-    healthy while one of them is. None for others.
+    cordoned_by: who cordoned it, where that is noted. parts: of a physical device that is shown in place of its parts; it is
+    healthy while one of them is. None for others. taints: as its DRA driver has them.
     """
 
     id: str

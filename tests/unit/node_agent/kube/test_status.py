@@ -280,8 +280,8 @@ def test_a_message_is_cut_at_its_bound(more: int, end: str) -> None:
 
 
 def test_whoever_has_the_place_of_a_name_is_named() -> None:
-    assert "names at most, and example.com/a has its place; this" in statuses._place_taken("example.com/a")
-    assert "names at most, and others have all places; this" in statuses._place_taken("")
+    assert "names at most, and example.com/a has its place; this" in statuses.place_taken("example.com/a")
+    assert "names at most, and others have all places; this" in statuses.place_taken("")
 
 
 def test_what_others_write_is_no_difference() -> None:

@@ -50,6 +50,43 @@ class Container(msgspec.Struct, frozen=True):
     settings: ContainerSettings = NO_SETTINGS
 
 
+class ClaimUse(msgspec.Struct, frozen=True, order=True):
+    """A container's use of a ResourceClaim. claim: the object's name. request: that of its requests which it uses, "" for all.
+
+    extended_resource: the name by which the container has asked for it, "" where it names the claim itself.
+    """
+
+    container: str
+    claim: str
+    request: str = ""
+    extended_resource: str = ""
+
+
+class UnhealthyDevice(msgspec.Struct, frozen=True, order=True):
+    """A device of a claim that the kubelet reports unhealthy. resource_id: its first CDI name, else driver/pool/device."""
+
+    container: str
+    claim: str
+    resource_id: str
+    message: str = ""
+
+
+class PodClaims(msgspec.Struct, frozen=True):
+    """The ResourceClaims by which a pod has devices of DRA drivers. uses, unhealthy: sorted.
+
+    are_prepared: whether it has a sandbox, before which the kubelet has its claims prepared.
+    """
+
+    uses: tuple[ClaimUse, ...]
+    are_prepared: bool = False
+    unhealthy: tuple[UnhealthyDevice, ...] = ()
+
+    @property
+    def stage(self) -> tuple[tuple[ClaimUse, ...], bool]:
+        """What the kubelet's pod resources of the pod depend on."""
+        return self.uses, self.are_prepared
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
     """containers: init containers and sidecars in their order, then app containers. has_ended: Succeeded or Failed.
@@ -59,6 +96,7 @@ class Pod:
     assigned_parts: the annotation by which a scheduler has assigned parts, not checked; see assignments.
     config_hash: by its annotations, the UID of the static pod that it mirrors, which anybody may claim; see static_pods.
     unhealthy: resource name and ID of devices that the kubelet gave out and reports unhealthy; no device manager minds them.
+    claims: None where no container of it uses one; no device manager minds them either.
     """
 
     uid: str
@@ -72,6 +110,7 @@ class Pod:
     annotations: Mapping[str, str] = field(default_factory=dict)
     assigned_parts: str = ""
     unhealthy: frozenset[tuple[str, str]] = field(default=frozenset(), compare=False)
+    claims: PodClaims | None = None
     # what to allocate, in the kubelet's order; within a container by resource name
     device_requests: "tuple[DeviceRequest, ...]" = field(init=False, repr=False, compare=False)
 

@@ -36,6 +36,7 @@ from nodedevice_agent.kube.observed import (
     resource_name_of,
     since_of,
 )
+from nodedevice_agent.kube.pod_claims import OF_CLAIM, ClaimsInStatus, ContainerClaim, PodResourceClaim, claims_of_pod
 from nodedevice_agent.kube.publisher import PODS, Publisher
 from nodedevice_agent.kube.responses import KubeMetadata, KubeObject
 from nodedevice_agent.metrics import AgentHealth
@@ -58,6 +59,7 @@ _IS_OVER = ("Succeeded", "Failed")
 
 class Resources(msgspec.Struct):
     limits: dict[str, str | int] | None = None
+    claims: list[ContainerClaim] | None = None
 
 
 class KeyRef(msgspec.Struct):
@@ -108,40 +110,12 @@ class PodObjectSpec(msgspec.Struct):
     containers: list[ContainerSpec] = []
     initContainers: list[ContainerSpec] | None = None
     securityContext: RunAs | None = None
-
-
-class RequestMapping(msgspec.Struct):
-    containerName: str = ""
-    resourceName: str = ""
-
-
-class ExtendedResourceClaimStatus(msgspec.Struct):
-    requestMappings: list[RequestMapping] | None = None
-
-
-class ResourceHealth(msgspec.Struct):
-    resourceID: str = ""
-    health: str | None = None
-
-
-class ResourceStatus(msgspec.Struct):
-    name: str = ""
-    resources: list[ResourceHealth] | None = None
-
-
-class ContainerStatus(msgspec.Struct):
-    allocatedResourcesStatus: list[ResourceStatus] | None = None
-
-
-class PodObjectStatus(msgspec.Struct):
-    phase: str | None = None
-    containerStatuses: list[ContainerStatus] | None = None
-    extendedResourceClaimStatus: ExtendedResourceClaimStatus | None = None
+    resourceClaims: list[PodResourceClaim] | None = None
 
 
 class PodObject(KubeObject, res.NamespacedResourceG):
     spec: PodObjectSpec = msgspec.field(default_factory=PodObjectSpec)
-    status: PodObjectStatus = msgspec.field(default_factory=PodObjectStatus)
+    status: ClaimsInStatus = msgspec.field(default_factory=ClaimsInStatus)
     _api_info = api_info("", "v1", "Pod", "pods", "global_list", "global_watch")
 
     @classmethod
@@ -219,6 +193,8 @@ def from_api(pod: PodObject) -> Pod:
         *(_container(c, run_as, by_claim, is_init=True) for c in pod.spec.initContainers or ()),
         *(_container(c, run_as, by_claim, is_init=False) for c in pod.spec.containers),
     )
+    specs = (*(pod.spec.initContainers or ()), *pod.spec.containers)
+    using = [(spec.name, spec.resources.claims) for spec in specs if spec.resources.claims]
     annotations, has_requests = pod.metadata.annotations or {}, any(c.limits for c in containers)
     return Pod(
         uid=pod.metadata.uid or "",
@@ -232,15 +208,16 @@ def from_api(pod: PodObject) -> Pod:
         # one character more is enough to see that it is too long
         assigned_parts=annotations.get(ASSIGNED_PARTS_ANNOTATION, "")[: MAX_CHARACTERS + 1] if has_requests else "",
         unhealthy=frozenset(islice(_unhealthy(pod.status), _MAX_UNHEALTHY)) if has_requests else frozenset(),
+        claims=claims_of_pod(pod.spec.resourceClaims or (), using, pod.status),
     )
 
 
-def _unhealthy(status: PodObjectStatus) -> Iterator[tuple[str, str]]:
+def _unhealthy(status: ClaimsInStatus) -> Iterator[tuple[str, str]]:
     """The kubelet counts a device that it does not know any more as healthy. Source: KEP-4680, on since 1.36."""
     for container in status.containerStatuses or ():
         for resource in container.allocatedResourcesStatus or ():
             for device in resource.resources or ():
-                if device.health == "Unhealthy":
+                if device.health == "Unhealthy" and not resource.name.startswith(OF_CLAIM):
                     yield resource.name, device.resourceID
 
 

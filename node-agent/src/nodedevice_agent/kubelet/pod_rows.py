@@ -1,8 +1,9 @@
 """What the kubelet's pod resources say of the node's pods, kept up to date with as few questions as possible.
 
 All pods by List, from time to time; those that changed since by Get, which leaves out the same containers, and unlike List frees
-nothing in the kubelet. Get is served since 1.34, for good since 1.36. A kubelet before refuses it with the status of a pod that is
-not there, or does not know it.
+nothing in the kubelet. Claims are in no checkpoint: a pod that has some is asked for once it has a sandbox, before which they are
+prepared, and once it has ended, until the kubelet does not show them any more. Get is served since 1.34, for good since 1.36. A
+kubelet before refuses it with the status of a pod that is not there, or does not know it.
 Source: kubelet pkg/kubelet/apis/podresources server_v1.go and pkg/features @ 1.37.
 """
 
@@ -18,7 +19,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.kubelet.attribution import changed_pods
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused
-from nodedevice_agent.kubelet.readings import ClaimRow, PodName, PodResourcesRow, RowsByPod
+from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod, PodName, PodResourcesRow, RowsByPod
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 # more are listed with all others: the kubelet answers ten calls at once, to everybody together
 _MOST_BY_GET: Final = 4
+_NOTHING: Final = HeldByPod()
 
 
 class PodRows:
@@ -65,8 +67,8 @@ class PodRows:
         # what ends meanwhile is missing the next time
         present, entries = dict(pods), None if entries is None else tuple(entries)
         ended = [pod for uid, pod in (known or {}).items() if uid not in present]
-        asked = None if known is None else await self._to_ask(entries, ended, present)
-        if asked is None or not await self._get(kubelet, asked, ended):
+        asked = None if known is None else await self._to_ask(entries, known, ended, present)
+        if asked is None or not await self._get(kubelet, asked, ended, present):
             await self.list(kubelet, now, asked or ())
         self._entries, self._pods = entries, present
 
@@ -90,39 +92,53 @@ class PodRows:
     # -- internals --------------------------------------------------------------------------------------------------------
 
     async def _to_ask(
-        self, entries: tuple[Allocation, ...] | None, ended: Collection[Pod], pods: Mapping[str, Pod]
+        self,
+        entries: tuple[Allocation, ...] | None,
+        known: Mapping[str, Pod],
+        ended: Collection[Pod],
+        pods: Mapping[str, Pod],
     ) -> frozenset[PodName] | None:
-        """Pods of which the rows may be others. None: all."""
+        """Pods of which the rows may be others. None: all. known: the pods of the last time."""
         if entries is None or self._entries is None:
             return None
         changed = changed_pods(self._entries, entries, pods)
         # the end of a mirror pod is not that of its static pod
         if changed is None or any(pod.config_hash for pod in ended):
             return None
-        names, gone = ({(pod.namespace, pod.name) for pod in some} for some in (pods.values(), ended))
-        if self._rows.keys() - names - gone:
+        names, gone = _names(pods.values()), _names(ended)
+        over = self._rows.keys() - names
+        if any(self._rows[name].rows for name in over - gone):
             # the end of one that the API does not have shows in a list alone
             return None
         # one of the same name may have come since
-        asked = changed | (names & gone)
+        asked = changed | (names & gone) | {name for name in over if self._rows[name].claim_rows}
+        asked |= _names(pod for uid, pod in pods.items() if _is_prepared_since(known.get(uid), pod))
         if len(asked) > _MOST_BY_GET:
             return None
         if asked and self._without_get is not None and self._without_get == await self._served_socket():
             return None
         return asked
 
-    async def _get(self, kubelet: PodResources, asked: Iterable[PodName], ended: Iterable[Pod]) -> bool:
+    async def _get(
+        self, kubelet: PodResources, asked: Iterable[PodName], ended: Iterable[Pod], pods: Mapping[str, Pod]
+    ) -> bool:
         """False where the kubelet refuses to say."""
-        found: RowsByPod = {}
+        found, names = RowsByPod(), _names(pods.values())
         for name in sorted(asked):
             self.calls += 1
             try:
-                found[name] = await kubelet.get_pod(*name)
+                held = await kubelet.get_pod(*name)
             except PodResourcesRefused as exc:
-                self._refusal = str(exc)
-                return False
-        gone = {(pod.namespace, pod.name) for pod in ended}
-        self._rows = {name: rows for name, rows in self._rows.items() if name not in gone} | found
+                if name in names:
+                    self._refusal = str(exc)
+                    return False
+                # nor does the API have it
+                continue
+            # what the device manager gave to a pod that has ended is free, whatever the kubelet remembers of it
+            found[name] = held if name in names else HeldByPod((), held.claim_rows)
+        replaced = {*_names(ended), *asked}
+        kept = {name: held for name, held in self._rows.items() if name not in replaced}
+        self._rows = kept | {name: held for name, held in found.items() if held != _NOTHING}
         return True
 
     async def _served_socket(self) -> FileIdentity | None:
@@ -131,3 +147,14 @@ class PodRows:
         except OSError:
             # no thread can be started: then all are listed
             return self._without_get
+
+
+def _names(pods: Iterable[Pod]) -> frozenset[PodName]:
+    return frozenset((pod.namespace, pod.name) for pod in pods)
+
+
+def _is_prepared_since(before: Pod | None, pod: Pod) -> bool:
+    """Whether it has claims, and may have got their devices since then."""
+    if pod.claims is None or not pod.claims.are_prepared:
+        return False
+    return before is None or before.claims is None or before.claims.stage != pod.claims.stage

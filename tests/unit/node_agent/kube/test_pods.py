@@ -131,7 +131,7 @@ def test_devices_that_the_kubelet_reports_unhealthy_are_known() -> None:
     ]
     spec = {"containers": [container("a", {GPU: "3"}), container("b"), container("c")]}
     seen = from_api(pod(spec, status={"containerStatuses": statuses}))
-    assert seen.unhealthy == {(GPU, "g1"), ("claim:c", "n0")}
+    assert seen.unhealthy == {(GPU, "g1")}
     # nothing that a device manager decides by
     assert seen == from_api(pod(spec))
     assert not from_api(pod({"containers": [container("a")]}, status={"containerStatuses": statuses})).unhealthy

@@ -1,0 +1,129 @@
+"""Decodes which ResourceClaims a pod has, and what its status says of their devices.
+
+The kubelet has the claims of a pod prepared before it makes the sandbox, and given back once all containers have ended. For
+extended resources that a DRA driver serves, the scheduler makes one claim for the whole pod.
+Source: component-helpers resourceclaim.Name; kubelet pkg/kubelet/cm/dra UpdateAllocatedResourcesStatus @ 1.37.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+import msgspec
+from nodedevice_common.text import shown
+
+from nodedevice_agent.devicemanager.pods import ClaimUse, PodClaims, UnhealthyDevice
+
+# Of a pod.
+_MAX_USES: Final = 256
+_MAX_UNHEALTHY: Final = 256
+_READY: Final = "PodReadyToStartContainers"
+# of the names of what is no resource of a device plugin
+OF_CLAIM: Final = "claim:"
+
+
+class ContainerClaim(msgspec.Struct):
+    name: str = ""
+    request: str | None = None
+
+
+class PodResourceClaim(msgspec.Struct):
+    """In the spec with the name of a claim or of its template; in the status the claim that was made of that."""
+
+    name: str = ""
+    resourceClaimName: str | None = None
+
+
+class RequestMapping(msgspec.Struct):
+    containerName: str = ""
+    requestName: str = ""
+    resourceName: str = ""
+
+
+class ExtendedResourceClaimStatus(msgspec.Struct):
+    resourceClaimName: str = ""
+    requestMappings: list[RequestMapping] | None = None
+
+
+class ResourceHealth(msgspec.Struct):
+    resourceID: str = ""
+    health: str | None = None
+    message: str | None = None
+
+
+class ResourceStatus(msgspec.Struct):
+    name: str = ""
+    resources: list[ResourceHealth] | None = None
+
+
+class ContainerStatus(msgspec.Struct):
+    name: str = ""
+    allocatedResourcesStatus: list[ResourceStatus] | None = None
+
+
+class PodCondition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
+class ClaimsInStatus(msgspec.Struct):
+    """The part of a pod's status that is about claims."""
+
+    phase: str | None = None
+    conditions: list[PodCondition] | None = None
+    containerStatuses: list[ContainerStatus] | None = None
+    resourceClaimStatuses: list[PodResourceClaim] | None = None
+    extendedResourceClaimStatus: ExtendedResourceClaimStatus | None = None
+
+
+# a container's name, and what it uses
+ContainerClaims = tuple[str, Iterable[ContainerClaim]]
+
+
+def claims_of_pod(
+    in_spec: Iterable[PodResourceClaim], containers: Iterable[ContainerClaims], status: ClaimsInStatus
+) -> PodClaims | None:
+    """None where no container uses one. A claim that has not been made yet has no name, and is left out."""
+    # the status alone names what was made of a template
+    named = [*(status.resourceClaimStatuses or ()), *in_spec]
+    names = {each.name: each.resourceClaimName for each in named if each.resourceClaimName}
+    uses = sorted({*islice(_uses(names, containers, status.extendedResourceClaimStatus), _MAX_USES)})
+    if not uses:
+        return None
+    return PodClaims(
+        tuple(uses), _are_prepared(status), tuple(sorted({*islice(_unhealthy(names, status), _MAX_UNHEALTHY)}))
+    )
+
+
+def _uses(
+    names: Mapping[str, str], containers: Iterable[ContainerClaims], extended: ExtendedResourceClaimStatus | None
+) -> Iterator[ClaimUse]:
+    for container, claims in containers:
+        for claim in claims:
+            if claim.name in names:
+                yield ClaimUse(container, names[claim.name], _base(claim.request or ""))
+    if extended is not None and extended.resourceClaimName:
+        for mapping in extended.requestMappings or ():
+            yield ClaimUse(mapping.containerName, extended.resourceClaimName, mapping.requestName, mapping.resourceName)
+
+
+def _base(request: str) -> str:
+    """Without which of its alternatives was chosen."""
+    return request.partition("/")[0]
+
+
+def _are_prepared(status: ClaimsInStatus) -> bool:
+    ready = next((each.status for each in status.conditions or () if each.type == _READY), "")
+    # a kubelet before 1.29 has no such condition
+    return ready == "True" if ready else status.phase not in (None, "", "Pending")
+
+
+def _unhealthy(names: Mapping[str, str], status: ClaimsInStatus) -> Iterator[UnhealthyDevice]:
+    """Never of extended resources: the kubelet reports the health of claims that a container names. On since 1.36."""
+    for container in status.containerStatuses or ():
+        for resource in container.allocatedResourcesStatus or ():
+            claim = names.get(_base(resource.name.removeprefix(OF_CLAIM)), "")
+            if claim and resource.name.startswith(OF_CLAIM):
+                for device in resource.resources or ():
+                    if device.health == "Unhealthy":
+                        yield UnhealthyDevice(container.name, claim, device.resourceID, shown(device.message or ""))

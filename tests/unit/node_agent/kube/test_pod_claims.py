@@ -1,0 +1,157 @@
+"""Which claims a pod has, and what its status says of their devices."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent.devicemanager.pods import ClaimUse, PodClaims, UnhealthyDevice
+from nodedevice_agent.kube.pods import PodObject, from_api
+from nodedevice_common.text import MAX_SHOWN
+
+READY = {"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}
+MADE = {"resourceClaimStatuses": [{"name": "made", "resourceClaimName": "p-made-x7"}]}
+
+
+def container(name: str, *claims: str) -> dict[str, Any]:
+    """claims: names, or names and requests."""
+    entries = [dict(zip(("name", "request"), claim.split(":"), strict=False)) for claim in claims]
+    return {"name": name, "resources": {"claims": entries}}
+
+
+def spec(*containers: Any, init: tuple[Any, ...] = ()) -> dict[str, Any]:
+    claims = [{"name": "own", "resourceClaimName": "shared"}, {"name": "made", "resourceClaimTemplateName": "template"}]
+    return {"containers": list(containers), "initContainers": list(init), "resourceClaims": claims}
+
+
+def claims(spec: Any, **status: Any) -> PodClaims | None:
+    body = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec, "status": status}
+    return from_api(msgspec.json.decode(msgspec.json.encode(body), type=PodObject)).claims
+
+
+def uses(spec: Any, **status: Any) -> tuple[ClaimUse, ...]:
+    found = claims(spec, **status)
+    return () if found is None else found.uses
+
+
+def extended(*mappings: tuple[str, str, str], claim: str = "p-extended-resources-x") -> dict[str, Any]:
+    keys = ("containerName", "requestName", "resourceName")
+    mapped = [dict(zip(keys, mapping, strict=True)) for mapping in mappings]
+    return {"extendedResourceClaimStatus": {"resourceClaimName": claim, "requestMappings": mapped}}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(uses({"containers": [{"name": "c"}]}), [], id="no claims"),
+        pytest.param(uses(spec(container("c"))), [], id="claims of no container"),
+        pytest.param(uses(spec(container("c", "own"))), [ClaimUse("c", "shared")], id="by name"),
+        pytest.param(uses(spec(container("c", "made")), **MADE), [ClaimUse("c", "p-made-x7")], id="of a template"),
+        pytest.param(uses(spec(container("c", "made", "own"))), [ClaimUse("c", "shared")], id="not made yet"),
+        pytest.param(
+            uses(spec(container("c", "made")), resourceClaimStatuses=[{"name": "made"}]), [], id="none is needed"
+        ),
+        pytest.param(uses(spec(container("c", "other"))), [], id="a claim that the pod does not have"),
+        pytest.param(uses(spec(container("c", "own:r"))), [ClaimUse("c", "shared", "r")], id="one request"),
+        pytest.param(uses(spec(container("c", "own:r/a"))), [ClaimUse("c", "shared", "r")], id="an alternative"),
+        pytest.param(
+            uses(spec(container("b", "own"), container("a", "own", "own"), init=(container("i", "own"),))),
+            [ClaimUse("a", "shared"), ClaimUse("b", "shared"), ClaimUse("i", "shared")],
+            id="each container once, sorted",
+        ),
+        pytest.param(
+            uses({"containers": [{"name": "c"}]}, **extended(("c", "container-0-request-0", "example.com/gpu"))),
+            [ClaimUse("c", "p-extended-resources-x", "container-0-request-0", "example.com/gpu")],
+            id="by an extended resource",
+        ),
+        pytest.param(
+            uses({"containers": [{"name": "c"}]}, **extended(("c", "r", "e.com/g"), claim="")), [], id="without a claim"
+        ),
+    ],
+)
+def test_uses(found: tuple[ClaimUse, ...], expected: list[ClaimUse]) -> None:
+    assert list(found) == expected
+
+
+def test_a_template_that_has_another_claim_by_name_in_the_status() -> None:
+    """The status alone says what was made; what names a claim keeps it, whatever a status says."""
+    status = {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": "other"}]}
+    assert uses(spec(container("c", "own")), **status) == (ClaimUse("c", "shared"),)
+
+
+@pytest.mark.parametrize(
+    ("status", "are_prepared"),
+    [
+        pytest.param({}, False, id="just bound"),
+        pytest.param({"phase": "Pending"}, False, id="pending"),
+        pytest.param(READY, True, id="with a sandbox"),
+        pytest.param({"phase": "Running"}, True, id="running, of an old kubelet"),
+        pytest.param(
+            {"phase": "Running", "conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]},
+            False,
+            id="its sandbox is gone",
+        ),
+        pytest.param({"phase": "Pending", "conditions": [{"type": "Ready", "status": "True"}]}, False, id="another"),
+    ],
+)
+def test_whether_they_are_prepared(status: dict[str, Any], are_prepared: bool) -> None:
+    found = claims(spec(container("c", "own")), **status)
+    assert found is not None
+    assert found.are_prepared is are_prepared
+
+
+def health(name: str, health: str = "Unhealthy", resource: str = "v.com/c=0", message: Any = None) -> dict[str, Any]:
+    device = {"resourceID": resource, "health": health, "message": message}
+    return {
+        "containerStatuses": [{"name": "c", "allocatedResourcesStatus": [{"name": name, "resources": [device]}]}],
+        **MADE,
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param(health("claim:own"), [UnhealthyDevice("c", "shared", "v.com/c=0")], id="by name"),
+        pytest.param(health("claim:made"), [UnhealthyDevice("c", "p-made-x7", "v.com/c=0")], id="of a template"),
+        pytest.param(health("claim:own/r"), [UnhealthyDevice("c", "shared", "v.com/c=0")], id="of a request"),
+        pytest.param(
+            health("claim:own", message="hot\nvery"),
+            [UnhealthyDevice("c", "shared", "v.com/c=0", "hot very")],
+            id="with a message",
+        ),
+        pytest.param(health("claim:own", "Healthy"), [], id="healthy"),
+        pytest.param(health("claim:own", "Unknown"), [], id="unknown"),
+        pytest.param(health("claim:other"), [], id="of no claim of the pod"),
+        pytest.param(health("own"), [], id="a device plugin's"),
+    ],
+)
+def test_devices_that_the_kubelet_reports(status: dict[str, Any], expected: list[UnhealthyDevice]) -> None:
+    found = claims(spec(container("c", "own", "made")), **status)
+    assert found is not None
+    assert list(found.unhealthy) == expected
+
+
+def test_health_of_claims_is_not_that_of_a_device_plugin() -> None:
+    limited = {"name": "c", "resources": {"limits": {"example.com/gpu": "1"}, "claims": [{"name": "own"}]}}
+    body = {"metadata": {"name": "p"}, "spec": spec(limited), "status": health("claim:own")}
+    assert from_api(msgspec.json.decode(msgspec.json.encode(body), type=PodObject)).unhealthy == frozenset()
+
+
+def test_what_is_kept_of_a_pod_is_bounded() -> None:
+    many = spec(*(container(f"c{number:03}", "own") for number in range(300)))
+    devices = [
+        {"resourceID": f"v.com/c={number}", "health": "Unhealthy", "message": "m" * 9999} for number in range(300)
+    ]
+    statuses = [{"name": "c000", "allocatedResourcesStatus": [{"name": "claim:own", "resources": devices}]}]
+    found = claims(many, containerStatuses=statuses)
+    assert found is not None
+    assert (len(found.uses), len(found.unhealthy)) == (256, 256)
+    assert {len(each.message) for each in found.unhealthy} == {MAX_SHOWN}
+
+
+def test_the_stage_is_that_of_uses_and_sandbox_alone() -> None:
+    (bound, ready, ill) = (
+        claims(spec(container("c", "own")), **status) for status in ({}, READY, {**READY, **health("claim:own")})
+    )
+    assert bound is not None and ready is not None and ill is not None  # noqa: PT018  # each for mypy
+    assert bound.stage != ready.stage == ill.stage
+    assert ready != ill

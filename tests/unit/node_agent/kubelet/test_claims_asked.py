@@ -1,0 +1,146 @@
+"""For which pods with claims the kubelet is asked again, and when: no checkpoint says that their devices have changed."""
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, PodClaims, UnhealthyDevice
+from nodedevice_agent.kubelet.readings import ClaimRow, PodResourcesRow
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+from tests.unit.node_agent.kubelet.reader_node import Node
+
+USES: Final = (ClaimUse("c0", "claim"),)
+BOUND, PREPARED = PodClaims(USES), PodClaims(USES, are_prepared=True)
+
+
+def claiming(name: str, claims: PodClaims = PREPARED, uid: str = "") -> Pod:
+    return replace(pod(uid or name), name=name, claims=claims)
+
+
+def row(name: str, device: str = "gpu-0") -> ClaimRow:
+    return ClaimRow("default", name, "c0", "claim", "gpu.example.com", "node-1", device)
+
+
+def shown(node: Node) -> list[str]:
+    return sorted(f"{each.name} {each.device}" for each in node.recorded.pods[-1].claim_rows)
+
+
+async def read(node: Node) -> dict[str, int]:
+    """Returns how often Get and List were called for it."""
+    node.kubelet.calls.clear()
+    node.recorded.is_outdated = True
+    await node.reader.read()
+    return {name: count for name, count in node.kubelet.calls.items() if name in ("Get", "List")}
+
+
+@pytest.fixture
+async def claims(node: Node) -> Node:
+    """It has listed 110 pods, of which 20 have claims."""
+    for number in range(110):
+        name = f"p{number:03}"
+        node.pods[name] = claiming(name) if number < 20 else pod(name)
+    node.pods |= {"one": pod("one", gpu=1), "two": pod("two", gpu=1)}
+    node.kubelet.claim_rows = tuple(row(f"p{number:03}") for number in range(20))
+    assert await read(node) == {"List": 1}
+    return node
+
+
+async def test_nothing_is_asked_while_nothing_changes(claims: Node) -> None:
+    assert await read(claims) == {}
+    assert len(shown(claims)) == 20
+
+
+async def test_a_start_is_one_get_once_the_claims_are_prepared(claims: Node) -> None:
+    claims.pods["new"] = claiming("new", BOUND)
+    assert await read(claims) == {}
+    claims.pods["new"] = claiming("new")
+    claims.kubelet.claim_rows += (row("new"),)
+    assert await read(claims) == {"Get": 1}
+    assert claims.kubelet.asked == ["new"]
+    assert "new gpu-0" in shown(claims)
+    # a container has started, or its health has changed
+    claims.pods["new"] = claiming("new", PodClaims(USES, True, (UnhealthyDevice("c0", "claim", "x=a"),)))
+    assert await read(claims) == {}
+
+
+async def test_a_pod_that_is_first_seen_with_a_sandbox_is_asked_for(claims: Node) -> None:
+    claims.pods["new"] = claiming("new")
+    claims.kubelet.claim_rows += (row("new"),)
+    assert await read(claims) == {"Get": 1}
+    assert "new gpu-0" in shown(claims)
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["the kubelet has it no more", "the kubelet has it yet"])
+async def test_an_end_is_one_get(claims: Node, is_known: bool) -> None:
+    del claims.pods["p000"]
+    claims.kubelet.claim_rows = claims.kubelet.claim_rows[1:]
+    claims.kubelet.without_devices = {("default", "p000")} if is_known else set()
+    assert await read(claims) == {"Get": 1}
+    assert claims.kubelet.asked == ["p000"]
+    assert len(shown(claims)) == 19
+    assert await read(claims) == {}
+
+
+async def test_an_ended_pod_is_asked_for_until_the_kubelet_does_not_show_it(claims: Node) -> None:
+    del claims.pods["p000"]
+    for _ in range(2):
+        assert await read(claims) == {"Get": 1}
+        assert "p000 gpu-0" in shown(claims)
+    claims.kubelet.claim_rows = claims.kubelet.claim_rows[1:]
+    assert await read(claims) == {"Get": 1}
+    assert len(shown(claims)) == 19
+
+
+async def test_devices_of_a_plugin_are_free_as_their_pod_ends_whatever_the_kubelet_remembers(claims: Node) -> None:
+    claims.kubelet.rows += (PodResourcesRow("default", "p000", "c0", GPU, ("c",)),)
+    claims.reader._rows.forget()
+    await read(claims)
+    del claims.pods["p000"]
+    assert await read(claims) == {"Get": 1}
+    found = claims.recorded.pods[-1]
+    assert [each.name for each in found.rows or ()] == ["one"]
+    assert "p000 gpu-0" in shown(claims)
+
+
+async def test_pods_without_claims_cost_nothing(claims: Node) -> None:
+    claims.pods["new"] = pod("new")
+    del claims.pods["p100"]
+    claims.pods["p101"] = replace(pod("p101"), is_terminating=True)
+    assert await read(claims) == {}
+
+
+async def test_a_pod_of_the_same_name_is_asked_for(claims: Node) -> None:
+    del claims.pods["p000"]
+    claims.pods["other"] = claiming("p000", uid="other")
+    claims.kubelet.claim_rows = (*claims.kubelet.claim_rows[1:], row("p000", "gpu-1"))
+    assert await read(claims) == {"Get": 1}
+    assert "p000 gpu-1" in shown(claims)
+    assert "p000 gpu-0" not in shown(claims)
+
+
+async def test_another_sandbox_is_another_preparation(claims: Node) -> None:
+    claims.pods["p000"] = claiming("p000", BOUND)
+    assert await read(claims) == {}
+    claims.pods["p000"] = claiming("p000")
+    claims.kubelet.claim_rows = (row("p000", "gpu-1"), *claims.kubelet.claim_rows[1:])
+    assert await read(claims) == {"Get": 1}
+    assert "p000 gpu-1" in shown(claims)
+
+
+async def test_a_claim_that_is_made_late_is_asked_for(claims: Node) -> None:
+    """Its name comes to the pod's status by itself."""
+    claims.pods["p000"] = claiming("p000", PodClaims((*USES, ClaimUse("c0", "late")), are_prepared=True))
+    assert await read(claims) == {"Get": 1}
+
+
+async def test_many_at_once_are_listed(claims: Node) -> None:
+    for number in range(5):
+        claims.pods[f"new{number}"] = claiming(f"new{number}")
+    assert await read(claims) == {"List": 1}
+
+
+async def test_a_kubelet_that_does_not_answer_for_the_pod_lists_all(claims: Node) -> None:
+    claims.pods["new"] = claiming("new")
+    assert await read(claims) == {"Get": 1, "List": 1}
+    assert len(shown(claims)) == 20

@@ -5,6 +5,7 @@
 
 from msgspec import field
 
+from nodedevice_api.nodedevice import DeviceTaint
 from nodedevice_api.wire import Record, always
 
 
@@ -17,7 +18,7 @@ class HeldDevice(Record, frozen=True):
     """`health` is Unknown where the NodeDevice does not show it.
 
     parts, of: how many parts of it the container holds, of how many; 0 where it has none. claim, share_id: of DRA.
-    extended_resource: by which name the pod asked for it, where it did not name the claim itself.
+    extended_resource: by which name the pod asked for it, where it did not name the claim itself. taints: as in the NodeDevice.
     """
 
     id: str
@@ -28,6 +29,7 @@ class HeldDevice(Record, frozen=True):
     claim: str = ""
     share_id: str = field(name="shareID", default="")
     extended_resource: str = ""
+    taints: tuple[DeviceTaint, ...] = ()
 
 
 class HeldResource(Record, frozen=True):

@@ -3,7 +3,7 @@
 Two records are equal when they mean the same, whatever their resource versions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,8 +11,10 @@ import msgspec
 from nodedevice_api import names
 from nodedevice_api.nodedevice import (
     AllocationStatus,
+    ClaimStatus,
     ConditionStatus,
     DeviceStatus,
+    DeviceTaint,
     HeldParts,
     NodeDeviceStatus,
     PartCounts,
@@ -63,13 +65,23 @@ class DeviceRecord:
     reason: str
     is_missing: bool
     numa_nodes: tuple[int, ...]
+    taints: tuple[DeviceTaint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedShare:
+    """What a claim says of a device, as a PodDevice shows it: which share it has, and by which extended resource the pod asked."""
+
+    id: str
+    share_id: str
+    extended_resource: str
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationRecord:
-    """The devices of the resource that one container holds. not_injected: it runs without these devices.
+    """The devices of the resource that one container holds, of DRA by one claim. not_injected: it runs without these devices.
 
-    device_ids: without those of parts.
+    device_ids: without those of parts. claim: its name; shares: where it says more of them.
     """
 
     namespace: str
@@ -81,6 +93,8 @@ class AllocationRecord:
     is_releasing: bool
     not_injected: bool = False
     parts: tuple[HeldParts, ...] = ()
+    claim: str = ""
+    shares: tuple[ClaimedShare, ...] = ()
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -303,7 +317,14 @@ def _weight(obj: NodeDeviceSchema) -> int:
     texts += [text for each in status.waiting for text in (each.pod_uid, each.name, each.reason, each.message)]
     cordons = *status.remembered_cordons[:_MOST_LOST], *obj.spec.cordoned_devices[:_MOST_LOST]
     texts += [text for cordon in cordons for text in (cordon.id, cordon.by) if text]
+    taints = [taint for device in status.devices for taint in device.taints]
+    claims = [allocation.claim for allocation in status.allocations if allocation.claim is not None]
+    shares = [share for claim in claims for share in claim.devices]
+    texts += [text for taint in taints for text in (taint.key, taint.value, taint.effect, taint.since)]
+    texts += [claim.name for claim in claims]
+    texts += [text for share in shares for text in (share.share_id, share.extended_resource) if text]
     entries = len(status.devices) + len(status.allocations) + len(status.waiting) + len(status.conditions)
+    entries += len(taints) + len(shares)
     numa_nodes = sum(len(device.numa_nodes) for device in status.devices)
     return _BYTES_OF_ENTRY * entries + _BYTES_OF_TEXT * (len(texts) + numa_nodes) + sum(map(len, texts))
 
@@ -373,7 +394,8 @@ def _conditions(fields: msgspec.Raw) -> Mapping[str, msgspec.Raw]:
 
 
 def _device(obj: DeviceStatus) -> DeviceRecord:
-    return _device_record(intern(obj.health), intern(obj.reason), obj.presence == "Missing", tuple(obj.numa_nodes))
+    is_missing, numa_nodes, taints = obj.presence == "Missing", tuple(obj.numa_nodes), tuple(obj.taints)
+    return _device_record(intern(obj.health), intern(obj.reason), is_missing, numa_nodes, taints)
 
 
 def _allocation(obj: AllocationStatus, ids: Mapping[str, str]) -> AllocationRecord:
@@ -387,7 +409,15 @@ def _allocation(obj: AllocationStatus, ids: Mapping[str, str]) -> AllocationReco
         obj.releasing,
         obj.not_injected,
         tuple(HeldParts(ids.get(held.parent, held.parent), held.parts, held.numbers) for held in obj.parts),
+        intern(obj.claim.name) if obj.claim is not None else "",
+        tuple(_shares(obj.claim, ids)) if obj.claim is not None else (),
     )
+
+
+def _shares(claim: ClaimStatus, ids: Mapping[str, str]) -> Iterator[ClaimedShare]:
+    for each in claim.devices:
+        if each.share_id or each.extended_resource:
+            yield ClaimedShare(ids.get(each.id, each.id), each.share_id, intern(each.extended_resource))
 
 
 def _condition(obj: ConditionStatus) -> StoredCondition:

@@ -4,7 +4,7 @@ Sums go by resource and by namespace, which are bounded. A node has series of it
 fleet 5,000 nodes have no more series than five, and each node's agent reports its own node.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
@@ -24,6 +24,10 @@ MOST_WITH_PROBLEMS: Final = 500
 OTHER: Final = "(other)"
 Series: TypeAlias = Counter[tuple[str, ...]]
 STATES: Final = ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available")
+
+
+_STATES_OF_SERVED: Final = ("total", "healthy", "allocated", "available")
+_SERVED_BY: Final = names.ONLY_SHOWN | {names.SERVED_BY_NODEDEVICE}
 
 
 class InventoryCollector:
@@ -47,6 +51,12 @@ class InventoryCollector:
             counts.devices,
         )
         yield _family(
+            "nodedevice_operator_served_devices",
+            "Devices of all nodes by who gives them out, resource and state: nodedevice, kubelet or dra, as agents say.",
+            ("served_by", "resource_name", "state"),
+            counts.served,
+        )
+        yield _family(
             "nodedevice_operator_allocated_devices",
             "Devices allocated to pods, by the pods' namespace; those that an over-long NodeDevice omits are not counted.",
             ("namespace", "resource_name"),
@@ -55,7 +65,19 @@ class InventoryCollector:
         yield GaugeMetricFamily(
             "nodedevice_operator_conflicts",
             "NodeDevices whose name another field manager owns on the Node.",
-            value=counts.conflicts,
+            value=sum(counts.conflicts.values()),
+        )
+        yield _family(
+            "nodedevice_operator_conflicts_by_node",
+            "The same, on each node that has any. Bounded: see omitted_series.",
+            ("node", "resource_name"),
+            _first(counts.conflicts),
+        )
+        yield _family(
+            "nodedevice_operator_cordons",
+            "Entries in spec.cordonedDevices, on each node that has any. Bounded: see omitted_series.",
+            ("node", "resource_name"),
+            _first(counts.cordons),
         )
         yield _family(
             "nodedevice_operator_not_ready",
@@ -69,7 +91,8 @@ class InventoryCollector:
             ("node", "resource_name"),
             _first(counts.unhealthy),
         )
-        omitted = sum(max(0, len(series) - MOST_WITH_PROBLEMS) for series in (counts.not_ready, counts.unhealthy))
+        by_node = (counts.not_ready, counts.unhealthy, counts.conflicts, counts.cordons)
+        omitted = sum(max(0, len(series) - MOST_WITH_PROBLEMS) for series in by_node)
         yield GaugeMetricFamily(
             "nodedevice_operator_omitted_series", "Series by node that were omitted as too many.", value=omitted
         )
@@ -84,8 +107,12 @@ class _Counts:
         self.held: Series = Counter()
         self.not_ready: Series = Counter()
         self.unhealthy: Series = Counter()
-        self.conflicts = 0
-        resources = sorted({record.resource for record in records})
+        self.served: Series = Counter()
+        self.conflicts: Series = Counter()
+        self.cordons: Series = Counter()
+        # a driver may name its pools as it likes, and many: those of resources that pods name come first
+        of_dra = {record.resource for record in records if record.served_by == names.SERVED_BY_DRA}
+        resources = [*sorted({record.resource for record in records} - of_dra), *sorted(of_dra)]
         names_of = {name: name if place < MOST_RESOURCES else OTHER for place, name in enumerate(resources)}
         for record in records:
             self._add(record, names_of[record.resource])
@@ -99,10 +126,32 @@ class _Counts:
             self.unhealthy[record.node, name] += record.broken
         for state in STATES:
             self.devices[name, state] += getattr(record, state)
-        for allocation in record.allocations:
-            if not allocation.is_releasing:
-                self.held[allocation.namespace, name] += allocation.count
-        self.conflicts += record.is_condition(names.Condition.CONFLICT, "True")
+        for namespace, number in _held(record):
+            self.held[namespace, name] += number
+        for state in _STATES_OF_SERVED:
+            self.served[_served_by(record), name, state] += getattr(record, state)
+        if record.is_condition(names.Condition.CONFLICT, "True"):
+            self.conflicts[record.node, name] += 1
+        if record.cordons and not record.is_only_shown:
+            self.cordons[record.node, name] += record.cordons
+
+
+def _served_by(record: NodeDeviceRecord) -> str:
+    """A word of ours: what an agent says could be any."""
+    return record.served_by if record.served_by in _SERVED_BY else OTHER
+
+
+def _held(record: NodeDeviceRecord) -> Iterator[tuple[str, int]]:
+    """Devices by namespace. Of DRA pods share a device, and a container has one by several claims: it counts once."""
+    current = [allocation for allocation in record.allocations if not allocation.is_releasing]
+    if record.served_by != names.SERVED_BY_DRA:
+        yield from ((allocation.namespace, allocation.count) for allocation in current)
+        return
+    devices: dict[str, set[str]] = defaultdict(set)
+    for allocation in current:
+        devices[allocation.namespace].update(allocation.device_ids)
+    yield from ((namespace, len(ids)) for namespace, ids in devices.items())
+    yield from ((allocation.namespace, allocation.omitted) for allocation in current if allocation.omitted)
 
 
 def _largest(held: Series) -> Series:

@@ -5,15 +5,16 @@ PodDevice is created: agents are not trusted blindly.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from nodedevice_api.nodedevice import HeldParts
 from nodedevice_api.parts import numbers_of
 from nodedevice_api.poddevice import HeldDevice, HeldResource, HoldingContainer
 
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import AllocationRecord, ClaimedShare, NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import Content, PodDeviceRecord
 
 # Limits of the schema: a PodDevice with more would be rejected at every retry. The flat columns, 4096 at most, count what is not
@@ -21,6 +22,7 @@ from nodedevice_operator.objects.poddevice import Content, PodDeviceRecord
 _LONGEST_LINE: Final = 4000
 _MOST_CONTAINERS: Final = 256
 _MOST_RESOURCES: Final = 64
+_MOST_DEVICES: Final = 1024
 _MOST_PARTS: Final = 131_072
 _HEALTHY: Final = "Healthy"
 _UNKNOWN: Final = "Unknown"
@@ -101,17 +103,8 @@ def sentence(want: DesiredPodDevice, resources: Iterable[str]) -> str:
 def _desired(
     node: str, namespace: str, name: str, pod_uid: str, held: list[tuple[NodeDeviceRecord, AllocationRecord]]
 ) -> DesiredPodDevice:
-    containers: dict[str, list[HeldResource]] = defaultdict(list)
-    for record, allocation in held:
-        devices = [_device(record, device_id) for device_id in sorted(set(allocation.device_ids))]
-        devices += [_device(record, of.parent, of.parts) for of in allocation.parts]
-        by_id = tuple(sorted(devices, key=lambda device: device.id))
-        containers[allocation.container].append(HeldResource(record.resource, devices=by_id))
     numbers, in_words = _in_words(held)
-    shown = tuple(
-        HoldingContainer(container, tuple(sorted(resources, key=lambda r: r.name)))
-        for container, resources in sorted(containers.items())
-    )
+    shown = _containers(held)
     content = Content(
         node=node,
         pod_uid=pod_uid,
@@ -125,6 +118,33 @@ def _desired(
         ),
     )
     return DesiredPodDevice(namespace, name, content, in_words)
+
+
+def _containers(held: list[tuple[NodeDeviceRecord, AllocationRecord]]) -> tuple[HoldingContainer, ...]:
+    """What each holds, sorted; of a resource all that it has by several claims is one entry."""
+    devices: dict[tuple[str, str], set[HeldDevice]] = defaultdict(set)
+    for record, allocation in held:
+        devices[allocation.container, record.resource].update(_devices(record, allocation))
+    records = {record.resource: record for record, _ in held}
+    found: dict[str, list[HeldResource]] = defaultdict(list)
+    for (container, resource), of in sorted(devices.items()):
+        record, in_order = records[resource], sorted(of, key=lambda device: (device.id, device.claim, device.share_id))
+        found[container].append(HeldResource(resource, record.driver, record.pool, tuple(in_order[:_MOST_DEVICES])))
+    return tuple(HoldingContainer(container, tuple(resources)) for container, resources in found.items())
+
+
+def _devices(record: NodeDeviceRecord, allocation: AllocationRecord) -> Iterator[HeldDevice]:
+    """By a claim, a device once for each of its shares."""
+    shares: dict[str, list[ClaimedShare]] = defaultdict(list)
+    for share in allocation.shares:
+        shares[share.id].append(share)
+    for device_id in allocation.device_ids:
+        device = msgspec.structs.replace(_device(record, device_id), claim=allocation.claim)
+        for share in shares.get(device_id, ()):
+            yield msgspec.structs.replace(device, share_id=share.share_id, extended_resource=share.extended_resource)
+        if device_id not in shares:
+            yield device
+    yield from (_device(record, of.parent, of.parts) for of in allocation.parts)
 
 
 def _in_words(
@@ -151,7 +171,7 @@ def _device(record: NodeDeviceRecord, device_id: str, parts: int = 0) -> HeldDev
     of = _total(record, device_id) if parts else 0
     if device is None or record.ended:
         return HeldDevice(device_id, _UNKNOWN, (), parts, of)
-    return HeldDevice(device_id, device.health, device.numa_nodes, parts, of)
+    return HeldDevice(device_id, device.health, device.numa_nodes, parts, of, taints=device.taints)
 
 
 def _total(record: NodeDeviceRecord, parent: str) -> int:

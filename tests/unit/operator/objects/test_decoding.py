@@ -1,5 +1,7 @@
 """From the API server's JSON to records: the fields that count, with their owners."""
 
+import json
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api import names
-from nodedevice_api.nodedevice import HeldParts, PartCounts
+from nodedevice_api.nodedevice import DeviceTaint, HeldParts, PartCounts
 from nodedevice_api.poddevice import HeldDevice
 from nodedevice_common.decoding import decode
 from nodedevice_operator.errors import FieldConflict
@@ -16,6 +18,7 @@ from nodedevice_operator.objects.meta import OURS, Cause, Details, Status
 from nodedevice_operator.objects.node import NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import (
     AllocationRecord,
+    ClaimedShare,
     DeviceRecord,
     NodeDeviceRecord,
     StoredCondition,
@@ -222,6 +225,57 @@ def test_all_that_an_agent_reports_is_kept() -> None:
         cordoned_by={"a": "alice"},
     )
     assert (found.resource_version, found.age) == (7, ("2026-01-02T03:04:05Z", "node-a.example.com.gpu"))
+
+
+def test_what_a_dra_driver_offers_is_kept_as_far_as_it_is_shown() -> None:
+    claim = {
+        "name": "claim-a",
+        "uid": "uid-of-the-claim",
+        "devices": [
+            {"id": "x", "shareID": "s", "consumedCapacity": {"memory": "1Gi"}},
+            {"id": "x", "extendedResource": "example.com/gpu"},
+            {"id": "x", "adminAccess": True},
+        ],
+    }
+    held = {"podUID": "uid-a", "container": "main", "namespace": "ns", "name": "pod-a", "deviceIDs": ["x"]}
+    taint = {"key": "k", "value": "v", "effect": "NoSchedule", "since": "then"}
+    body = node_device_body(
+        total=1,
+        agent={"runtime": "nri", "servedBy": names.SERVED_BY_DRA},
+        driver="gpu.example.com",
+        pool="p" * 300,
+        devices=[{"id": "x", "health": "Healthy", "taints": [taint]}],
+        allocations=[{**held, "claim": claim}],
+    )
+    found = node_device_record(of_json(body, NodeDeviceSchema))
+    assert (found.served_by, found.driver, found.pool) == (names.SERVED_BY_DRA, "gpu.example.com", "p" * 253)
+    assert found.devices["x"].taints == (DeviceTaint(key="k", value="v", effect="NoSchedule", since="then"),)
+    shares = (ClaimedShare("x", "s", ""), ClaimedShare("x", "", "example.com/gpu"))
+    assert found.allocations == (
+        AllocationRecord("ns", "pod-a", "uid-a", "main", ("x",), 0, False, claim="claim-a", shares=shares),
+    )
+
+
+@pytest.mark.parametrize(
+    ("devices", "claim"),
+    [
+        pytest.param(
+            [{"id": "x", "health": "Healthy", "taints": [{"key": "k" * 300, "effect": "e"}] * 16}], {}, id="taints"
+        ),
+        pytest.param([], {"name": "c" * 253, "devices": []}, id="the name of a claim"),
+        pytest.param([], {"name": "c", "devices": [{"id": "x", "shareID": "s" * 36}] * 64}, id="shares"),
+    ],
+)
+def test_what_claims_and_taints_take_is_weighed(devices: list[dict[str, Any]], claim: dict[str, Any]) -> None:
+    def weight(*, is_with: bool) -> int:
+        held = {"podUID": "uid-a", "container": "main", "deviceIDs": ["x"], **({"claim": claim} if claim else {})}
+        plain = {"podUID": "uid-a", "container": "main", "deviceIDs": ["x"]}
+        bare = [{**device, "taints": []} for device in devices]
+        body = node_device_body(devices=devices if is_with else bare, allocations=[held if is_with else plain])
+        return node_device_record(of_json(body, NodeDeviceSchema)).weight
+
+    texts = sum(len(text) for text in re.findall(r'"([^"]*)"', json.dumps([devices, claim])))
+    assert weight(is_with=True) - weight(is_with=False) > texts / 3
 
 
 def test_of_an_object_without_a_status_nothing_is_known() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from nodedevice_api import names
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, StoredCondition
 from nodedevice_operator.observability import inventory
@@ -42,7 +43,7 @@ def test_a_fleet_that_works_names_no_node() -> None:
     found = reported(node_device(node=f"n{i}", total=8, healthy=8, available=8, conditions=READY) for i in range(50))
     assert found["not_ready"] == found["unhealthy_devices"] == []
     assert ({"resource_name": GPU, "state": "total"}, 400) in found["devices"]
-    assert sum(len(series) for series in found.values()) == len(inventory.STATES) + 3
+    assert sum(len(series) for series in found.values()) == len(inventory.STATES) + 4 + 3
 
 
 def test_who_is_in_trouble_is_named() -> None:
@@ -121,6 +122,55 @@ def test_holders_by_namespace() -> None:
         ({"namespace": "team-b", "resource_name": GPU}, 1),
         ({"namespace": "team-b", "resource_name": NIC}, 1),
     ]
+
+
+def test_a_device_that_claims_share_counts_once_in_a_namespace() -> None:
+    rows = (
+        replace(holder("team-a", "0", "1"), claim="one"),
+        replace(holder("team-a", "1"), claim="two", pod_uid="uid-2"),
+        replace(holder("team-b", "1", omitted=3), claim="two"),
+        replace(holder("team-c", "2", is_releasing=True), claim="three"),
+    )
+    found = reported([node_device(served_by=names.SERVED_BY_DRA, allocations=rows)])
+    assert found["allocated_devices"] == [
+        ({"namespace": "team-a", "resource_name": GPU}, 2),
+        ({"namespace": "team-b", "resource_name": GPU}, 4),
+    ]
+
+
+def test_who_gives_devices_out_is_counted() -> None:
+    every = (*sorted(names.ONLY_SHOWN), names.SERVED_BY_NODEDEVICE, "x" * 500, "y")
+    found = reported(
+        node_device(node=f"n{i}", served_by=served_by, total=1 + i, healthy=1, available=1)
+        for i, served_by in enumerate(every)
+    )
+    totals = {labels["served_by"]: value for labels, value in found["served_devices"] if labels["state"] == "total"}
+    assert totals == {"dra": 1, "kubelet": 2, "nodedevice": 3, inventory.OTHER: 9}
+
+
+def test_pools_of_drivers_displace_no_resource_that_pods_name() -> None:
+    many = [
+        node_device(f"a.example.com/pool-{i:03}", served_by=names.SERVED_BY_DRA, total=1)
+        for i in range(inventory.MOST_RESOURCES)
+    ]
+    found = reported([*many, node_device("z.example.com/gpu", total=1)])
+    named = {labels["resource_name"] for labels, _ in found["devices"]}
+    assert "z.example.com/gpu" in named
+    assert inventory.OTHER in named
+
+
+def test_conflicts_and_cordons_name_the_node_and_are_bounded() -> None:
+    conflict = {"Conflict": StoredCondition("True", "ForeignOwner", "", "", 1)}
+    many = inventory.MOST_WITH_PROBLEMS + 2
+    found = reported(node_device(node=f"n{i:04}", cordons=2, conditions=conflict) for i in range(many))
+    for family, value in (("conflicts_by_node", 1), ("cordons", 2)):
+        assert len(found[family]) == inventory.MOST_WITH_PROBLEMS
+        assert found[family][0] == ({"node": "n0000", "resource_name": GPU}, value)
+    assert (found["conflicts"], found["omitted_series"]) == ([({}, many)], [({}, 4)])
+
+
+def test_a_cordon_without_effect_is_not_counted() -> None:
+    assert reported([node_device(cordons=1, served_by=names.SERVED_BY_KUBELET)])["cordons"] == []
 
 
 def test_of_very_many_holders_the_largest_are_named_and_all_are_counted() -> None:

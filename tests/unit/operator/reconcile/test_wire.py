@@ -1,11 +1,12 @@
 """The bytes that the operator sends of NodeDevices and PodDevices: the same as in the golden files."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
 import pytest
+from nodedevice_api import names
 from nodedevice_api.names import Condition
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, StoredCondition, node_device_record
@@ -76,6 +77,35 @@ def with_parts() -> DesiredPodDevice:
     return made
 
 
+def of_claims() -> DesiredPodDevice:
+    """A container with two claims on one pool, which share a device; another container has one of them, too."""
+    taint = {"key": "example.com/hot", "value": "yes", "effect": "NoExecute", "since": NOW}
+    by_name = {"id": "gpu-0", "extendedResource": "example.com/gpu"}
+    halves = [{"id": "gpu-1", "shareID": half, "adminAccess": True} for half in ("b", "a")]
+
+    def row(container: str, claim: str, *ids: str, devices: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+        named = {"namespace": "default", "name": "pod-a", "podUID": "uid-a", "container": container}
+        return {**named, "deviceIDs": ids, "claim": {"name": claim, "uid": f"uid-{claim}", "devices": devices}}
+
+    body = node_device_body(
+        agent={"runtime": "nri", "servedBy": names.SERVED_BY_DRA},
+        driver="gpu.example.com",
+        pool="node-a",
+        devices=[
+            {"id": "gpu-0", "health": "Healthy", "numaNodes": [1]},
+            {"id": "gpu-1", "health": "Unhealthy", "taints": [taint, {"key": "k", "effect": "NoSchedule"}]},
+        ],
+        allocations=[
+            row("main", "big", "gpu-0", "gpu-1", devices=[by_name]),
+            row("main", "small", "gpu-1", devices=halves),
+            row("side", "small", "gpu-1", devices=halves),
+        ],
+    )
+    body["spec"]["resourceName"] = "gpu.example.com/devices"
+    (made,) = desired_pod_devices("node-a", [node_device_record(of_json(body, NodeDeviceSchema))])
+    return made
+
+
 CASES: Final[dict[str, Callable[[Client], Awaitable[Any]]]] = {
     "conditions": lambda sent: ConditionsApi(sent).apply_conditions(node_device(uid="nd-1"), STORED),
     "no-conditions": lambda sent: ConditionsApi(sent).apply_conditions(node_device(uid="nd-1"), {}),
@@ -84,6 +114,7 @@ CASES: Final[dict[str, Callable[[Client], Awaitable[Any]]]] = {
     ),
     "pod-device": lambda sent: PodDevicesApi(sent).apply_pod_device(pod_device(), None),
     "pod-device-of-a-uid": lambda sent: PodDevicesApi(sent).apply_pod_device(pod_device(), "pd-1"),
+    "pod-device-of-claims": lambda sent: PodDevicesApi(sent).apply_pod_device(of_claims(), "pd-1"),
     "pod-device-with-parts": lambda sent: PodDevicesApi(sent).apply_pod_device(with_parts(), None),
 }
 

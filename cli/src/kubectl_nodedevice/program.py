@@ -1,6 +1,92 @@
 """The command line: flags, and the commands by name, each imported when it is used."""
 
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from kubectl_nodedevice.errors import FAILED, FINE, INTERRUPTED, CliError, UsageProblem
+from kubectl_nodedevice.output import Screen
+from kubectl_nodedevice.session import current, shared_options
+
+NAME: Final = "kubectl nodedevice"
+# where each command is; its help is read from there
+COMMANDS: Final[Mapping[str, str]] = {
+    "devices": "kubectl_nodedevice.commands.devices:devices",
+    "holders": "kubectl_nodedevice.commands.holders:holders",
+    "why": "kubectl_nodedevice.why.command:why",
+    "cordon": "kubectl_nodedevice.commands.cordon:cordon",
+    "uncordon": "kubectl_nodedevice.commands.uncordon:uncordon",
+    "discover": "kubectl_nodedevice.commands.discover:discover",
+    "check": "kubectl_nodedevice.commands.check:check",
+}
+# of a process that a closed pipe ends, as shells show it
+_CLOSED_PIPE: Final = 141
+
+
+class _Commands(click.Group):
+    """Imports the command that is used, and no other."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, name = place.partition(":")
+        found: Any = getattr(importlib.import_module(module), name)
+        assert isinstance(found, click.Command)
+        return found
+
+
+@click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kubectl-nodedevice", message="%(version)s")
+@click.pass_context
+def root(context: click.Context) -> int:
+    """What the devices of a cluster do, for people.
+
+    Without a command: the whole cluster on one screen, and what needs you. Exit status: 0 where nothing needs you, 1 where
+    something does, 2 where the command could not do what it was asked for.
+    """
+    if context.invoked_subcommand:
+        return FINE
+    from kubectl_nodedevice.commands.overview import overview
+
+    return overview(current(context))
+
+
+root.params += shared_options()
+
 
 def run(arguments: list[str]) -> int:
     """Run one command line; return the exit status."""
-    return 2 if arguments else 0
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # what is left in the buffer has no reader, and Python would complain about that at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return _CLOSED_PIPE
+    return status
+
+
+def _run(arguments: list[str]) -> int:
+    screen = Screen()
+    try:
+        result = root.main(arguments, prog_name=NAME, standalone_mode=False)
+    except CliError as exc:
+        screen.fail(exc)
+        return FAILED
+    except click.exceptions.Exit as exc:
+        return exc.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except click.ClickException as exc:
+        where = exc.ctx.command_path if isinstance(exc, click.UsageError) and exc.ctx else NAME
+        screen.fail(UsageProblem(exc.format_message().rstrip("."), f"{where} --help shows how"))
+        return FAILED
+    return result if isinstance(result, int) else FINE

@@ -1,0 +1,123 @@
+"""`kubectl nodedevice`: the cluster on one screen, and what needs you."""
+
+from typing import Any, Final
+
+from kubectl_nodedevice.cluster import PodDevice
+from kubectl_nodedevice.errors import FINE, NEEDS_YOU
+from kubectl_nodedevice.needs import Need
+from kubectl_nodedevice.output import BAD, BOLD, FAINT, GOOD, HELD, WARN, Cell, Screen, Table
+from kubectl_nodedevice.reading import Reader, Unseen
+from kubectl_nodedevice.session import Session
+from kubectl_nodedevice.survey import ResourceLine, Survey, survey
+
+# needs that are shown one by one; -o wide and JSON have all
+_MOST_SHOWN: Final = 20
+
+
+def overview(session: Session) -> int:
+    """Show it; return the exit status. Raises CliError."""
+    screen = session.screen
+    reader = Reader(session.api, screen)
+    found = survey(reader, session.namespace)
+    screen.end_progress()
+    if screen.is_for_machines:
+        screen.data("Overview", _data(found, reader.unseen))
+    else:
+        _show(screen, found, reader.unseen)
+    return NEEDS_YOU if found.needs else FINE
+
+
+def _show(screen: Screen, found: Survey, unseen: list[Unseen]) -> None:
+    if found.own is None:
+        screen.table(_resources(found.lines))
+        if not found.lines and not unseen:
+            screen.line("No devices: no device plugin has registered with an agent yet.")
+    else:
+        screen.table(_own(found.own))
+    screen.line()
+    _show_needs(screen, found.needs)
+    for each in unseen:
+        screen.line(f"Not shown: {each.what}: {each.why}", FAINT)
+
+
+def _resources(lines: list[ResourceLine]) -> Table:
+    columns = ("RESOURCE", "GIVEN OUT BY", "NODES", "DEVICES", "FREE", "HELD", "BROKEN", "CORDONED", "PODS WAITING")
+    table = Table(columns)
+    for line in lines:
+        waiting = "-" if line.waiting is None else f"{line.waiting:,}"
+        table.add(
+            line.resource,
+            line.given_out_by,
+            f"{len(line.nodes):,}",
+            f"{line.devices:,}",
+            _number(line.free, GOOD),
+            _number(line.held, HELD),
+            _number(line.broken, BAD),
+            _number(line.cordoned, WARN),
+            Cell(waiting, WARN if line.waiting else ""),
+        )
+    return table
+
+
+def _number(number: int, style: str) -> Cell:
+    return Cell(f"{number:,}", style if number else "")
+
+
+def _own(own: list[PodDevice]) -> Table:
+    """Of a person who sees only pods: their pods' devices."""
+    table = Table(("NAMESPACE", "POD", "NODE", "DEVICES", "HEALTH"))
+    for each in own:
+        is_healthy = each.health in ("", "Healthy")
+        table.add(
+            each.meta.namespace,
+            each.meta.name,
+            each.node,
+            each.resources,
+            Cell(each.health, GOOD if is_healthy else BAD),
+        )
+    return table
+
+
+def _show_needs(screen: Screen, needs: list[Need]) -> None:
+    if not needs:
+        screen.line("Nothing needs you.", GOOD)
+        return
+    screen.line("What needs you:", BOLD)
+    shown = needs if screen.is_wide else needs[:_MOST_SHOWN]
+    for number, need in enumerate(shown, 1):
+        screen.line(f"{number}. {need.text}")
+        if need.command:
+            screen.line(f"   {need.command}", FAINT)
+    if len(needs) > len(shown):
+        screen.line(f"… and {len(needs) - len(shown):,} more: kubectl nodedevice -o wide")
+
+
+def _data(found: Survey, unseen: list[Unseen]) -> dict[str, Any]:
+    return {
+        "resources": [
+            {
+                "resource": line.resource,
+                "servedBy": line.served_by,
+                "nodes": len(line.nodes),
+                "devices": line.devices,
+                "free": line.free,
+                "held": line.held,
+                "broken": line.broken,
+                "cordoned": line.cordoned,
+                "waiting": line.waiting,
+            }
+            for line in found.lines
+        ],
+        "podDevices": [f"{each.meta.namespace}/{each.meta.name}" for each in found.own or ()],
+        "needs": [
+            {
+                "reason": need.code,
+                "message": need.text,
+                "since": need.since,
+                "command": need.command,
+                "about": dict(need.about),
+            }
+            for need in found.needs
+        ],
+        "unseen": [{"what": each.what, "reason": each.code, "message": each.why} for each in unseen],
+    }

@@ -1,0 +1,162 @@
+"""What a device does, in words and in one code: free, held, broken, cordoned. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from kubectl_nodedevice.cluster import ALL_DEVICES, Allocation, Cordon, Device, NodeDevice
+from kubectl_nodedevice.output import BAD, FAINT, GOOD, HELD, WARN
+from kubectl_nodedevice.text import age
+
+# codes, for programs: stable across releases; an API newer than this program may have others in `health`
+BROKEN, MISSING, NO_PLUGIN, CORDONED, TAINTED = "Broken", "Missing", "NoPlugin", "Cordoned", "Tainted"
+RELEASING, HELD_BY_POD, FREE, PARTLY_FREE, UNKNOWN = "Releasing", "Held", "Free", "PartlyFree", "Unknown"
+_STYLES: Final = {
+    BROKEN: BAD,
+    MISSING: BAD,
+    NO_PLUGIN: BAD,
+    CORDONED: WARN,
+    TAINTED: WARN,
+    RELEASING: HELD,
+    HELD_BY_POD: HELD,
+    FREE: GOOD,
+    PARTLY_FREE: GOOD,
+    UNKNOWN: FAINT,
+}
+_LONGEST_REASON: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """codes: all that hold, the worst first. since: of the first, a time; "" where nobody notes it."""
+
+    codes: tuple[str, ...]
+    text: str
+    since: str = ""
+
+    @property
+    def style(self) -> str:
+        return _STYLES.get(self.codes[0], "")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A container that holds a device. parts: of a device with parts, how many."""
+
+    allocation: Allocation
+    parts: int = 0
+
+    @property
+    def pod(self) -> str:
+        return pod_name(self.allocation.namespace, self.allocation.pod, self.allocation.pod_uid)
+
+
+def pod_name(namespace: str, name: str, uid: str = "") -> str:
+    """namespace/name; by its UID where the API has no name of it."""
+    return f"{namespace}/{name}" if name else f"pod {uid}"
+
+
+def holders_of(found: NodeDevice) -> Mapping[str, Sequence[Holder]]:
+    """Who holds each device, by its ID."""
+    holders: dict[str, list[Holder]] = {}
+    for allocation in found.allocations:
+        for device_id in allocation.device_ids:
+            holders.setdefault(device_id, []).append(Holder(allocation))
+        for held in allocation.parts:
+            holders.setdefault(held.parent, []).append(Holder(allocation, held.parts))
+    return holders
+
+
+def cordons_of(found: NodeDevice, device_id: str) -> list[Cordon]:
+    """Those that mean this device: of its own ID, of all devices; also those that the agent remembers."""
+    own = {each.id: each for each in (*found.remembered_cordons, *found.cordons)}
+    return [each for each in own.values() if each.id == device_id or each.id in ALL_DEVICES]
+
+
+def part_cordons(found: NodeDevice, device: Device) -> list[Cordon]:
+    """Cordons of single parts of the device."""
+    if device.parts is None:
+        return []
+    return [each for each in found.cordons if is_part(each.id, device.id)]
+
+
+def is_part(device_id: str, parent: str) -> bool:
+    """Whether the ID is that of a part of the device. Source: nodedevice_api.parts."""
+    rest = device_id.removeprefix(parent)
+    return rest != device_id and any(rest.startswith(each) and rest[len(each) :].isdecimal() for each in ("::", "-"))
+
+
+def state_of(found: NodeDevice, device: Device, holders: Sequence[Holder], now: datetime) -> State:
+    """What the device does, the worst first: it may be broken, cordoned and held at once."""
+    pieces = list(_pieces(found, device, holders, now))
+    codes = tuple(code for code, _, _ in pieces)
+    text = "; ".join(words for _, words, _ in pieces)
+    return State(codes, text, pieces[0][2])
+
+
+def _pieces(
+    found: NodeDevice, device: Device, holders: Sequence[Holder], now: datetime
+) -> Iterator[tuple[str, str, str]]:
+    """Code, words and since."""
+    bad = _broken(found, device, now)
+    if bad:
+        yield bad
+    for cordon in [*cordons_of(found, device.id), *part_cordons(found, device)]:
+        part = f" part {cordon.id}" if is_part(cordon.id, device.id) else ""
+        yield CORDONED, f"cordoned{part}{cordon_words(cordon)}", device.cordoned_since or cordon.at
+    for taint in device.taints:
+        value = f"={taint.value}" if taint.value else ""
+        yield TAINTED, f"tainted {taint.effect}: {taint.key}{value}", taint.since
+    yield from _use(found, device, holders, is_first=not bad)
+
+
+def _broken(found: NodeDevice, device: Device, now: datetime) -> tuple[str, str, str] | None:
+    if device.presence == "Missing":
+        return MISSING, _timed("missing", device.since, now, "its plugin no longer lists it"), device.since
+    if device.is_healthy:
+        return None
+    if found.endpoint.state in ("Stopped", "Gone") and not device.reason:
+        return NO_PLUGIN, _timed("no device plugin", found.endpoint.since, now, ""), found.endpoint.since
+    if device.health != "Unhealthy":
+        return UNKNOWN, device.health or "unknown", device.since
+    return BROKEN, _timed("broken", device.since, now, short_reason(device)), device.since
+
+
+def _use(
+    found: NodeDevice, device: Device, holders: Sequence[Holder], *, is_first: bool
+) -> Iterator[tuple[str, str, str]]:
+    since = next((each.allocation.since for each in holders if each.allocation.since), "")
+    if device.parts is not None and device.parts.total:
+        if is_first or holders:
+            code = PARTLY_FREE if device.parts.available else HELD_BY_POD if holders else UNKNOWN
+            yield code, f"{device.parts.available} of {device.parts.total} free", since
+    elif holders:
+        releasing = all(each.allocation.releasing for each in holders)
+        yield (RELEASING, "releasing", since) if releasing else (HELD_BY_POD, "held", since)
+    elif is_first and not cordons_of(found, device.id) and not device.taints:
+        yield FREE, "free", device.since
+
+
+def cordon_words(cordon: Cordon) -> str:
+    """` by alice: ecc`, as far as it is noted."""
+    return (f" by {cordon.by}" if cordon.by else "") + (f": {cordon.reason}" if cordon.reason else "")
+
+
+def short_reason(device: Device) -> str:
+    """Why it is broken, in a few words."""
+    words = device.message.split("; ")[0].split(". ")[0].rstrip(".") or device.reason
+    return words if len(words) <= _LONGEST_REASON else device.reason or f"{words[:_LONGEST_REASON]}…"
+
+
+def _timed(word: str, since: str, now: datetime, reason: str) -> str:
+    ago = age(since, now)
+    return f"{word}{f' {ago}' if ago else ''}{f': {reason}' if reason else ''}"
+
+
+def held_words(holders: Sequence[Holder]) -> str:
+    """Pods with their number of parts; - for none."""
+    found: dict[str, int] = {}
+    for each in holders:
+        found[each.pod] = found.get(each.pod, 0) + each.parts
+    return ", ".join(f"{pod} ({parts})" if parts else pod for pod, parts in found.items()) or "-"

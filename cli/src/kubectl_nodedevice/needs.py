@@ -1,0 +1,245 @@
+"""What needs a person, worst first, each with the command that explains it. Pure."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
+from kubectl_nodedevice.devices import held_words, holders_of, pod_name, short_reason
+from kubectl_nodedevice.text import age, counted, moment, some
+
+NAME: Final = "kubectl nodedevice"
+# codes, worst first: stable across releases
+OPERATOR_SILENT: Final = "OperatorSilent"
+WITHOUT_DEVICES: Final = "ContainerWithoutDevices"
+BROKEN_HELD: Final = "DeviceBrokenHeld"
+AGENT_SILENT: Final = "AgentSilent"
+NOT_READY: Final = "NotReady"
+BROKEN: Final = "DeviceBroken"
+OFFERED_TWICE: Final = "OfferedTwice"
+CONFIG_REFUSED: Final = "ConfigRefused"
+CONFIG_CONFLICT: Final = "ConfigConflict"
+POD_WAITING: Final = "PodWaiting"
+POD_UNSCHEDULABLE: Final = "PodUnschedulable"
+UNSERVED: Final = "NotRead"
+ORDER: Final = (
+    OPERATOR_SILENT,
+    WITHOUT_DEVICES,
+    BROKEN_HELD,
+    AGENT_SILENT,
+    NOT_READY,
+    BROKEN,
+    OFFERED_TWICE,
+    CONFIG_REFUSED,
+    CONFIG_CONFLICT,
+    POD_WAITING,
+    POD_UNSCHEDULABLE,
+    UNSERVED,
+)
+# reasons of Ready with which nothing is wrong: no hardware, cordoned whole, configured by nobody
+_INTENDED: Final = frozenset({"NoDevices", "AllCordoned", "NotConfigured"})
+# those that single devices explain better
+_BY_DEVICES: Final = frozenset({"NoHealthyDevices", "SomeDevicesUnhealthy"})
+_NOT_DELIVERED: Final = frozenset({"DevicesNotInjected", "DevicesInUseAfterRelease", "DevicesRenumbered"})
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A NodeDevice as the API server prints it in a row. waiting: None where its CRD has no such column."""
+
+    name: str
+    node: str
+    resource: str
+    total: int
+    healthy: int
+    allocated: int
+    available: int
+    cordoned: int
+    ready: str
+    reason: str
+    agent: str
+    served_by: str
+    waiting: int | None = None
+
+    @property
+    def is_unready(self) -> bool:
+        """Whether something is wrong with it: it is not Ready, and nobody wants it so."""
+        is_gone = self.reason == "EndpointGone" and not self.allocated
+        return self.ready != "True" and self.reason not in _INTENDED and not is_gone
+
+    @property
+    def needs_reading(self) -> bool:
+        """Whether the whole object has more to say than its row."""
+        return self.is_unready or self.healthy < self.total or bool(self.waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """text: a sentence. command: explains it. about: what it is about, for programs. since: a time."""
+
+    code: str
+    text: str
+    command: str = ""
+    since: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
+
+
+def command(*words: str) -> str:
+    """A line to type, of this program."""
+    return f"{NAME} {shlex.join(words)}"
+
+
+def ordered(needs: Iterable[Need]) -> list[Need]:
+    """The worst first; of one kind the oldest first."""
+    return sorted(needs, key=lambda each: (ORDER.index(each.code), each.since or "~", each.text))
+
+
+def of_operator(lease: Lease | None, now: datetime) -> Iterator[Need]:
+    """lease: None where it is not known."""
+    renewed = moment(lease.renewed) if lease else None
+    if lease is None or renewed is None:
+        return
+    silent = (now - renewed).total_seconds()
+    if lease.holder and silent <= max(lease.duration_seconds, 15) * 2:
+        return
+    text = f"no operator is at work: the Lease was renewed {age(lease.renewed, now)} ago"
+    yield Need(OPERATOR_SILENT, text, command("check"), lease.renewed, {"lease": lease.meta.name})
+
+
+def of_summaries(summaries: Iterable[Summary], whole: Mapping[str, NodeDevice], now: datetime) -> Iterator[Need]:
+    """Of each node whose agent is silent, and of each reason why a resource is not Ready: one line, however many they are."""
+    silent: dict[str, list[Summary]] = {}
+    unready: dict[tuple[str, str], list[Summary]] = {}
+    for each in summaries:
+        if not each.is_unready:
+            continue
+        if each.agent not in ("True", "") and each.served_by != "":
+            silent.setdefault(each.reason, []).append(each)
+        elif each.reason not in _BY_DEVICES or each.name not in whole:
+            unready.setdefault((each.resource, each.reason), []).append(each)
+    for reason, found in silent.items():
+        nodes = sorted({each.node for each in found})
+        since = _since(found, whole, "AgentReady")
+        text = f"the agent of {_nodes(nodes)} is silent{_ago(since, now)}: {reason}{_message(found, whole)}"
+        yield Need(
+            AGENT_SILENT, text, command("why", "node", nodes[0]), since, {"node": nodes[0], "nodes": str(len(nodes))}
+        )
+    for (resource, reason), found in unready.items():
+        nodes = sorted({each.node for each in found})
+        since = _since(found, whole, "Ready")
+        code = WITHOUT_DEVICES if reason in _NOT_DELIVERED else NOT_READY
+        why = (reason or "no operator has seen it yet") + _message(found, whole)
+        text = f"{resource} of {_nodes(nodes)} is not ready{_ago(since, now)}: {why}"
+        yield Need(
+            code,
+            text,
+            command("why", "node", nodes[0]),
+            since,
+            {"resource": resource, "node": nodes[0], "reason": reason},
+        )
+
+
+def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
+    """Of each broken device, and of each container that runs without its devices."""
+    holders = holders_of(found)
+    for device in found.devices:
+        if device.is_healthy or (found.endpoint.state != "Running" and not device.reason):
+            continue
+        held = [each for each in holders.get(device.id, ()) if not each.allocation.releasing]
+        by = f"; held by {held_words(held)}" if held else ""
+        what = "is missing" if device.presence == "Missing" else "is broken"
+        text = f"{device.id} ({found.resource}) of {found.node} {what}{_ago(device.since, now)}: {short_reason(device)}{by}"
+        about = {"node": found.node, "resource": found.resource, "device": device.id, "reason": device.reason}
+        explained = command("why", "device", found.node, device.id)
+        yield Need(BROKEN_HELD if held else BROKEN, text, explained, device.since, about)
+    for allocation in found.allocations:
+        if allocation.not_injected:
+            pod = pod_name(allocation.namespace, allocation.pod, allocation.pod_uid)
+            text = f"{pod} on {found.node} runs without its {found.resource}: restart the pod"
+            yield Need(
+                WITHOUT_DEVICES, text, _why_pod(allocation.namespace, allocation.pod), allocation.since, {"pod": pod}
+            )
+    twice = found.condition("OfferedTwice")
+    if twice.status == "True":
+        text = f"{found.resource} of {found.node}: {twice.message or twice.reason}"
+        yield Need(OFFERED_TWICE, text, command("why", "node", found.node), twice.since, {"node": found.node})
+
+
+def of_waiting(found: NodeDevice, now: datetime) -> Iterator[Need]:
+    """Of each container that is bound to the node and has no devices."""
+    for each in found.waiting:
+        pod = pod_name(each.namespace, each.pod, each.pod_uid)
+        words = "runs without" if each.not_injected else "gets none of" if each.final else "waits for"
+        text = f"{pod} {words} {found.resource} on {found.node}{_ago(each.since, now)}: {each.message or each.reason}"
+        code = WITHOUT_DEVICES if each.not_injected else POD_WAITING
+        about = {"pod": pod, "node": found.node, "resource": found.resource, "reason": each.reason}
+        yield Need(code, text, _why_pod(each.namespace, each.pod), each.since, about)
+
+
+def of_pending(pods: Iterable[Pod], now: datetime) -> Iterator[Need]:
+    """Of each pod that asks for devices and has no node."""
+    for pod in pods:
+        asked = asked_for(pod)
+        if pod.node or not asked or pod.meta.deleted:
+            continue
+        scheduled = pod.conditions.get("PodScheduled")
+        reason = scheduled.reason if scheduled and scheduled.reason else "Pending"
+        name = pod_name(pod.meta.namespace, pod.meta.name)
+        text = f"{name} has no node{_ago(pod.meta.created, now)}: it asks for {some(sorted(asked))} ({reason})"
+        about = {"pod": name, "reason": reason}
+        yield Need(POD_UNSCHEDULABLE, text, _why_pod(pod.meta.namespace, pod.meta.name), pod.meta.created, about)
+
+
+def asked_for(pod: Pod) -> set[str]:
+    """Names of resources of device plugins that it asks for, and its claims."""
+    names = {
+        name
+        for each in pod.containers
+        for name, number in each.requests.items()
+        if _is_extended(name) and number != "0"
+    }
+    return names | {f"claim {each.name}" for each in pod.claims}
+
+
+def _is_extended(name: str) -> bool:
+    """Source: Kubernetes, IsExtendedResourceName."""
+    domain, slash, _ = name.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io") and not name.startswith("requests.")
+
+
+def of_configs(name: str, refused: int, conflict: str, result: str) -> Iterator[Need]:
+    """Of one NodeDeviceConfig, as the API server prints it."""
+    explained = f"kubectl get nodedeviceconfig {shlex.quote(name)} -o wide"
+    if refused:
+        words = result or f"{counted(refused, 'node')} refuse it"
+        yield Need(CONFIG_REFUSED, f"NodeDeviceConfig {name}: {words}", explained, "", {"config": name})
+    if conflict == "True":
+        text = f"NodeDeviceConfig {name}: another one has a resource of it"
+        yield Need(CONFIG_CONFLICT, text, explained, "", {"config": name})
+
+
+def _why_pod(namespace: str, name: str) -> str:
+    return command("why", "pod", name, "-n", namespace) if name else ""
+
+
+def _nodes(nodes: Sequence[str]) -> str:
+    return nodes[0] if len(nodes) == 1 else f"{counted(len(nodes), 'node')} ({some(list(nodes))})"
+
+
+def _ago(since: str, now: datetime) -> str:
+    ago = age(since, now)
+    return f" {ago}" if ago else ""
+
+
+def _since(found: Sequence[Summary], whole: Mapping[str, NodeDevice], kind: str) -> str:
+    times = [whole[each.name].condition(kind).since for each in found if each.name in whole]
+    return min(filter(None, times), default="")
+
+
+def _message(found: Sequence[Summary], whole: Mapping[str, NodeDevice]) -> str:
+    """The words of the first of them."""
+    read = next((whole[each.name] for each in found if each.name in whole), None)
+    message = read.condition("Ready").message if read else ""
+    return f": {message}" if message else ""

@@ -1,0 +1,159 @@
+"""The one way out: tables, lines, JSON and YAML on standard output; errors and progress on standard error.
+
+Everything passes `text.plain`. Colours and wrapping are for terminals alone; what reads a pipe gets plain columns of any width.
+"""
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TextIO
+
+from kubectl_nodedevice.errors import CliError
+from kubectl_nodedevice.text import plain, width
+
+API_VERSION: Final = "kubectl.nodedevice.io/v1alpha1"
+# styles, by what a cell says
+GOOD, BAD, HELD, WARN, FAINT, BOLD = "green", "red", "cyan", "yellow", "bright_black", "bold"
+# more rows than fit a few screens are not wrapped, which would take longer than reading them
+_MOST_WRAPPED: Final = 300
+# nothing is shown of what is done sooner
+_PATIENCE_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    text: str
+    style: str = ""
+
+
+@dataclass
+class Table:
+    """rows: texts, or cells with a style; one for each column."""
+
+    columns: Sequence[str]
+    rows: list[Sequence[str | Cell]] = field(default_factory=list)
+
+    def add(self, *cells: str | Cell) -> None:
+        self.rows.append(cells)
+
+
+@dataclass
+class Screen:
+    """form: "", wide, json or yaml. out, err: where to; None for the process's own."""
+
+    form: str = ""
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    err: TextIO = field(default_factory=lambda: sys.stderr)
+    _progress_since: float = 0.0
+    _is_progress_shown: bool = False
+
+    @property
+    def is_for_machines(self) -> bool:
+        return self.form in ("json", "yaml")
+
+    @property
+    def is_wide(self) -> bool:
+        return self.form == "wide"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.out.isatty()
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """One line, wrapped where the terminal is narrower."""
+        text = plain(text)
+        if self.is_terminal and (style or width(text) > self._columns()):
+            self._rich_print(text, style)
+        else:
+            print(text, file=self.out)
+
+    def table(self, table: Table) -> None:
+        """Columns under their names; nothing where there are no rows."""
+        if not table.rows:
+            return
+        rows = [[_cell(each) for each in row] for row in table.rows]
+        if self.is_terminal and len(rows) <= _MOST_WRAPPED:
+            self._rich_table(table.columns, rows)
+            return
+        # of plain columns the last one may be of any width
+        widths = [
+            max(width(row[at].text) for row in [[Cell(name) for name in table.columns], *rows])
+            for at in range(len(table.columns))
+        ]
+        for row in [[Cell(name) for name in table.columns], *rows]:
+            cells = [cell.text + " " * (size - width(cell.text)) for cell, size in zip(row, widths, strict=True)]
+            print("  ".join(cells).rstrip(), file=self.out)
+
+    def data(self, kind: str, content: Mapping[str, Any]) -> None:
+        """An object for programs, as JSON or YAML."""
+        whole = {"apiVersion": API_VERSION, "kind": kind, **content}
+        if self.form == "yaml":
+            import yaml
+
+            yaml.safe_dump(whole, self.out, sort_keys=False, width=120)
+            return
+        # ASCII alone, but for one character that JSON leaves as it is
+        print(json.dumps(whole, indent=2).replace("\x7f", "\\u007f"), file=self.out)
+
+    def note(self, text: str) -> None:
+        """One line for people beside what is asked for: on standard error."""
+        self.end_progress()
+        print(plain(text), file=self.err)
+
+    def fail(self, error: CliError) -> None:
+        """The sentence, and the remedy."""
+        self.end_progress()
+        remedy = f"; {error.remedy}" if error.remedy else ""
+        print(plain(f"error: {error.problem}{remedy}"), file=self.err)
+
+    def progress(self, text: str) -> None:
+        """What is being done, on a line that changes; from the first second on, and only for a person."""
+        now = time.monotonic()
+        self._progress_since = self._progress_since or now
+        if now - self._progress_since < _PATIENCE_SECONDS or not self.err.isatty():
+            return
+        self._is_progress_shown = True
+        print(f"\r\x1b[K{plain(text)[: self._columns() - 1]}", end="", file=self.err, flush=True)
+
+    def end_progress(self) -> None:
+        if self._is_progress_shown:
+            print("\r\x1b[K", end="", file=self.err, flush=True)
+        self._progress_since, self._is_progress_shown = 0.0, False
+
+    def _columns(self) -> int:
+        return max(20, shutil.get_terminal_size().columns)
+
+    def _console(self) -> Any:
+        from rich.console import Console
+
+        return Console(
+            file=self.out, width=self._columns(), highlight=False, markup=False, emoji=False, no_color=_has_no_color()
+        )
+
+    def _rich_print(self, text: str, style: str) -> None:
+        self._console().print(text, style=style or None, soft_wrap=False)
+
+    def _rich_table(self, columns: Sequence[str], rows: list[list[Cell]]) -> None:
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=BOLD)
+        for name in columns:
+            table.add_column(name, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell.text, cell.style) for cell in row))
+        self._console().print(table)
+
+
+def _cell(given: str | Cell) -> Cell:
+    found = given if isinstance(given, Cell) else Cell(given)
+    return Cell(plain(found.text), found.style)
+
+
+def _has_no_color() -> bool | None:
+    """None lets the library decide, which asks NO_COLOR, TERM and the terminal."""
+    return True if os.environ.get("NO_COLOR") else None

@@ -1,0 +1,110 @@
+"""Reads kinds of the cluster as records. What a person may not see is noted, and the rest is read all the same."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from kubectl_nodedevice.api import CONFIGS, NODE_DEVICES, POD_DEVICES, Api, Rows, core_path, lease_path, path_of
+from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod, PodDevice
+from kubectl_nodedevice.errors import ApiError, Forbidden, NotFound
+from kubectl_nodedevice.objects import lease_of, node_device_of, pod_device_of, pod_of
+from kubectl_nodedevice.output import Screen
+
+T = TypeVar("T")
+# where the chart puts the operator, and the agents' Leases
+SYSTEM_NAMESPACE = "nodedevice-system"
+OPERATOR_LEASE = "nodedevice-operator"
+AGENTS_NAMESPACE = "nodedevice-agents"
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """what: as people name it. why: a sentence, with the remedy. code: for programs."""
+
+    what: str
+    why: str
+    code: str
+
+
+@dataclass
+class Reader:
+    """Reads by one connection, and shows progress. unseen: what could not be read."""
+
+    api: Api
+    screen: Screen
+    unseen: list[Unseen] = field(default_factory=list)
+
+    @property
+    def now(self) -> datetime:
+        """By the API server's clock, which noted the times, once it has answered."""
+        return self.api.server_time or datetime.now(UTC)
+
+    def optional(self, what: str, read: Callable[[], T]) -> T | None:
+        """What `read` gives; None, and noted, where the person may not see it, or the cluster has no such kind."""
+        try:
+            return read()
+        except (Forbidden, NotFound) as exc:
+            self.note(what, exc)
+            return None
+
+    def note(self, what: str, why: ApiError) -> None:
+        """That it could not be read."""
+        remedy = f"; {why.remedy}" if why.remedy else ""
+        self.unseen.append(Unseen(what, f"{why.problem}{remedy}", why.code))
+
+    def rows(self, kind: str) -> list[Rows]:
+        """All objects of a kind of ours as the server prints them. Raises ApiError."""
+        return list(self._counted(kind, self.api.rows(kind, path_of(kind))))
+
+    def node_devices(self, node: str = "", resource: str = "") -> list[NodeDevice]:
+        """Those of that node and resource, by node and resource. Raises ApiError."""
+        selected = {"spec.nodeName": node, "spec.resourceName": resource}
+        found = [node_device_of(each) for each in self._selected(NODE_DEVICES, path_of(NODE_DEVICES), selected)]
+        wanted = [each for each in found if node in ("", each.node) and resource in ("", each.resource)]
+        return sorted(wanted, key=lambda each: (each.node, each.resource))
+
+    def node_device(self, name: str) -> NodeDevice:
+        """Raises ApiError."""
+        return node_device_of(self.api.get(f"{NODE_DEVICES} {name}", path_of(NODE_DEVICES, name)))
+
+    def pod_devices(self, namespace: str, node: str = "") -> list[PodDevice]:
+        """Of a namespace; "" for all. Raises ApiError."""
+        path = path_of(POD_DEVICES, namespace=namespace)
+        found = [pod_device_of(each) for each in self._selected(POD_DEVICES, path, {"spec.nodeName": node})]
+        return sorted(found, key=lambda each: (each.meta.namespace, each.meta.name))
+
+    def pending_pods(self, namespace: str = "") -> list[Pod]:
+        """Pods that have not started. Raises ApiError."""
+        path = core_path("pods", namespace=namespace)
+        found = self._counted("pods", self.api.objects("pods", path, {"fieldSelector": "status.phase=Pending"}))
+        return [pod_of(each) for each in found]
+
+    def configs(self) -> list[Rows]:
+        """Raises ApiError."""
+        return self.rows(CONFIGS)
+
+    def lease(self, namespace: str, name: str) -> Lease | None:
+        """None where there is none of that name. Raises ApiError."""
+        try:
+            return lease_of(self.api.get(f"leases {namespace}/{name}", lease_path(namespace, name)))
+        except NotFound:
+            return None
+
+    def _selected(self, kind: str, path: str, fields: Mapping[str, str]) -> Iterator[Any]:
+        selector = ",".join(f"{name}={value}" for name, value in fields.items() if value)
+        query = {"fieldSelector": selector} if selector else {}
+        try:
+            yield from self._counted(kind, self.api.objects(kind, path, query))
+        except ApiError as exc:
+            # CRDs of older releases have no such selectors; the caller compares
+            if exc.status != 400 or not query:
+                raise
+            yield from self._counted(kind, self.api.objects(kind, path))
+
+    def _counted(self, kind: str, found: Iterator[T]) -> Iterator[T]:
+        for number, each in enumerate(found):
+            if number % 100 == 0:
+                self.screen.progress(f"reading {kind}: {number:,}")
+            yield each
+        self.screen.end_progress()

@@ -1,0 +1,152 @@
+"""What each command has: the flags that it shares with kubectl, the API server they name, and the screen."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Final
+
+import click
+
+from kubectl_nodedevice import kubeconfig
+from kubectl_nodedevice.api import Api
+from kubectl_nodedevice.errors import UsageProblem
+from kubectl_nodedevice.output import Screen
+
+_KEY: Final = "kubectl_nodedevice.flags"
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+# for one request; kubectl has none, and waits for a server that is gone
+_TIMEOUT: Final = 30.0
+
+
+@dataclass
+class Flags:
+    """As on the command line, before or after the command's name."""
+
+    context: str = ""
+    kubeconfig: str = ""
+    as_user: str = ""
+    as_uid: str = ""
+    as_groups: tuple[str, ...] = ()
+    request_timeout: str = ""
+    namespace: str = ""
+    is_all_namespaces: bool = False
+    output: str = ""
+
+
+@dataclass
+class Session:
+    """Of one command line."""
+
+    flags: Flags = field(default_factory=Flags)
+
+    @cached_property
+    def screen(self) -> Screen:
+        return Screen(self.flags.output)
+
+    @cached_property
+    def login(self) -> kubeconfig.Login:
+        """Raises LoginProblem."""
+        flags = self.flags
+        login = kubeconfig.load(flags.kubeconfig, flags.context)
+        if not (flags.as_user or flags.as_groups or flags.as_uid):
+            return login
+        return replace(login, as_user=flags.as_user, as_uid=flags.as_uid, as_groups=flags.as_groups)
+
+    @cached_property
+    def api(self) -> Api:
+        """Raises LoginProblem and UsageProblem."""
+        return Api(self.login, seconds_of(self.flags.request_timeout))
+
+    @property
+    def namespace(self) -> str:
+        """The one that was asked for, else the context's; "" for all."""
+        return "" if self.flags.is_all_namespaces else self.flags.namespace or self.login.namespace
+
+    @property
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def kubectl(self, *arguments: str) -> list[str]:
+        """A command of kubectl for the same cluster, as the same person."""
+        flags = self.flags
+        shared = [
+            *(["--kubeconfig", flags.kubeconfig] if flags.kubeconfig else []),
+            *(["--context", flags.context] if flags.context else []),
+            *(["--as", flags.as_user] if flags.as_user else []),
+            *(word for group in flags.as_groups for word in ("--as-group", group)),
+        ]
+        return ["kubectl", *shared, *arguments]
+
+
+def seconds_of(duration: str) -> float | None:
+    """Of kubectl's form: 30s, 1m30s, 2; None for 0, which is no limit; half a minute where it is not given. Raises UsageProblem."""
+    if not duration:
+        return _TIMEOUT
+    try:
+        found = float(duration)
+    except ValueError:
+        pieces = _DURATION.findall(duration)
+        if "".join("".join(piece) for piece in pieces) != duration:
+            raise UsageProblem(
+                f"--request-timeout {duration} is no duration", "such as 30s, 2m, or 0 for none"
+            ) from None
+        found = sum(float(number) * _UNITS[unit] for number, unit in pieces)
+    if not 0 <= found < 1e6:
+        raise UsageProblem(f"--request-timeout {duration} is no duration", "such as 30s, 2m, or 0 for none")
+    return found or None
+
+
+def current(context: click.Context) -> Session:
+    """The session of this command line."""
+    flags = context.meta.setdefault(_KEY, Session())
+    assert isinstance(flags, Session)
+    return flags
+
+
+def _keep(field_name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def keep(context: click.Context, _: click.Parameter, value: Any) -> None:
+        if value:
+            setattr(current(context).flags, field_name, value)
+
+    return keep
+
+
+def shared_options() -> list[click.Option]:
+    """kubectl's own flags, which every command has, as the group has them."""
+
+    def option(field_name: str, *names: str, **settings: Any) -> click.Option:
+        return click.Option(names, expose_value=False, callback=_keep(field_name), **settings)
+
+    return [
+        option("namespace", "-n", "--namespace", metavar="NAME", help="Namespace of pods; default: the context's."),
+        option("is_all_namespaces", "-A", "--all-namespaces", is_flag=True, help="Pods of all namespaces."),
+        option("output", "-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="Form of the output."),
+        option("context", "--context", metavar="NAME", help="Context of the kubeconfig; default: the current one."),
+        option("kubeconfig", "--kubeconfig", metavar="FILE", help="Default: KUBECONFIG, else ~/.kube/config."),
+        option("as_user", "--as", metavar="USER", help="Ask as this user."),
+        option(
+            "as_groups",
+            "--as-group",
+            multiple=True,
+            metavar="GROUP",
+            help="Ask as this group; several times for several.",
+        ),
+        option("as_uid", "--as-uid", metavar="UID", help="Ask as the user of this UID."),
+        option(
+            "request_timeout",
+            "--request-timeout",
+            metavar="DURATION",
+            help="Limit of one request, such as 30s; 0 for none.",
+        ),
+    ]
+
+
+class Command(click.Command):
+    """A command with kubectl's own flags."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params += shared_options()

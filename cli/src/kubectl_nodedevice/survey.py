@@ -1,0 +1,161 @@
+"""Gathers what the first screen shows: rows for everything, and whole only the objects that need a person."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kubectl_nodedevice.api import NODE_DEVICES, Rows
+from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, BY_NODEDEVICE, NodeDevice, Pod, PodDevice
+from kubectl_nodedevice.errors import Forbidden, NotFound
+from kubectl_nodedevice.needs import (
+    Need,
+    Summary,
+    asked_for,
+    of_configs,
+    of_devices,
+    of_operator,
+    of_pending,
+    of_summaries,
+    of_waiting,
+    ordered,
+)
+from kubectl_nodedevice.reading import OPERATOR_LEASE, SYSTEM_NAMESPACE, Reader
+
+# so many objects are read whole; of the others their rows speak
+MOST_READ = 60
+_GIVEN_OUT_BY = {BY_NODEDEVICE: "nodedevice", BY_KUBELET: "kubelet", BY_DRA: "DRA"}
+
+
+@dataclass
+class ResourceLine:
+    """One line of the first screen: a resource, or a driver of DRA. waiting: None where nobody counts it."""
+
+    resource: str
+    served_by: str
+    nodes: set[str] = field(default_factory=set)
+    devices: int = 0
+    free: int = 0
+    held: int = 0
+    broken: int = 0
+    cordoned: int = 0
+    waiting: int | None = None
+
+    @property
+    def given_out_by(self) -> str:
+        return _GIVEN_OUT_BY.get(self.served_by, self.served_by or "nobody yet")
+
+    def add(self, row: Summary) -> None:
+        self.nodes.add(row.node)
+        self.devices += row.total
+        self.free += row.available
+        self.held += row.allocated
+        self.broken += row.total - row.healthy
+        self.cordoned += row.cordoned
+        self.wait(row.waiting)
+
+    def wait(self, pods: int | None) -> None:
+        if pods is not None:
+            self.waiting = (self.waiting or 0) + pods
+
+
+@dataclass
+class Survey:
+    """lines: of resources. own: PodDevices of the person's namespace, where the cluster's NodeDevices may not be seen."""
+
+    lines: list[ResourceLine]
+    needs: list[Need]
+    own: list[PodDevice] | None = None
+
+
+def survey(reader: Reader, namespace: str) -> Survey:
+    """namespace: of a person who may not see the whole cluster. Raises ApiError."""
+    try:
+        rows = [_summary(each) for each in reader.rows(NODE_DEVICES)]
+    except Forbidden as exc:
+        reader.note(NODE_DEVICES, exc)
+        return _of_namespace(reader, namespace)
+    whole = _read_whole(reader, rows)
+    pending = _pending(reader, namespace)
+    lease = reader.optional("the operator's Lease", lambda: reader.lease(SYSTEM_NAMESPACE, OPERATOR_LEASE))
+    configs = reader.optional("nodedeviceconfigs", reader.configs) or []
+    now = reader.now
+    needs = [
+        *of_operator(lease, now),
+        *of_summaries(rows, whole, now),
+        *(need for each in whole.values() for need in (*of_devices(each, now), *of_waiting(each, now))),
+        *of_pending(pending, now),
+        *(need for each in configs for need in _of_config(each)),
+    ]
+    return Survey(_lines(rows, pending), ordered(needs))
+
+
+def _of_namespace(reader: Reader, namespace: str) -> Survey:
+    own = reader.optional("poddevices", lambda: reader.pod_devices(namespace))
+    pending = reader.optional("pods", lambda: reader.pending_pods(namespace)) or []
+    return Survey([], ordered(of_pending(pending, reader.now)), own or [])
+
+
+def _summary(row: Rows) -> Summary:
+    return Summary(
+        row.text("name"),
+        row.text("node"),
+        row.text("resource"),
+        row.number("total"),
+        row.number("healthy"),
+        row.number("allocated"),
+        row.number("available"),
+        row.number("cordoned"),
+        row.text("ready"),
+        row.text("reason"),
+        row.text("agent"),
+        row.text("served-by"),
+        row.number("waiting") if "waiting" in row.columns else None,
+    )
+
+
+def _read_whole(reader: Reader, rows: Sequence[Summary]) -> Mapping[str, NodeDevice]:
+    """Those that need a person, at most so many of each reason that one cause on every node does not hide the others."""
+    asked = [row for row in rows if row.needs_reading]
+    by_reason: dict[tuple[str, str, bool], list[Summary]] = {}
+    for row in asked:
+        by_reason.setdefault((row.resource, row.reason, bool(row.waiting)), []).append(row)
+    share = max(3, MOST_READ // max(1, len(by_reason)))
+    chosen = [row for group in by_reason.values() for row in group[:share]][:MOST_READ]
+    found: dict[str, NodeDevice] = {}
+    for number, row in enumerate(chosen):
+        reader.screen.progress(f"reading nodedevices that need you: {number} of {len(chosen)}")
+        try:
+            found[row.name] = reader.node_device(row.name)
+        except (NotFound, Forbidden):
+            # deleted meanwhile, or only lists are allowed: its row has to do
+            continue
+    reader.screen.end_progress()
+    return found
+
+
+def _pending(reader: Reader, namespace: str) -> list[Pod]:
+    """Of all namespaces; of the person's own where those may not be seen."""
+    try:
+        return reader.pending_pods()
+    except Forbidden as exc:
+        reader.note("pods of other namespaces", exc)
+    if not namespace:
+        return []
+    return reader.optional(f"pods of {namespace}", lambda: reader.pending_pods(namespace)) or []
+
+
+def _of_config(row: Rows) -> list[Need]:
+    return list(of_configs(row.text("name"), row.number("refused"), row.text("conflict"), row.text("result")))
+
+
+def _lines(rows: Sequence[Summary], pending: Sequence[Pod]) -> list[ResourceLine]:
+    found: dict[tuple[str, str], ResourceLine] = {}
+    for row in rows:
+        name = row.resource.partition("/")[0] if row.served_by == BY_DRA else row.resource
+        found.setdefault((name, row.served_by), ResourceLine(name, row.served_by)).add(row)
+    for pod in pending:
+        if not pod.node:
+            for resource in asked_for(pod):
+                for (name, _), line in found.items():
+                    if name == resource:
+                        line.wait(1)
+    return sorted(found.values(), key=lambda line: (line.resource, line.served_by))

@@ -1,0 +1,66 @@
+"""What others have named, for a terminal: text that cannot steer it. Every text that is shown passes `plain`. Pure."""
+
+import unicodedata
+from datetime import UTC, datetime
+from typing import Final
+
+_SECONDS_PER: Final = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def plain(text: str) -> str:
+    """The text on one line, without characters that a terminal obeys: escapes, other controls, changes of direction."""
+    if text.isprintable():
+        return text
+    return "".join(_plain(each) for each in text)
+
+
+def _plain(character: str) -> str:
+    if character.isprintable():
+        return character
+    # a space of another width is shown as one; line feeds and tabs end a word
+    return " " if character.isspace() or unicodedata.category(character)[0] == "Z" else ""
+
+
+def width(text: str) -> int:
+    """Columns of a terminal that it takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_width(each) for each in text)
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def moment(text: str) -> datetime | None:
+    """A time of the API; None for what is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def age(since: str, now: datetime) -> str:
+    """How long ago, such as `12 min`; "" where that is not known. Of two units, the bigger one, as kubectl has it past ten."""
+    start = moment(since)
+    if start is None:
+        return ""
+    seconds = max(0, int((now - start).total_seconds()))
+    for size, unit in _SECONDS_PER:
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 device`, `2 devices`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def some(names: list[str], most: int = 3) -> str:
+    """The first of them, and how many more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

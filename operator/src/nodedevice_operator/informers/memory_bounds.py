@@ -4,7 +4,8 @@ Whoever has the token of one node may write objects of any size and number. Of e
 are kept of so many bytes in all, and so many objects count.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from operator import attrgetter
@@ -40,21 +41,34 @@ class Bounds(Generic[W]):
     most_bytes: int = MOST_BYTES_OF_NODE
     most_objects: int = MOST_OF_NODE
 
-    def reduced(self, of_node: Sequence[W]) -> Iterator[W]:
-        """What to keep of those that take too much memory in all: the newest go without their lists."""
-        excess = sum(record.weight for record in of_node) - self.most_bytes
-        for record in sorted((record for record in of_node if record.weight), key=_AGE, reverse=True):
-            if excess <= 0:
-                return
-            yield self.without_lists(record)
-            excess -= record.weight
-
     def is_older(self, record: W, than: W) -> bool:
         return record.age < than.age
 
     def oldest(self, of_node: Iterable[W]) -> list[W]:
         """Those that count."""
         return nsmallest(self.most_objects, of_node, key=_AGE)
+
+
+class Newest:
+    """Ages of one node's records that have lists, to find the newest without a walk over all.
+
+    Made where these take too much memory: each that comes next does so again.
+    """
+
+    def __init__(self, of_node: Iterable[Weighed]) -> None:
+        self._ages = sorted(record.age for record in of_node if record.weight)
+
+    def __len__(self) -> int:
+        return len(self._ages)
+
+    def add(self, age: tuple[str, str]) -> None:
+        at = bisect_left(self._ages, age)
+        if at == len(self._ages) or self._ages[at] != age:
+            self._ages.insert(at, age)
+
+    def pop(self) -> tuple[str, str]:
+        """Its age. The record may be gone by now, be another, or have lost its lists."""
+        return self._ages.pop()
 
 
 _AGE: Final = attrgetter("age")

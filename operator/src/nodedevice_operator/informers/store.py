@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from nodedevice_api import names
 
-from nodedevice_operator.informers.memory_bounds import NODE_DEVICE_BOUNDS, Bounds
+from nodedevice_operator.informers.memory_bounds import NODE_DEVICE_BOUNDS, Bounds, Newest
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
@@ -62,6 +62,7 @@ class Store(Generic[K, R]):
         self._by_node: dict[str, tuple[K, ...] | dict[K, None]] = {}
         # of each node, with bounds: what its records weigh, and those that count where there are too many
         self._weights: dict[str, int] = {}
+        self._newest: dict[str, Newest] = {}
         self._oldest: dict[str, list[K]] = {}
         self._gone: dict[str, None] = {}
         self._invalid: set[K] = set()
@@ -251,14 +252,31 @@ class Store(Generic[K, R]):
     def _weigh(self, record: Any, held: Any) -> None:
         """Keep within the bounds, after that record was stored. held: in whose place."""
         assert self._bounds is not None
-        weight = self._weights.get(record.node, 0) + record.weight - (held.weight if held is not None else 0)
-        if weight > self._bounds.most_bytes:
-            for less in self._bounds.reduced(self._all_of(record.node)):
-                before: Any = self.by_key[less.key]
-                weight -= before.weight - less.weight
-                self.by_key[less.key] = less
-                self.on_reduced(less)
-        self._weights[record.node] = weight
+        node, most = record.node, self._bounds.most_bytes
+        weight = self._weights.get(node, 0) + record.weight - (held.weight if held is not None else 0)
+        newest = self._newest.get(node)
+        if newest is None and weight > most:
+            walked: Any = self._all_of(node)
+            newest = self._newest[node] = Newest(walked)
+        elif newest is not None and record.weight:
+            newest.add(record.age)
+        while newest and weight > most:
+            weight -= self._reduce(node, newest.pop())
+        self._weights[node] = weight
+        if newest is not None and (2 * weight < most or len(newest) > 2 * self.count(node)):
+            del self._newest[node]
+
+    def _reduce(self, node: str, age: tuple[str, str]) -> int:
+        """What less the record of that age weighs without its lists."""
+        key: Any = age[1]
+        found: Any = self.by_key.get(key)
+        if found is None or not found.weight or (found.node, found.age) != (node, age):
+            return 0
+        assert self._bounds is not None
+        less: Any = self._bounds.without_lists(found)
+        self.by_key[less.key] = less
+        self.on_reduced(less)
+        return int(found.weight - less.weight)
 
     def on_reduced(self, record: R) -> None:
         """A record lost its lists, as its node has too much."""
@@ -290,6 +308,7 @@ class Store(Generic[K, R]):
         if not self._by_node[node]:
             del self._by_node[node]
             self._weights.pop(node, None)
+            self._newest.pop(node, None)
 
 
 class Stores:

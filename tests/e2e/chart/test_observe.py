@@ -1,19 +1,17 @@
 """`helm install` on a node whose kubelet serves other people's plugins already: they are shown, and nothing else happens."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
-from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR
 from nodedevice_api import names
 
 from hack.cluster.build.binaries import find
 from hack.cluster.errors import BinaryError
 from hack.cluster.node.machine import MachineProcess
 from tests.e2e.chart.cluster import NODE, ChartCluster
+from tests.e2e.chart.foreign_plugins import forget, running
 from tests.e2e.chart.workloads import user
 from tests.fakes.third_party import rust_plugin, sample_plugin
 
@@ -28,33 +26,8 @@ def plugins(cluster: ChartCluster) -> Iterator[list[MachineProcess]]:
     except BinaryError as error:
         pytest.skip(str(error))
     with ExitStack() as stack:
-        yield [stack.enter_context(_running(cluster, program)) for program in programs]
-    _forget(cluster)
-
-
-def _forget(cluster: ChartCluster) -> None:
-    """The kubelet remembers both in its checkpoint: the next test's agent would show them, too."""
-    node, kubectl = cluster.node, cluster.control_plane.kubectl
-    kubectl("delete", "pods", "--all", "-n", "default", "--grace-period=1")
-    node.kubelet.kill()
-    (node.outside("/var/lib/kubelet") / PLUGIN_DIR / CHECKPOINT).unlink(missing_ok=True)
-    node.start_kubelet()
-    node.wait_ready()
-    for field in ("capacity", "allocatable"):
-        for resource in (SAMPLE, WIDGETS):
-            operation = {"op": "remove", "path": f"/status/{field}/{resource.replace('/', '~1')}"}
-            patch = ("--subresource=status", "--type=json", "-p", json.dumps([operation]))
-            kubectl("patch", "node", NODE, *patch, check=False)
-
-
-@contextmanager
-def _running(cluster: ChartCluster, program: Path) -> Iterator[MachineProcess]:
-    plugin = cluster.node.process(program.name, [str(program)])
-    plugin.start()
-    try:
-        yield plugin
-    finally:
-        plugin.kill()
+        yield [stack.enter_context(running(cluster, program)) for program in programs]
+    forget(cluster, (SAMPLE, WIDGETS))
 
 
 def test_what_the_kubelet_serves_is_seen_in_a_minute(

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from lightkube.resources.resource_v1 import ResourceSlice
-
 from hack import yaml_text
 from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -21,7 +19,7 @@ from hack.cluster.node import kubelet
 from hack.cluster.node.machine import MachineProcess
 from hack.cluster.node.real_node import RealNode
 from hack.cluster.waiting import wait_until
-from tests.e2e.real_node.dra.claims import device_class
+from tests.fakes import dra
 
 Json = dict[str, Any]
 PROGRAM = "dra-test-driver"
@@ -69,7 +67,9 @@ class DraDriver:
         return self._control_plane.service_account_kubeconfig("default", _ACCOUNT, path, node_name=self._node.name)
 
     def __enter__(self) -> Self:
-        self._control_plane.apply(yaml_text.dump(device_class(self)))
+        self._control_plane.apply(
+            yaml_text.dump(dra.device_class(self.device_class, self.name, self.extended_resource))
+        )
         try:
             self.start()
         except BaseException:
@@ -96,10 +96,10 @@ class DraDriver:
         """kill -9: its sockets stay, and for 30 s its slices, too."""
         self.process.kill()
 
-    def slices(self) -> list[ResourceSlice]:
-        """Those of this driver on this node."""
-        listed = self._control_plane.client.list(ResourceSlice, fields={"spec.driver": self.name})
-        return [found for found in listed if found.spec.nodeName == self._node.name]
+    def slices(self) -> list[Json]:
+        """Those of this driver on this node, as they are in the API."""
+        listed = self._control_plane.client.list(dra.ResourceSlice, fields={"spec.driver": self.name})
+        return [dict(found) for found in listed if found["spec"].get("nodeName") == self._node.name]
 
     def _is_connected(self, log_offset: int) -> bool:
         self.process.verify_alive()
@@ -111,7 +111,7 @@ class DraDriver:
 
     def _is_published(self) -> bool:
         self.process.verify_alive()
-        published = [device for found in self.slices() for device in found.spec.devices or []]
+        published = [device for found in self.slices() for device in found["spec"].get("devices", [])]
         return len(published) == self.devices
 
     def _remove(self) -> None:

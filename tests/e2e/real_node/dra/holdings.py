@@ -16,11 +16,10 @@ from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grp
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.observe import NodeDevice
+from tests.fakes.dra import ResourceClaim
 
 Json = dict[str, Any]
 _PodDevice = create_namespaced_resource(names.GROUP, names.VERSION, names.POD_DEVICE, names.POD_DEVICES)
-# as it is in JSON: what the client's own models lack is there, too
-_ResourceClaim = create_namespaced_resource("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
 _ANSWER_SECONDS = 10.0
 _ENDED = ("Succeeded", "Failed")
 
@@ -117,7 +116,7 @@ def by_claims(cluster: Cluster, node: str) -> set[Held]:
     }
     return {
         Held(namespace, user["name"], "", f"{result['driver']}/{result['pool']}", result["device"], name, share)
-        for claim in cluster.client.list(_ResourceClaim, namespace="*")
+        for claim in cluster.client.list(ResourceClaim, namespace="*")
         for namespace, name in [(claim["metadata"]["namespace"], claim["metadata"]["name"])]
         for user in claim.get("status", {}).get("reservedFor", ())
         if (namespace, user["name"], user["uid"]) in pods

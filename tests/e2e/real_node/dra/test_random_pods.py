@@ -5,7 +5,7 @@
 
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,12 +17,12 @@ from nodedevice_api import names
 from hack import yaml_text
 from hack.cluster.build.binaries import find
 from hack.cluster.waiting import wait_until
-from tests.e2e.real_node.dra.claims import ADMIN_LABEL, claim, claiming, pod_claims, template
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.holdings import Held, differences
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
 from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
+from tests.fakes.dra import ADMIN_LABEL, claim, pod_claims, template
 from tests.fakes.third_party import sample_plugin
 
 Json = dict[str, Any]
@@ -32,6 +32,8 @@ DRIVER, WIDGET = "dra.example.com", "dra.example.com/widget"
 SAMPLE, OURS = sample_plugin.RESOURCE, "e2e.example.com/rw"
 # what the pods that run may hold together; one device is for the claim that pods share
 ROOM = {SAMPLE: len(sample_plugin.DEVICES), OURS: 3, DRIVER: 7, "pods": 12}
+# a pod's claims by its own name for them
+OWN, SHARED = {"own": "one"}, {"all": "shared"}
 _KUBELET = "/var/lib/kubelet"
 _FORCED = 0.2
 
@@ -49,15 +51,25 @@ def _limits(name: str, limits: Mapping[str, int], **more: Any) -> Json:
     return pod(name, [container("main", limits, **more)])
 
 
-def _by_template(name: str, of: str, *others: str, limits: Mapping[str, int] | None = None, **more: Any) -> Json:
-    """Containers main and others, each with the pod's own claim of that template."""
-    resources = {"limits": {each: str(count) for each, count in (limits or {}).items()}, "claims": [{"name": "own"}]}
-    containers = [container(each, resources=resources, **more) for each in ("main", *others)]
-    return pod(name, containers, resourceClaims=pod_claims(templates={"own": of}))
+def _claiming(
+    name: str,
+    claims: Mapping[str, str] | None = None,
+    templates: Mapping[str, str] | None = None,
+    limits: Mapping[str, int] | None = None,
+    also: Sequence[str] = (),
+    **more: Any,
+) -> Json:
+    """Containers main and also these, each with all of the pod's claims. claims, templates: as in pod_claims."""
+    resources = {
+        "limits": {each: str(count) for each, count in (limits or {}).items()},
+        "claims": [{"name": each} for each in (*(claims or ()), *(templates or ()))],
+    }
+    containers = [container(each, resources=resources, **more) for each in ("main", *also)]
+    return pod(name, containers, resourceClaims=pod_claims(claims, templates))
 
 
 def _ends_by_itself(name: str) -> Json:
-    body = _by_template(name, "one", stay=False)
+    body = _claiming(name, None, OWN, stay=False)
     body["spec"]["restartPolicy"] = "Never"
     return body
 
@@ -70,18 +82,18 @@ KINDS: Mapping[str, Kind] = {
     "plain": Kind(lambda name: _limits(name, {})),
     "kubelets": Kind(lambda name: _limits(name, {SAMPLE: 1}), {SAMPLE: 1}),
     "ours": Kind(lambda name: _limits(name, {OURS: 1}), {OURS: 1}),
-    "template": Kind(lambda name: _by_template(name, "one"), {DRIVER: 1}),
-    "two-devices": Kind(lambda name: _by_template(name, "two"), {DRIVER: 2}),
-    "two-containers": Kind(lambda name: _by_template(name, "two", "second"), {DRIVER: 2}),
-    "shared": Kind(lambda name: claiming(name, claims={"all": "shared"})),
-    "both-claims": Kind(lambda name: claiming(name, {"all": "shared"}, {"own": "one"}), {DRIVER: 1}),
-    "admin": Kind(lambda name: _by_template(name, "admin")),
+    "template": Kind(lambda name: _claiming(name, None, OWN), {DRIVER: 1}),
+    "two-devices": Kind(lambda name: _claiming(name, None, {"own": "two"}), {DRIVER: 2}),
+    "two-containers": Kind(lambda name: _claiming(name, None, {"own": "two"}, also=["second"]), {DRIVER: 2}),
+    "shared": Kind(lambda name: _claiming(name, SHARED)),
+    "both-claims": Kind(lambda name: _claiming(name, SHARED, OWN), {DRIVER: 1}),
+    "admin": Kind(lambda name: _claiming(name, None, {"own": "admin"})),
     "extended": Kind(lambda name: _limits(name, {WIDGET: 1}), {DRIVER: 1}),
     "extended-two": Kind(lambda name: _limits(name, {WIDGET: 2}), {DRIVER: 2}),
     "extended-init": Kind(_with_init, {DRIVER: 1}),
     "ends": Kind(_ends_by_itself, {DRIVER: 1}, ends=True),
     "mixed": Kind(
-        lambda name: _by_template(name, "one", limits={SAMPLE: 1, OURS: 1, WIDGET: 1}),
+        lambda name: _claiming(name, None, OWN, limits={SAMPLE: 1, OURS: 1, WIDGET: 1}),
         {SAMPLE: 1, OURS: 1, DRIVER: 2},
     ),
 }

@@ -69,6 +69,7 @@ AGENT = {
 }
 AGENT_LEASES = each_verb("coordination.k8s.io", "leases", "get", "create", "update")
 ADMISSION = "admissionregistration.k8s.io"
+KINDS = str([f"{kind}.{GROUP}" for kind in ("nodedevices", "poddevices", "nodedeviceconfigs")])
 OPERATOR = {
     *each_verb("", "nodes", "get", "list", "watch"),
     *each_verb("", "nodes/status", "patch"),
@@ -79,6 +80,7 @@ OPERATOR = {
     *each_verb(GROUP, "nodedeviceconfigs", "list", "watch"),
     *each_verb(GROUP, "nodedeviceconfigs/status", "patch"),
     *each_verb(GROUP, "poddevices", "list", "watch", "create", "patch", "delete"),
+    *each_verb("apiextensions.k8s.io", f"customresourcedefinitions {KINDS}", "get"),
     *(
         (ADMISSION, f"mutatingadmission{kind}{name}", verb)
         for kind in ("policies", "policybindings")
@@ -89,6 +91,7 @@ OPERATOR = {
         for verb in verbs
     ),
 }
+OPERATOR_DAEMON_SETS = each_verb("apps", "daemonsets ['nodedevice-agent']", "get")
 OPERATOR_LEASES = each_verb("coordination.k8s.io", "leases", "list", "watch")
 OPERATOR_OWN_LEASE = each_verb("coordination.k8s.io", f"leases ['{OPERATOR_LEASE}']", "get", "create", "update")
 
@@ -159,20 +162,25 @@ def test_rights_of_the_agent(agent: Client, nobody: Client, namespace: str) -> N
 
 @pytest.mark.parametrize("namespace", [SYSTEM_NAMESPACE, "kube-system", "kube-node-lease", "default"])
 def test_rights_of_the_operator(operator: Client, nobody: Client, namespace: str) -> None:
-    own = OPERATOR_OWN_LEASE if namespace == SYSTEM_NAMESPACE else set()
+    own = OPERATOR_OWN_LEASE | OPERATOR_DAEMON_SETS if namespace == SYSTEM_NAMESPACE else set()
     assert rights(operator, namespace) - rights(nobody, namespace) == OPERATOR | own
 
 
-@pytest.mark.parametrize("role", ["edit", "admin"])
-def test_nothing_of_ours_is_in_the_roles_of_namespaces(installed: ControlPlane, role: str) -> None:
+@pytest.mark.parametrize("role", ["view", "edit", "admin"])
+def test_the_roles_of_namespaces_read_poddevices_and_nothing_else_of_ours(installed: ControlPlane, role: str) -> None:
     """Whoever may write NodeDeviceConfigs names files of nodes, which is not for owners of namespaces."""
-    rules = json.loads(installed.kubectl("get", "clusterrole", role, "-o", "json"))["rules"]
-    assert rules, "the control plane has aggregated them"
-    assert not [rule for rule in rules if {GROUP, "*"} & set(rule["apiGroups"])]
+
+    def of_ours() -> list[dict[str, Any]]:
+        rules = json.loads(installed.kubectl("get", "clusterrole", role, "-o", "json"))["rules"]
+        return [rule for rule in rules or [] if {GROUP, "*"} & set(rule["apiGroups"])]
+
+    wait_until(lambda: bool(of_ours()), "the control plane has aggregated them")
+    [rule] = of_ours()
+    assert (rule["apiGroups"], rule["resources"]) == ([GROUP], ["poddevices"])
+    assert sorted(rule["verbs"]) == ["get", "list", "watch"]
     ours = json.loads(installed.kubectl("get", "clusterroles", "-o", "json"))["items"]
-    of_chart = [each["metadata"] for each in ours if "nodedevice" in each["metadata"]["name"]]
-    assert of_chart
-    assert not [meta["name"] for meta in of_chart if "aggregate-to" in json.dumps(meta.get("labels", {}))]
+    aggregated = [each["metadata"] for each in ours if "aggregate-to" in json.dumps(each["metadata"].get("labels", {}))]
+    assert [meta["name"] for meta in aggregated if "nodedevice" in meta["name"]] == ["nodedevice-view"]
 
 
 def test_rights_among_the_leases(agent: Client, operator: Client, nobody: Client) -> None:

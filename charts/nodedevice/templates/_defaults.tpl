@@ -167,6 +167,7 @@ order Helm renders them is its own affair.
  ],
  "markWaitingPods": true,
  "evictions": false,
+ "peopleRoles": true,
  "nodeTaint": "off",
  "nodeLabels": "off",
  "metrics.authentication": "none",

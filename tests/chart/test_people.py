@@ -1,0 +1,191 @@
+"""The roles for people, with real tokens: what each may see and do, and that the cordon role reaches cordons alone."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightkube import Client, KubeConfig
+from lightkube.core.exceptions import ApiError
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import ServiceAccount
+from lightkube.types import PatchType
+from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, GROUP, node_device_name
+
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.clients import open_client
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.chart.rendering import render
+from tests.chart.test_chart_rights import Right, each_verb, forbidden, is_forbidden, rights
+from tests.integration.crds.custom_resources import NodeDevice, PodDevice, apply_status, free, node_device, pod_device
+
+pytestmark = pytest.mark.cluster
+
+NODE = "peoples-node"
+NAME = node_device_name(NODE, "example.com/gpu")
+READ = ("get", "list", "watch")
+CRDS = str([f"{kind}.{GROUP}" for kind in ("nodedevices", "poddevices", "nodedeviceconfigs")])
+
+POD_DEVICES = each_verb(GROUP, "poddevices", *READ)
+FLEET = {
+    *POD_DEVICES,
+    *each_verb(GROUP, "nodedevices", *READ),
+    *each_verb(GROUP, "nodedeviceconfigs", *READ),
+    *each_verb("", "nodes", *READ),
+    *each_verb("resource.k8s.io", "resourceslices", *READ),
+    *each_verb("resource.k8s.io", "deviceclasses", *READ),
+    *each_verb("apiextensions.k8s.io", f"customresourcedefinitions {CRDS}", "get"),
+}
+FLEET_LEASES = each_verb("coordination.k8s.io", "leases", *READ)
+FLEET_PROGRAMS = {
+    *each_verb("apps", "daemonsets ['nodedevice-agent']", "get"),
+    *each_verb("coordination.k8s.io", "leases ['nodedevice-operator']", "get"),
+    *each_verb("", "pods", "get", "list"),
+}
+CORDON = each_verb(GROUP, "nodedevices", *READ, "patch")
+
+
+class People:
+    """Accounts of one namespace with roles bound to them."""
+
+    def __init__(self, installed: ControlPlane, namespace: str, folder: Path, clients: ExitStack) -> None:
+        self._installed, self.namespace, self._folder, self._clients = installed, namespace, folder, clients
+
+    def with_roles(self, name: str, *bindings: str) -> Client:
+        """bindings: as kubectl creates them: KIND ROLE [NAMESPACE]."""
+        if name != "nobody":
+            self._installed.client.create(ServiceAccount(metadata=ObjectMeta(name=name, namespace=self.namespace)))
+        else:
+            name = "default"
+        account = f"--serviceaccount={self.namespace}:{name}"
+        for number, binding in enumerate(bindings):
+            kind, role, *where = binding.split()
+            place = [f"--namespace={where[0]}"] if where else []
+            made = f"{self.namespace}-{name}-{number}"
+            command = "rolebinding" if where else "clusterrolebinding"
+            self._installed.kubectl("create", command, made, f"--{kind}={role}", account, *place)
+            self._clients.callback(
+                self._installed.kubectl, "delete", command, made, "--ignore-not-found", "--wait=false", *place
+            )
+        path = self._installed.service_account_kubeconfig(self.namespace, name, self._folder / name)
+        return self._clients.enter_context(open_client(KubeConfig.from_file(path)))
+
+
+@pytest.fixture
+def people(installed: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[People]:
+    with ExitStack() as clients:
+        yield People(installed, namespace, tmp_path, clients)
+
+
+@pytest.fixture
+def published(installed: ControlPlane) -> Iterator[str]:
+    installed.add_node(NODE, wait_ready=False)
+    installed.client.apply(node_device(NAME, nodeName=NODE), field_manager=AGENT_FIELD_MANAGER)
+    apply_status(installed.client, NAME, free("gpu-0"))
+    yield NAME
+    installed.client.delete(NodeDevice, NAME)
+    installed.remove_node(NODE)
+
+
+def granted(people: People, client: Client, nobody: Client, where: str, expected: set[Right]) -> None:
+    """Rights beside those of everybody. An aggregated role and a binding are in force a moment later."""
+    wait_until(lambda: expected <= rights(client, where) - rights(nobody, where), f"the role is in force in {where}")
+    assert rights(client, where) - rights(nobody, where) == expected
+
+
+def test_the_fleet_view(people: People) -> None:
+    nobody = people.with_roles("nobody")
+    viewer = people.with_roles(
+        "viewer",
+        "clusterrole nodedevice-fleet-view",
+        f"role nodedevice-fleet-view {AGENTS_NAMESPACE}",
+        f"role nodedevice-fleet-view {SYSTEM_NAMESPACE}",
+    )
+    granted(people, viewer, nobody, people.namespace, FLEET)
+    granted(people, viewer, nobody, AGENTS_NAMESPACE, FLEET | FLEET_LEASES)
+    granted(people, viewer, nobody, SYSTEM_NAMESPACE, FLEET | FLEET_PROGRAMS)
+
+
+def test_the_cordon_role(people: People) -> None:
+    nobody = people.with_roles("nobody")
+    cordons = people.with_roles("cordons", "clusterrole nodedevice-cordon")
+    granted(people, cordons, nobody, people.namespace, CORDON)
+
+
+@pytest.mark.parametrize("role", ["view", "edit", "admin"])
+def test_who_may_see_pods_may_see_their_devices(
+    people: People, installed: ControlPlane, published: str, role: str
+) -> None:
+    """Of that namespace, and nothing else of ours: whoever may write NodeDeviceConfigs names files of nodes."""
+    owner = people.with_roles("owner", f"clusterrole {role} {people.namespace}")
+    installed.client.apply(pod_device(people.namespace), field_manager="x")
+    read = partial(owner.get, PodDevice, "pod-a", namespace=people.namespace)
+    wait_until(lambda: not is_forbidden(read), f"{role} includes nodedevice-view")
+    assert {right for right in rights(owner, people.namespace) if right[0] in (GROUP, "*")} == POD_DEVICES
+    forbidden(lambda: list(owner.list(PodDevice, namespace="default")))
+    forbidden(lambda: owner.get(NodeDevice, published))
+    forbidden(lambda: owner.delete(PodDevice, "pod-a", namespace=people.namespace))
+
+
+def cordon(client: Client, name: str, patch: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = client.patch(NodeDevice, name, patch, patch_type=PatchType.MERGE, field_manager="people")
+    return found
+
+
+DEEP: dict[str, Any] = {"f:spec": {"f:a": {"f:b": {"f:c": {"f:d": {"f:e": {}}}}}}}
+FIELDS = [
+    {
+        "manager": "x",
+        "operation": "Update",
+        "apiVersion": f"{GROUP}/v1alpha1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": DEEP,
+    }
+]
+NOT_CORDONS: dict[str, dict[str, Any]] = {
+    "labels": {"metadata": {"labels": {"a": "b"}}},
+    "annotations": {"metadata": {"annotations": {"a": "b"}}},
+    "finalizers": {"metadata": {"finalizers": ["example.com/a"]}},
+    "owners": {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}]}},
+    "deep managedFields": {"metadata": {"managedFields": FIELDS}, "spec": {"cordonedDevices": [{"id": "gpu-1"}]}},
+}
+
+
+def test_the_cordon_role_reaches_cordons_alone(people: People, installed: ControlPlane, published: str) -> None:
+    client = people.with_roles("cordons", "clusterrole nodedevice-cordon")
+    alices = {"spec": {"cordonedDevices": [{"id": "gpu-0", "reason": "ecc", "by": "alice"}]}}
+    wait_until(lambda: not is_forbidden(lambda: cordon(client, published, alices)), "the binding is in force")
+    wait_until(lambda: is_forbidden(lambda: cordon(client, published, NOT_CORDONS["labels"])), "the policy is in force")
+    for name, patch in NOT_CORDONS.items():
+        with pytest.raises(ApiError) as refused:
+            cordon(client, published, patch)
+        assert "role nodedevice-cordon" in str(refused.value.status.message), name
+        # who may delete it is not held to that
+        installed.client.patch(NodeDevice, published, patch, patch_type=PatchType.MERGE, dry_run=True)
+    total: dict[str, Any] = {"status": {"total": 9}}
+    forbidden(lambda: client.patch(NodeDevice.Status, published, total, patch_type=PatchType.MERGE))
+    forbidden(lambda: client.delete(NodeDevice, published))
+    forbidden(lambda: client.apply(node_device("another", nodeName=NODE), field_manager="x"))
+    # another person's, and back again
+    two = {"spec": {"cordonedDevices": [*alices["spec"]["cordonedDevices"], {"id": "gpu-1", "by": "bob"}]}}
+    assert len(cordon(client, published, two)["spec"]["cordonedDevices"]) == 2
+    assert cordon(client, published, {"spec": {"cordonedDevices": []}})["spec"].get("cordonedDevices") in ([], None)
+
+
+ROLES = {"nodedevice-view", "nodedevice-fleet-view", "nodedevice-cordon"}
+
+
+@pytest.mark.parametrize("are_wanted", [True, False])
+def test_they_can_be_left_out(are_wanted: bool) -> None:
+    manifests = render({"peopleRoles": are_wanted})
+    of_people = [each for each in manifests if each["metadata"]["name"] in ROLES]
+    assert {each["metadata"]["name"] for each in of_people} == (ROLES if are_wanted else set())
+
+
+def test_nothing_is_bound() -> None:
+    bindings = [each for each in render({}) if each["kind"].endswith("RoleBinding")]
+    assert bindings
+    assert not [each for each in bindings if each["roleRef"]["name"] in ROLES]

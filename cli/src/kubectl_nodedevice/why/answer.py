@@ -1,0 +1,86 @@
+"""An explanation for people, on a screen, or for programs."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kubectl_nodedevice.output import BOLD, FAINT, GOOD, Screen
+from kubectl_nodedevice.text import age, some
+from kubectl_nodedevice.why.explanation import Explanation, Finding, Obstacle
+from kubectl_nodedevice.why.reasons import Access, line_of
+
+# obstacles that are shown of one finding; all are in the JSON
+_MOST_SHOWN: Final = 3
+# whether the reader may do that; None where the API server does not say
+Allowed = Callable[[Access], bool | None]
+
+
+def show(screen: Screen, found: Explanation, allowed: Allowed, now: Any) -> None:
+    """On at most a screen, as long as few things are wrong."""
+    if screen.is_for_machines:
+        screen.data("Explanation", data(found, allowed))
+        return
+    screen.line(f"{found.subject}: {found.state}", BOLD)
+    for number, finding in enumerate(found.findings, 1):
+        _show_finding(screen, number, finding, allowed)
+    if not found.findings and found.is_stopped:
+        screen.line("Nothing is known to stop it.", GOOD)
+    for note in found.notes:
+        screen.line(note)
+    if found.words:
+        since = age(found.words_at, now)
+        screen.line(f"The scheduler{f', {since} ago' if since else ''}: {found.words}")
+    if found.unread:
+        kinds = some(sorted({each.kind.partition(".")[0] for each in found.unread}), 9)
+        roles = some(sorted({each.role for each in found.unread if each.role}), 9)
+        screen.line(f"Not known: {kinds}. You may not read them{f' (roles {roles})' if roles else ''}.", FAINT)
+
+
+def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowed) -> None:
+    screen.line("")
+    screen.line(f"{number}. {finding.sentence}  [{finding.code}]")
+    lines = [line for each in finding.obstacles if (line := _detail(each))]
+    for line in lines[:_MOST_SHOWN]:
+        screen.line(f"   {line}")
+    if len(lines) > _MOST_SHOWN:
+        screen.line(f"   and {len(lines) - _MOST_SHOWN} more nodes")
+    row = finding.row
+    screen.line(f"   {row.advice}")
+    screen.line(f"     {line_of(row, finding.fields)}")
+    if allowed(row.needs) is False:
+        screen.line(f"   You may not run this line; the role {row.role} may.", FAINT)
+
+
+def _detail(obstacle: Obstacle) -> str:
+    found = ": ".join(filter(None, [obstacle.node, obstacle.detail]))
+    as_of = f" (as of {obstacle.as_of})" if obstacle.as_of else ""
+    return f"{found}{as_of}" if obstacle.detail or as_of or obstacle.node else ""
+
+
+def data(found: Explanation, allowed: Allowed) -> Mapping[str, Any]:
+    """As JSON has it. causes: in the order of precedence; `code` is stable across releases."""
+    return {
+        "subject": found.subject,
+        "state": found.state,
+        "isStopped": found.is_stopped,
+        "causes": [_cause(each, allowed) for each in found.findings],
+        "notes": list(found.notes),
+        "scheduler": {"message": found.words, "at": found.words_at},
+        "unknown": [{"kind": each.kind, "why": each.why, "role": each.role} for each in found.unread],
+    }
+
+
+def _cause(finding: Finding, allowed: Allowed) -> Mapping[str, Any]:
+    row = finding.row
+    return {
+        "code": finding.code,
+        "resource": finding.resource,
+        "message": finding.sentence,
+        "ofNodes": finding.of_nodes,
+        "where": [{"node": each.node, "detail": each.detail, "asOf": each.as_of} for each in finding.obstacles],
+        "help": {
+            "text": row.advice,
+            "command": line_of(row, finding.fields),
+            "role": str(row.role),
+            "allowed": allowed(row.needs),
+        },
+    }

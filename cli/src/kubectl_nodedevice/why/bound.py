@@ -1,0 +1,155 @@
+"""Why a pod that has a node does not run there, or runs without its devices: agent, runtime, driver, image. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from kubectl_nodedevice.cluster import Allocation, Container, NodeDevice, Pod, Waiting
+from kubectl_nodedevice.text import some
+from kubectl_nodedevice.why import devices, offers, supply
+from kubectl_nodedevice.why.explanation import Obstacle
+from kubectl_nodedevice.why.facts import NODE_DEVICES, POD_DEVICES, Facts
+from kubectl_nodedevice.why.quantities import requests
+
+# reasons of a container that waits for its image. Source: kubelet, pkg/kubelet/images/types.go
+_IMAGE: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+_STARTING: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
+# the kubelet's words of a name that its device manager once served. Source: cm/devicemanager, GetDeviceRunContainerOptions
+_POISONED: Final = "endpoint not found in cache for a registered resource"
+_REQUIRED: Final = "required plugin"
+# whose words are those of the agent, and so in its NodeDevice already
+_CREATION: Final = frozenset({"CreateContainerError", "RunContainerError"})
+_SHORT: Final = frozenset({"NotEnoughDevices", "NoDeviceFits"})
+
+
+def obstacles(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
+    """All that keeps it from running with its devices; () where nothing is known to."""
+    waiting = list(_waiting(facts, pod))
+    at_agent = [_of_agent(facts, found, each) for found, each in waiting] or list(_by_event(facts, pod))
+    without = [*_not_injected(facts, pod), *_by_stray(facts, pod)]
+    agent = _agent(facts, pod) if not is_served(facts, pod) else ()
+    return (*agent, *at_agent, *_claims(facts, pod), *_containers(pod, bool(at_agent)), *without)
+
+
+def held(facts: Facts, pod: Pod) -> tuple[tuple[NodeDevice, Allocation], ...]:
+    """What the pod holds, as its node's agent shows it."""
+    return tuple(
+        (found, each)
+        for found in facts.node_devices
+        if found.node == pod.node
+        for each in found.allocations
+        if each.pod_uid == pod.meta.uid and not each.releasing
+    )
+
+
+def is_served(facts: Facts, pod: Pod) -> bool:
+    """Whether it has what it asks for, or asks for nothing that an agent gives out."""
+    mine = {each.resource for each in facts.node_devices if each.node == pod.node and each.served_by == "nodedevice"}
+    has = {found.resource for found, _ in held(facts, pod)}
+    return not (mine & requests(pod).keys()) - has
+
+
+def _agent(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
+    of_node = [each for each in facts.node_devices if each.node == pod.node and each.resource in requests(pod)]
+    return supply.agent_obstacles(facts, pod.node, of_node[0]) if of_node else ()
+
+
+def _waiting(facts: Facts, pod: Pod) -> Iterator[tuple[NodeDevice, Waiting]]:
+    for found in facts.node_devices:
+        if found.node == pod.node:
+            yield from ((found, each) for each in found.waiting if each.pod_uid == pod.meta.uid)
+
+
+def _of_agent(facts: Facts, found: NodeDevice, waiting: Waiting) -> Obstacle:
+    words = f"{waiting.reason}{f' ({waiting.message})' if waiting.message else ''}"
+    if waiting.not_injected:
+        fields = {"container": waiting.container, "words": f": {words}"}
+        return Obstacle("RunsWithoutDevices", found.node, found.resource, fields=fields)
+    code = "WaitsForGood" if waiting.final else "WaitsOnNode"
+    taken = _taken(facts, found) if waiting.reason in _SHORT else ""
+    fields = {"words": words, "reason": waiting.reason}
+    return Obstacle(code, found.node, found.resource, taken, supply.as_of(facts, found), fields)
+
+
+def _taken(facts: Facts, found: NodeDevice) -> str:
+    """What of its devices is not free, and why."""
+    units = devices.units_of(found, facts.now)
+    taken = [
+        some([f"{unit.id} {unit.why.get(taker, '')}".strip() for unit in units if unit.taken.get(taker)])
+        for taker in devices.TAKERS
+    ]
+    return "; ".join(filter(None, taken))
+
+
+def _by_event(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
+    """As the pod's Events say it, for readers who may not see NodeDevices."""
+    if facts.has_read(NODE_DEVICES) or _has_devices(facts, pod):
+        return
+    found = [each for each in facts.events if each.reason == "DevicesWaiting"]
+    if found:
+        code = "WaitsForGood" if " cannot get " in found[-1].message else "WaitsOnNode"
+        resource = next(iter(requests(pod)), "devices")
+        yield Obstacle(code, pod.node, resource, fields={"words": found[-1].message})
+
+
+def _has_devices(facts: Facts, pod: Pod) -> bool:
+    found = facts.pod_device
+    return facts.has_read(POD_DEVICES) and found is not None and found.pod_uid == pod.meta.uid
+
+
+def _not_injected(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
+    for found, each in held(facts, pod):
+        if each.not_injected:
+            fields = {
+                "container": each.container,
+                "words": f", although {some(list(each.device_ids))} are allocated to it",
+            }
+            yield Obstacle("RunsWithoutDevices", found.node, found.resource, fields=fields)
+
+
+def _by_stray(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
+    """A pod that was counted by a number that nobody serves, beside a DRA driver: it has no claim, and so no device."""
+    node = facts.node(pod.node)
+    if node is None or facts.extended_claim or pod.phase != "Running":
+        return
+    for resource in requests(pod):
+        is_served_there = facts.node_device(pod.node, resource) is not None
+        if is_served_there or not offers.classes_for(facts, resource) or not supply.shown_number(node, resource):
+            continue
+        containers = [each.name for each in pod.containers if resource in each.requests]
+        words = ": the number on its node is served by nobody, and hides the DRA driver's devices"
+        yield Obstacle("RunsWithoutDevices", pod.node, resource, fields={"container": containers[0], "words": words})
+
+
+def _claims(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
+    found = [each for each in facts.events if each.reason == "FailedPrepareDynamicResources"]
+    if found and not any(each.state == "running" for each in pod.containers):
+        yield Obstacle("ClaimNotPrepared", pod.node, fields={"words": found[-1].message})
+
+
+def _containers(pod: Pod, waits_at_agent: bool) -> Iterator[Obstacle]:
+    for each in pod.containers:
+        if each.state == "waiting" and each.reason not in _STARTING:
+            yield from _container(pod, each, waits_at_agent)
+
+
+def _container(pod: Pod, found: Container, waits_at_agent: bool) -> Iterator[Obstacle]:
+    words = ": ".join(filter(None, [found.reason, found.message]))
+    fields = {"container": found.name, "words": words}
+    if found.reason in _IMAGE:
+        yield Obstacle("ImageNotPulled", pod.node, fields={**fields, "words": f"{found.image}, {words}"})
+    elif _REQUIRED in found.message:
+        yield Obstacle("RequiredPluginMissing", pod.node, fields=fields)
+    elif _POISONED in found.message:
+        yield Obstacle("NameKeptByKubelet", pod.node, fields=fields)
+    elif not (waits_at_agent and found.reason in _CREATION):
+        yield Obstacle("ContainerNotStarted", pod.node, fields=fields)

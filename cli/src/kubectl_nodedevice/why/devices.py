@@ -1,0 +1,208 @@
+"""Whether the devices of one resource on one node suffice for a pod, and what takes too many of them. Pure.
+
+A physical device has units: one, or its parts. Each is taken by nothing, or by one or more of these: a cordon, a fault, another
+use, a taint, a holder. Named is what alone takes so many that the pod does not fit; where nothing does alone, all that take some.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from kubectl_nodedevice.cluster import ALL_DEVICES, BY_NODEDEVICE, Allocation, Cordon, Device, NodeDevice, PartCounts
+from kubectl_nodedevice.text import age, some
+from kubectl_nodedevice.why.explanation import Obstacle
+
+_IN_OTHER_USE: Final = "InOtherUse"
+_REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
+CORDONED: Final = "DevicesCordoned"
+BROKEN: Final = "DevicesBroken"
+OTHER_USE: Final = "DevicesInOtherUse"
+TAINTED: Final = "DevicesTainted"
+HELD: Final = "DevicesHeld"
+# what takes devices, by code, in the order in which it is named
+TAKERS: Final = (CORDONED, BROKEN, OTHER_USE, TAINTED, HELD)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One physical device, or all of a node together where its list is cut. taken: units by taker; a unit may have several.
+
+    why: by taker, in a few words.
+    """
+
+    id: str
+    total: int
+    free: int
+    taken: Mapping[str, int] = field(default_factory=dict)
+    why: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """count: by the pod together. most: by one of its containers. placement: of the parts of one container."""
+
+    resource: str
+    count: int
+    most: int
+    placement: str = ""
+
+    def fits(self, free: Iterable[int]) -> bool:
+        """Whether so many on each physical device suffice."""
+        counts = list(free)
+        if sum(counts) < self.count:
+            return False
+        if self.placement == "SameParent":
+            return max(counts, default=0) >= self.most
+        return self.placement != "DistinctParents" or len([each for each in counts if each]) >= self.most
+
+
+def obstacles(node: str, wanted: Wanted, units: Sequence[Unit], as_of: str = "") -> tuple[Obstacle, ...]:
+    """Why the pod does not fit on these devices; () where it does."""
+    if wanted.fits(unit.free for unit in units):
+        return ()
+    if not wanted.fits(unit.total for unit in units):
+        return (_too_few(node, wanted, units, as_of),)
+    takers = _takers(wanted, units)
+    is_split = sum(unit.free for unit in units) >= wanted.count
+    codes = ["TooFewOnOneDevice" if is_split and each == HELD else each for each in takers]
+    if is_split and not codes:
+        codes = ["TooFewOnOneDevice"]
+    return tuple(_obstacle(code, node, wanted, units, as_of) for code in codes)
+
+
+def _takers(wanted: Wanted, units: Sequence[Unit]) -> list[str]:
+    def alone(taker: str) -> bool:
+        return not wanted.fits(unit.total - unit.taken.get(taker, 0) for unit in units)
+
+    return [each for each in TAKERS if alone(each)] or [
+        each for each in TAKERS if any(unit.taken.get(each, 0) for unit in units)
+    ]
+
+
+def _too_few(node: str, wanted: Wanted, units: Sequence[Unit], as_of: str) -> Obstacle:
+    total = sum(unit.total for unit in units)
+    if total < wanted.count:
+        fields = {"count": str(wanted.count)}
+        return Obstacle("TooFewTogether", node, wanted.resource, f"it has {total}", as_of, fields)
+    return _obstacle("TooFewOnOneDevice", node, wanted, units, as_of)
+
+
+def _obstacle(code: str, node: str, wanted: Wanted, units: Sequence[Unit], as_of: str) -> Obstacle:
+    if code == "TooFewOnOneDevice":
+        best = max(units, key=lambda unit: unit.free)
+        free = sum(unit.free for unit in units)
+        detail = f"{free} are free together, at most {best.free} of {best.total} on one, {best.id}"
+        return Obstacle(code, node, wanted.resource, detail, as_of, {"most": str(wanted.most)})
+    taken = [unit for unit in units if unit.taken.get(code, 0)]
+    ids = [unit.id for unit in taken if unit.id]
+    options = " ".join(f"--device {shlex.quote(each)}" for each in ids)
+    fields = {"device": ids[0] if ids else "", "device_options": options or "--device all"}
+    return Obstacle(code, node, wanted.resource, _described(code, taken), as_of, fields)
+
+
+def _described(code: str, taken: Sequence[Unit]) -> str:
+    """Devices for the same reason are named together: gpu-0, gpu-1 by alice: ecc."""
+    by_why: dict[str, list[str]] = {}
+    for unit in taken:
+        by_why.setdefault(unit.why.get(code, ""), []).append(unit.id)
+    return some([f"{some([i for i in ids if i])} {why}".strip() for why, ids in by_why.items()])
+
+
+def units_of(found: NodeDevice, now: datetime, *, is_away: bool = False) -> tuple[Unit, ...]:
+    """The devices of a NodeDevice; by its numbers where its list is cut, or lacks what a plugin that is away had listed.
+
+    is_away: the plugin is, for which each device counts as unhealthy: that is no fault of the devices.
+    """
+    if found.devices_omitted or (len(found.devices) < (found.total or 0) and not _has_parts(found)):
+        return (_counted(found, is_away),)
+    cordons = cordons_of(found)
+    holders = holders_of(found)
+    return tuple(_unit(each, cordons, holders.get(each.id, []), now, is_away) for each in found.devices)
+
+
+def _has_parts(found: NodeDevice) -> bool:
+    return any(each.parts for each in found.devices)
+
+
+def _counted(found: NodeDevice, is_away: bool) -> Unit:
+    total = found.total or 0
+    taken = {
+        CORDONED: found.cordoned,
+        BROKEN: 0 if is_away else total - found.healthy,
+        HELD: found.allocated + found.releasing,
+    }
+    words = {CORDONED: "cordoned", BROKEN: "broken", HELD: "held"}
+    why = {key: f"{taken[key]} of {total} {word}" for key, word in words.items()}
+    free = max(total - taken[CORDONED] - taken[HELD], 0) if is_away else found.available
+    return Unit("", total, free, taken, why)
+
+
+def cordons_of(found: NodeDevice) -> tuple[Cordon, ...]:
+    """Those in force; of what the kubelet or a DRA driver gives out, none is."""
+    return found.cordons + found.remembered_cordons if found.served_by in ("", BY_NODEDEVICE) else ()
+
+
+def cordon_on(device: str, cordons: Iterable[Cordon]) -> Cordon | None:
+    """The one that takes the device out of service, by its own ID before that of all."""
+    found = sorted((each for each in cordons if each.id in (device, *ALL_DEVICES)), key=lambda each: each.id != device)
+    return found[0] if found else None
+
+
+def holders_of(found: NodeDevice) -> Mapping[str, list[Allocation]]:
+    """By physical device, who has it or parts of it."""
+    held: dict[str, list[Allocation]] = {}
+    for each in found.allocations:
+        for device in (*each.device_ids, *(part.parent for part in each.parts)):
+            held.setdefault(device, []).append(each)
+    return held
+
+
+def _unit(
+    device: Device, cordons: Sequence[Cordon], holders: Sequence[Allocation], now: datetime, is_away: bool
+) -> Unit:
+    cordon = cordon_on(device.id, cordons)
+    counts = device.parts or _whole(device, holders)
+    parts = 0 if cordon or not device.parts else _cordoned_parts(device.id, cordons)
+    cordoned = counts.total if cordon else parts
+    fault = OTHER_USE if device.reason == _IN_OTHER_USE else BROKEN
+    broken = 0 if is_away else counts.total - counts.healthy
+    tainted = counts.total if any(each.effect in _REPELS for each in device.taints) else 0
+    taken = {CORDONED: cordoned, fault: broken, HELD: counts.allocated, TAINTED: tainted}
+    free = counts.total - counts.allocated if is_away else counts.available
+    why = {
+        CORDONED: described_cordon(cordon) if cordon else f"{parts} parts",
+        fault: described_fault(device, now),
+        HELD: described_holders(holders),
+        TAINTED: some([f"{each.key}:{each.effect}" for each in device.taints]),
+    }
+    return Unit(device.id, counts.total, max(min(free, counts.total - cordoned - tainted), 0), taken, why)
+
+
+def _whole(device: Device, holders: Sequence[Allocation]) -> PartCounts:
+    """A device without parts, as one part."""
+    is_well = device.is_healthy and device.presence != "Missing"
+    return PartCounts(1, int(is_well), int(bool(holders)), int(is_well and not holders))
+
+
+def _cordoned_parts(parent: str, cordons: Iterable[Cordon]) -> int:
+    return len([each for each in cordons if each.id.startswith((f"{parent}::", f"{parent}-"))])
+
+
+def described_cordon(cordon: Cordon) -> str:
+    """Such as: by alice: ecc."""
+    return " ".join(filter(None, [f"by {cordon.by}:" if cordon.by else "", cordon.reason])).rstrip(":")
+
+
+def described_fault(device: Device, now: datetime) -> str:
+    """Such as: (Xid79 for 12 min)."""
+    reason = "NotListed" if device.presence == "Missing" and not device.reason else device.reason
+    lasted = age(device.since, now)
+    return f"({reason or 'unhealthy'}{f' for {lasted}' if lasted else ''})"
+
+
+def described_holders(holders: Iterable[Allocation]) -> str:
+    """Such as: by default/train-1."""
+    names = sorted({f"{each.namespace}/{each.pod}{' (ending)' if each.releasing else ''}" for each in holders})
+    return f"by {some(names)}" if names else ""

@@ -1,0 +1,91 @@
+"""What an answer consists of, before it is shown: findings, in the table's order, with all that supports them. Pure."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from kubectl_nodedevice.why.facts import Unread
+from kubectl_nodedevice.why.reasons import BY_CODE, PRECEDENCE, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One thing that stops the pod: of itself where node is "", else on that node alone. detail: what exactly, in a few words.
+
+    fields: of the row's sentence and line.
+    """
+
+    code: str
+    node: str = ""
+    resource: str = ""
+    detail: str = ""
+    as_of: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Obstacles of one code and resource together.
+
+    of_nodes: how many nodes could serve, did nothing stop them. context: fields of every sentence, such as the pod's name.
+    """
+
+    code: str
+    resource: str
+    obstacles: tuple[Obstacle, ...]
+    of_nodes: int = 0
+    context: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def row(self) -> Row:
+        return BY_CODE[self.code]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(each.node for each in self.obstacles if each.node)
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """Those of its first obstacle, as a line is about one thing."""
+        first = self.obstacles[0]
+        nodes = "1 node" if self.of_nodes == 1 else f"{self.of_nodes} nodes"
+        on = f"{len(self.nodes)} of {nodes}"
+        options = f"--resource {shlex.quote(self.resource)}"
+        own = {"resource": self.resource, "resource_options": options, "node": first.node, "on": on}
+        return {**self.context, **own, **first.fields}
+
+    @property
+    def sentence(self) -> str:
+        return self.row.sentence.format(**self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """state: what the thing does now, in a sentence. findings: what stops it, by precedence; empty where nothing is known to.
+
+    notes: what else is worth knowing. words: of the scheduler, as they are, from when.
+    """
+
+    subject: str
+    state: str
+    is_stopped: bool = True
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    words: str = ""
+    words_at: str = ""
+    unread: tuple[Unread, ...] = ()
+
+
+def findings_of(
+    obstacles: Iterable[Obstacle], of_nodes: int = 0, context: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Finding, ...]:
+    """Them by code and resource, in the table's order; what is known twice of a node, as of its agent, once."""
+    grouped: dict[tuple[str, str], dict[tuple[str, str], Obstacle]] = {}
+    for each in obstacles:
+        of_code = grouped.setdefault((each.code, each.resource), {})
+        of_code.setdefault((each.node, "" if each.node else str(sorted(each.fields.items()))), each)
+    found = [
+        Finding(code, resource, tuple(each.values()), of_nodes, context) for (code, resource), each in grouped.items()
+    ]
+    return tuple(sorted(found, key=lambda each: PRECEDENCE[each.code]))

@@ -1,0 +1,185 @@
+"""Reads what an answer needs, each kind once. What may not be read is noted, and the rest is read all the same."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from kubectl_nodedevice import objects
+from kubectl_nodedevice.api import core_path, lease_path, path_of
+from kubectl_nodedevice.cluster import Json, Pod
+from kubectl_nodedevice.errors import Forbidden, NotFound
+from kubectl_nodedevice.objects import list_of, map_of, text_of
+from kubectl_nodedevice.session import Session
+from kubectl_nodedevice.why import facts as kinds_of
+from kubectl_nodedevice.why import kinds
+from kubectl_nodedevice.why.facts import Facts, Unread
+
+T = TypeVar("T")
+_DRA: Final = "/apis/resource.k8s.io/v1"
+_AGENTS_NAMESPACE: Final = "nodedevice-agents"
+_FLEET_VIEW: Final = "nodedevice-fleet-view"
+# with which role each kind can be read; the others by whoever may read pods
+_ROLES: Final[Mapping[str, str]] = {
+    kinds_of.NODES: _FLEET_VIEW,
+    kinds_of.NODE_DEVICES: _FLEET_VIEW,
+    kinds_of.LEASES: _FLEET_VIEW,
+    kinds_of.CLASSES: _FLEET_VIEW,
+    kinds_of.SLICES: _FLEET_VIEW,
+    kinds_of.POD_DEVICES: "nodedevice-view",
+}
+
+
+@dataclass
+class Gathering:
+    """What is read for one answer."""
+
+    session: Session
+    unread: list[Unread] = field(default_factory=list)
+
+    def all_of(
+        self, kind: str, path: str, make: Callable[[Json], T], query: Mapping[str, str] | None = None
+    ) -> list[T]:
+        """Each object of a kind; none, with a note, where it may not be read. A kind that the cluster lacks has none.
+
+        Raises ApiError for all else.
+        """
+        try:
+            return [make(each) for each in self.session.api.objects(kind.partition(".")[0], path, query)]
+        except Forbidden:
+            self.unread.append(Unread(kind, "you may not read them", _ROLES.get(kind, "view")))
+        except NotFound:
+            # an older release of Kubernetes, or no CRD: there is none
+            pass
+        return []
+
+    def one_of(self, kind: str, path: str, name: str) -> Any:
+        """The object; None where it is missing, or may not be read."""
+        try:
+            return self.session.api.get(f"{kind.partition('.')[0]} {name}", path)
+        except Forbidden:
+            self.unread.append(Unread(kind, "you may not read them", _ROLES.get(kind, "view")))
+        except NotFound:
+            pass
+        return None
+
+
+def of_pod(session: Session, namespace: str, name: str) -> Facts:
+    """All that an answer about the pod needs. Raises ApiError where the pod itself may not be read, or nothing answers."""
+    gathering = Gathering(session)
+    try:
+        raw = session.api.get(f"pods {name}", core_path("pods", name, namespace))
+    except NotFound:
+        return _of_absent(gathering, namespace, name)
+    pod = objects.pod_of(raw)
+    nodes, owners = _nodes(gathering, objects.text_of(raw, "spec", "nodeName"))
+    has_claims = bool(pod.claims) or _may_be_by_claim(pod)
+    return Facts(
+        session.now,
+        namespace,
+        name,
+        pod,
+        pod_device=_pod_device(gathering, namespace, name),
+        extended_claim=text_of(raw, "status", "extendedResourceClaimStatus", "resourceClaimName"),
+        nodes=nodes,
+        node_devices=_node_devices(gathering, pod.node),
+        leases=tuple(gathering.all_of(kinds_of.LEASES, lease_path(_AGENTS_NAMESPACE), objects.lease_of)),
+        classes=_dra(gathering, kinds_of.CLASSES, "deviceclasses", kinds.class_of) if has_claims else (),
+        slices=_dra(gathering, kinds_of.SLICES, "resourceslices", kinds.slice_of) if has_claims else (),
+        claims=_claims(gathering, namespace) if has_claims else (),
+        templates=_templates(gathering, namespace) if pod.claims else frozenset(),
+        events=_events(gathering, namespace, f"involvedObject.uid={pod.meta.uid}"),
+        capacity_owners=owners,
+        unread=tuple(gathering.unread),
+    )
+
+
+def _may_be_by_claim(pod: Pod) -> bool:
+    return any("/" in name for each in pod.containers for name in each.requests)
+
+
+def _of_absent(gathering: Gathering, namespace: str, name: str) -> Facts:
+    quota_path = core_path("resourcequotas", namespace=namespace)
+    return Facts(
+        gathering.session.now,
+        namespace,
+        name,
+        quotas=tuple(gathering.all_of(kinds_of.QUOTAS, quota_path, kinds.quota_of)),
+        events=_events(gathering, namespace, "reason=FailedCreate"),
+        pods=tuple(gathering.all_of("pods", core_path("pods", namespace=namespace), objects.pod_of)),
+        unread=tuple(gathering.unread),
+    )
+
+
+def of_node(session: Session, name: str) -> Facts:
+    """All that an answer about the node, or a device of it, needs. Raises ApiError where nothing answers."""
+    gathering = Gathering(session)
+    nodes, owners = _nodes(gathering, name)
+    return Facts(
+        session.now,
+        name=name,
+        nodes=nodes,
+        node_devices=_node_devices(gathering, name),
+        leases=tuple(
+            objects.lease_of(each)
+            for each in [gathering.one_of(kinds_of.LEASES, lease_path(_AGENTS_NAMESPACE, name), name)]
+            if each
+        ),
+        capacity_owners=owners,
+        unread=tuple(gathering.unread),
+    )
+
+
+def _nodes(gathering: Gathering, name: str) -> tuple[tuple[Any, ...], Mapping[tuple[str, str], str]]:
+    """All Nodes, or the one of that name; and who wrote which number of an extended resource."""
+    if name:
+        one = gathering.one_of(kinds_of.NODES, core_path("nodes", name), name)
+        raw = [one] if one else []
+    else:
+        raw = gathering.all_of(kinds_of.NODES, core_path("nodes"), lambda each: each)
+    owners = {key: manager for each in raw for key, manager in _owners(each)}
+    return tuple(objects.node_of(each) for each in raw), owners
+
+
+def _owners(node: Json) -> list[tuple[tuple[str, str], str]]:
+    name = text_of(node, "metadata", "name")
+    return [
+        ((name, key.removeprefix("f:")), text_of(entry, "manager"))
+        for entry in list_of(node, "metadata", "managedFields")
+        for key in map_of(entry, "fieldsV1", "f:status", "f:allocatable")
+        if "/" in key
+    ]
+
+
+def _node_devices(gathering: Gathering, node: str) -> tuple[Any, ...]:
+    query = {"fieldSelector": f"spec.nodeName={node}"} if node else None
+    return tuple(gathering.all_of(kinds_of.NODE_DEVICES, path_of("nodedevices"), objects.node_device_of, query))
+
+
+def _pod_device(gathering: Gathering, namespace: str, name: str) -> Any:
+    found = gathering.one_of(kinds_of.POD_DEVICES, path_of("poddevices", name, namespace), name)
+    return objects.pod_device_of(found) if found else None
+
+
+def _dra(gathering: Gathering, kind: str, plural: str, make: Callable[[Json], T]) -> tuple[T, ...]:
+    return tuple(gathering.all_of(kind, f"{_DRA}/{plural}", make))
+
+
+def _claims(gathering: Gathering, namespace: str) -> tuple[Any, ...]:
+    """Of all namespaces, as they hold devices; where these may not be read, the pod's own, and the others are unknown."""
+    found = gathering.all_of(kinds_of.CLAIMS, f"{_DRA}/resourceclaims", kinds.claim_of)
+    if found or all(each.kind != kinds_of.CLAIMS for each in gathering.unread):
+        return tuple(found)
+    own = f"{_DRA}/namespaces/{quote(namespace, safe='')}/resourceclaims"
+    return tuple(gathering.all_of(kinds_of.OWN_CLAIMS, own, kinds.claim_of))
+
+
+def _templates(gathering: Gathering, namespace: str) -> frozenset[str]:
+    path = f"{_DRA}/namespaces/{quote(namespace, safe='')}/resourceclaimtemplates"
+    return frozenset(gathering.all_of(kinds_of.TEMPLATES, path, lambda each: text_of(each, "metadata", "name")))
+
+
+def _events(gathering: Gathering, namespace: str, selector: str) -> tuple[kinds.Event, ...]:
+    path = core_path("events", namespace=namespace)
+    found = gathering.all_of(kinds_of.EVENTS, path, kinds.event_of, {"fieldSelector": selector})
+    return tuple(sorted(found, key=lambda each: each.at))

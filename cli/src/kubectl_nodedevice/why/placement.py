@@ -1,0 +1,83 @@
+"""Which nodes a pod may be on at all, whatever devices they have: selectors, affinity, taints. Pure.
+
+Source: kube-scheduler's plugins NodeAffinity, NodeUnschedulable and TaintToleration.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kubectl_nodedevice.cluster import Node, Pod, Taint
+from kubectl_nodedevice.objects import list_of, map_of, text_of
+
+# which the node controller sets beside spec.unschedulable
+UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+_REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+def tolerates(pod: Pod, taint: Taint) -> bool:
+    return any(each.tolerates(taint) for each in pod.tolerations)
+
+
+def is_cordoned_for(pod: Pod, node: Node) -> bool:
+    """Whether `kubectl cordon` keeps the pod off."""
+    return node.unschedulable and not tolerates(pod, UNSCHEDULABLE)
+
+
+def repelling_taints(pod: Pod, node: Node) -> tuple[Taint, ...]:
+    """The taints that keep the pod off; that of a cordoned node is not among them."""
+    return tuple(
+        each
+        for each in node.taints
+        if each.effect in _REPELS and each.key != UNSCHEDULABLE.key and not tolerates(pod, each)
+    )
+
+
+def unmatched(pod: Pod, node: Node) -> str:
+    """What of the pod's selector or required affinity the node does not have; "" where it matches."""
+    lacking = [f"{key}={value}" for key, value in pod.node_selector.items() if node.meta.labels.get(key) != value]
+    if lacking:
+        return f"nodeSelector {', '.join(sorted(lacking))}"
+    required = map_of(pod.affinity, "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    if required and not matches_terms(required, node):
+        return f"node affinity ({_described(required)})"
+    return ""
+
+
+def matches_terms(selector: Mapping[str, Any], node: Node) -> bool:
+    """Whether one of its nodeSelectorTerms matches. Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity."""
+    return any(_matches(term, node) for term in list_of(selector, "nodeSelectorTerms"))
+
+
+def _matches(term: Any, node: Node) -> bool:
+    expressions, fields = list_of(term, "matchExpressions"), list_of(term, "matchFields")
+    if not expressions and not fields:
+        return False
+    name = {"metadata.name": node.meta.name}
+    return all(_holds(each, node.meta.labels) for each in expressions) and all(_holds(each, name) for each in fields)
+
+
+def _holds(expression: Any, labels: Mapping[str, str]) -> bool:
+    key, operator = text_of(expression, "key"), text_of(expression, "operator")
+    values, found = list_of(expression, "values"), labels.get(key)
+    if operator in ("Exists", "DoesNotExist"):
+        return (found is not None) == (operator == "Exists")
+    if operator in ("In", "NotIn"):
+        return (found in values) == (operator == "In")
+    try:
+        compared, bound = int(found or ""), int(values[0])
+    except (ValueError, IndexError, TypeError):
+        return False
+    return compared > bound if operator == "Gt" else compared < bound
+
+
+def _described(selector: Mapping[str, Any]) -> str:
+    terms = [
+        " and ".join(_expression(each) for key in ("matchExpressions", "matchFields") for each in list_of(term, key))
+        for term in list_of(selector, "nodeSelectorTerms")
+    ]
+    return " or ".join(each or "nothing" for each in terms)
+
+
+def _expression(expression: Any) -> str:
+    values = ", ".join(str(each) for each in list_of(expression, "values"))
+    return f"{text_of(expression, 'key')} {text_of(expression, 'operator')} {values}".strip()

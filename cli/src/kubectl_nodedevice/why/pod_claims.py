@@ -1,0 +1,100 @@
+"""Whether the ResourceClaims of a pod can be had at all, and on which node. Pure."""
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+
+from kubectl_nodedevice.cluster import Node, Pod, PodClaim
+from kubectl_nodedevice.why import offers
+from kubectl_nodedevice.why.devices import Wanted
+from kubectl_nodedevice.why.explanation import Obstacle
+from kubectl_nodedevice.why.facts import CLASSES, OWN_CLAIMS, SLICES, TEMPLATES, Facts
+from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim
+from kubectl_nodedevice.why.placement import matches_terms
+
+
+def claims_of(facts: Facts, pod: Pod) -> tuple[ResourceClaim, ...]:
+    """Those that exist."""
+    names = {each.claim for each in pod.claims}
+    return tuple(each for each in facts.claims if each.meta.namespace == pod.meta.namespace and each.meta.name in names)
+
+
+def obstacles(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
+    """What is wrong with the claims wherever the pod would be."""
+    found = {each.meta.name: each for each in claims_of(facts, pod)}
+    for wanted in pod.claims:
+        if not wanted.claim:
+            yield from _unmade(facts, wanted)
+        elif wanted.claim not in found:
+            if facts.has_read(OWN_CLAIMS):
+                yield Obstacle("ClaimMissing", fields={"claim": f"The ResourceClaim {wanted.claim}"})
+        elif not found[wanted.claim].is_allocated:
+            yield from _classes(facts, found[wanted.claim])
+
+
+def _unmade(facts: Facts, wanted: PodClaim) -> Iterator[Obstacle]:
+    if wanted.template and wanted.template not in facts.templates and facts.has_read(TEMPLATES):
+        yield Obstacle("ClaimMissing", fields={"claim": f"The ResourceClaimTemplate {wanted.template}"})
+        return
+    words = [each.message for each in facts.events if each.reason == "FailedResourceClaimCreation"]
+    why = f": {words[-1]}" if words else ""
+    yield Obstacle("ClaimNotMade", fields={"claim": wanted.name, "words": why})
+
+
+def _classes(facts: Facts, claim: ResourceClaim) -> Iterator[Obstacle]:
+    known = {each.name: each for each in facts.classes}
+    for request in claim.requests:
+        if any(each in known for each in request.classes) or not facts.has_read(CLASSES):
+            yield from _offers(facts, [known[each] for each in request.classes if each in known])
+            continue
+        name = request.classes[0] if request.classes else ""
+        hint = did_you_mean(name, known)
+        yield Obstacle("DeviceClassMissing", fields=_fields(name, hint, f"The claim {claim.meta.name}"))
+
+
+def _offers(facts: Facts, classes: list[DeviceClass]) -> Iterator[Obstacle]:
+    if not classes or not facts.has_read(SLICES) or any(offers.is_offered(facts, each) for each in classes):
+        return
+    yield nothing_offered(classes[0])
+
+
+def nothing_offered(found: DeviceClass) -> Obstacle:
+    return Obstacle(
+        "NothingOffered", fields=_fields(found.name, f", whose driver is {found.driver}" if found.driver else "")
+    )
+
+
+def _fields(device_class: str, hint: str, claim: str = "") -> dict[str, str]:
+    return {"device_class": device_class, "hint": hint, "claim": claim}
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Such as: ; did you mean vendor.com/gpu?"""
+    close = get_close_matches(name, sorted(known), 1)
+    return f"; did you mean {close[0]}" if close else ""
+
+
+def on_node(facts: Facts, pod: Pod, node: Node) -> Iterator[Obstacle]:
+    """What of the claims keeps the pod off that node."""
+    known = {each.name: each for each in facts.classes}
+    for claim in claims_of(facts, pod):
+        if claim.is_allocated:
+            if claim.node_selector and not matches_terms(claim.node_selector, node):
+                yield Obstacle("ClaimElsewhere", node.meta.name, detail=f"claim {claim.meta.name}")
+            continue
+        is_tolerant = any(each.is_tolerant for each in claim.requests)
+        for name in sorted({each for request in claim.requests for each in request.classes} & known.keys()):
+            count = offers.wanted_of(claim, name)
+            wanted = Wanted(f"DeviceClass {name}", count, count)
+            if count and offers.is_offered(facts, known[name]):
+                yield from offers.obstacles(facts, node.meta.name, known[name], wanted, is_tolerant=is_tolerant)
+
+
+def serves(facts: Facts, pod: Pod, node: Node) -> bool:
+    """Whether the node has devices of each claim that is not allocated; true where there is none."""
+    known = {each.name: each for each in facts.classes}
+    return all(
+        any(offers.devices_on(facts, known[name], node.meta.name) for name in request.classes if name in known)
+        for claim in claims_of(facts, pod)
+        if not claim.is_allocated
+        for request in claim.requests
+    )

@@ -1,0 +1,183 @@
+"""`why pod`: from the request to the first broken link, and every other link that would stop the pod by itself. Pure."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from kubectl_nodedevice.cluster import Meta, Node, Pod
+from kubectl_nodedevice.text import age, counted, moment
+from kubectl_nodedevice.why import bound, offers, placement, pod_claims, supply
+from kubectl_nodedevice.why.devices import Wanted
+from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
+from kubectl_nodedevice.why.facts import CLASSES, NODE_DEVICES, NODES, Facts
+from kubectl_nodedevice.why.quantities import largest, requests
+
+# a scheduler that runs has tried a pod by then
+_PATIENCE: Final = timedelta(seconds=5)
+
+
+def explain(facts: Facts) -> Explanation:
+    """Why the pod of `facts` does not run with its devices."""
+    pod = facts.pod
+    assert pod is not None
+    subject = f"pod {pod.meta.namespace}/{pod.meta.name}"
+    context = {"pod": pod.meta.name, "namespace": pod.meta.namespace, "owner": pod.meta.owner.lower()}
+    if pod.is_over or pod.meta.deleted:
+        return _ended(facts, pod, subject, context)
+    if pod.node:
+        return _on_its_node(facts, pod, subject, context)
+    return _without_node(facts, pod, subject, context)
+
+
+def _ended(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
+    if pod.phase == "Succeeded":
+        return Explanation(subject, "It has ended as it should.", is_stopped=False)
+    code, fields = "PodFailed", {"words": ": ".join(filter(None, [pod.reason, pod.message])) or "without a reason"}
+    if pod.meta.deleted:
+        code, fields = "PodDeleted", {"since": f" for {age(pod.meta.deleted, facts.now)}"}
+    found = findings_of([Obstacle(code, pod.node, fields=fields)], context=context)
+    return Explanation(subject, f"It {asked(pod)}.", findings=found, unread=facts.unread)
+
+
+def _on_its_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
+    found = findings_of(bound.obstacles(facts, pod), 1, context)
+    has = "; ".join(_held(facts, pod))
+    has = f" It has {has}." if has else ""
+    state = f"It is bound to {pod.node} and {asked(pod)}.{has}"
+    is_running = pod.phase == "Running" and all(each.state == "running" or each.is_init for each in pod.containers)
+    if not found and is_running:
+        return Explanation(subject, f"{state} It runs.", is_stopped=False, unread=facts.unread)
+    return Explanation(subject, state, findings=found, unread=facts.unread, words=_node_words(facts))
+
+
+def _held(facts: Facts, pod: Pod) -> Iterator[str]:
+    if facts.pod_device is not None and facts.pod_device.pod_uid == pod.meta.uid:
+        yield facts.pod_device.devices
+        return
+    for found, each in bound.held(facts, pod):
+        parts = [f"{part.parts} of {part.parent}" for part in each.parts]
+        yield f"{', '.join([*each.device_ids, *parts])} ({found.resource})"
+
+
+def _node_words(facts: Facts) -> str:
+    """The last warning of its node, where nothing else explains it."""
+    found = [each for each in facts.events if each.reason.startswith(("Failed", "Unexpected", "Unhealthy", "BackOff"))]
+    return found[-1].message if found else ""
+
+
+def asked(pod: Pod) -> str:
+    """Such as: asks for 2 of vendor.com/gpu."""
+    wanted = [f"{number} of {resource}" for resource, number in requests(pod).items()]
+    wanted += [f"claim {each.claim or each.template or each.name}" for each in pod.claims]
+    return f"asks for {' and '.join(wanted)}" if wanted else "asks for no device"
+
+
+def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
+    own = [*_own(facts, pod), *pod_claims.obstacles(facts, pod), *_resources(facts, pod)]
+    nodes = _candidates(facts, pod)
+    on_nodes = {node.meta.name: tuple(_on_node(facts, pod, node)) for node in nodes}
+    # one node that nothing is known against is enough for the pod
+    is_everywhere = bool(on_nodes) and all(on_nodes.values())
+    shared = [each for found in on_nodes.values() for each in found] if is_everywhere else []
+    words, at = _scheduler(facts, pod)
+    return Explanation(
+        subject,
+        f"It waits for a node and {asked(pod)}.",
+        findings=findings_of([*own, *shared], len(nodes), context),
+        notes=tuple(_notes(facts, pod, nodes, on_nodes)),
+        words=words,
+        words_at=at,
+        unread=facts.unread,
+    )
+
+
+def _own(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
+    if pod.gates:
+        patch = '[{"op": "remove", "path": "/spec/schedulingGates"}]'
+        yield Obstacle("SchedulingGated", fields={"gates": ", ".join(pod.gates), "gates_patch": patch})
+        return
+    created = moment(pod.meta.created)
+    is_answered = "PodScheduled" in pod.conditions or any(e.reason == "FailedScheduling" for e in facts.events)
+    if created is not None and facts.now - created > _PATIENCE and not is_answered:
+        default = pod.scheduler in ("", "default-scheduler")
+        label = "component=kube-scheduler" if default else "app.kubernetes.io/component=scheduler"
+        since = age(pod.meta.created, facts.now)
+        scheduler = pod.scheduler or "default-scheduler"
+        yield Obstacle("NoScheduler", fields={"scheduler": scheduler, "since": since, "scheduler_label": label})
+
+
+def _resources(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
+    """Names that nothing in the cluster stands for. Said only by who has seen all ways by which a name could."""
+    for resource in requests(pod):
+        classes = offers.classes_for(facts, resource)
+        if any(supply.serves(facts, node, resource) for node in _nodes(facts)):
+            continue
+        unoffered = [each for each in classes if not offers.is_offered(facts, each)]
+        if classes:
+            yield from (pod_claims.nothing_offered(each) for each in unoffered[:1] if len(unoffered) == len(classes))
+        elif all(facts.has_read(kind) for kind in (NODES, CLASSES)):
+            hint = pod_claims.did_you_mean(resource, _known(facts))
+            yield Obstacle("NothingServes", resource=resource, fields={"hint": hint})
+
+
+def _known(facts: Facts) -> set[str]:
+    """Names of resources that pods can ask for."""
+    by_node = {name for node in facts.nodes for name in node.allocatable if "/" in name}
+    shown = {each.resource for each in facts.node_devices if each.served_by != "dra"}
+    return by_node | shown | {each.extended_resource for each in facts.classes if each.extended_resource}
+
+
+def _nodes(facts: Facts) -> tuple[Node, ...]:
+    """All; where they may not be read, those of which NodeDevices tell, without labels, taints and numbers."""
+    if facts.has_read(NODES):
+        return facts.nodes
+    return tuple(Node(Meta(name)) for name in sorted({each.node for each in facts.node_devices}))
+
+
+def _candidates(facts: Facts, pod: Pod) -> tuple[Node, ...]:
+    """The nodes that have what it asks for in some way; of what no node has, all could have it."""
+    nodes = _nodes(facts)
+    for resource in requests(pod):
+        serving = tuple(node for node in nodes if supply.serves(facts, node, resource))
+        nodes = serving or nodes
+    serving = tuple(node for node in nodes if pod_claims.serves(facts, pod, node))
+    return serving or nodes
+
+
+def _on_node(facts: Facts, pod: Pod, node: Node) -> Iterator[Obstacle]:
+    if facts.has_read(NODES):
+        yield from _placement(pod, node)
+    yield from pod_claims.on_node(facts, pod, node)
+    for resource, number in requests(pod).items():
+        if supply.serves(facts, node, resource):
+            yield from supply.obstacles(facts, node, Wanted(resource, number, largest(pod, resource)))
+
+
+def _placement(pod: Pod, node: Node) -> Iterator[Obstacle]:
+    lacking = placement.unmatched(pod, node)
+    if lacking:
+        yield Obstacle("NodeSelector", node.meta.name, detail=f"it lacks {lacking}")
+    if placement.is_cordoned_for(pod, node):
+        yield Obstacle("NodeCordoned", node.meta.name)
+    for taint in placement.repelling_taints(pod, node)[:1]:
+        text = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+        fields = {"taint": f"{taint.key}:{taint.effect}"}
+        yield Obstacle("NodeTaint", node.meta.name, detail=text, fields=fields)
+
+
+def _scheduler(facts: Facts, pod: Pod) -> tuple[str, str]:
+    """Its last words about the pod, and when that was."""
+    found = [each for each in facts.events if each.reason == "FailedScheduling"]
+    scheduled = pod.conditions.get("PodScheduled")
+    if found and (scheduled is None or not scheduled.message or found[-1].message == scheduled.message):
+        return found[-1].message, found[-1].at
+    return (scheduled.message, scheduled.since) if scheduled else ("", "")
+
+
+def _notes(facts: Facts, pod: Pod, nodes: tuple[Node, ...], on_nodes: dict[str, tuple[Obstacle, ...]]) -> Iterator[str]:
+    others = len(_nodes(facts)) - len(nodes)
+    if others and nodes:
+        yield f"{counted(others, 'further node')} {'has' if others == 1 else 'have'} nothing of what it asks for."
+    fitting = [name for name, found in on_nodes.items() if not found]
+    if fitting and (requests(pod) or pod.claims) and facts.has_read(NODE_DEVICES):
+        yield f"Nothing is known against {', '.join(fitting[:3])}{' and others' if len(fitting) > 3 else ''}."

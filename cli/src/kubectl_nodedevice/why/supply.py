@@ -1,0 +1,186 @@
+"""Why a node does not give a pod an extended resource: ours, the kubelet's, or a number that somebody wrote. Pure.
+
+The links in their order: agent, plugin, injection, the Node's number, devices. What lies behind a broken link is examined all the
+same: a device that is broken besides stays broken when the agent is back.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, Lease, Node, NodeDevice
+from kubectl_nodedevice.text import age, moment
+from kubectl_nodedevice.why import devices, offers
+from kubectl_nodedevice.why.devices import Wanted
+from kubectl_nodedevice.why.explanation import Obstacle
+from kubectl_nodedevice.why.facts import LEASES, NODES, Facts
+from kubectl_nodedevice.why.kinds import DeviceClass
+from kubectl_nodedevice.why.quantities import count
+
+# a node's clock may differ from that of the API server; the operator's condition does not depend on either
+_SKEW: Final = timedelta(minutes=5)
+_POLICY: Final = frozenset({"PolicyPending", "TooManyNames", "NameExcluded"})
+_REFUSED: Final = frozenset({"UpdateRefused", "WriteRefused"})
+_NOT_AN_AGENTS: Final = frozenset({"NodeMissing", "WrongName", "NotAdvertised"})
+
+
+def serves(facts: Facts, node: Node, resource: str) -> bool:
+    """Whether the node has that resource in any way, however broken."""
+    if facts.node_device(node.meta.name, resource) is not None or resource in node.allocatable:
+        return True
+    return any(offers.devices_on(facts, each, node.meta.name) for each in offers.classes_for(facts, resource))
+
+
+def obstacles(facts: Facts, node: Node, wanted: Wanted) -> tuple[Obstacle, ...]:
+    """Everything that keeps the resource of that node from the pod, each of which would alone; () where nothing is known to."""
+    found = facts.node_device(node.meta.name, wanted.resource)
+    if found is not None and found.served_by == BY_KUBELET:
+        return tuple(_of_kubelet(facts, node, found, wanted))
+    classes, number = offers.classes_for(facts, wanted.resource), shown_number(node, wanted.resource)
+    if found is not None and found.served_by != BY_DRA:
+        ours = tuple(_ours(facts, node, found, wanted))
+        # a node that shows none has the other way, too
+        is_by_claim = bool(ours) and not number and _is_by_claim(facts, node, wanted, classes)
+        return () if is_by_claim else ours
+    if not classes:
+        return tuple(_only_a_number(node, wanted))
+    if number:
+        return (_stray(facts, node, wanted.resource, number),)
+    # of two classes with one name the scheduler takes the later; either may be it
+    return min((offers.obstacles(facts, node.meta.name, each, wanted) for each in classes), key=len)
+
+
+def _is_by_claim(facts: Facts, node: Node, wanted: Wanted, classes: Sequence[DeviceClass]) -> bool:
+    """Whether a DRA driver perhaps has enough there."""
+    return any(
+        offers.devices_on(facts, each, node.meta.name) and not offers.obstacles(facts, node.meta.name, each, wanted)
+        for each in classes
+    )
+
+
+def shown_number(node: Node, resource: str) -> int | None:
+    """Of the Node's allocatable; None where it does not show the resource."""
+    quantity = node.allocatable.get(resource)
+    return None if quantity is None else count(quantity)
+
+
+def _only_a_number(node: Node, wanted: Wanted) -> Iterator[Obstacle]:
+    number = shown_number(node, wanted.resource)
+    if number is not None and number < wanted.count:
+        fields = {"count": str(wanted.count)}
+        yield Obstacle("NodeShowsFewer", node.meta.name, wanted.resource, f"it shows {number}", fields=fields)
+
+
+def _stray(facts: Facts, node: Node, resource: str, number: int) -> Obstacle:
+    owner = facts.capacity_owners.get((node.meta.name, resource), "")
+    by = f", written by {owner}" if owner else ""
+    return Obstacle("StrayCapacity", node.meta.name, resource, f"it shows {number}{by}")
+
+
+def _of_kubelet(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
+    away = _plugin(facts, found)
+    yield from away
+    units = devices.units_of(found, facts.now, is_away=bool(away))
+    short = devices.obstacles(node.meta.name, _placed(wanted, found), units, as_of(facts, found))
+    yield from short
+    if not away and not short:
+        yield from _only_a_number(node, wanted)
+
+
+def _ours(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
+    wanted = _placed(wanted, found)
+    away = _plugin(facts, found)
+    chain = [*agent_obstacles(facts, found.node, found), *away, *_injection(found), *_validity(found)]
+    chain += _on_node(facts, node, found, wanted)
+    units = devices.units_of(found, facts.now, is_away=bool(away))
+    yield from chain
+    short = devices.obstacles(node.meta.name, wanted, units, as_of(facts, found))
+    yield from short
+    if not chain and not short:
+        yield from _behind(facts, node, found, wanted)
+
+
+def _placed(wanted: Wanted, found: NodeDevice) -> Wanted:
+    placement = found.parts.placement if found.parts else ""
+    return Wanted(wanted.resource, wanted.count, wanted.most, placement)
+
+
+def agent_obstacles(facts: Facts, node: str, found: NodeDevice | None = None) -> tuple[Obstacle, ...]:
+    """Whether the node's agent is alive: by the operator's condition, and by its Lease where that one may be old itself."""
+    lease, ready = facts.lease(node), found.condition("AgentReady") if found else None
+    is_unread = not facts.has_read(LEASES)
+    if lease is None and (ready.reason == "LeaseMissing" if ready and is_unread else not is_unread):
+        return (Obstacle("NoAgent", node, detail="it has no Lease"),)
+    is_silent = ready is not None and ready.status not in ("True", "")
+    if not is_silent and not (lease and _is_overdue(lease, facts.now)):
+        return ()
+    since = age(lease.renewed, facts.now) if lease else age(ready.since, facts.now) if ready else ""
+    return (Obstacle("AgentSilent", node, detail=f"for {since}" if since else ""),)
+
+
+def _is_overdue(lease: Lease, now: datetime) -> bool:
+    renewed = moment(lease.renewed)
+    return renewed is not None and now - renewed > timedelta(seconds=lease.duration_seconds) + _SKEW
+
+
+def as_of(facts: Facts, found: NodeDevice) -> str:
+    """When what it shows was last known to be true; "" where its agent is alive and hears of changes."""
+    lease, ready, current = facts.lease(found.node), found.condition("AgentReady"), found.condition("WatchesCurrent")
+    if agent_obstacles(facts, found.node, found):
+        since = lease.renewed if lease else ready.since
+    elif current.status == "False":
+        since = current.since
+    else:
+        return ""
+    return f"{age(since, facts.now)} ago" if moment(since) else "an unknown time"
+
+
+def _plugin(facts: Facts, found: NodeDevice) -> tuple[Obstacle, ...]:
+    registered, state = found.condition("Registered"), found.endpoint.state
+    if registered.status != "False" and state not in ("Stopped", "Gone"):
+        return ()
+    since = age(found.endpoint.since or registered.since, facts.now)
+    detail = f"{registered.reason or state}{f' for {since}' if since else ''}"
+    code = "NotConfigured" if registered.reason == "NotConfigured" else "PluginAway"
+    return (Obstacle(code, found.node, found.resource, detail),)
+
+
+def _injection(found: NodeDevice) -> Iterator[Obstacle]:
+    injectable = found.condition("Injectable")
+    if injectable.status == "False":
+        fields = {"node_device": found.name}
+        yield Obstacle("NotInjectable", found.node, found.resource, injectable.reason, fields=fields)
+
+
+def _validity(found: NodeDevice) -> Iterator[Obstacle]:
+    advertised = found.condition("Advertised")
+    if found.total is None or (advertised.status == "False" and advertised.reason in _NOT_AN_AGENTS):
+        detail = advertised.reason or "no agent has written its status"
+        yield Obstacle("NodeDeviceInvalid", found.node, found.resource, detail, fields={"node_device": found.name})
+
+
+def _on_node(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
+    """What keeps the operator from writing the Node's number, where that leaves too little for the pod."""
+    if not facts.has_read(NODES) or _shown_free(node, found) >= wanted.count:
+        return
+    conflict, advertised = found.condition("Conflict"), found.condition("Advertised")
+    fields = {"node_device": found.name}
+    if conflict.status == "True":
+        owner = facts.capacity_owners.get((node.meta.name, found.resource), "")
+        detail = f"{conflict.reason}{f', {owner}' if owner else ''}, it shows {shown_number(node, found.resource) or 0}"
+        yield Obstacle("CapacityConflict", found.node, found.resource, detail, fields=fields)
+    elif advertised.status == "False" and advertised.reason in _POLICY:
+        yield Obstacle("PolicyRefuses", found.node, found.resource, advertised.reason, fields=fields)
+    elif advertised.status == "False" and advertised.reason in _REFUSED:
+        yield Obstacle("CapacityRefused", found.node, found.resource, advertised.reason, fields=fields)
+
+
+def _shown_free(node: Node, found: NodeDevice) -> int:
+    """What the scheduler would still give out by the Node's number."""
+    return (shown_number(node, found.resource) or 0) - found.allocated - found.reserved
+
+
+def _behind(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
+    if facts.has_read(NODES) and found.agent.runtime != "kubelet" and _shown_free(node, found) < wanted.count:
+        detail = f"it shows {shown_number(node, found.resource) or 0}, {found.available} are available"
+        yield Obstacle("CapacityBehind", found.node, found.resource, detail, fields={"node_device": found.name})

@@ -1,0 +1,178 @@
+"""Finds the devices that two sources of a node offer. Pure, linear in the devices, and in steps, so that its caller can pause.
+
+One identity in common makes two devices one, with two exceptions. An identity that several devices of one source have identifies
+none of them: the address of a PF that its VFs name, a file of all devices of a driver, a serial number that a maker gives twice.
+And two devices that say themselves that they are different, by UUIDs or PCI addresses, are.
+Sources of one program are not compared: what it offers in several ways is its own affair. Built-in plugins hold such devices back
+(InOtherUse), a driver or a vendor's plugin knows its alternatives. Two resources of the kubelet with names of two domains are of
+two programs; so are one of the kubelet's and one of ours, as neither device manager knows what the other has given out.
+"""
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from itertools import combinations, islice, product
+from typing import Final
+
+from msgspec import Struct
+
+from nodedevice_agent.offered_twice.identities import are_different
+from nodedevice_agent.offered_twice.sources import Source
+
+# of which it is one, where a container holds several devices and their files are known together
+DeviceIDs = tuple[str, ...]
+_NOBODYS: Final[DeviceIDs] = ()
+# more sources of one device than this are compared with the first ones alone
+_MOST_COMPARED: Final = 8
+_MOST_CANDIDATES: Final = 64
+
+
+class Offer(Struct, frozen=True):
+    """What one NodeDevice has. program: who offers it, never compared with itself. scope: within which an identity that two
+    devices have is none. driver: of DRA.
+
+    known: identities by device ID, where there are any. held: devices that are held together, and identities of which each is that
+    of one of them. is_offered: whether a pod can get the device, or holds it.
+    """
+
+    resource_name: str
+    source: Source
+    program: str
+    scope: str
+    known: Mapping[str, tuple[str, ...]]
+    held: Sequence[tuple[DeviceIDs, tuple[str, ...]]]
+    is_offered: Callable[[str], bool]
+    is_held: Callable[[str], bool]
+    driver: str = ""
+
+
+class Finding(Struct, frozen=True):
+    """Of one NodeDevice: what it has in common with another. devices: here and there, sorted; of several IDs it is one.
+
+    held_here, held_there, held_twice: how many of them pods hold.
+    """
+
+    other: Offer
+    devices: tuple[tuple[DeviceIDs, DeviceIDs], ...]
+    held_here: int
+    held_there: int
+    held_twice: int
+
+
+# by resource name
+Findings = dict[str, tuple[Finding, ...]]
+_Entry = tuple[int, DeviceIDs]
+
+
+def find(offers: Sequence[Offer]) -> Generator[None, None, Findings]:
+    """Yields now and then, after about the same amount of work."""
+    if len({offer.program for offer in offers}) < 2:
+        return {}
+    by_scope: dict[str, dict[str, _Entry]] = {}
+    for number, offer in enumerate(offers):
+        known = by_scope.setdefault(offer.scope, {})
+        for ids, identities in _statements(offer):
+            for identity in identities:
+                _note(known, identity, (number, ids))
+            yield
+    pairs: dict[tuple[int, int], dict[tuple[DeviceIDs, DeviceIDs], None]] = {}
+    for entries in _in_common(by_scope):
+        if entries is not None:
+            for one, other in _compared(offers, entries):
+                if (found := _same(offers, one, other)) is not None:
+                    pairs.setdefault((one[0], other[0]), {})[found] = None
+        yield
+    return _findings(offers, pairs)
+
+
+def _statements(offer: Offer) -> Iterator[tuple[DeviceIDs, tuple[str, ...]]]:
+    for device_id, identities in offer.known.items():
+        yield (device_id,), identities
+    yield from offer.held
+
+
+def _note(known: dict[str, _Entry], identity: str, entry: _Entry) -> None:
+    """It is one of these devices; and where more is said of it, one that is among all that are named."""
+    before = known.get(identity)
+    if before is None:
+        known[identity] = entry
+    elif before[0] != entry[0]:
+        known[identity] = entry[0], _NOBODYS
+    elif before[1] != entry[1]:
+        known[identity] = entry[0], tuple(device_id for device_id in before[1] if device_id in entry[1])
+
+
+def _in_common(by_scope: Mapping[str, Mapping[str, _Entry]]) -> Iterator[list[_Entry] | None]:
+    """What several scopes say of one identity; None for each that is of one alone. The longest is not copied."""
+    longest, *others = sorted(by_scope.values(), key=len, reverse=True)
+    found: dict[str, list[_Entry]] = {}
+    for known in others:
+        for identity, entry in known.items():
+            if entry[1]:
+                found.setdefault(identity, []).append(entry)
+            yield None
+    for identity, entries in found.items():
+        entry = longest.get(identity, (0, _NOBODYS))
+        everybody = [*entries, entry] if entry[1] else entries
+        yield sorted(everybody) if len(everybody) > 1 else None
+
+
+def _compared(offers: Sequence[Offer], entries: Sequence[_Entry]) -> Iterator[tuple[_Entry, _Entry]]:
+    """Pairs of two programs. Of very many, each with one of another program: so it is known of each."""
+    if len(entries) <= _MOST_COMPARED:
+        found: Iterator[tuple[_Entry, _Entry]] = combinations(entries, 2)
+    else:
+        first = entries[0]
+        second = next((e for e in entries if offers[e[0]].program != offers[first[0]].program), first)
+        found = ((anchor, entry) for entry in entries for anchor in (first, second) if anchor is not entry)
+    return ((one, other) for one, other in found if offers[one[0]].program != offers[other[0]].program)
+
+
+def _same(offers: Sequence[Offer], one: _Entry, other: _Entry) -> tuple[DeviceIDs, DeviceIDs] | None:
+    """Of the devices that it may be, those that are not known to be different and that a pod can get."""
+    mine = [i for i in one[1] if offers[one[0]].is_offered(i)]
+    others = [i for i in other[1] if offers[other[0]].is_offered(i)]
+    here, there = offers[one[0]].known, offers[other[0]].known
+    candidates = [
+        (a, b)
+        for a, b in islice(product(mine, others), _MOST_CANDIDATES)
+        if not are_different(here.get(a, ()), there.get(b, ()))
+    ]
+    if not candidates:
+        return None
+    return tuple(sorted({a for a, _ in candidates})), tuple(sorted({b for _, b in candidates}))
+
+
+def _findings(
+    offers: Sequence[Offer], pairs: Mapping[tuple[int, int], Collection[tuple[DeviceIDs, DeviceIDs]]]
+) -> Findings:
+    found: dict[str, list[Finding]] = {}
+    for (one, other), devices in pairs.items():
+        known = _without_less_exact(devices)
+        mirrored = tuple(sorted((there, here) for here, there in known))
+        found.setdefault(offers[one].resource_name, []).append(_finding(offers[one], offers[other], known))
+        found.setdefault(offers[other].resource_name, []).append(_finding(offers[other], offers[one], mirrored))
+    return {name: tuple(sorted(each, key=lambda f: f.other.resource_name)) for name, each in found.items()}
+
+
+def _finding(here: Offer, there: Offer, devices: tuple[tuple[DeviceIDs, DeviceIDs], ...]) -> Finding:
+    held = [(any(map(here.is_held, mine)), any(map(there.is_held, others))) for mine, others in devices]
+    return Finding(
+        there,
+        devices,
+        held_here=sum(is_here for is_here, _ in held),
+        held_there=sum(is_there for _, is_there in held),
+        held_twice=held.count((True, True)),
+    )
+
+
+def _without_less_exact(
+    devices: Collection[tuple[DeviceIDs, DeviceIDs]],
+) -> tuple[tuple[DeviceIDs, DeviceIDs], ...]:
+    """Where a file says that it is one of several, and an ID which one, the latter."""
+    exact = {(here[0], there[0]) for here, there in devices if len(here) == len(there) == 1}
+    return tuple(
+        sorted(
+            (here, there)
+            for here, there in devices
+            if len(here) == len(there) == 1 or exact.isdisjoint(islice(product(here, there), _MOST_CANDIDATES))
+        )
+    )

@@ -1,0 +1,213 @@
+"""What the device managers and the DRA pools of this node offer, brought into one form for the comparison. Pure.
+
+A device manager is ours, or what is known of the kubelet's. Of shares of a device, which several containers may hold, one stands
+for all: the device is offered twice if any of them is.
+"""
+
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct, field
+from nodedevice_api.extended_resources import domain_of
+from nodedevice_api.nodedevice import DeviceTaint
+
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.resources.availability import is_usable
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.offered_twice.compare import DeviceIDs, Offer
+from nodedevice_agent.offered_twice.identities import Node, base_id, dev_path, is_instance
+from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
+
+_OUT: Final = frozenset({"NoSchedule", "NoExecute"})
+# of one NodeDevice, and of one container
+MOST_PATHS: Final = 4096
+MOST_NODES: Final = 1024
+
+
+class Host(Struct, frozen=True):
+    """What was read of this host. nodes: by path from /dev on. cdi: device files by the name of a CDI device."""
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    cdi: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
+
+    def named(self, paths: Iterable[str]) -> tuple[Node, ...]:
+        """paths: from /dev on, or empty."""
+        return tuple(self.nodes.get(path, Node(path)) for path in dict.fromkeys(paths) if path)[:MOST_NODES]
+
+    def of_cdi(self, names: Iterable[str]) -> tuple[Node, ...]:
+        found = dict.fromkeys(node for name in names for node in self.cdi.get(name, ()))
+        return tuple(self._seen(node) for node in found)[:MOST_NODES]
+
+    def _seen(self, node: Node) -> Node:
+        """A specification may give the number itself."""
+        seen = self.nodes.get(node.path, node)
+        return Node(seen.path, node.number, seen.target, seen.is_hardware) if node.number else seen
+
+
+class Held(Struct, frozen=True):
+    """Devices that one container holds, what of their files it got, and the CDI devices that the plugin named."""
+
+    device_ids: DeviceIDs
+    paths: tuple[str, ...] = ()
+    cdi: tuple[str, ...] = ()
+
+
+class DriversDevice(Protocol):
+    """As it is in a ResourceSlice."""
+
+    @property
+    def attributes(self) -> Mapping[str, str]: ...
+
+    @property
+    def taints(self) -> Sequence[DeviceTaint]: ...
+
+
+class DriversPool(Protocol):
+    """All devices of one pool, by name."""
+
+    @property
+    def driver(self) -> str: ...
+
+    @property
+    def devices(self) -> Mapping[str, DriversDevice]: ...
+
+
+def source_of(resource: Resource, *, is_kubelets: bool) -> Source:
+    if is_kubelets:
+        return Source.KUBELET
+    return Source.BUILT_IN if resource.is_built_in else Source.PLUGIN
+
+
+def held_of(allocations: Iterable[Allocation]) -> list[Held]:
+    """allocations: with their responses decoded, where that is possible."""
+    found = []
+    for allocation in allocations:
+        edits = allocation.edits
+        if edits is not None:
+            paths = tuple(filter(None, (dev_path(file.host_path) for file in edits.devices[:MOST_NODES])))
+            ids = tuple(dict.fromkeys(map(base_id, allocation.device_ids)))
+            found.append(Held(ids, paths, edits.cdi_devices))
+    return found
+
+
+def paths_of(resource: Resource, source: Source) -> Iterator[str]:
+    """The files whose numbers have to be known: of IDs that are paths, and those that a built-in plugin names."""
+    if source is Source.BUILT_IN:
+        named = (path for device in resource.devices.values() for path, _ in device.files)
+    else:
+        named = (base_id(device_id) for device_id in resource.devices if device_id.startswith("/"))
+    for number, path in enumerate(named):
+        if number == MOST_PATHS:
+            return
+        if found := dev_path(path):
+            yield found
+
+
+def known_of(
+    resource: Resource, source: Source, host: Host, known: dict[str, tuple[str, ...]]
+) -> Generator[None, None, None]:
+    """Fills `known`, identities by device ID. Yields after each device."""
+    is_only = len(resource.devices) == 1
+    for device in list(resource.devices.values()):
+        device_id = base_id(device.id)
+        if device_id not in known and (found := identities_of(source, _raw(device, source, host, is_only=is_only))):
+            known[device_id] = found
+        yield
+
+
+def _raw(device: Device, source: Source, host: Host, *, is_only: bool) -> Raw:
+    if source is Source.BUILT_IN:
+        nodes = host.named(dev_path(path) for path, _ in device.files)
+        return Raw(device.id, dict(device.attributes), device.identity, nodes, is_shared=device.is_shared)
+    path = dev_path(base_id(device.id)) if device.id.startswith("/") else ""
+    return Raw(device.id, nodes=host.named([path]), is_only=is_only)
+
+
+def offer_of(
+    resource: Resource, source: Source, host: Host, known: Mapping[str, tuple[str, ...]], held: Sequence[Held]
+) -> Offer:
+    is_only = len(resource.devices) == 1
+    statements = []
+    for each in () if source is Source.BUILT_IN else held:
+        nodes = host.named(each.paths) + host.of_cdi(each.cdi)
+        # the files of an instance of a GPU are the GPU's, too
+        if nodes and not any(map(is_instance, (i for d in each.device_ids for i in known.get(d, ())))):
+            found = identities_of(source, Raw(nodes=nodes, is_only=is_only), is_of_all=False)
+            statements.append((each.device_ids, found))
+    units = _Units(resource)
+    program = source.name if source is Source.BUILT_IN else f"{source.name} {domain_of(resource.name)}"
+    return Offer(
+        resource.name,
+        source,
+        program,
+        resource.name if source is not Source.KUBELET else f"{source.name} {resource.name}",
+        known,
+        statements,
+        units.is_offered,
+        units.is_held,
+    )
+
+
+class _Units:
+    """Of one resource: the shares by which a device is listed, found when it is asked for."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._by_base: dict[str, list[str]] | None = None
+
+    def is_offered(self, device_id: str) -> bool:
+        """Whether a pod holds it, or could get it."""
+        return self.is_held(device_id) or any(is_usable(self._resource, each) for each in self._of(device_id))
+
+    def is_held(self, device_id: str) -> bool:
+        return any(each in self._resource.holders for each in self._of(device_id))
+
+    def _of(self, device_id: str) -> Sequence[str]:
+        if device_id in self._resource.devices or device_id in self._resource.holders:
+            return (device_id,)
+        if self._by_base is None:
+            self._by_base = {}
+            for each in {**self._resource.devices, **self._resource.holders}:
+                if (base := base_id(each)) != each:
+                    self._by_base.setdefault(base, []).append(each)
+        return self._by_base.get(device_id, ())
+
+
+def offer_of_pool(
+    pool: DriversPool, resource_name: str, host: Host, cdi: Mapping[str, tuple[str, ...]], held: Collection[str]
+) -> Offer:
+    """cdi: names of CDI devices by device. held: devices that pods hold."""
+    known = {}
+    for name, device in pool.devices.items():
+        if found := identities_of(Source.DRA, Raw(name, device.attributes)):
+            known[name] = found
+    # one name may be that of several devices of a claim
+    named: dict[str, list[str]] = {}
+    for device_id, names in cdi.items():
+        for each in names:
+            named.setdefault(each, []).append(device_id)
+    statements = []
+    for each, device_ids in named.items():
+        nodes = host.of_cdi([each])
+        if nodes and not any(map(is_instance, (i for d in device_ids for i in known.get(d, ())))):
+            raw = Raw(nodes=nodes, is_only=len(pool.devices) == 1)
+            statements.append((tuple(device_ids), identities_of(Source.DRA, raw, is_of_all=False)))
+
+    def is_offered(device_id: str) -> bool:
+        device = pool.devices.get(device_id)
+        is_out = device is None or any(taint.effect in _OUT for taint in device.taints)
+        return device_id in held or not is_out
+
+    program = f"{Source.DRA.name} {pool.driver}"
+    return Offer(
+        resource_name,
+        Source.DRA,
+        program,
+        program,
+        known,
+        statements,
+        is_offered,
+        held.__contains__,
+        pool.driver,
+    )

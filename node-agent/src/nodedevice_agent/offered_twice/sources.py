@@ -1,0 +1,190 @@
+"""The table of what each source can tell of a device, and the one reading of it. Pure.
+
+A row is a source, a kind of identity, whether of all its devices or only of held ones, and how it is read. What has no row is not
+known: two sources that have no kind in common cannot be compared.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct, field
+
+from nodedevice_agent.offered_twice.identities import (
+    Kind,
+    Node,
+    kind_of,
+    named_uuid,
+    node_identities,
+    number_of,
+    own,
+    pci_of,
+    serial_of,
+    uuid_of,
+)
+
+AttributeValue = str | int | bool
+
+_PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
+# The last word of a name, and what comes before it: that of the parent of an instance, or of the PF of a VF, is no identity of it.
+_UUID_NAME: Final = re.compile(r"(?:.*/)?(.*?)uuid", re.IGNORECASE)
+_PCI_NAME: Final = re.compile(r"(?:.*/)?(.*?)pci(?:bus)?(?:address|addr|id)", re.IGNORECASE)
+_SERIAL_NAME: Final = re.compile(r"(?:.*/)?(.*?)serial(?:number|no)?", re.IGNORECASE)
+_VENDOR_NAME: Final = re.compile(r"(?:.*/)?(.*?)vendor(?:id|name)?", re.IGNORECASE)
+_ANOTHERS: Final = re.compile(
+    r"parent|pf|phys|root|host|node|board|cluster|fabric|clique|switch|bridge|peer|driver", re.IGNORECASE
+)
+# what a graphics card, or an accelerator, has in sysfs: its PCI function is the one right above
+_FUNCTION: Final = re.compile(r"/devices/.*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/(?:drm|accel)")
+_NUMBER: Final = re.compile(r"[cb]\d+:\d+")
+# vendor, product and serial; @ and a port follow where these are not its own (plugins/generic/lasting_places.py)
+_USB: Final = re.compile(r"/usb/([^:/@]*):[^:/@]*:([^:/@]+)(?:/.*)?")
+_VIRTUAL: Final = "/devices/virtual/"
+
+
+class Source(StrEnum):
+    """Who offers a device."""
+
+    KUBELET = "a device plugin of the kubelet"
+    DRA = "a DRA driver"
+    PLUGIN = "a device plugin that registers with the agent"
+    BUILT_IN = "a built-in plugin"
+
+
+class Raw(Struct, frozen=True):
+    """A device as its source shows it, or several that are held together.
+
+    attributes: a driver's by qualified name, or a built-in plugin's. tokens: see devicemanager/resources/identity. nodes: device
+    files. is_only: whether its source offers nothing else. is_shared: several containers may hold it.
+    """
+
+    id: str = ""
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    tokens: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    is_only: bool = False
+    is_shared: bool = False
+
+
+class Row(Struct, frozen=True):
+    """is_of_all: of all devices; else of held ones. where: from what it is read, for the table in docs/observe.md."""
+
+    source: Source
+    kind: Kind
+    is_of_all: bool
+    where: str
+    read: Callable[[Raw], Iterable[str | None]]
+
+
+def _id_uuid(raw: Raw) -> Iterator[str | None]:
+    yield uuid_of(raw.id)
+
+
+def _id_pci(raw: Raw) -> Iterator[str | None]:
+    yield pci_of(raw.id)
+
+
+def _node_files(raw: Raw) -> Iterator[str]:
+    for node in raw.nodes:
+        yield from node_identities(node, is_only=raw.is_only)
+
+
+def _attribute_uuid(raw: Raw) -> Iterator[str | None]:
+    yield from map(named_uuid, _plainest(raw.attributes, _UUID_NAME))
+
+
+def _attribute_pci(raw: Raw) -> Iterator[str | None]:
+    standard = raw.attributes.get(_PCI_BUS_ID)
+    named = [standard] if isinstance(standard, str) and pci_of(standard) else _plainest(raw.attributes, _PCI_NAME)
+    yield from map(pci_of, named)
+
+
+def _attribute_serial(raw: Raw) -> Iterator[str | None]:
+    for serial in _plainest(raw.attributes, _SERIAL_NAME):
+        for vendor in _plainest(raw.attributes, _VENDOR_NAME):
+            yield serial_of(vendor, serial)
+
+
+def _token_uuid(raw: Raw) -> Iterator[str | None]:
+    yield from map(uuid_of, raw.tokens)
+
+
+def _token_pci(raw: Raw) -> Iterator[str | None]:
+    bus_id = raw.attributes.get("pciBusID")
+    yield pci_of(bus_id) if isinstance(bus_id, str) else None
+    for match in filter(None, map(_FUNCTION.fullmatch, raw.tokens)):
+        yield pci_of(match[1])
+
+
+def _token_files(raw: Raw) -> Iterator[str]:
+    """A file of the kernel's that several containers may have, such as /dev/fuse, is nobody's own."""
+    virtual = [token for token in raw.tokens if token.startswith(_VIRTUAL)]
+    if raw.is_shared and any(not token[-1].isdigit() for token in virtual):
+        return
+    yield from map(number_of, filter(_NUMBER.fullmatch, raw.tokens))
+    yield from _node_files(raw)
+
+
+def _token_serial(raw: Raw) -> Iterator[str | None]:
+    for match in filter(None, map(_USB.fullmatch, raw.tokens)):
+        yield serial_of(match[1], match[2])
+
+
+_IDS: Final = "its ID, without `::` and the number of a share"
+_PATH_IDS: Final = "its ID, where that is a path; links, such as those in `/dev/serial/by-id`, are followed"
+_ANSWER: Final = "device files in the plugin's response to Allocate, and of the CDI devices that it names"
+
+TABLE: Final = (
+    Row(Source.KUBELET, Kind.UUID, True, _IDS, _id_uuid),
+    Row(Source.KUBELET, Kind.PCI, True, _IDS, _id_pci),
+    Row(Source.KUBELET, Kind.FILE, True, _PATH_IDS, _node_files),
+    Row(Source.KUBELET, Kind.FILE, False, f"{_ANSWER}, in the kubelet's checkpoint", _node_files),
+    Row(Source.DRA, Kind.UUID, True, "an attribute whose name ends in `uuid`", _attribute_uuid),
+    Row(
+        Source.DRA, Kind.PCI, True, f"`{_PCI_BUS_ID}`, or an attribute whose name ends in `pciAddress`", _attribute_pci
+    ),
+    Row(
+        Source.DRA,
+        Kind.SERIAL,
+        True,
+        "attributes whose names end in `serial` and `vendor`, together",
+        _attribute_serial,
+    ),
+    Row(Source.DRA, Kind.FILE, False, "device files of the CDI devices that the kubelet names", _node_files),
+    Row(Source.PLUGIN, Kind.UUID, True, _IDS, _id_uuid),
+    Row(Source.PLUGIN, Kind.PCI, True, _IDS, _id_pci),
+    Row(Source.PLUGIN, Kind.FILE, True, _PATH_IDS, _node_files),
+    Row(Source.PLUGIN, Kind.FILE, False, _ANSWER, _node_files),
+    Row(Source.BUILT_IN, Kind.UUID, True, "the driver (`nvml`)", _token_uuid),
+    Row(
+        Source.BUILT_IN,
+        Kind.PCI,
+        True,
+        "the driver (`nvml`), sysfs (`generic`, of graphics cards and accelerators)",
+        _token_pci,
+    ),
+    Row(Source.BUILT_IN, Kind.FILE, True, "device numbers (`nvml`, `generic`)", _token_files),
+    Row(Source.BUILT_IN, Kind.SERIAL, True, "sysfs (`generic`, of USB devices)", _token_serial),
+)
+_ROWS: Final = {
+    (source, is_of_all): tuple(row for row in TABLE if row.source is source and row.is_of_all == is_of_all)
+    for source in Source
+    for is_of_all in (True, False)
+}
+
+
+def identities_of(source: Source, raw: Raw, *, is_of_all: bool = True) -> tuple[str, ...]:
+    """What the source's rows read. is_of_all: False for what is known of held devices alone."""
+    rows = _ROWS[source, is_of_all]
+    return own(found for row in rows for found in row.read(raw) if found is not None and kind_of(found) == row.kind)
+
+
+def _plainest(attributes: Mapping[str, AttributeValue], ending: re.Pattern[str]) -> list[str]:
+    """Values of the attributes whose names end so: of several, those with the shortest. A longer one names something else."""
+    found: dict[str, list[str]] = {}
+    for name, value in attributes.items():
+        match = ending.fullmatch(name)
+        if match is not None and not isinstance(value, bool) and not _ANOTHERS.search(match[1]):
+            found.setdefault(match[1].lower(), []).append(value if isinstance(value, str) else f"{value:04x}")
+    return found[min(found, key=lambda before: (len(before), before))] if found else []

@@ -299,6 +299,7 @@ class Container:
     """requests: quantities by resource name, with limits where there is no request. claims: names within the pod.
 
     is_init: it ends before the others start. is_sidecar: an init container that runs on. state: running, waiting, terminated or "".
+    last_words: of its last end, where it has left any.
     """
 
     name: str
@@ -310,6 +311,7 @@ class Container:
     state: str = ""
     reason: str = ""
     message: str = ""
+    last_words: str = ""
 
 
 @dataclass(frozen=True, slots=True)

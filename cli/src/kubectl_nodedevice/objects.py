@@ -339,13 +339,14 @@ def _containers(pod: Json) -> tuple[Container, ...]:
     """Init containers first, as they start."""
     found: list[Container] = []
     for key, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
-        states = {text_of(each, "name"): map_of(each, "state") for each in list_of(pod, "status", statuses)}
+        states = {text_of(each, "name"): each for each in list_of(pod, "status", statuses)}
         for each in list_of(pod, "spec", key):
             found.append(_container(each, key == "initContainers", states.get(text_of(each, "name"), {})))
     return tuple(found)
 
 
-def _container(obj: Json, is_init: bool, states: Json) -> Container:
+def _container(obj: Json, is_init: bool, status: Json) -> Container:
+    states = map_of(status, "state")
     state = next(iter(states), "")
     return Container(
         text_of(obj, "name"),
@@ -357,6 +358,7 @@ def _container(obj: Json, is_init: bool, states: Json) -> Container:
         state,
         text_of(states, state, "reason"),
         text_of(states, state, "message"),
+        text_of(states, "terminated", "message") or text_of(status, "lastState", "terminated", "message"),
     )
 
 

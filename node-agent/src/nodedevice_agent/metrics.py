@@ -5,9 +5,11 @@ not name it: the scraper adds the node to every series. Allocations are labelled
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
+from nodedevice_api.nodedevice import AllocationStatus
 from nodedevice_common import http_server, tasks
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -35,9 +37,16 @@ class AllocationCollector:
     def __init__(self) -> None:
         self._held: dict[str, dict[_Holder, int]] = {}
 
-    def update(self, now: Snapshot) -> None:
-        """Replace what is known of this resource. Pods that have ended are left out: their devices count as releasing."""
+    def update(self, now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
+        """Replace what is known of this resource. Pods that have ended are left out: their devices count as releasing.
+
+        rows: what containers have by claims, which is in no snapshot.
+        """
         held: dict[_Holder, int] = {}
+        for row in islice(rows, MOST_CONTAINERS):
+            if not row.releasing:
+                key = (row.namespace, row.name or row.pod_uid, row.container, now.resource_name)
+                held[key] = held.get(key, 0) + len(row.device_ids)
         for one in now.held[:MOST_CONTAINERS]:
             if one.releasing:
                 continue
@@ -210,13 +219,13 @@ def begin(resource_name: str, *, pre_start_required: bool) -> None:
         PRE_START_FAILED.labels(resource_name)
 
 
-def observe(now: Snapshot) -> None:
-    """A resource as it is published."""
+def observe(now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
+    """A resource as it is published. rows: what containers have by claims, which is in no snapshot."""
     for state in ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available"):
         RESOURCE_DEVICES.labels(now.resource_name, state).set(getattr(now, state))
     PODS_WAITING.labels(now.resource_name).set(len(now.pending))
     ENDPOINT_RUNNING.labels(now.resource_name).set(now.state is EndpointState.RUNNING)
-    ALLOCATIONS.update(now)
+    ALLOCATIONS.update(now, rows)
 
 
 def forget(resource_name: str) -> None:

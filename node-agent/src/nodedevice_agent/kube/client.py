@@ -12,13 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 import httpx2
 from lightkube import AsyncClient
 from lightkube.config import client_adapter
 from lightkube.core import resource as res
 from lightkube.core.exceptions import ConfigError, NotReadyError
+from lightkube.core.generic_client import BasicRequest
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
 from msgspec import to_builtins
@@ -32,6 +33,7 @@ from nodedevice_common.token_file import TokenFile
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import (
     ApiDisconnected,
+    ApiNotFound,
     ApiRequestError,
     ApiUnauthorized,
     ApiUnreachable,
@@ -39,6 +41,7 @@ from nodedevice_agent.errors import (
 from nodedevice_agent.kube import kubeconfig as kubeconfigs
 from nodedevice_agent.kube.objects import (
     REVIEWS,
+    KindsObject,
     NodeDeviceObject,
     NodeDeviceStatusObject,
     NodeMetadataObject,
@@ -46,7 +49,9 @@ from nodedevice_agent.kube.objects import (
 )
 from nodedevice_agent.kube.responses import (
     REQUEST_SECONDS,
+    LargeObject,
     decode_responses_of,
+    lightened,
     next_line,
     translated,
     watch_event,
@@ -152,8 +157,9 @@ class KubeClient:
             if kind is NodeMetadataObject:
                 objects, version = await self._list_metadata(kind, fields)
                 return [*objects], version
-            listing: Any = self._client.list(kind, fields=dict(fields), **_scope(kind))
-            found = [one async for one in listing]
+            size = kind.page_size if issubclass(kind, LargeObject) else None
+            listing: Any = self._client.list(kind, fields=dict(fields), chunk_size=size, **_scope(kind))
+            found = [one async for one in lightened(listing)]
         return found, _version(listing)
 
     async def _list_metadata(self, kind: type[R], fields: Mapping[str, str]) -> tuple[Sequence[R], str]:
@@ -164,6 +170,20 @@ class KubeClient:
         response = await client.send(client.build_adapter_request(request))
         _, version, objects = client.handle_response("list", response, request)
         return objects, version or ""
+
+    async def served(self, group_version: str) -> frozenset[str]:
+        """The plurals of the kinds that the API server serves of a group, such as resource.k8s.io/v1; none where it has no such
+        group in that version.
+        """
+        client: Any = self._client._client
+        request = BasicRequest("GET", f"apis/{group_version}", response_type=cast(Any, KindsObject))
+        try:
+            with self._request(f"reading the kinds of {group_version}"):
+                response = await client.send(client.build_adapter_request(request))
+                found: KindsObject = client.handle_response("get", response, request)
+        except ApiNotFound:
+            return frozenset()
+        return frozenset(each.name for each in found.resources)
 
     async def catch_up(self, kind: type[R], fields: Mapping[str, str]) -> str:
         """A consistent read, for which the API server's cache of that kind has to catch up with its store; the version of both.

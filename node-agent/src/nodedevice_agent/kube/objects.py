@@ -50,6 +50,16 @@ class NodeDeviceConfigObject(KubeObject, res.GlobalResource):
     )
 
 
+class KindObject(msgspec.Struct):
+    name: str = ""
+
+
+class KindsObject(msgspec.Struct):
+    """What the API server says of a group."""
+
+    resources: list[KindObject] = []
+
+
 class NodeDeviceObject(KubeObject, res.GlobalResource):
     metadata: OwnedMetadata = msgspec.field(default_factory=OwnedMetadata)
     spec: dict[str, Any] = {}

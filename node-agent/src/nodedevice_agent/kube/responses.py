@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REQUEST_SECONDS = 10.0
+# of the large parts of all objects in a list
+MOST_LISTED = 24 * 1024 * 1024
 
 
 class KubeMetadata(msgspec.Struct, omit_defaults=True):
@@ -52,6 +54,20 @@ class KubeMetadata(msgspec.Struct, omit_defaults=True):
 
 class KubeObject(msgspec.Struct, omit_defaults=True):
     metadata: KubeMetadata = msgspec.field(default_factory=KubeMetadata)
+
+
+class LargeObject(KubeObject):
+    """Of a kind whose objects have up to a megabyte: they are listed a few at a time, and no more than MOST_LISTED is kept."""
+
+    page_size = 4
+
+    @property
+    def octets(self) -> int:
+        raise NotImplementedError
+
+    def lighten(self) -> None:
+        """Drop what is large."""
+        raise NotImplementedError
 
 
 # -- objects and lists --------------------------------------------------------------------------------------------------
@@ -107,6 +123,17 @@ def _decoded(content: msgspec.Raw, kind: type[T]) -> T:
         log_skipped(log, plural, metadata.namespace or "", metadata.name, exc)
         found: T = known_by_name(metadata)
         return found
+
+
+async def lightened(listing: AsyncIterator[T]) -> AsyncIterator[T]:
+    """The same objects; large ones beyond what a list may hold without what is large."""
+    octets = 0
+    async for found in listing:
+        if isinstance(found, LargeObject):
+            octets += found.octets
+            if octets > MOST_LISTED:
+                found.lighten()
+        yield found
 
 
 # -- watches ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,45 @@
+"""What a DRA driver says of the devices of this node: records of its ResourceSlices, each of bounded size. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+from nodedevice_api.nodedevice import DeviceTaint
+
+NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
+
+# counter set, counter, and how much of it
+Counters = tuple[tuple[str, str, int], ...]
+# driver and name of a pool
+PoolKey = tuple[str, str]
+
+
+class Device(Struct, frozen=True, gc=False):
+    """attributes: by name as in the slice, capacities among them. consumes: what it shares with others of its pool."""
+
+    name: str
+    attributes: Mapping[str, str] = NO_ATTRIBUTES
+    taints: tuple[DeviceTaint, ...] = ()
+    numa_nodes: tuple[int, ...] = ()
+    consumes: Counters = ()
+
+
+class Slice(Struct, frozen=True):
+    """count: how many slices its pool has in that generation. counters: what devices of the pool share, and how much there is.
+
+    omitted: devices that it has beyond what a slice may have. problem: why its devices cannot be decoded; "" where they can.
+    """
+
+    name: str
+    driver: str
+    pool: str
+    generation: int
+    count: int
+    devices: tuple[Device, ...] = ()
+    counters: Counters = ()
+    omitted: int = 0
+    problem: str = ""
+
+    @property
+    def key(self) -> PoolKey:
+        return self.driver, self.pool

@@ -1,0 +1,61 @@
+"""The resource name by which a DRA driver's pool has a NodeDevice: the driver's name and the pool's, without the node's. Pure.
+
+Most drivers name the pool of a node as the node, which other nodes' pools must not be named: `gpu.vendor.com/devices`. Eight or
+more digits of a hash follow where the pool's name does not fit a resource name, or where that name is another's.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Final
+
+from nodedevice_api import extended_resources
+from nodedevice_api.names import DRA_DRIVER
+
+from nodedevice_agent.dra.devices import PoolKey
+
+# the API server's, and the CRD's
+MAX_DRIVER: Final = 63
+MAX_POOL: Final = 253
+# of a pool that has the node's name
+DEVICES: Final = "devices"
+_MAX: Final = 63
+_DIGITS: Final = (8, 16, 32)
+_SEPARATORS: Final = "-./"
+_NOT_IN_A_NAME: Final = re.compile(r"[^-A-Za-z0-9_.]")
+
+
+def is_observed(key: PoolKey) -> bool:
+    """Whether it is a pool of a driver that is shown: those of our own driver are made of NodeDevices."""
+    driver, pool = key
+    is_name = len(driver) <= MAX_DRIVER and extended_resources.DOMAIN.fullmatch(driver) is not None
+    return is_name and driver != DRA_DRIVER and 0 < len(pool) <= MAX_POOL
+
+
+def resource_name(node_name: str, driver: str, pool: str, is_taken: Callable[[str], bool]) -> str:
+    """is_taken: whether a name is another pool's, or of devices that are given out in another way.
+
+    The same again for the same arguments, after a restart too.
+    """
+    shown = _without_node(node_name, pool)
+    name = f"{driver}/{shown}"
+    if extended_resources.NAME.fullmatch(shown) and not is_taken(name):
+        return name
+    digest = hashlib.sha256(f"{driver}\0{pool}".encode()).hexdigest()
+    return next(name for digits in _DIGITS if not is_taken(name := f"{driver}/{_hashed(shown, digest[:digits])}"))
+
+
+def _without_node(node_name: str, pool: str) -> str:
+    if pool == node_name:
+        return DEVICES
+    for separator in _SEPARATORS:
+        rest = pool.removeprefix(f"{node_name}{separator}")
+        rest = rest if rest != pool else pool.removesuffix(f"{separator}{node_name}")
+        if rest and rest != pool:
+            return rest
+    return pool
+
+
+def _hashed(shown: str, digest: str) -> str:
+    plain = _NOT_IN_A_NAME.sub("-", shown)[: _MAX - len(digest) - 1].strip("-_.")
+    return f"{plain}-{digest}" if plain else digest

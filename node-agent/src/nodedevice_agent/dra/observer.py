@@ -1,0 +1,263 @@
+"""Observes what DRA drivers offer on this node: follows its ResourceSlices, and has each changed pool published. It changes none.
+
+A driver may publish as fast as it can: of each slice the latest one is decoded, a few times at once and then once a second, and one
+at a time, so that the event loop is never held for long. Where the API server does not have the kind nothing is done but to ask
+again, rarely.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from nodedevice_api import extended_resources
+from nodedevice_common.decoding import Undecodable, decode
+from nodedevice_common.log_once import LogOnce
+from nodedevice_common.pacing import TokenBucket, jittered
+
+from nodedevice_agent.dra import slices
+from nodedevice_agent.dra.devices import PoolKey
+from nodedevice_agent.dra.names import is_observed
+from nodedevice_agent.dra.served import ServedByDrivers
+from nodedevice_agent.dra.slices import ResourceSliceObject, slice_of
+from nodedevice_agent.kube.client import until_done
+from nodedevice_agent.kube.informer import Watches
+from nodedevice_agent.lib.filesystem import replace_durably
+
+log = logging.getLogger(__name__)
+
+# the name of the watch, in /readyz
+WATCH: Final = slices.PLURAL
+FILE_NAME: Final = "dra-pools.json"
+TAINT_RULES: Final = "devicetaintrules"
+# how often the API server is asked whether it has the kind, and rules for taints: it may be another release
+ASK_SECONDS: Final = 3600.0
+# ... while it sends nothing: it may have been started without the kind
+ASK_STALE_SECONDS: Final = 60.0
+_SPREAD: Final = 0.2
+# of one slice
+DECODED_PER_SECOND: Final = 1.0
+DECODED_AT_ONCE: Final = 5
+# of slices that wait to be decoded
+_MOST_WAITING: Final = 512
+_MOST_KNOWN: Final = 256
+
+
+class _StoredPool(msgspec.Struct, rename="camel"):
+    driver: str
+    pool: str
+    resource_name: str
+
+
+class DriverObserver:
+    """run() until cancelled. publish: called with each resource that may have changed."""
+
+    known_version = 0
+
+    def __init__(
+        self, watches: Watches, node_name: str, served: ServedByDrivers, publish: Callable[[str], None], file: Path
+    ) -> None:
+        """file: keeps the names of pools, so that one that ends while no agent runs is not forgotten."""
+        self.served = served
+        self._watches = watches
+        self._node_name = node_name
+        self._publish = publish
+        self._file = file
+        self._now = asyncio.get_running_loop().time
+        # by name, the latest of each that is not decoded yet; None: it is gone
+        self._waiting: dict[str, ResourceSliceObject | None] = {}
+        # of those that are known: the resource version, and when the next may be decoded
+        self._versions: dict[str, str] = {}
+        self._pace: dict[str, TokenBucket] = {}
+        # the names in a list whose slices are not all decoded
+        self._listed: frozenset[str] | None = None
+        self._is_changed = asyncio.Event()
+        self._stored = dict(served.names)
+        self._problems = LogOnce(log)
+
+    async def run(self) -> None:
+        """Follow the slices while the API server has them."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._work())
+            following: asyncio.Task[None] | None = None
+            while True:
+                kinds = await until_done(partial(self._watches.cluster.served, f"{slices.GROUP}/{slices.VERSION}"))
+                self.served.has_rules = TAINT_RULES in kinds
+                if slices.PLURAL in kinds and following is None:
+                    following = tasks.create_task(self._follow())
+                elif slices.PLURAL not in kinds:
+                    if following is not None:
+                        following.cancel()
+                        following = None
+                    self.synced([], 0)
+                await self._until_asked_again()
+
+    async def _follow(self) -> None:
+        fields = {"spec.nodeName": self._node_name}
+        await self._watches.follow(WATCH, ResourceSliceObject, fields, self)
+
+    async def _until_asked_again(self) -> None:
+        due = self._now() + jittered(ASK_SECONDS, _SPREAD, random.random())
+        while self._now() < due:
+            await asyncio.sleep(jittered(ASK_STALE_SECONDS, _SPREAD, random.random()))
+            if WATCH in self._watches.stale():
+                return
+
+    # -- the watch ------------------------------------------------------------------------------------------------------------
+
+    def synced(self, objects: list[ResourceSliceObject], version: int) -> None:
+        """All of this node."""
+        found = {each.metadata.name: each for each in objects}
+        self._waiting = {
+            name: each
+            for name, each in found.items()
+            if self._versions.get(name) != each.metadata.resourceVersion or name in self._waiting
+        }
+        self._listed = frozenset(found)
+        self._is_changed.set()
+
+    def updated(self, found: ResourceSliceObject) -> None:
+        self._waits(found.metadata.name, found)
+        if self._listed is not None:
+            self._listed |= {found.metadata.name}
+
+    def deleted(self, found: ResourceSliceObject) -> None:
+        self._waits(found.metadata.name, None)
+        if self._listed is not None:
+            self._listed -= {found.metadata.name}
+
+    def _waits(self, name: str, found: ResourceSliceObject | None) -> None:
+        if name in self._waiting or len(self._waiting) < _MOST_WAITING or found is None:
+            self._waiting[name] = found
+        self._is_changed.set()
+
+    # -- what has changed -------------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            wait_until = await self._decode()
+            self._published(self.served.tick(self._now()))
+            self._store()
+            wait_until = min(wait_until, self.served.next_deadline(self._now()))
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(wait_until if wait_until < float("inf") else None):
+                    await self._is_changed.wait()
+            self._is_changed.clear()
+
+    async def _decode(self) -> float:
+        """Those that may be decoded now, with a turn for others after each. Returns when the next may be."""
+        next_due = float("inf")
+        for name in [*self._waiting]:
+            now = self._now()
+            pace = self._pace.setdefault(name, TokenBucket(DECODED_PER_SECOND, DECODED_AT_ONCE, now))
+            found = self._waiting.get(name)
+            if found is not None and not pace.take(now):
+                next_due = min(next_due, now + pace.wait_seconds(now))
+                continue
+            if name in self._waiting:
+                del self._waiting[name]
+                self._take(name, found, now)
+                await asyncio.sleep(0)
+        if self._listed is not None and self._listed.isdisjoint(self._waiting):
+            listed, self._listed = self._listed, None
+            self._forget_all_but(listed)
+            self._published(self.served.synced(listed, self._now()))
+        return next_due
+
+    def _take(self, name: str, found: ResourceSliceObject | None, now: float) -> None:
+        if found is None:
+            self._versions.pop(name, None)
+            self._pace.pop(name, None)
+        else:
+            self._versions[name] = found.metadata.resourceVersion or ""
+        if found is None or not self._is_ours(name, found):
+            self._published(self.served.removed(name, now))
+            return
+        with_attributes = self.served.pools.has_room_for_attributes(name)
+        self._problems.report(
+            "attributes of devices are not shown: the ResourceSlices of this node have too many",
+            "" if with_attributes else f"the slice {name} and later ones",
+        )
+        self._published(self.served.put(slice_of(found, with_attributes=with_attributes), now))
+
+    def _is_ours(self, name: str, found: ResourceSliceObject) -> bool:
+        """Whether it is shown."""
+        spec = found.spec
+        if spec is None:
+            # which was logged when it came
+            return False
+        if spec.nodeName != self._node_name:
+            error = f"the slice {name} is of the node {str(spec.nodeName)[:253]!r}"
+            self._problems.report("ResourceSlices ignored: the API server was asked for those of this node", error)
+            return False
+        if not is_observed((spec.driver, spec.pool.name)):
+            return False
+        has_room = self.served.pools.has_room(name, spec.driver)
+        if not has_room:
+            self.served.pools.refused.add(name)
+            error = f"the slice {name} of the driver {spec.driver}"
+            self._problems.report("ResourceSlices ignored: this node or one of its drivers has too many", error)
+        return has_room
+
+    def _forget_all_but(self, names: Collection[str]) -> None:
+        for name in [name for name in self._pace if name not in names]:
+            del self._pace[name]
+            self._versions.pop(name, None)
+
+    def _published(self, resource_names: Collection[str]) -> None:
+        for name in sorted(resource_names):
+            self._publish(name)
+        count = len(self.served.without_place)
+        self._problems.report(
+            "pools of DRA drivers are not shown: this node has too many names", f"{count}" if count else ""
+        )
+
+    # -- for others -------------------------------------------------------------------------------------------------------------
+
+    def held_changed(self, driver: str, pool: str) -> None:
+        """Containers have other devices of that pool than before, or other ones of them are healthy."""
+        self._published(self.served.held_changed((driver, pool), self._now()))
+        # there may be a time to wait for
+        self._is_changed.set()
+
+    def displace(self, resource_names: Collection[str], by: str) -> None:
+        """The places of those that drivers have are that name's."""
+        self._published(self.served.displaced(resource_names, by))
+
+    # -- the file ---------------------------------------------------------------------------------------------------------------
+
+    def _store(self) -> None:
+        if self.served.names == self._stored:
+            return
+        self._stored = dict(self.served.names)
+        pools = [_StoredPool(*key, name) for key, name in sorted(self._stored.items())]
+        try:
+            replace_durably(self._file, msgspec.json.encode(pools).decode())
+        except OSError as exc:
+            error = f"{exc.strerror or exc}"
+            self._problems.report("cannot keep the names of pools", error, logging.ERROR, path=str(self._file))
+        else:
+            self._problems.report("cannot keep the names of pools", "")
+
+
+def known_names(file: Path) -> dict[PoolKey, str]:
+    """The names that pools had before the start. What is damaged is as good as nothing."""
+    try:
+        stored = decode(file.read_bytes(), list[_StoredPool])
+    except FileNotFoundError:
+        return {}
+    except (OSError, Undecodable) as exc:
+        extra = {"path": str(file), "error": str(exc)[:400]}
+        log.error("cannot read the names of pools; those that are gone by now are not known", extra=extra)
+        return {}
+    found: dict[PoolKey, str] = {}
+    for each in stored[:_MOST_KNOWN]:
+        key, name = (each.driver, each.pool), each.resource_name.removeprefix(f"{each.driver}/")
+        if is_observed(key) and extended_resources.NAME.fullmatch(name) and f"{key[0]}/{name}" not in found.values():
+            found[key] = f"{key[0]}/{name}"
+    return found

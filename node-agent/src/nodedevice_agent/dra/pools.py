@@ -1,0 +1,160 @@
+"""The pools of this node's DRA drivers, from their slices: which generation counts, what is missing, what is in two slices. Pure.
+
+The newest generation counts once all its slices are there; until then the last one that was complete is shown. The scheduler gives
+out nothing of an incomplete pool, nor of one in which a device is twice.
+Source: k8s.io/dynamic-resource-allocation structured/internal, GatherPools @ 1.37.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodedevice_agent.dra.devices import Device, PoolKey, Slice
+
+# A pool of 4,096 devices, of which a NodeDevice may list as many, has 64 slices where one has taints.
+MAX_SLICES_OF_DRIVER: Final = 128
+MAX_SLICES: Final = 256
+# each driver may have so many, whatever others have
+MIN_SLICES_OF_DRIVER: Final = 8
+MAX_SLICES_IN_ALL: Final = 384
+# of all devices: some 10 MB
+MAX_ATTRIBUTES: Final = 65_536
+# in messages
+MAX_NAMED: Final = 3
+
+
+class Pool(Struct, frozen=True):
+    """The devices are those of the last generation of which every slice was there; without one yet, those of the slices that are.
+
+    devices: by name, in order. omitted: how many their slices have beyond what a slice may have. missing: slices of the newest
+    generation.
+    twice: devices that are in two slices, the first few. undecodable: slices whose devices are of an unknown form, the first few.
+    shared: how much there is of each counter of each set that devices share.
+    """
+
+    driver: str
+    name: str
+    generation: int
+    devices: Mapping[str, Device]
+    omitted: int = 0
+    count: int = 1
+    missing: int = 0
+    is_whole: bool = True
+    twice: tuple[str, ...] = ()
+    undecodable: tuple[str, ...] = ()
+    shared: Mapping[tuple[str, str], int] = {}
+
+    @property
+    def key(self) -> PoolKey:
+        return self.driver, self.name
+
+    @property
+    def is_complete(self) -> bool:
+        return self.missing == 0
+
+
+class Pools:
+    """Of one node. What is beyond the bounds of a node is counted, and left out."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, Slice] = {}
+        self._pools: dict[PoolKey, Pool] = {}
+        # by slice: how many attributes its devices have
+        self._attributes: dict[str, int] = {}
+        # names of slices that there is no room for
+        self.refused: set[str] = set()
+
+    def __contains__(self, key: PoolKey) -> bool:
+        return key in self._pools
+
+    def __iter__(self) -> Iterator[Pool]:
+        return iter([*self._pools.values()])
+
+    def get(self, key: PoolKey) -> Pool | None:
+        return self._pools.get(key)
+
+    def has_room(self, name: str, driver: str) -> bool:
+        """Whether that slice is known, or one more of its driver may be."""
+        if name in self._slices:
+            return True
+        own = sum(found.driver == driver for found in self._slices.values())
+        most = MAX_SLICES_OF_DRIVER if len(self._slices) < MAX_SLICES else MIN_SLICES_OF_DRIVER
+        return own < most and len(self._slices) < MAX_SLICES_IN_ALL
+
+    def has_room_for_attributes(self, name: str) -> bool:
+        """Whether those of that slice may be kept, beside those of all others."""
+        return sum(self._attributes.values()) - self._attributes.get(name, 0) < MAX_ATTRIBUTES
+
+    def put(self, found: Slice) -> set[PoolKey]:
+        """The slice, new or changed. Returns the pools that are others now."""
+        before = self._slices.get(found.name)
+        self._slices[found.name] = found
+        self._attributes[found.name] = sum(len(device.attributes) for device in found.devices)
+        return self._composed({found.key} if before is None else {before.key, found.key})
+
+    def remove(self, name: str) -> set[PoolKey]:
+        """The slice is gone. Returns the pools that are others now, or gone."""
+        self.refused.discard(name)
+        self._attributes.pop(name, None)
+        found = self._slices.pop(name, None)
+        return self._composed({found.key}) if found is not None else set()
+
+    def names(self) -> set[str]:
+        """Of all slices that are known."""
+        return {*self._slices, *self.refused}
+
+    def _composed(self, keys: Iterable[PoolKey]) -> set[PoolKey]:
+        changed: set[PoolKey] = set()
+        for key in keys:
+            slices = [found for found in self._slices.values() if found.key == key]
+            before, after = self._pools.get(key), composed(slices, self._pools.get(key))
+            if after is None:
+                self._pools.pop(key, None)
+            else:
+                self._pools[key] = after
+            if before != after:
+                changed.add(key)
+        return changed
+
+
+def composed(slices: Sequence[Slice], before: Pool | None) -> Pool | None:
+    """The pool of these slices, which are all that there are of it; None where there are none."""
+    if not slices:
+        return None
+    newest = max(found.generation for found in slices)
+    current = sorted((found for found in slices if found.generation == newest), key=lambda found: found.name)
+    usable = [found for found in current if not found.problem]
+    count = max(found.count for found in current)
+    missing, undecodable = max(count - len(usable), 0), tuple(found.name for found in current if found.problem)
+    if missing and before is not None and before.is_whole:
+        return replace(before, count=count, missing=missing, undecodable=undecodable[:MAX_NAMED])
+    return _of_slices(usable or current[:1], count, missing, undecodable[:MAX_NAMED])
+
+
+def _of_slices(slices: Sequence[Slice], count: int, missing: int, undecodable: tuple[str, ...]) -> Pool:
+    devices: dict[str, Device] = {}
+    where: dict[str, str] = {}
+    twice: dict[str, str] = {}
+    shared: dict[tuple[str, str], int] = {}
+    for found in slices:
+        for device in found.devices:
+            if device.name in where:
+                twice[device.name] = f"{device.name} in {where[device.name]} and {found.name}"
+            else:
+                devices[device.name], where[device.name] = device, found.name
+        shared.update({(set_name, name): most for set_name, name, most in found.counters})
+    return Pool(
+        slices[0].driver,
+        slices[0].pool,
+        slices[0].generation,
+        {name: devices[name] for name in sorted(devices)},
+        sum(found.omitted for found in slices),
+        count,
+        missing,
+        not missing,
+        tuple(twice[name] for name in sorted(twice)[:MAX_NAMED]),
+        undecodable,
+        shared,
+    )

@@ -1,0 +1,253 @@
+"""What DRA drivers offer on this node: which pools have a NodeDevice, by which name, and what it shows. It is only shown.
+
+Each pool is a resource of the node: it has a place among the names, a state, and what pods hold of it. Its state follows its
+slices: a kubelet that starts deletes all slices of its node, and the drivers publish them again. So a pool without any is gone only
+after a moment, and one that lacks some is only reported as incomplete after a longer one.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+from nodedevice_api import names
+from nodedevice_api.nodedevice import AllocationStatus, NodeDeviceStatus
+
+from nodedevice_agent import __version__, metrics
+from nodedevice_agent.devicemanager.places import Places
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
+from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
+from nodedevice_agent.dra.devices import PoolKey, Slice
+from nodedevice_agent.dra.names import is_observed, resource_name
+from nodedevice_agent.dra.pools import Pool, Pools
+from nodedevice_agent.dra.status import Offered, conditions, held_devices, snapshot, with_times
+from nodedevice_agent.kube.status import node_device_status
+
+# drivers publish within tenths of a second after the kubelet has deleted their slices
+GONE_SECONDS: Final = 10.0
+# slices of one generation come one by one, and a driver's client may be slow
+INCOMPLETE_SECONDS: Final = 30.0
+# until another name may have left its place
+_PLACE_SECONDS: Final = 30.0
+# of the one connection that each resource has: the slices
+_ENDPOINT: Final = 1
+
+
+class Held(Protocol):
+    """Which containers have which devices of a pool, by the kubelet."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the kubelet has answered since the start; until then the last published statuses stay."""
+
+    def of(self, driver: str, pool: str) -> Sequence[AllocationStatus]:
+        """Sorted by pod UID, container and claim; without times."""
+
+    def pools(self) -> frozenset[PoolKey]:
+        """Of which pods hold devices, also where no slice shows them any more."""
+
+    def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
+        """By device: what the status of the pod that holds it says."""
+
+
+class ServedByDrivers:
+    """is_taken: whether a name is of devices that are given out in another way. known: the names of pools before the start."""
+
+    def __init__(
+        self, node_name: str, held: Held, is_taken: Callable[[str], bool], known: Mapping[PoolKey, str]
+    ) -> None:
+        self.pools = Pools()
+        self.resources: dict[str, Resource] = {}
+        # no pod asks for one of these names in its limits
+        self.places = Places(self.resources, dict[str, Pod]())
+        self.places.are_pods_known = True
+        # whether the API server serves DeviceTaintRules
+        self.has_rules = False
+        # False until the first list of slices
+        self.is_synced = False
+        self.names: dict[PoolKey, str] = {**known}
+        self._keys: dict[str, PoolKey] = {}
+        self._node_name = node_name
+        self._held = held
+        self._is_taken = is_taken
+        # what is shown of each: of a pool that has just lost its slices, as it was
+        self._shown: dict[PoolKey, Pool] = {}
+        self._gone_at: dict[PoolKey, float] = {}
+        self._late_at: dict[PoolKey, float] = {}
+        self._cordons: dict[str, Collection[str]] = {}
+
+    @property
+    def without_place(self) -> set[PoolKey]:
+        """Pools that are not shown, as the node has too many names."""
+        return {pool.key for pool in self.pools if self.names.get(pool.key) not in self.resources}
+
+    # -- changes --------------------------------------------------------------------------------------------------------------
+
+    def put(self, found: Slice, now: float) -> set[str]:
+        """A slice, new or changed. Each change returns the resources that may have changed."""
+        return self._changed(self.pools.put(found), now)
+
+    def removed(self, slice_name: str, now: float) -> set[str]:
+        return self._changed(self.pools.remove(slice_name), now)
+
+    def synced(self, slice_names: Collection[str], now: float) -> set[str]:
+        """All slices that there are, which were put before."""
+        gone = {key for name in self.pools.names().difference(slice_names) for key in self.pools.remove(name)}
+        if self.is_synced:
+            return self._changed(gone, now)
+        self.is_synced = True
+        known = {*self.names, *self._held.pools(), *(pool.key for pool in self.pools)}
+        # a kubelet that has just started has deleted the slices of its node
+        self._gone_at.update({key: now + GONE_SECONDS for key in known if key not in self.pools})
+        return self._changed(gone | known, now)
+
+    def held_changed(self, key: PoolKey, now: float) -> set[str]:
+        """Containers have other devices of that pool than before, or other ones of them are healthy."""
+        return self._changed({key}, now) if self.is_synced else set()
+
+    def tick(self, now: float) -> set[str]:
+        """Time has passed: some may be gone, or incomplete for too long; and others may have left room."""
+        due = {key for deadlines in (self._gone_at, self._late_at) for key, at in deadlines.items() if at <= now}
+        return self._changed(due | self.without_place, now)
+
+    def next_deadline(self, now: float) -> float:
+        """When tick() is due."""
+        times = [at for deadlines in (self._gone_at, self._late_at) for at in deadlines.values() if at > now]
+        return min([*times, now + _PLACE_SECONDS] if self.without_place else times, default=math.inf)
+
+    def displaced(self, resource_names: Iterable[str], by: str) -> set[str]:
+        """The places of those are that name's."""
+        own = [name for name in resource_names if name in self.resources]
+        for name in own:
+            self.resources[name].displaced(by)
+        return {*own}
+
+    # -- for what publishes it --------------------------------------------------------------------------------------------------
+
+    def has(self, name: str) -> bool:
+        """Whether it is a pool's, and nobody else gives such devices out."""
+        return name in self.resources and not self._is_taken(name)
+
+    def cordoned(self, name: str, device_ids: Collection[str]) -> None:
+        """The cordons in its NodeDevice: they are only reported."""
+        self._cordons[name] = device_ids
+
+    def forget(self, name: str) -> bool:
+        """Whether no driver has it any more, and no pod holds any of it."""
+        resource = self.resources.get(name)
+        if resource is not None and (resource.state is not EndpointState.GONE or resource.holders):
+            return False
+        self.resources.pop(name, None)
+        self._cordons.pop(name, None)
+        key = self._keys.pop(name, None)
+        if key is not None and key not in self.pools:
+            self._forget_pool(key)
+        return True
+
+    def status(
+        self, name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
+    ) -> NodeDeviceStatus | None:
+        """The status to be written over the observed one; None while the last published one stays."""
+        found = self.offered(name, now)
+        if found is None or (found.pool is None and not found.rows and observed == NodeDeviceStatus()):
+            # not known yet; or over, and nobody has an object of it
+            return None
+        shown, (driver, pool) = snapshot(found), found.key
+        metrics.observe(shown, found.rows)
+        status = node_device_status(
+            shown,
+            observed,
+            wall_time=wall_time,
+            version=__version__,
+            runtime=names.RUNTIME_KUBELET,
+            served_by=names.SERVED_BY_DRA,
+            is_watch_stale=is_watch_stale,
+            rows=with_times(found.rows, observed.allocations, wall_time),
+            said=conditions(found, shown),
+        )
+        return replace(status, driver=driver, pool=pool)
+
+    def offered(self, name: str, now: float) -> Offered | None:
+        """What is known of it now; None while that is not known, as after a start."""
+        key, resource = self._keys.get(name), self.resources.get(name)
+        if key is None or resource is None or not self.is_synced or not self._held.is_known:
+            return None
+        pool = self._shown.get(key)
+        if pool is None and key in self._gone_at:
+            return None
+        return Offered(
+            key,
+            name,
+            pool,
+            EndpointState.RUNNING if pool is not None and resource.lost_to is None else EndpointState.GONE,
+            self._held.of(*key),
+            self._held.reported_unhealthy(*key),
+            key in self._late_at and self._late_at[key] <= now,
+            resource.lost_to,
+            self._cordons.get(name, ()),
+            self.has_rules,
+        )
+
+    # -- internals --------------------------------------------------------------------------------------------------------------
+
+    def _changed(self, keys: Iterable[PoolKey], now: float) -> set[str]:
+        return {name for key in keys for name in self._follow(key, now)}
+
+    def _follow(self, key: PoolKey, now: float) -> Iterable[str]:
+        """Bring what is shown of a pool up to date. Returns the names that may show something else now."""
+        if not is_observed(key):
+            return ()
+        pool, rows = self.pools.get(key), self._held.of(*key)
+        self._follow_times(key, pool, now)
+        is_known = key in self._shown or key in self._gone_at or bool(rows) or key in self.names
+        resource = self._resource(key) if is_known else None
+        if resource is None:
+            return ()
+        resource.holders.clear()
+        resource.holders.update(dict.fromkeys(held_devices(rows), ""))
+        if resource.lost_to is None:
+            self._follow_state(resource, now, is_shown=key in self._shown, is_settling=key in self._gone_at)
+        return (resource.name,)
+
+    def _follow_times(self, key: PoolKey, pool: Pool | None, now: float) -> None:
+        if pool is not None:
+            self._shown[key] = pool
+            self._gone_at.pop(key, None)
+        elif key in self._shown:
+            self._gone_at.setdefault(key, now + GONE_SECONDS)
+        if key in self._gone_at and self._gone_at[key] <= now:
+            del self._gone_at[key]
+            self._shown.pop(key, None)
+        if pool is None or pool.is_complete:
+            self._late_at.pop(key, None)
+        else:
+            self._late_at.setdefault(key, now + INCOMPLETE_SECONDS)
+
+    def _resource(self, key: PoolKey) -> Resource | None:
+        """None where the node has no place for its name."""
+        name = self.names.get(key)
+        if name is not None and not self._is_taken(name) and name in self.resources:
+            return self.resources[name]
+        if name is None or self._is_taken(name):
+            if name is not None:
+                # who gives such devices out has its object
+                self._keys.pop(name, None)
+                self.resources.pop(name, None)
+            name = resource_name(self._node_name, *key, lambda name: name in self._keys or self._is_taken(name))
+        if name not in self.places.placed([name]):
+            return None
+        self.names[key], self._keys[name] = name, key
+        resource = self.resources[name] = Resource(name)
+        return resource
+
+    def _follow_state(self, resource: Resource, now: float, *, is_shown: bool, is_settling: bool) -> None:
+        if is_shown and resource.state is not EndpointState.RUNNING:
+            resource.connect(_ENDPOINT, PluginOptions())
+        elif not is_shown and not is_settling and resource.state is not EndpointState.GONE:
+            resource.disconnect(_ENDPOINT, now)
+            resource.expire()
+
+    def _forget_pool(self, key: PoolKey) -> None:
+        for known in (self.names, self._shown, self._gone_at, self._late_at):
+            known.pop(key, None)

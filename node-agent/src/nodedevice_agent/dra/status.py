@@ -1,0 +1,295 @@
+"""What is shown of a DRA driver's pool: numbers, devices, and what its conditions say. Pure.
+
+The kubelet alone knows whether a held device is healthy; what a driver thinks of the others are its taints. The scheduler gives out
+nothing of a pool that is incomplete or that has a device twice.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD, GROUP, Condition, Reason
+from nodedevice_api.nodedevice import AllocationStatus, ClaimStatus
+
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, MAX_UNHEALTHY_NAMED, DeviceView, Snapshot
+from nodedevice_agent.dra.devices import Device, PoolKey
+from nodedevice_agent.dra.pools import MAX_NAMED, Pool
+from nodedevice_agent.kube.status import MAX_LIST_BYTES, place_taken
+
+# of one device, as the CRD has them
+MAX_SHOWN: Final = 32
+# of all devices of a pool: what is left is for the devices themselves
+MAX_ATTRIBUTES_BYTES: Final = MAX_LIST_BYTES // 2
+# of a device without attributes and taints, besides its name
+_DEVICE_BYTES: Final = 110
+_TAINT_BYTES: Final = 80
+_IN_USE: Final = frozenset({"NoSchedule", "NoExecute"})
+_NO_RULES: Final = "only the driver can take a device out of use, by a taint in its ResourceSlices"
+_NO_CLAIM: Final = ClaimStatus(name="")
+# status, reason and message
+_Condition = tuple[str, str, str]
+
+
+class Offered(Struct, frozen=True):
+    """What is known of one pool. pool: None where it has no slices. unhealthy: why, by device; of those that pods hold.
+
+    is_late: whether the pool has been incomplete for longer than an update takes. lost_to: see Resource. cordons: IDs in the spec.
+    has_rules: whether the API server serves DeviceTaintRules for good.
+    """
+
+    key: PoolKey
+    resource_name: str
+    pool: Pool | None
+    state: EndpointState
+    rows: Sequence[AllocationStatus] = ()
+    unhealthy: Mapping[str, str] = {}
+    is_late: bool = False
+    lost_to: str | None = None
+    cordons: Collection[str] = ()
+    has_rules: bool = False
+
+
+def snapshot(found: Offered) -> Snapshot:
+    """The numbers and devices. It has no allocations: a row is of a claim."""
+    pool, held = found.pool, held_devices(found.rows)
+    in_use = held_devices(row for row in found.rows if not row.releasing)
+    devices: Mapping[str, Device] = pool.devices if pool is not None else {}
+    omitted = pool.omitted if pool is not None else 0
+    # it may be among those that are left out
+    missing = [] if omitted else [name for name in held if name not in devices]
+    unhealthy = {name: _reported(name, why) for name, why in found.unhealthy.items() if name in devices}
+    lost = {name: _missing(name) for name in missing}
+    broken = [*(unhealthy[name] for name in sorted(unhealthy)), *(lost[name] for name in sorted(lost))]
+    return Snapshot(
+        resource_name=found.resource_name,
+        total=len(devices) + omitted + len(missing),
+        healthy=len(devices) + omitted - len(unhealthy),
+        cordoned=0,
+        allocated=len(in_use),
+        releasing=len(held) - len(in_use),
+        reserved=0,
+        available=_available(pool, held, unhealthy) if pool is not None else 0,
+        state=found.state,
+        options=PluginOptions(),
+        is_live=found.state is EndpointState.RUNNING,
+        id_error="",
+        plugin_message="",
+        devices=tuple(_shown(devices, {**unhealthy, **lost}, held, found.key[0])),
+        unhealthy=tuple(broken[:MAX_UNHEALTHY_NAMED]),
+        held=(),
+        pending=(),
+    )
+
+
+def held_devices(rows: Iterable[AllocationStatus]) -> frozenset[str]:
+    """Those that somebody has for use; who has a device for administration takes it from nobody."""
+    return frozenset(name for row in rows for name in row.device_ids if name not in _administered(row))
+
+
+def with_times(
+    rows: Iterable[AllocationStatus], before: Iterable[AllocationStatus], wall_time: str
+) -> list[AllocationStatus]:
+    """The rows, each with the time of the observed one; now where there is none."""
+    since = {_identity(row): row.since for row in before}
+    return [replace(row, since=since.get(_identity(row)) or wall_time) for row in rows]
+
+
+def _identity(row: AllocationStatus) -> tuple[str, str, str]:
+    return row.pod_uid, row.container, (row.claim or _NO_CLAIM).name
+
+
+def _administered(row: AllocationStatus) -> set[str]:
+    shares = (row.claim or _NO_CLAIM).devices
+    return {share.id for share in shares if share.admin_access}.difference(s.id for s in shares if not s.admin_access)
+
+
+def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) -> int:
+    """How many a pod could get that tolerates no taint."""
+    if not pool.is_complete or pool.twice:
+        return 0
+    used: Counter[tuple[str, str]] = Counter()
+    for name in held:
+        if name in pool.devices:
+            for set_name, counter, amount in pool.devices[name].consumes:
+                used[set_name, counter] += amount
+    return sum(
+        name not in held
+        and name not in unhealthy
+        and not any(taint.effect in _IN_USE for taint in device.taints)
+        and all(used[s, c] + amount <= pool.shared.get((s, c), 0) for s, c, amount in device.consumes)
+        for name, device in pool.devices.items()
+    )
+
+
+# -- devices ------------------------------------------------------------------------------------------------------------------
+
+
+def _shown(
+    devices: Mapping[str, Device], broken: Mapping[str, DeviceView], held: Collection[str], driver: str
+) -> list[DeviceView]:
+    """As many as a status has room for, sorted; first of all those that are not healthy, held or tainted."""
+    first = {
+        *broken,
+        *(name for name in held if name in devices),
+        *(n for n, device in devices.items() if device.taints),
+    }
+    named: list[str] = []
+    room = MAX_LIST_BYTES
+    for name in (*sorted(first), *(name for name in devices if name not in first)):
+        room -= _DEVICE_BYTES + len(name) + (_TAINT_BYTES * len(devices[name].taints) if name in devices else 0)
+        if len(named) == MAX_NAMED_DEVICES or room < MAX_ATTRIBUTES_BYTES:
+            break
+        named.append(name)
+    return [*_with_attributes(sorted(named), devices, broken, driver)]
+
+
+def _with_attributes(
+    named: Iterable[str], devices: Mapping[str, Device], broken: Mapping[str, DeviceView], driver: str
+) -> Iterator[DeviceView]:
+    room = MAX_ATTRIBUTES_BYTES
+    for name in named:
+        device, view = devices.get(name), broken.get(name, DeviceView(name, True))
+        if device is None:
+            yield view
+            continue
+        attributes = attributes_of(device, driver)
+        room -= sum(len(key) + len(value) + 6 for key, value in attributes)
+        yield DeviceView(
+            name,
+            view.healthy,
+            view.reason,
+            view.message,
+            numa_nodes=device.numa_nodes,
+            attributes=attributes if room >= 0 else (),
+            taints=device.taints,
+        )
+
+
+def attributes_of(device: Device, driver: str) -> tuple[tuple[str, str], ...]:
+    """Sorted, by names without a domain: the driver's own, and those of other domains that are no other's by then."""
+    short = Counter(name.rpartition("/")[2] for name in device.attributes)
+    named = {
+        (plain if short[plain := name.rpartition("/")[2]] == 1 or name == f"{driver}/{plain}" else name): value
+        for name, value in device.attributes.items()
+    }
+    return tuple(sorted(named.items())[:MAX_SHOWN])
+
+
+def _reported(name: str, message: str) -> DeviceView:
+    return DeviceView(
+        name, False, Reason.REPORTED_UNHEALTHY, message or "its driver reports it unhealthy, and does not say why"
+    )
+
+
+def _missing(name: str) -> DeviceView:
+    message = "a container holds it, but no ResourceSlice of its driver lists it any more"
+    return DeviceView(name, False, Reason.NOT_LISTED, message, present=False)
+
+
+# -- what is said of it -------------------------------------------------------------------------------------------------------
+
+
+def conditions(found: Offered, now: Snapshot) -> dict[str, _Condition]:
+    return {
+        Condition.REGISTERED: _registered(found),
+        Condition.HEALTHY: _healthy(found, now),
+        Condition.INJECTABLE: (
+            "True",
+            Reason.SERVED_BY_DRA,
+            f"the driver {found.key[0]} gives the devices to containers, by the kubelet",
+        ),
+    }
+
+
+def _registered(found: Offered) -> _Condition:
+    driver, name = found.key
+    if found.lost_to is not None:
+        return "False", Reason.PLACE_TAKEN, place_taken(found.lost_to)
+    if found.pool is None:
+        gone = f"the driver {driver} has no ResourceSlice of the pool {name} on this node"
+        return "False", Reason.ENDPOINT_GONE, f"{gone}: it does not run here, or has no such pool any more"
+    said: list[tuple[str, str]] = []
+    if found.cordons:
+        said.append((Reason.CORDON_NOT_POSSIBLE, _no_cordon(found, found.pool)))
+    if found.pool.twice:
+        twice = ", ".join(found.pool.twice)
+        message = f"the scheduler gives out none of these devices, as one is in two ResourceSlices of its pool: {twice}"
+        said.append((Reason.DEVICES_REFUSED, f"{message}; its driver has to publish each once"))
+    if not found.pool.is_complete and found.is_late:
+        said.append((Reason.POOL_INCOMPLETE, _incomplete(found.pool)))
+    if not said:
+        offers = f"the driver {driver} offers these devices, and the scheduler gives them out by claims; they are only shown here"
+        said.append((Reason.SERVED_BY_DRA, offers))
+    return "True", said[0][0], "; ".join(message for _, message in said)
+
+
+def _incomplete(pool: Pool) -> str:
+    shown = (
+        "the devices of the last complete generation are shown"
+        if pool.is_whole
+        else "only the devices of the others are shown"
+    )
+    why = "the driver has not published all of them"
+    if pool.undecodable:
+        why = f"the devices of {', '.join(pool.undecodable)} are of a form that this release does not know"
+    return (
+        f"{pool.missing} of {pool.count} ResourceSlices of the pool {pool.name} are missing in its newest generation, and {shown}: "
+        f"{why}; until then the scheduler gives out none of them"
+    )
+
+
+def _no_cordon(found: Offered, pool: Pool) -> str:
+    """With what does it."""
+    begin = (
+        f"spec.cordonedDevices has no effect: the driver {found.key[0]} offers these devices, and the scheduler gives them out; "
+        "remove the cordons"
+    )
+    is_whole = bool({ALL_DEVICES, ALL_DEVICES_WORD} & {*found.cordons})
+    known = [name for name in sorted(found.cordons) if name in pool.devices]
+    if not found.has_rules:
+        return f"{begin}; {_NO_RULES}"
+    if not is_whole and not known:
+        unknown = ", ".join(sorted(found.cordons)[:MAX_NAMED])
+        return f"{begin}; the driver lists no device {unknown}"
+    rule = taint_rule(found.key, "" if is_whole else known[0])
+    others = "" if is_whole or len(known) == 1 else f", and such a rule for each of {', '.join(known[1:][:MAX_NAMED])}"
+    others += ", …" if not is_whole and len(known) > MAX_NAMED + 1 else ""
+    return f"{begin} and create this DeviceTaintRule{others} (with NoExecute, pods that have the device are evicted, too): {rule}"
+
+
+def taint_rule(key: PoolKey, device: str) -> str:
+    """The DeviceTaintRule that does what a cordon would, as JSON for `kubectl create -f -`. device: "" for all of the pool."""
+    selector = {"driver": key[0], "pool": key[1]} | ({"device": device} if device else {})
+    taint = {"key": f"{GROUP}/cordoned", "effect": "NoSchedule"}
+    rule = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"generateName": "cordon-"},
+        "spec": {"deviceSelector": selector, "taint": taint},
+    }
+    return json.dumps(rule, separators=(",", ":"))
+
+
+def _healthy(found: Offered, now: Snapshot) -> _Condition:
+    if found.pool is None and not now.total:
+        return "False", Reason.NO_DEVICES, "no ResourceSlice offers devices of this pool"
+    if found.pool is None:
+        return (
+            "False",
+            Reason.NONE_HEALTHY,
+            f"no ResourceSlice offers devices of this pool any more: pods hold {now.total}",
+        )
+    if not now.total:
+        return "False", Reason.NO_DEVICES, "the driver's ResourceSlices list no devices"
+    unhealthy = now.total - now.healthy
+    if not unhealthy:
+        return "True", Reason.ALL_HEALTHY, f"all {now.total} devices are healthy"
+    named = ", ".join(f"{device.id} ({device.reason})" for device in now.unhealthy)
+    more = ", …" if unhealthy > len(now.unhealthy) else ""
+    reason = Reason.SOME_UNHEALTHY if now.healthy else Reason.NONE_HEALTHY
+    return "False", reason, f"{unhealthy} of {now.total} devices are unhealthy: {named}{more}"

@@ -20,6 +20,8 @@ API_VERSION: Final = "kubectl.nodedevice.io/v1alpha1"
 GOOD, BAD, HELD, WARN, FAINT, BOLD = "green", "red", "cyan", "yellow", "bright_black", "bold"
 # more rows than fit a few screens are not wrapped, which would take longer than reading them
 _MOST_WRAPPED: Final = 300
+# characters; of a wider column the cells may be broken
+_NARROW: Final = 8
 # nothing is shown of what is done sooner
 _PATIENCE_SECONDS: Final = 1.0
 
@@ -79,12 +81,10 @@ class Screen:
         if self.is_terminal and len(rows) <= _MOST_WRAPPED:
             self._rich_table(table.columns, rows)
             return
-        # of plain columns the last one may be of any width
-        widths = [
-            max(width(row[at].text) for row in [[Cell(name) for name in table.columns], *rows])
-            for at in range(len(table.columns))
-        ]
-        for row in [[Cell(name) for name in table.columns], *rows]:
+        every = [[Cell(name) for name in table.columns], *rows]
+        widths = _widths(every)
+        for row in every:
+            # the last column may be of any width
             cells = [cell.text + " " * (size - width(cell.text)) for cell, size in zip(row, widths, strict=True)]
             print("  ".join(cells).rstrip(), file=self.out)
 
@@ -141,12 +141,20 @@ class Screen:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=BOLD)
-        for name in columns:
-            table.add_column(name, overflow="fold")
+        widths = _widths([[Cell(name) for name in columns], *rows])
+        fits = sum(widths) + 2 * (len(widths) - 1) <= self._columns()
+        table = RichTable(box=None, pad_edge=False, padding=(0, 2 if fits else 1, 0, 0), header_style=BOLD)
+        for name, size in zip(columns, widths, strict=True):
+            # narrow columns are not broken for the sake of wide ones
+            table.add_column(name, overflow="fold", min_width=size if size <= _NARROW else None)
         for row in rows:
             table.add_row(*(Text(cell.text, cell.style) for cell in row))
         self._console().print(table)
+
+
+def _widths(rows: Sequence[Sequence[Cell]]) -> list[int]:
+    """Of each column, the widest of its cells."""
+    return [max(map(width, texts)) for texts in zip(*([cell.text for cell in row] for row in rows), strict=True)]
 
 
 def _cell(given: str | Cell) -> Cell:

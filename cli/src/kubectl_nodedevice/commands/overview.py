@@ -41,7 +41,7 @@ def _show(screen: Screen, found: Survey, unseen: list[Unseen]) -> None:
 
 
 def _resources(lines: list[ResourceLine]) -> Table:
-    columns = ("RESOURCE", "GIVEN OUT BY", "NODES", "DEVICES", "FREE", "HELD", "BROKEN", "CORDONED", "PODS WAITING")
+    columns = ("RESOURCE", "GIVEN BY", "NODES", "DEVICES", "FREE", "HELD", "BROKEN", "CORDONED", "WAITING")
     table = Table(columns)
     for line in lines:
         waiting = "-" if line.waiting is None else f"{line.waiting:,}"

@@ -1,0 +1,160 @@
+"""`kubectl nodedevice devices`: a line per device: what it does, who holds it, since when."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import click
+
+from kubectl_nodedevice.cluster import Device, NodeDevice
+from kubectl_nodedevice.devices import FREE, UNKNOWN, Holder, State, cordons_of, held_words, holders_of, state_of
+from kubectl_nodedevice.errors import FINE, UsageProblem
+from kubectl_nodedevice.output import Cell, Screen, Table
+from kubectl_nodedevice.reading import Reader
+from kubectl_nodedevice.session import Command, Session, current
+from kubectl_nodedevice.text import age
+
+_COLUMNS = ("NODE", "RESOURCE", "DEVICE", "STATE", "HELD BY", "SINCE")
+_WIDE = ("MODEL", "NUMA", "SERVED BY")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A device, or several of which the API has only a number."""
+
+    found: NodeDevice
+    device: Device
+    state: State
+    holders: tuple[Holder, ...] = ()
+
+
+@click.command(cls=Command)
+@click.option("--node", default="", metavar="NAME", help="Devices of this node alone.")
+@click.option("--resource", default="", metavar="NAME", help="Devices of this resource alone, such as vendor.com/gpu.")
+@click.pass_context
+def devices(context: click.Context, node: str, resource: str) -> int:
+    """A line per device: free, held, cordoned or broken, who holds it, since when."""
+    session = current(context)
+    reader = Reader(session.api, session.screen)
+    found = reader.node_devices(node, resource)
+    if not found and (node or resource):
+        raise _nothing(reader, node, resource)
+    lines = [line for each in found for line in lines_of(each, reader.now)]
+    if session.screen.is_for_machines:
+        session.screen.data("DeviceList", {"items": [_data(each) for each in lines]})
+    else:
+        _show(session, found, lines, reader.now)
+    return FINE
+
+
+def lines_of(found: NodeDevice, now: datetime) -> Iterator[Line]:
+    """Each device, and one line for those that the object has no room for."""
+    holders = holders_of(found)
+    for device in found.devices:
+        held = tuple(holders.get(device.id, ()))
+        yield Line(found, device, state_of(found, device, held, now), held)
+    if found.devices_omitted:
+        # broken, held and cordoned ones are listed as long as there is room
+        is_running = found.endpoint.state in ("Running", "")
+        state = State((FREE,), "free") if is_running else State((UNKNOWN,), "not listed")
+        yield Line(found, Device(f"({found.devices_omitted:,} more)"), state)
+
+
+def _show(session: Session, found: list[NodeDevice], lines: list[Line], now: datetime) -> None:
+    screen = session.screen
+    if not lines:
+        screen.line("No devices: no device plugin has registered with an agent yet." if not found else "No devices.")
+        return
+    table = Table(_COLUMNS + (_WIDE if screen.is_wide else ()))
+    for line in lines:
+        since = next((each.allocation.since for each in line.holders if each.allocation.since), line.state.since)
+        cells: list[str | Cell] = [
+            line.found.node,
+            line.found.resource,
+            line.device.id,
+            Cell(line.state.text, line.state.style),
+            held_words(line.holders),
+            age(since, now) or "-",
+        ]
+        table.add(*cells, *(_wide(line) if screen.is_wide else ()))
+    screen.table(table)
+    _show_stale(screen, found, now)
+
+
+def _wide(line: Line) -> tuple[str, str, str]:
+    attributes = line.device.attributes
+    model = next((attributes[key] for key in ("model", "productName", "product") if key in attributes), "-")
+    return model, ",".join(map(str, line.device.numa_nodes)) or "-", line.found.served_by or "-"
+
+
+def _show_stale(screen: Screen, found: list[NodeDevice], now: datetime) -> None:
+    """What is shown of a node whose agent is silent is as old as its last word."""
+    silent: dict[str, str] = {}
+    for each in found:
+        agent = each.condition("AgentReady")
+        if agent.status not in ("True", ""):
+            silent.setdefault(each.node, agent.since)
+    for node, since in silent.items():
+        ago = age(since, now)
+        screen.line(f"As of {ago or 'some time'} ago: {node}, whose agent is silent since.", "yellow")
+
+
+def _nothing(reader: Reader, node: str, resource: str) -> UsageProblem:
+    """That there are none, with those that there are."""
+    every = reader.node_devices()
+    nodes, resources = sorted({each.node for each in every}), sorted({each.resource for each in every})
+    if node and node not in nodes:
+        return UsageProblem(f"node {node} has no NodeDevices", f"those that have: {_listed(nodes)}", code="NoSuchNode")
+    there = sorted({each.resource for each in every if node in ("", each.node)}) if node else resources
+    where = f" on node {node}" if node else ""
+    return UsageProblem(f"there is no resource {resource}{where}", f"there is: {_listed(there)}", code="NoSuchResource")
+
+
+def _listed(names: list[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "nothing") + more
+
+
+def _data(line: Line) -> dict[str, Any]:
+    found, device = line.found, line.device
+    parts = device.parts
+    return {
+        "node": found.node,
+        "resource": found.resource,
+        "nodeDevice": found.name,
+        "servedBy": found.served_by,
+        "id": device.id,
+        "states": list(line.state.codes),
+        "state": line.state.text,
+        "since": line.state.since,
+        "reason": device.reason,
+        "message": device.message,
+        "attributes": dict(device.attributes),
+        "numaNodes": list(device.numa_nodes),
+        "cordons": [
+            {"id": each.id, "by": each.by, "reason": each.reason, "at": each.at}
+            for each in cordons_of(found, device.id)
+        ],
+        "parts": {
+            "total": parts.total,
+            "healthy": parts.healthy,
+            "allocated": parts.allocated,
+            "available": parts.available,
+        }
+        if parts
+        else None,
+        "holders": [
+            {
+                "namespace": each.allocation.namespace,
+                "pod": each.allocation.pod,
+                "podUID": each.allocation.pod_uid,
+                "container": each.allocation.container,
+                "parts": each.parts,
+                "since": each.allocation.since,
+                "claim": each.allocation.claim.name if each.allocation.claim else "",
+                "releasing": each.allocation.releasing,
+            }
+            for each in line.holders
+        ],
+    }

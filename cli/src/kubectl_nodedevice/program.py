@@ -19,7 +19,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "holders": "kubectl_nodedevice.commands.holders:holders",
     "why": "kubectl_nodedevice.why.command:why",
     "cordon": "kubectl_nodedevice.commands.cordon:cordon",
-    "uncordon": "kubectl_nodedevice.commands.uncordon:uncordon",
+    "uncordon": "kubectl_nodedevice.commands.cordon:uncordon",
     "discover": "kubectl_nodedevice.commands.discover:discover",
     "check": "kubectl_nodedevice.commands.check:check",
 }

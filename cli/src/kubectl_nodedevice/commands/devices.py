@@ -9,7 +9,8 @@ import click
 
 from kubectl_nodedevice.cluster import Device, NodeDevice
 from kubectl_nodedevice.devices import FREE, UNKNOWN, Holder, State, cordons_of, held_words, holders_of, state_of
-from kubectl_nodedevice.errors import FINE, UsageProblem
+from kubectl_nodedevice.errors import FINE
+from kubectl_nodedevice.missing import nothing_of
 from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, Session, current
@@ -39,7 +40,7 @@ def devices(context: click.Context, node: str, resource: str) -> int:
     reader = Reader(session.api, session.screen)
     found = reader.node_devices(node, resource)
     if not found and (node or resource):
-        raise _nothing(reader, node, resource)
+        raise nothing_of(reader, node, resource)
     lines = [line for each in found for line in lines_of(each, reader.now)]
     if session.screen.is_for_machines:
         session.screen.data("DeviceList", {"items": [_data(each) for each in lines]})
@@ -98,22 +99,6 @@ def _show_stale(screen: Screen, found: list[NodeDevice], now: datetime) -> None:
     for node, since in silent.items():
         ago = age(since, now)
         screen.line(f"As of {ago or 'some time'} ago: {node}, whose agent is silent since.", "yellow")
-
-
-def _nothing(reader: Reader, node: str, resource: str) -> UsageProblem:
-    """That there are none, with those that there are."""
-    every = reader.node_devices()
-    nodes, resources = sorted({each.node for each in every}), sorted({each.resource for each in every})
-    if node and node not in nodes:
-        return UsageProblem(f"node {node} has no NodeDevices", f"those that have: {_listed(nodes)}", code="NoSuchNode")
-    there = sorted({each.resource for each in every if node in ("", each.node)}) if node else resources
-    where = f" on node {node}" if node else ""
-    return UsageProblem(f"there is no resource {resource}{where}", f"there is: {_listed(there)}", code="NoSuchResource")
-
-
-def _listed(names: list[str], most: int = 12) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return (", ".join(names[:most]) or "nothing") + more
 
 
 def _data(line: Line) -> dict[str, Any]:

@@ -1,0 +1,241 @@
+"""What a cordon changes, and what follows from it. Pure: objects in, patches and sentences out.
+
+A patch names the version that was read, so that nobody's cordon is lost, whoever cordons at the same time.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from kubectl_nodedevice.cluster import ALL_DEVICES, BY_DRA, BY_KUBELET, Cordon, Device, NodeDevice
+from kubectl_nodedevice.devices import HELD_BY_POD, cordon_words, cordons_of, held_words, holders_of, is_part, state_of
+from kubectl_nodedevice.errors import UsageProblem
+from kubectl_nodedevice.text import age, some
+
+# what was done to one device, for programs
+CORDONED, UNCORDONED, UNCHANGED, OTHERS, UNKNOWN = "Cordoned", "Uncordoned", "Unchanged", "OthersCordon", "NotCordoned"
+EVERY: Final = "*"
+_LIST: Final = "/spec/cordonedDevices"
+_MOST_NAMED: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Of one device. text: a sentence about what was done, or why not. cordon: the one that is there, or was."""
+
+    id: str
+    code: str
+    text: str
+    cordon: Cordon | None = None
+
+
+@dataclass
+class Change:
+    """patch: of JSON, [] where nothing is to be done."""
+
+    done: list[Done] = field(default_factory=list)
+    patch: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+def targets(found: Sequence[NodeDevice], device_ids: Sequence[str]) -> list[tuple[NodeDevice, list[str]]]:
+    """Which NodeDevice of one node each ID is of. Raises UsageProblem for an ID that none has, or several have."""
+    by_name: dict[str, tuple[NodeDevice, list[str]]] = {}
+    for device_id in device_ids:
+        having = [each for each in found if has(each, device_id)]
+        if not having and len(found) == 1 and not knows_all(found[0]):
+            # whether it has it cannot be known now; the cordon takes effect when the device appears
+            having = list(found)
+        if not having:
+            raise _unknown(found, device_id)
+        if len(having) > 1:
+            names = some(sorted(each.resource for each in having), _MOST_NAMED)
+            problem = f"{device_id} may be a device of {names}"
+            raise UsageProblem(problem, "name one of them by --resource", code="AmbiguousDevice")
+        by_name.setdefault(having[0].name, (having[0], []))[1].append(device_id)
+    return list(by_name.values())
+
+
+def has(found: NodeDevice, device_id: str) -> bool:
+    """Whether the ID means something of it: a device, a part of one, all of them, or what is cordoned already."""
+    known = {*(each.id for each in found.cordons), *(each.id for each in found.devices)}
+    if device_id in ALL_DEVICES or device_id in known:
+        return True
+    return any(device.parts is not None and is_part(device_id, device.id) for device in found.devices)
+
+
+def knows_all(found: NodeDevice) -> bool:
+    """Whether every device is listed: none is left out, and its plugin is connected."""
+    return not found.devices_omitted and found.endpoint.state in ("Running", "")
+
+
+def _unknown(found: Sequence[NodeDevice], device_id: str) -> UsageProblem:
+    node = found[0].node
+    there = [
+        f"{some([device.id for device in each.devices], _MOST_NAMED) or 'none'} ({each.resource})" for each in found
+    ]
+    return UsageProblem(f"{node} has no device {device_id}", f"it has {'; '.join(there)}", code="NoSuchDevice")
+
+
+def check_served(found: NodeDevice, device_ids: Sequence[str]) -> None:
+    """Raises UsageProblem where a cordon has no effect, with the way that works."""
+    away = f"kubectl cordon {found.node} keeps new pods from the whole node"
+    if found.served_by == BY_KUBELET:
+        problem = f"the kubelet gives out {found.resource} of {found.node}, so that a cordon of a device has no effect"
+        raise UsageProblem(
+            problem, f"{away}; or let nodedevice give it out (docs/device-plugins.md)", code="ServedByKubelet"
+        )
+    if found.served_by == BY_DRA:
+        problem = f"a DRA driver offers {found.resource} of {found.node}, so that a cordon of a device has no effect"
+        selector = f"driver: {found.driver}, pool: {found.pool}, device: {device_ids[0] if device_ids else 'ID'}"
+        rule = f"a DeviceTaintRule with deviceSelector {{{selector}}} and a taint of effect NoSchedule does"
+        raise UsageProblem(problem, f"{rule}; {away}", code="ServedByDRA")
+
+
+def cordon(found: NodeDevice, device_ids: Sequence[str], wanted: Cordon, *, takes_over: bool) -> Change:
+    """Cordon them, as `wanted` says but for its ID. Another's cordon stays, unless it is taken over."""
+    change = Change()
+    additions: list[Mapping[str, Any]] = []
+    for device_id in device_ids:
+        at = _index(found, device_id)
+        value = _entry(device_id, wanted)
+        if at is None:
+            additions.append(value)
+            change.done.append(Done(device_id, CORDONED, "cordoned"))
+            continue
+        there = found.cordons[at]
+        if there.by != wanted.by and not takes_over:
+            text = f"cordoned already{cordon_words(there)}; with --take-over the cordon becomes yours"
+            change.done.append(Done(device_id, OTHERS, text, there))
+        elif there.by == wanted.by and there.reason == wanted.reason:
+            change.done.append(Done(device_id, UNCHANGED, f"cordoned already{cordon_words(there)}", there))
+        else:
+            change.patch.append({"op": "replace", "path": f"{_LIST}/{at}", "value": value})
+            change.done.append(Done(device_id, CORDONED, f"cordoned; it was cordoned{cordon_words(there)}", there))
+    if additions and not found.cordons:
+        change.patch.append({"op": "add", "path": _LIST, "value": additions})
+    else:
+        change.patch += [{"op": "add", "path": f"{_LIST}/-", "value": value} for value in additions]
+    return _of_version(found, change)
+
+
+def uncordon(found: NodeDevice, device_ids: Sequence[str], me: str, *, takes_over: bool) -> Change:
+    """Lift their cordons. Another's is lifted only where it is taken over; so is one without a name."""
+    change = Change()
+    indexes: list[int] = []
+    for device_id in device_ids:
+        at = _index(found, device_id)
+        if at is None:
+            change.done.append(_not_cordoned(found, device_id))
+            continue
+        there = found.cordons[at]
+        if there.by != me and not takes_over:
+            by = f"by {there.by}" if there.by else "by somebody who left no name"
+            reason = f": {there.reason}" if there.reason else ""
+            text = f"cordoned {by}{reason}; --take-over lifts it all the same"
+            change.done.append(Done(device_id, OTHERS, text, there))
+            continue
+        indexes.append(at)
+        whose = cordon_words(there) if there.by != me else ""
+        change.done.append(
+            Done(device_id, UNCORDONED, f"uncordoned{f'; it was cordoned{whose}' if whose else ''}", there)
+        )
+    # the last one first, so that the places of the others stay
+    change.patch += [{"op": "remove", "path": f"{_LIST}/{at}"} for at in sorted(set(indexes), reverse=True)]
+    return _of_version(found, change)
+
+
+def _not_cordoned(found: NodeDevice, device_id: str) -> Done:
+    others = [each for each in cordons_of(found, device_id) if each.id != device_id]
+    if others and others[0].id in ALL_DEVICES:
+        text = f"not cordoned by its own ID, but with all devices{cordon_words(others[0])}: uncordon --device '{others[0].id}'"
+        return Done(device_id, UNKNOWN, text, others[0])
+    if any(each.id == device_id for each in found.remembered_cordons):
+        text = "its agent remembers a cordon, which the operator will set again; uncordon it then, or cordon it and uncordon it now"
+        return Done(device_id, UNKNOWN, text)
+    return Done(device_id, UNKNOWN, "not cordoned")
+
+
+def _index(found: NodeDevice, device_id: str) -> int | None:
+    same = ALL_DEVICES if device_id in ALL_DEVICES else {device_id}
+    return next((at for at, each in enumerate(found.cordons) if each.id in same), None)
+
+
+def _entry(device_id: str, wanted: Cordon) -> Mapping[str, Any]:
+    values = {"id": device_id, "reason": wanted.reason, "by": wanted.by, "at": wanted.at}
+    return {key: value for key, value in values.items() if value}
+
+
+def _of_version(found: NodeDevice, change: Change) -> Change:
+    """The API server answers 409 where the object has another version by then."""
+    if change.patch:
+        version = {"op": "replace", "path": "/metadata/resourceVersion", "value": found.meta.resource_version}
+        change.patch.insert(0, version)
+    return change
+
+
+def is_in_force(found: NodeDevice, done: Done, before: NodeDevice) -> bool:
+    """Whether its agent has honoured what was done. before: the object as it was."""
+    if done.code == CORDONED:
+        if done.id in ALL_DEVICES:
+            return found.cordoned >= (found.total or 0)
+        device = _device(found, done.id)
+        return bool(device.cordoned_since) if device else found.cordoned != before.cordoned
+    if done.code != UNCORDONED:
+        return True
+    if done.id in ALL_DEVICES:
+        return all(not device.cordoned_since or cordons_of(found, device.id) for device in found.devices)
+    device = _device(found, done.id)
+    if device is None and _device(before, done.id) is None:
+        return found.cordoned != before.cordoned
+    return device is None or not device.cordoned_since or bool(cordons_of(found, done.id))
+
+
+def is_alive(found: NodeDevice) -> bool:
+    """Whether its agent is there to honour it."""
+    return found.condition("AgentReady").status in ("True", "")
+
+
+def effect(found: NodeDevice, done: Done, now: datetime) -> str:
+    """What follows for the device, once the agent has honoured what was done."""
+    if done.code not in (CORDONED, UNCORDONED):
+        return ""
+    if not is_alive(found):
+        since = age(found.condition("AgentReady").since, now)
+        return f"takes effect when the agent of {found.node} is back, which is silent{f' for {since}' if since else ''}"
+    words = list(_effects(found, done, now))
+    return "; ".join(words)
+
+
+def _effects(found: NodeDevice, done: Done, now: datetime) -> Iterator[str]:
+    holders = holders_of(found)
+    if done.id in ALL_DEVICES:
+        held = sorted({each.pod for of in holders.values() for each in of})
+        if done.code == UNCORDONED:
+            yield f"{found.available} of {found.total or 0} available now"
+        else:
+            yield (
+                f"held until {some(held)} ended; no device is free"
+                if held
+                else "none was held: all are out of service now"
+            )
+        return
+    device = _device(found, done.id) or next((each for each in found.devices if is_part(done.id, each.id)), None)
+    if device is None:
+        yield "free now" if done.code == UNCORDONED else "takes effect when a device of that ID appears"
+        return
+    held_by = holders.get(device.id, [])
+    if done.code == UNCORDONED:
+        state = state_of(found, device, held_by, now)
+        by = f" by {held_words(held_by)}" if state.codes == (HELD_BY_POD,) else ""
+        yield f"{state.text}{by} now"
+    elif held_by and device.parts is None:
+        yield f"held until {held_words(held_by)} ends, then out of service"
+    elif held_by:
+        yield f"in part held by {held_words(held_by)}: each part leaves when its pod ends"
+    else:
+        yield "free, so it is out of service now"
+
+
+def _device(found: NodeDevice, device_id: str) -> Device | None:
+    return next((each for each in found.devices if each.id == device_id), None)

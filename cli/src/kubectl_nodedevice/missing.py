@@ -1,0 +1,20 @@
+"""What there is, for a person who has named what there is not."""
+
+from kubectl_nodedevice.errors import UsageProblem
+from kubectl_nodedevice.reading import Reader
+from kubectl_nodedevice.text import some
+
+_MOST_NAMED = 12
+
+
+def nothing_of(reader: Reader, node: str, resource: str) -> UsageProblem:
+    """That the node, or the resource, has no NodeDevice, with those that have. Raises ApiError."""
+    every = reader.node_devices()
+    nodes = sorted({each.node for each in every})
+    if node and node not in nodes:
+        remedy = f"those that have: {some(nodes, _MOST_NAMED) or 'none'}"
+        return UsageProblem(f"node {node} has no NodeDevices", remedy, code="NoSuchNode")
+    there = sorted({each.resource for each in every if node in ("", each.node)})
+    where = f" on node {node}" if node else ""
+    remedy = f"there is {some(there, _MOST_NAMED) or 'none'}"
+    return UsageProblem(f"there is no resource {resource}{where}", remedy, code="NoSuchResource")

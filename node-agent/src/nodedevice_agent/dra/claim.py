@@ -1,0 +1,75 @@
+"""What is read of a ResourceClaim: its UID and what was allocated. Its parameters and consumers are skipped as it is decoded.
+
+A driver's parameters may be a tenant's secrets: they are never stored, logged or shown. What else it has is bounded, whatever a
+later API server lets through. Source: k8s.io/api resource/v1 types.go @ 1.37.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+import msgspec
+from lightkube.core import resource as res
+
+from nodedevice_agent.dra.holdings import Claim, Result
+from nodedevice_agent.kube.objects import api_info
+from nodedevice_agent.kube.responses import KubeObject
+
+# The API server's are 32 devices, and 32 capacities of a device with names of 96 characters.
+MAX_RESULTS: Final = 64
+_MAX_CAPACITIES: Final = 32
+_MAX_NAME: Final = 253
+_MAX_QUANTITY: Final = 64
+_MAX_UID: Final = 36
+
+
+class DeviceResult(msgspec.Struct):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    adminAccess: bool | None = None
+    shareID: str | None = None
+    consumedCapacity: dict[str, str | int] | None = None
+
+
+class AllocatedDevices(msgspec.Struct):
+    results: list[DeviceResult] | None = None
+
+
+class ClaimAllocation(msgspec.Struct):
+    devices: AllocatedDevices = msgspec.field(default_factory=AllocatedDevices)
+
+
+class ResourceClaimStatus(msgspec.Struct):
+    allocation: ClaimAllocation | None = None
+
+
+class ResourceClaimObject(KubeObject, res.NamespacedResource):
+    status: ResourceClaimStatus = msgspec.field(default_factory=ResourceClaimStatus)
+    _api_info = api_info("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", "get")
+
+
+def claim_of(found: ResourceClaimObject) -> Claim:
+    allocation = found.status.allocation
+    results = (allocation.devices.results or ()) if allocation is not None else ()
+    return Claim((found.metadata.uid or "")[:_MAX_UID], tuple(map(_result, islice(results, MAX_RESULTS))))
+
+
+def _result(found: DeviceResult) -> Result:
+    return Result(
+        # without which of its alternatives was chosen
+        found.request.partition("/")[0][:_MAX_NAME],
+        found.driver[:_MAX_NAME],
+        found.pool[:_MAX_NAME],
+        found.device[:_MAX_NAME],
+        (found.shareID or "")[:_MAX_UID],
+        found.adminAccess is True,
+        tuple(islice(_capacities(found.consumedCapacity or {}), _MAX_CAPACITIES)),
+    )
+
+
+def _capacities(found: Mapping[str, str | int]) -> Iterator[tuple[str, str]]:
+    for name, quantity in sorted(found.items()):
+        if 0 < len(name) <= _MAX_NAME and len(str(quantity)) <= _MAX_QUANTITY:
+            yield name, str(quantity)

@@ -1,0 +1,148 @@
+"""Reads the ResourceClaims of this node's pods, one by one: what the kubelet does not say of their devices.
+
+A claim is read once for each pod that has it, and again where the kubelet shows a device that it does not have. None is ever listed
+or watched. Without the right to read claims the agent asks once an hour: `agents.observeClaims: false` in the chart takes it away.
+"""
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from nodedevice_common.log_once import LogOnce
+from nodedevice_common.pacing import Backoff, TokenBucket, jittered
+
+from nodedevice_agent.dra.claim import ResourceClaimObject, claim_of
+from nodedevice_agent.dra.holders import ClaimName, Wanted
+from nodedevice_agent.dra.holdings import Claim, DeviceKey
+from nodedevice_agent.errors import ApiForbidden, ApiRequestError, ApiUnauthorized, ApiUnreachable
+
+log = logging.getLogger(__name__)
+
+PER_SECOND: Final = 10.0
+AT_ONCE: Final = 20
+# of a node; those beyond are not read
+MAX_CLAIMS: Final = 1024
+RARELY_SECONDS: Final = 3600.0
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 300.0
+_SPREAD: Final = 0.2
+_FORBIDDEN: Final = "the agent may not read claims: consumed capacity and admin access of DRA devices are not shown"
+_REFUSED: Final = "a claim cannot be read: consumed capacity and admin access of its devices are not shown"
+
+# reads one by namespace and name; raises ApiRequestError
+Get = Callable[[str, str], Awaitable[ResourceClaimObject]]
+
+
+class _Entry:
+    """One claim. pods, devices: with which it is wanted; read_for, read_with: and was read last. due: not before that.
+
+    tried_for: pods for which it was read, or could not be.
+    """
+
+    def __init__(self) -> None:
+        self.pods: frozenset[str] = frozenset()
+        self.devices: frozenset[DeviceKey] = frozenset()
+        self.read_for: frozenset[str] = frozenset()
+        self.tried_for: frozenset[str] = frozenset()
+        self.read_with: frozenset[DeviceKey] = frozenset()
+        self.claim: Claim | None = None
+        self.due = -math.inf
+        self.pauses = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+
+    @property
+    def is_wanted(self) -> bool:
+        known = self.claim.devices if self.claim is not None else frozenset[DeviceKey]()
+        return bool(self.pods - self.read_for or self.devices - known - self.read_with)
+
+
+class ClaimReader:
+    """run() until cancelled. on_read: called when a claim says something else than before."""
+
+    def __init__(self, get: Get) -> None:
+        self.on_read: Callable[[], None] = lambda: None
+        self._get = get
+        self._now = asyncio.get_running_loop().time
+        self._problems = LogOnce(log)
+        self._entries: dict[ClaimName, _Entry] = {}
+        self._budget = TokenBucket(PER_SECOND, AT_ONCE, self._now())
+        # of all of them
+        self._due = -math.inf
+        self._is_forbidden = False
+        self._changed = asyncio.Event()
+
+    def wanted(self, claims: Wanted) -> None:
+        """All that there are; others are forgotten."""
+        # those that are known stay among those that are read
+        names = sorted(claims, key=lambda name: (name not in self._entries, name))[:MAX_CLAIMS]
+        self._entries = {name: self._entries.get(name) or _Entry() for name in names}
+        error = f"more than {MAX_CLAIMS} are used on this node" if len(claims) > MAX_CLAIMS else ""
+        self._problems.report("claims are not read", error)
+        for name, entry in self._entries.items():
+            pods, devices = claims[name]
+            if pods - entry.pods:
+                # it may be another of the same name
+                entry.due = -math.inf
+            entry.pods, entry.devices = pods, devices
+            entry.read_for, entry.tried_for = entry.read_for & pods, entry.tried_for & pods
+        self._changed.set()
+
+    def of(self, namespace: str, name: str, pod_uid: str) -> Claim | None:
+        """As it was read for that pod; None where it was not."""
+        entry = self._entries.get((namespace, name))
+        return entry.claim if entry is not None and pod_uid in entry.read_for else None
+
+    def is_awaited(self, namespace: str, name: str, pod_uid: str) -> bool:
+        """Whether it will be read for that pod any moment, and has not been tried yet."""
+        entry = self._entries.get((namespace, name))
+        return entry is not None and not self._is_forbidden and pod_uid not in entry.tried_for
+
+    async def run(self) -> None:
+        """Raises what is no failure of the API server."""
+        while True:
+            self._changed.clear()
+            waiting = {name: entry.due for name, entry in self._entries.items() if entry.is_wanted}
+            name = min(waiting, key=waiting.__getitem__, default=None)
+            due = math.inf if name is None else max(waiting[name], self._due)
+            if name is None or due > self._now():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(due if due < math.inf else None):
+                        await self._changed.wait()
+                continue
+            await asyncio.sleep(self._budget.reserve(self._now()))
+            if name in self._entries:
+                await self._read(name, self._entries[name])
+
+    async def _read(self, name: ClaimName, entry: _Entry) -> None:
+        pods, devices, before = entry.pods, entry.devices, (entry.claim, entry.read_for, entry.tried_for)
+        try:
+            entry.claim = claim_of(await self._get(*name))
+        except ApiRequestError as error:
+            entry.tried_for = pods
+            self._failed(name, entry, error)
+        else:
+            entry.read_for, entry.read_with, entry.tried_for, entry.due = pods, devices, pods, -math.inf
+            entry.pauses.reset()
+            self._is_forbidden = False
+            for message in (_REFUSED, _FORBIDDEN):
+                self._problems.report(message, "")
+        if (entry.claim, entry.read_for, entry.tried_for) != before:
+            self.on_read()
+
+    def _failed(self, name: ClaimName, entry: _Entry, error: ApiRequestError) -> None:
+        rarely = self._now() + jittered(RARELY_SECONDS, _SPREAD, random.random())
+        if isinstance(error, ApiUnreachable | ApiUnauthorized):
+            entry.due = self._now() + jittered(entry.pauses.next(), _SPREAD, random.random())
+            # nobody waits for an API server that does not answer
+            for each in self._entries.values():
+                each.tried_for = each.pods
+            log.debug("cannot read a claim", extra={"namespace": name[0], "claim": name[1], "error": str(error)})
+        elif isinstance(error, ApiForbidden):
+            self._due, self._is_forbidden = rarely, True
+            self._problems.report(_FORBIDDEN, str(error), logging.INFO)
+        else:
+            entry.due = rarely
+            self._problems.report(_REFUSED, str(error), logging.INFO)

@@ -1,0 +1,210 @@
+"""Who has devices of DRA drivers on this node, kept up to date from the kubelet's pod resources, the API's pods and their claims.
+
+The kubelet is asked again for a pod that has claims once it has a sandbox, and once it has ended. What its claims say beyond that
+is read by another; without it, those fields are absent.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+from nodedevice_api.nodedevice import AllocationStatus
+from nodedevice_common.log_once import LogOnce
+
+from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
+from nodedevice_agent.dra.devices import PoolKey
+from nodedevice_agent.dra.holdings import Claim, DeviceKey, PoolHoldings, device_key, held_by, holdings
+from nodedevice_agent.dra.names import is_observed
+from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS
+from nodedevice_agent.kubelet.readings import CheckpointReading, ClaimRow, Pace, PodName, PodReading
+
+log = logging.getLogger(__name__)
+
+_NOTHING: Final = PoolHoldings()
+
+# namespace and name of a claim
+ClaimName = tuple[str, str]
+# what of each claim is asked for: the UIDs of the pods that have it, and the devices that the kubelet shows
+Wanted = Mapping[ClaimName, tuple[frozenset[str], frozenset[DeviceKey]]]
+
+
+class Claims(Protocol):
+    """Reads claims. on_read: called when one was read, or could not be."""
+
+    on_read: Callable[[], None]
+
+    def wanted(self, claims: Wanted) -> None:
+        """All that there are."""
+
+    def of(self, namespace: str, name: str, pod_uid: str) -> Claim | None:
+        """As it was read for that pod; None where it was not."""
+
+    def is_awaited(self, namespace: str, name: str, pod_uid: str) -> bool:
+        """Whether it will be read for that pod any moment, and has not been tried yet."""
+
+
+class Holders:
+    """A subscriber of the reader; the pods of the node go to the same three methods as everywhere.
+
+    wake: has the reader ask now. on_known: called once it is known who has devices. on_changed: called with driver and pool where
+    of(), reported_unhealthy() or cdi_ids() is another.
+    """
+
+    pace = Pace()
+
+    def __init__(self, claims: Claims, wake: Callable[[], None]) -> None:
+        self.is_outdated = True
+        self.on_known: Callable[[], None] = lambda: None
+        self.on_changed: Callable[[str, str], None] = lambda driver, pool: None
+        self._claims = claims
+        self._wake = wake
+        self._problems = LogOnce(log)
+        # None before the first answer, and before the first list of pods
+        self._rows: tuple[ClaimRow, ...] | None = None
+        self._pods: dict[str, Pod] | None = None
+        # those that the kubelet still shows
+        self._ended: dict[str, Pod] = {}
+        self._held: dict[PoolKey, PoolHoldings] = {}
+        self._is_known = False
+        claims.on_read = self._decide
+
+    # -- reads --------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the kubelet and the API have answered since the start, and each claim has been tried."""
+        return self._is_known
+
+    def pools(self) -> frozenset[PoolKey]:
+        """Of which containers have devices, also where no slice shows them any more."""
+        return frozenset(self._held)
+
+    def of(self, driver: str, pool: str) -> tuple[AllocationStatus, ...]:
+        """Sorted by pod UID, container and claim; without times."""
+        return self._held.get((driver, pool), _NOTHING).allocations
+
+    def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
+        """By device, what the status of a pod that has it says."""
+        return self._held.get((driver, pool), _NOTHING).unhealthy
+
+    def cdi_ids(self, driver: str, pool: str) -> Mapping[str, tuple[str, ...]]:
+        """By device, the CDI names by which containers have it; sorted."""
+        return self._held.get((driver, pool), _NOTHING).cdi_ids
+
+    # -- pods ---------------------------------------------------------------------------------------------------------------------
+
+    def pods_synced(self, pods: Iterable[Pod]) -> None:
+        """The complete list of this node's pods."""
+        found = {pod.uid: pod for pod in pods}
+        before = self._pods or {}
+        over = [pod for uid, pod in before.items() if uid not in found or found[uid].has_ended]
+        self._pods = {uid: pod for uid, pod in found.items() if not pod.has_ended}
+        self._end(*over, *(pod for pod in found.values() if pod.has_ended))
+        self._outdate(any(_may_have_got_devices(before.get(uid), pod) for uid, pod in self._pods.items()))
+        self._decide()
+
+    def pod_seen(self, pod: Pod) -> None:
+        """New or changed."""
+        if self._pods is None:
+            return
+        before = self._pods.get(pod.uid)
+        if pod.has_ended:
+            self._pods.pop(pod.uid, None)
+            self._end(pod)
+        else:
+            self._pods[pod.uid] = pod
+            self._outdate(_may_have_got_devices(before, pod))
+        if (pod.claims is not None and pod.claims != (before.claims if before is not None else None)) or pod.has_ended:
+            self._decide()
+
+    def pod_gone(self, pod_uid: str) -> None:
+        """The API has it no more."""
+        pod = (self._pods or {}).pop(pod_uid, None)
+        if pod is not None:
+            self._end(pod)
+            self._decide()
+
+    # -- readings -----------------------------------------------------------------------------------------------------------------
+
+    def checkpoint_read(self, found: CheckpointReading) -> None:
+        """Claims are in no checkpoint."""
+
+    def pods_read(self, found: PodReading) -> None:
+        if found.rows is None:
+            # the reader tries again, and what was known stays
+            return
+        self._report(found)
+        rows = tuple(row for row in found.claim_rows if is_observed((row.driver, row.pool)))
+        if rows != self._rows:
+            self._rows = rows
+            shown = {(row.namespace, row.name) for row in self._rows}
+            self._ended = {uid: pod for uid, pod in self._ended.items() if (pod.namespace, pod.name) in shown}
+            self._decide()
+
+    # -- internals ----------------------------------------------------------------------------------------------------------------
+
+    def _end(self, *pods: Pod) -> None:
+        shown = {(row.namespace, row.name) for row in self._rows or ()}
+        for pod in pods:
+            if (pod.namespace, pod.name) in shown and pod.claims is not None:
+                self._ended[pod.uid] = pod
+                self._outdate(True)
+
+    def _outdate(self, is_outdated: bool) -> None:
+        if is_outdated:
+            self.is_outdated = True
+            self._wake()
+
+    def _decide(self) -> None:
+        if self._rows is None or self._pods is None:
+            return
+        pods: dict[PodName, list[Pod]] = {}
+        for pod in (*self._pods.values(), *self._ended.values()):
+            pods.setdefault((pod.namespace, pod.name), []).append(pod)
+        held = [*held_by(self._rows, pods)]
+        self._claims.wanted(_wanted(held))
+        # a moment later all of it is known, and shown at once
+        awaited = self._claims.is_awaited
+        settled = [(row, pod) for row, pod in held if not awaited(row.namespace, row.claim, pod.uid)]
+        before, unfinished = self._held, self._pods
+        self._held = holdings(settled, self._claims.of, lambda uid: uid not in unfinished)
+        was_known, self._is_known = self._is_known, self._is_known or len(settled) == len(held)
+        for key in sorted(before.keys() | self._held.keys()):
+            if before.get(key) != self._held.get(key):
+                self.on_changed(*key)
+        if self._is_known and not was_known:
+            self.on_known()
+
+    def _report(self, found: PodReading) -> None:
+        """Once each."""
+        count = len(found.claim_rows)
+        message = "containers have more devices by claims than are shown"
+        self._problems.report(message, "the rest is not shown" if count >= MAX_CLAIM_ROWS else "", shown=count)
+        if found.is_listed:
+            has_some = any(map(_has_devices, (self._pods or {}).values()))
+            message = "the kubelet does not show which devices containers have by claims; it does since Kubernetes 1.36"
+            error = "pods on this node use claims, and pod resources show none" if has_some and not count else ""
+            self._problems.report(message, error, logging.INFO)
+
+
+def _wanted(held: Iterable[tuple[ClaimRow, Pod]]) -> Wanted:
+    uids: dict[ClaimName, set[str]] = {}
+    devices: dict[ClaimName, set[DeviceKey]] = {}
+    for row, pod in held:
+        uids.setdefault((row.namespace, row.claim), set()).add(pod.uid)
+        devices.setdefault((row.namespace, row.claim), set()).add(device_key(row))
+    return {name: (frozenset(uids[name]), frozenset(devices[name])) for name in uids}
+
+
+def _may_have_got_devices(before: Pod | None, pod: Pod) -> bool:
+    if pod.claims is None or not pod.claims.are_prepared:
+        return False
+    return before is None or before.claims is None or before.claims.stage != pod.claims.stage
+
+
+def _has_devices(pod: Pod) -> bool:
+    """Whether a container that the kubelet shows uses a claim, and has been started."""
+    if pod.claims is None or not pod.claims.are_prepared:
+        return False
+    shown = {container.name for container in pod.containers if container.kind is not ContainerKind.INIT}
+    return any(use.container in shown for use in pod.claims.uses)

@@ -1,0 +1,276 @@
+"""Which container has which device, from the kubelet's rows, the API's pods and their claims."""
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, UnhealthyDevice
+from nodedevice_agent.dra.holdings import Claim, PoolHoldings, held_by, holdings, with_since
+from nodedevice_agent.kubelet.readings import ClaimRow
+from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice, ClaimStatus
+
+from tests.unit.node_agent.dra.claimed import DRIVER, KEY, claim, pod, result, row
+
+GPUS = "example.com/gpu"
+NICS = "example.com/nic"
+
+
+def found(
+    rows: Iterable[ClaimRow], *pods: Pod, claims: Mapping[str, Claim] | None = None, ended: Iterable[str] = ()
+) -> dict[tuple[str, str], PoolHoldings]:
+    by_name: dict[tuple[str, str], list[Pod]] = {}
+    for each in pods:
+        by_name.setdefault((each.namespace, each.name), []).append(each)
+    return holdings(
+        held_by(rows, by_name), lambda namespace, name, uid: (claims or {}).get(name), lambda uid: uid in ended
+    )
+
+
+def allocations(*args: object, **more: object) -> list[AllocationStatus]:
+    held = found(*args, **more)  # type: ignore[arg-type]  # as it is
+    return [each for pool in held.values() for each in pool.allocations]
+
+
+def held(*args: object, **more: object) -> dict[str, list[str]]:
+    return {f"{each.name}/{each.container}": each.device_ids for each in allocations(*args, **more)}
+
+
+def claimed(*args: object, **more: object) -> list[ClaimedDevice]:
+    (only,) = allocations(*args, **more)
+    assert only.claim is not None
+    return only.claim.devices
+
+
+def test_an_allocation_is_a_pod_a_container_and_a_claim() -> None:
+    rows = [row("b"), row("a", "gpu-2"), row("a", "gpu-1"), row("a", "gpu-1", "other"), row("a", container="side")]
+    pods = [pod("a", "claim", "other", ClaimUse("side", "claim")), pod("b", "claim")]
+    assert [(each.pod_uid, each.container, each.claim, each.device_ids) for each in allocations(rows, *pods)] == [
+        ("uid-a", "main", ClaimStatus(name="claim"), ["gpu-1", "gpu-2"]),
+        ("uid-a", "main", ClaimStatus(name="other"), ["gpu-1"]),
+        ("uid-a", "side", ClaimStatus(name="claim"), ["gpu-0"]),
+        ("uid-b", "main", ClaimStatus(name="claim"), ["gpu-0"]),
+    ]
+
+
+def test_each_pool_has_its_own() -> None:
+    rows = [row("a"), row("a", pool="other"), row("a", driver="nic.example.com")]
+    pools = found(rows, pod("a", "claim"))
+    assert pools.keys() == {KEY, (DRIVER, "other"), ("nic.example.com", KEY[1])}
+    assert all(len(each.allocations) == 1 for each in pools.values())
+
+
+def test_a_device_that_is_shown_twice_is_one() -> None:
+    """For two requests of a claim, each with a CDI name of its own."""
+    twice = [row("a", cdi_ids=("x=1",)), row("a", cdi_ids=("x=0",))]
+    assert held(twice, pod("a", "claim")) == {"a/main": ["gpu-0"]}
+    assert found(twice, pod("a", "claim"))[KEY].cdi_ids == {"gpu-0": ("x=0", "x=1")}
+
+
+def test_a_row_has_a_bounded_number_of_devices() -> None:
+    rows = [row("a", f"gpu-{number:04}", share_id="s") for number in range(1100)]
+    (only,) = allocations(rows, pod("a", "claim"))
+    assert only.claim is not None
+    assert (len(only.device_ids), only.omitted, len(only.claim.devices)) == (1024, 76, 64)
+
+
+# -- pods ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pods", "uid"),
+    [
+        pytest.param([pod("a", "claim")], "uid-a", id="the pod of that name"),
+        pytest.param([pod("a", "new", uid="new"), pod("a", "claim", uid="old")], "old", id="who uses the claim"),
+        pytest.param([pod("a", "claim", uid="new"), pod("a", "claim", uid="old")], "new", id="the unfinished one"),
+        pytest.param(
+            [pod("a", ClaimUse("side", "claim"), uid="x"), pod("a", "claim", uid="y")], "y", id="by container"
+        ),
+        pytest.param([pod("a")], "uid-a", id="one that cannot be decoded"),
+        pytest.param([pod("b", "claim")], None, id="not in the API"),
+    ],
+)
+def test_whose_a_row_is(pods: list[Pod], uid: str | None) -> None:
+    assert [each.pod_uid for each in allocations([row("a")], *pods)] == ([uid] if uid else [])
+
+
+def test_a_pod_that_has_ended_is_releasing() -> None:
+    rows = [row("a"), row("b")]
+    states = allocations(rows, pod("a", "claim"), pod("b", "claim"), ended=["uid-b"])
+    assert [(each.name, each.releasing) for each in states] == [("a", False), ("b", True)]
+
+
+# -- claims -------------------------------------------------------------------------------------------------------------------
+
+
+def test_without_the_claim_nothing_is_said_of_the_devices() -> None:
+    (only,) = allocations([row("a")], pod("a", "claim"))
+    assert only.claim == ClaimStatus(name="claim")
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        pytest.param(claim("gpu-0"), [], id="nothing more"),
+        pytest.param(claim("gpu-1"), [], id="another device"),
+        pytest.param(claim(result(driver="nic.example.com", admin_access=True)), [], id="of another driver"),
+        pytest.param(claim(result(pool="other", admin_access=True)), [], id="of another pool"),
+        pytest.param(
+            claim(result(share_id="s", admin_access=True)), [], id="of a share that the kubelet does not show"
+        ),
+        pytest.param(
+            claim(result(admin_access=True)), [ClaimedDevice(id="gpu-0", admin_access=True)], id="admin access"
+        ),
+        pytest.param(
+            claim(result(consumed=(("memory", "4Gi"),))),
+            [ClaimedDevice(id="gpu-0", consumed_capacity={"memory": "4Gi"})],
+            id="consumed capacity",
+        ),
+        pytest.param(
+            claim(result(admin_access=True), result(request="other")),
+            [],
+            id="for administration and for use is for use",
+        ),
+    ],
+)
+def test_what_a_claim_says(said: Claim, expected: list[ClaimedDevice]) -> None:
+    assert claimed([row("a")], pod("a", "claim"), claims={"claim": said}) == expected
+
+
+def test_a_claim_has_its_uid() -> None:
+    (only,) = allocations([row("a")], pod("a", "claim"), claims={"claim": claim(uid="u")})
+    assert only.claim == ClaimStatus(name="claim", uid="u")
+
+
+def test_each_share_has_its_own_capacity() -> None:
+    said = claim(
+        result(share_id="s2", consumed=(("memory", "2Gi"),)), result(share_id="s1", consumed=(("memory", "1Gi"),))
+    )
+    rows = [row("a", share_id="s2"), row("a", share_id="s1")]
+    assert claimed(rows, pod("a", "claim"), claims={"claim": said}) == [
+        ClaimedDevice(id="gpu-0", share_id="s1", consumed_capacity={"memory": "1Gi"}),
+        ClaimedDevice(id="gpu-0", share_id="s2", consumed_capacity={"memory": "2Gi"}),
+    ]
+    assert held(rows, pod("a", "claim"), claims={"claim": said}) == {"a/main": ["gpu-0"]}
+
+
+@pytest.mark.parametrize(
+    ("requests", "claims", "expected"),
+    [
+        pytest.param([""], True, {"a/main": ["gpu-0", "gpu-1"]}, id="the whole claim"),
+        pytest.param(["one"], True, {"a/main": ["gpu-0"]}, id="one request"),
+        pytest.param(["one", "two"], True, {"a/main": ["gpu-0", "gpu-1"]}, id="both"),
+        pytest.param(["one", ""], True, {"a/main": ["gpu-0", "gpu-1"]}, id="one and the whole claim"),
+        pytest.param(["none"], True, {}, id="one that got nothing"),
+        pytest.param(["one"], False, {"a/main": ["gpu-0", "gpu-1"]}, id="the claim is not known"),
+    ],
+)
+def test_a_container_has_the_devices_of_its_requests(
+    requests: list[str], claims: bool, expected: dict[str, list[str]]
+) -> None:
+    """The kubelet shows it all devices of the claim."""
+    said = {"claim": claim(result("gpu-0", "one"), result("gpu-1", "two"))} if claims else {}
+    uses = [ClaimUse("main", "claim", request) for request in requests]
+    assert held([row("a", "gpu-0"), row("a", "gpu-1")], pod("a", *uses), claims=said) == expected
+
+
+def test_a_device_that_the_claim_does_not_have_stays_shown() -> None:
+    rows, uses = [row("a", "gpu-0"), row("a", "new")], ClaimUse("main", "claim", "one")
+    said = {"claim": claim(result("gpu-0", "two"))}
+    assert held(rows, pod("a", uses), claims=said) == {"a/main": ["new"]}
+
+
+# -- extended resources -------------------------------------------------------------------------------------------------------
+
+
+def extended(*uses: tuple[str, str, str]) -> Pod:
+    return pod("a", *(ClaimUse(container, "claim", request, name) for container, request, name in uses))
+
+
+TWO = ("c0", "container-0-request-0", GPUS), ("c1", "container-1-request-0", NICS)
+BOTH = [row("a", device, container=name) for name in ("c0", "c1") for device in ("gpu-0", "nic-0")]
+
+
+def test_each_device_has_the_name_by_which_its_container_asked_for_it() -> None:
+    said = {"claim": claim(result("gpu-0", "container-0-request-0"), result("nic-0", "container-1-request-0"))}
+    rows = allocations(BOTH, extended(*TWO), claims=said)
+    assert [(each.container, each.claim.devices if each.claim else []) for each in rows] == [
+        ("c0", [ClaimedDevice(id="gpu-0", extended_resource=GPUS)]),
+        ("c1", [ClaimedDevice(id="nic-0", extended_resource=NICS)]),
+    ]
+
+
+def test_without_the_claim_a_pod_that_asked_for_two_names_has_none() -> None:
+    """The kubelet shows both containers all devices of the pod."""
+    rows = allocations(BOTH, extended(*TWO))
+    assert [(each.container, each.device_ids, each.claim) for each in rows] == [
+        ("c0", ["gpu-0", "nic-0"], ClaimStatus(name="claim")),
+        ("c1", ["gpu-0", "nic-0"], ClaimStatus(name="claim")),
+    ]
+
+
+def test_without_the_claim_a_pod_that_asked_for_one_name_has_it() -> None:
+    mine = extended(("main", "container-0-request-0", GPUS), ("main", "container-0-request-1", GPUS))
+    assert claimed([row("a")], mine) == [ClaimedDevice(id="gpu-0", extended_resource=GPUS)]
+
+
+def test_a_device_of_a_claim_that_the_pod_names_has_no_name_of_an_extended_resource() -> None:
+    mine = pod("a", "claim", ClaimUse("main", "extended", "container-0-request-0", GPUS))
+    rows = allocations([row("a"), row("a", "gpu-1", "extended")], mine)
+    assert [each.claim for each in rows] == [
+        ClaimStatus(name="claim"),
+        ClaimStatus(name="extended", devices=[ClaimedDevice(id="gpu-1", extended_resource=GPUS)]),
+    ]
+
+
+# -- health -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ill", "expected"),
+    [
+        pytest.param(UnhealthyDevice("main", "claim", "x=0"), {"gpu-0"}, id="by its first CDI name"),
+        pytest.param(UnhealthyDevice("main", "claim", "x=all"), set(), id="by its second"),
+        pytest.param(UnhealthyDevice("main", "claim", f"{DRIVER}/node-1/gpu-1"), {"gpu-1"}, id="without one"),
+        pytest.param(UnhealthyDevice("main", "other", "x=0"), set(), id="of another claim"),
+        pytest.param(UnhealthyDevice("side", "claim", "x=0"), set(), id="of another container"),
+        pytest.param(UnhealthyDevice("main", "claim", "x=s"), {"gpu-2"}, id="the first of two with one name"),
+    ],
+)
+def test_a_device_that_the_kubelet_reports(ill: UnhealthyDevice, expected: set[str]) -> None:
+    rows = [
+        row("a", "gpu-0", cdi_ids=("x=0", "x=all")),
+        row("a", "gpu-1"),
+        row("a", "gpu-2", cdi_ids=("x=s",)),
+        row("a", "gpu-3", cdi_ids=("x=s",)),
+    ]
+    (only,) = found(rows, pod("a", "claim", ill=[ill])).values()
+    assert only.unhealthy.keys() == expected
+
+
+def test_what_is_said_of_it() -> None:
+    ill = [UnhealthyDevice("main", "claim", "x=0", "too hot"), UnhealthyDevice("main", "claim", "x=1")]
+    rows = [row("a", f"gpu-{number}", cdi_ids=(f"x={number}",)) for number in range(3)]
+    (only,) = found(rows, pod("a", "claim", ill=ill)).values()
+    assert only.unhealthy == {
+        "gpu-0": "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it: too hot",
+        "gpu-1": "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it",
+    }
+
+
+def test_it_is_ill_for_both_pods_that_share_it() -> None:
+    rows = [row("a", cdi_ids=("x=0",)), row("b", cdi_ids=("x=0",))]
+    ill = [UnhealthyDevice("main", "claim", "x=0")]
+    (only,) = found(rows, pod("a", "claim"), pod("b", "claim", ill=ill)).values()
+    assert only.unhealthy.keys() == {"gpu-0"}
+
+
+# -- times --------------------------------------------------------------------------------------------------------------------
+
+
+def test_times_are_those_of_the_same_pod_container_and_claim() -> None:
+    rows = allocations([row("a"), row("a", claim="other"), row("b")], pod("a", "claim", "other"), pod("b", "claim"))
+    first = with_since(rows[:1], [], "2026-01-01T00:00:00Z")
+    assert [each.since for each in with_since(rows, first, "2026-01-02T00:00:00Z")] == [
+        "2026-01-01T00:00:00Z",
+        "2026-01-02T00:00:00Z",
+        "2026-01-02T00:00:00Z",
+    ]

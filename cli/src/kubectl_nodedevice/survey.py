@@ -69,7 +69,7 @@ class Survey:
 def survey(reader: Reader, namespace: str) -> Survey:
     """namespace: of a person who may not see the whole cluster. Raises ApiError."""
     try:
-        rows = [_summary(each) for each in reader.rows(NODE_DEVICES)]
+        rows = [summary_of(each) for each in reader.rows(NODE_DEVICES)]
     except Forbidden as exc:
         reader.note(NODE_DEVICES, exc)
         return _of_namespace(reader, namespace)
@@ -94,7 +94,8 @@ def _of_namespace(reader: Reader, namespace: str) -> Survey:
     return Survey([], ordered(of_pending(pending, reader.now)), own or [])
 
 
-def _summary(row: Rows) -> Summary:
+def summary_of(row: Rows) -> Summary:
+    """A NodeDevice as the API server prints it."""
     return Summary(
         row.text("name"),
         row.text("node"),

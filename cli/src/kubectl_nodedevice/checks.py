@@ -1,0 +1,152 @@
+"""Whether an installation works: a line for each part that it needs, and what is wrong with it. Pure.
+
+Leases are judged by the API server's clock and by whether they change: an agent on a node with a wrong clock passes all the same.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
+from kubectl_nodedevice.needs import Summary
+from kubectl_nodedevice.text import moment
+
+# with more lines than this, only problems are listed one by one
+MOST_LISTED: Final = 40
+_NO_IMAGE: Final = ": the node does not get its image; docs/install.md, Images"
+_REMEDIES: Final = {
+    **dict.fromkeys(("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"), _NO_IMAGE),
+    "ContainerCreating": ": it has its node and is being started",
+    "CrashLoopBackOff": ": it started and ended; kubectl logs has why",
+    "Pending": ": kubectl describe pod has why",
+}
+_RELEASE: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line. what: the kind of part. is_good: None where the person may not see it. details: one sentence, with the remedy."""
+
+    what: str
+    name: str
+    is_good: bool | None
+    details: str
+
+
+def of_kind(name: str, conditions: Mapping[str, str], release: str, own: str) -> Result:
+    """conditions: status by type. release: that put the CRD there; own: of this program."""
+    if conditions.get("Established") != "True":
+        accepted = conditions.get("NamesAccepted", "")
+        why = "its names are taken by another kind" if accepted == "False" else "not established yet"
+        return Result("kind", name, False, f"is not served: {why}")
+    return Result("kind", name, True, f"is served, of release {release or 'unknown'}{_compared(release, own)}")
+
+
+def _compared(release: str, own: str) -> str:
+    theirs, ours = _RELEASE.match(release), _RELEASE.match(own)
+    if not theirs or not ours:
+        return ""
+    there, here = (int(theirs[1]), int(theirs[2])), (int(ours[1]), int(ours[2]))
+    if there > here:
+        return f", which is newer than this program ({own}): it may have what is not shown here"
+    return f", which is older than this program ({own}): helm upgrade" if there < here else ""
+
+
+def is_renewed(lease: Lease, first_seen: Lease | None, now: datetime) -> bool:
+    """Whether the Lease is being renewed: it has changed since it was first seen, or has not expired by this clock."""
+    if first_seen is not None and first_seen.renewed != lease.renewed:
+        return True
+    seconds = seconds_since(lease.renewed, now)
+    return seconds is not None and abs(seconds) <= lease.duration_seconds
+
+
+def seconds_since(renewed: str, now: datetime) -> float | None:
+    """None where it is no time."""
+    then = moment(renewed)
+    return None if then is None else (now - then).total_seconds()
+
+
+def of_operator(lease: Lease | None, first_seen: Lease | None, now: datetime) -> Result:
+    """lease: None where there is none."""
+    if lease is None or not lease.holder:
+        return Result("operator", "", False, "none leads; check the operators' pods and logs, and its namespace (-n)")
+    if not is_renewed(lease, first_seen, now):
+        return Result("operator", lease.holder, False, f"renewed its Lease at {lease.renewed}, and not since")
+    return Result("operator", lease.holder, True, "leads")
+
+
+def of_agents(
+    leases: Mapping[str, Lease], first_seen: Mapping[str, Lease], now: datetime, desired: int | None
+) -> list[Result]:
+    """The agents as a whole, then each that does not renew its Lease. desired: how many there should be, if that is known."""
+    silent = sorted(node for node, lease in leases.items() if not is_renewed(lease, first_seen.get(node), now))
+    alive = len(leases) - len(silent)
+    expected = max(1, desired or 0)
+    details = f"{alive} renew their Leases"
+    if desired is not None:
+        details += f", of {desired} that the DaemonSet wants"
+    if alive < expected:
+        details += "; check the agents' pods and logs"
+    found = [Result("agents", "", alive >= expected, details)]
+    for node in silent[:MOST_LISTED]:
+        seconds = seconds_since(leases[node].renewed, now)
+        since = f"{seconds:.0f} s ago" if seconds is not None else "never"
+        details = f"renewed its Lease {since}; it does not run, or does not reach the API server"
+        found.append(Result("agent", node, False, details))
+    return found
+
+
+def of_pods(pods: Iterable[Pod]) -> list[Result]:
+    """Pods of the programs that do not run: an image that is missing is not mistaken for a program that is slow."""
+    found = []
+    for pod in sorted(pods, key=lambda each: each.meta.name):
+        waits = next((each.reason for each in pod.containers if each.state == "waiting" and each.reason), "")
+        reason = waits or (pod.phase if pod.phase == "Pending" else "")
+        if reason:
+            details = f"{reason} on {pod.node or 'no node'}{_REMEDIES.get(reason, '')}"
+            found.append(Result("pod", pod.meta.name, False, details))
+    return found[:MOST_LISTED]
+
+
+def of_summaries(summaries: Sequence[Summary], messages: Mapping[str, str]) -> list[Result]:
+    """Each NodeDevice, Ready or why not; if there are many, those that are not and should be, and how many are.
+
+    messages: of the condition Ready, by name, as far as they were read.
+    """
+    if not summaries:
+        return [Result("NodeDevices", "", True, "none yet: no device plugin has registered with an agent")]
+    results = [
+        _of_summary(each, messages.get(each.name, ""))
+        for each in sorted(summaries, key=lambda each: (each.node, each.resource))
+    ]
+    if len(results) <= MOST_LISTED:
+        return results
+    bad = [result for result in results if not result.is_good]
+    ready = sum(each.ready == "True" for each in summaries)
+    return [Result("NodeDevices", "", not bad, f"{ready} of {len(results)} are Ready"), *bad[:MOST_LISTED]]
+
+
+def _of_summary(found: Summary, message: str) -> Result:
+    numbers = f"{found.available} of {found.total} available"
+    if found.ready == "True":
+        return Result("NodeDevice", found.name, True, f"{numbers}, Ready")
+    if not found.ready:
+        return Result("NodeDevice", found.name, False, f"{numbers}; no operator has reconciled it yet")
+    details = f"{numbers}; {found.reason}{f': {message}' if message else ''}"
+    return Result("NodeDevice", found.name, not found.is_unready, details)
+
+
+def of_delivery(found: Iterable[NodeDevice]) -> list[Result]:
+    """How devices reach containers, and what does not hold there: each sentence once, the most frequent first."""
+    by_message: dict[str, list[str]] = {}
+    for each in sorted(found, key=lambda each: (each.node, each.resource)):
+        condition = each.condition("Injectable")
+        if condition.status == "True":
+            by_message.setdefault(condition.message, []).append(each.name)
+    ordered = sorted(by_message.items(), key=lambda item: -len(item[1]))[:MOST_LISTED]
+    return [
+        Result("delivery", of[0], True, f"{message} ({len(of)} NodeDevices)" if len(of) > 1 else message)
+        for message, of in ordered
+    ]

@@ -1,0 +1,183 @@
+"""`kubectl nodedevice check`: whether an installation works, as a table. Reads only."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+
+from kubectl_nodedevice import __version__, checks
+from kubectl_nodedevice.api import CONFIGS, NODE_DEVICES, POD_DEVICES, core_path, lease_path
+from kubectl_nodedevice.checks import Result
+from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
+from kubectl_nodedevice.errors import FINE, NEEDS_YOU, ApiError, Forbidden, NotFound
+from kubectl_nodedevice.needs import Summary
+from kubectl_nodedevice.objects import conditions_of, lease_of, map_of, number_of, pod_of, text_of
+from kubectl_nodedevice.output import BAD, GOOD, WARN, Cell, Table
+from kubectl_nodedevice.reading import AGENTS_NAMESPACE, OPERATOR_LEASE, SYSTEM_NAMESPACE, Reader
+from kubectl_nodedevice.session import Command, Session, current
+from kubectl_nodedevice.survey import summary_of
+
+T = TypeVar("T")
+_KINDS: Final = tuple(f"{plural}.nodedevice.io" for plural in (CONFIGS, NODE_DEVICES, POD_DEVICES))
+_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_OURS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator,scheduler,extender)"
+_RELEASE: Final = "nodedevice.io/release"
+_POLL_SECONDS: Final = 1.0
+# so many of the parts that are waited for are named
+_NAMED: Final = 5
+_MARKS: Final = {True: Cell("ok", GOOD), False: Cell("NO", BAD), None: Cell("?", WARN)}
+
+
+@click.command(cls=Command)
+@click.option("--leases-namespace", default=AGENTS_NAMESPACE, metavar="NAME", help="Namespace of the agents' Leases.")
+@click.option(
+    "--daemon-set",
+    "daemon_sets",
+    multiple=True,
+    default=["nodedevice-agent"],
+    metavar="NAME",
+    help="DaemonSet of the agents, where there is one; once for each pool.",
+)
+@click.option(
+    "--wait-seconds",
+    type=click.FloatRange(0, 3600),
+    default=60.0,
+    help="How long to wait for everything to become ready; 0 checks once; default 60.",
+)
+@click.pass_context
+def check(context: click.Context, leases_namespace: str, daemon_sets: tuple[str, ...], wait_seconds: float) -> int:
+    """Whether CRDs, operator, agents and NodeDevices are ready. -n: the operator's namespace, else nodedevice-system."""
+    session = current(context)
+    found = _Checks(session, session.flags.namespace or SYSTEM_NAMESPACE, leases_namespace, daemon_sets)
+    results = _until_good(session, found, wait_seconds)
+    if session.screen.is_for_machines:
+        session.screen.data("CheckReport", {"items": [_data(each) for each in results]})
+    else:
+        table = Table(("", "WHAT", "NAME", "DETAILS"))
+        for each in results:
+            table.add(_MARKS[each.is_good], each.what, each.name or "-", each.details)
+        session.screen.table(table)
+    return FINE if all(each.is_good for each in results) else NEEDS_YOU
+
+
+def _until_good(session: Session, found: "_Checks", wait_seconds: float) -> list[Result]:
+    """The results once all is good, or when the time is over. An API server that does not answer is waited for as well."""
+    give_up_at = time.monotonic() + wait_seconds
+    is_reported = False
+    while True:
+        try:
+            results = found.all()
+        except ApiError as exc:
+            if exc.status not in (0, 429) and exc.status < 500:
+                raise
+            if time.monotonic() >= give_up_at:
+                raise
+            waits_for = f"{exc.problem}"
+        else:
+            bad = [each for each in results if each.is_good is False]
+            if not bad or time.monotonic() >= give_up_at:
+                return results
+            waits_for = _few(bad)
+        if not is_reported:
+            session.screen.note(f"waiting up to {give_up_at - time.monotonic():.0f} s for {waits_for}")
+            is_reported = True
+        time.sleep(_POLL_SECONDS)
+
+
+def _few(bad: Sequence[Result]) -> str:
+    named = [f"{each.what} {each.name}".rstrip() for each in bad[:_NAMED]]
+    more = [f"{len(bad) - _NAMED} more"] if len(bad) > _NAMED else []
+    return ", ".join(named + more)
+
+
+def _data(result: Result) -> dict[str, Any]:
+    state = {True: "Good", False: "Bad", None: "NotSeen"}[result.is_good]
+    return {"what": result.what, "name": result.name, "state": state, "message": result.details}
+
+
+class _Checks:
+    """All checks; remembers the Leases as they were first seen."""
+
+    def __init__(self, session: Session, namespace: str, leases_namespace: str, daemon_sets: Sequence[str]) -> None:
+        self._reader = Reader(session.api, session.screen)
+        self._api = session.api
+        self._namespace, self._leases_namespace, self._daemon_sets = namespace, leases_namespace, daemon_sets
+        self._first_leader: Lease | None = None
+        self._first_agents: dict[str, Lease] = {}
+
+    def all(self) -> list[Result]:
+        """Raises ApiError."""
+        kinds = [self._seen("kind", name, lambda name=name: [self._kind(name)]) for name in _KINDS]  # type: ignore[misc]
+        programs = [*self._seen("operator", "", self._operator), *self._seen("agents", "", self._agents)]
+        found = [*(each for one in kinds for each in one), *programs]
+        if not all(each.is_good for each in programs):
+            found += self._pods()
+        if not any(each.is_good is False for one in kinds for each in one):
+            found += self._seen("NodeDevices", "", self._node_devices)
+        return found
+
+    def _seen(self, what: str, name: str, read: Callable[[], list[Result]]) -> list[Result]:
+        """What a person may not see is named, and the rest is checked."""
+        try:
+            return read()
+        except Forbidden as exc:
+            return [Result(what, name, None, f"{exc.problem}; {exc.remedy}")]
+
+    def _kind(self, name: str) -> Result:
+        try:
+            found = self._api.get(f"customresourcedefinitions {name}", f"{_CRDS}/{name}")
+        except NotFound:
+            details = "is missing: install it with nodedevice-operator crds apply, or helm upgrade"
+            return Result("kind", name, False, details)
+        conditions = {each.type: each.status for each in conditions_of(found).values()}
+        release = text_of(map_of(found, "metadata", "annotations"), _RELEASE)
+        return checks.of_kind(name, conditions, release, __version__)
+
+    def _operator(self) -> list[Result]:
+        lease = self._reader.lease(self._namespace, OPERATOR_LEASE)
+        self._first_leader = self._first_leader or lease
+        return [checks.of_operator(lease, self._first_leader, self._reader.now)]
+
+    def _agents(self) -> list[Result]:
+        found = [lease_of(each) for each in self._api.objects("leases", lease_path(self._leases_namespace))]
+        leases = {each.meta.name: each for each in found}
+        self._first_agents = leases | self._first_agents
+        counts = [count for count in map(self._desired, self._daemon_sets) if count is not None]
+        return checks.of_agents(leases, self._first_agents, self._reader.now, sum(counts) if counts else None)
+
+    def _desired(self, name: str) -> int | None:
+        """How many agents that DaemonSet wants; None where there is none, or it may not be seen: it decides nothing then."""
+        path = core_path("daemonsets", name, self._namespace).replace("/api/v1/", "/apis/apps/v1/", 1)
+        try:
+            return number_of(self._api.get(f"daemonsets {name}", path), "status", "desiredNumberScheduled")
+        except (NotFound, Forbidden):
+            return None
+
+    def _pods(self) -> list[Result]:
+        """They explain, and decide nothing."""
+        path = core_path("pods", namespace=self._namespace)
+        try:
+            return checks.of_pods(self._starting(path))
+        except Forbidden:
+            return []
+
+    def _starting(self, path: str) -> list[Pod]:
+        return [pod_of(each) for each in self._api.objects("pods", path, {"labelSelector": _OURS})]
+
+    def _node_devices(self) -> list[Result]:
+        rows = [summary_of(each) for each in self._reader.rows(NODE_DEVICES)]
+        whole = self._whole(rows)
+        messages = {name: each.condition("Ready").message for name, each in whole.items()}
+        return [*checks.of_summaries(rows, messages), *checks.of_delivery(whole.values())]
+
+    def _whole(self, rows: Sequence[Summary]) -> dict[str, NodeDevice]:
+        """Those that are not Ready, and some of the others: how devices reach containers is the same on most nodes."""
+        ordered = sorted(rows, key=lambda each: not each.is_unready)[: checks.MOST_LISTED]
+        found: dict[str, NodeDevice] = {}
+        for each in ordered:
+            try:
+                found[each.name] = self._reader.node_device(each.name)
+            except NotFound:
+                continue
+        return found

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.plugins.nvml.cdi_specs import DIRECTORIES
+from nodedevice_agent.lib.cdi_files import DIRECTORIES
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.settings import AgentSettings

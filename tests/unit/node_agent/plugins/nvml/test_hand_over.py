@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from nodedevice_agent.lib import cdi_files
 from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity, Delivery
 from nodedevice_agent.plugins.nvml import cdi_specs
@@ -94,7 +95,7 @@ class TestSpecifications:
             pytest.param(
                 lambda path: path.write_text('{"kind": "nvidia.com/gpu", "devices": [{"name": 1}]}'), id="form"
             ),
-            pytest.param(lambda path: path.write_text(" " * (cdi_specs.MAX_BYTES + 1)), id="big"),
+            pytest.param(lambda path: path.write_text(" " * (cdi_files.MAX_BYTES + 1)), id="big"),
             pytest.param(os.mkfifo, id="FIFO"),
             pytest.param(lambda path: path.mkdir(), id="directory"),
             pytest.param(lambda path: path.symlink_to("/nowhere"), id="link to nothing"),
@@ -139,11 +140,11 @@ class TestSpecifications:
 
     async def test_one_that_is_just_small_enough_is_read(self, tmp_path: Path) -> None:
         content = spec("GPU-1")
-        write(tmp_path, "a.json", content + " " * (cdi_specs.MAX_BYTES - len(content)))
+        write(tmp_path, "a.json", content + " " * (cdi_files.MAX_BYTES - len(content)))
         specs = CdiSpecs(str(tmp_path), KIND)
         await specs.refresh()
         assert specs.names.keys() == {"GPU-1"}
-        write(tmp_path, "a.json", content + " " * (cdi_specs.MAX_BYTES - len(content) + 1))
+        write(tmp_path, "a.json", content + " " * (cdi_files.MAX_BYTES - len(content) + 1))
         await specs.refresh()
         assert specs.names == {}
 
@@ -157,13 +158,13 @@ class TestSpecifications:
         assert specs.names.keys() == {"GPU-1"}
 
     async def test_a_bounded_number_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        for number in range(cdi_specs.MAX_FILES + 5):
+        for number in range(cdi_files.MAX_FILES + 5):
             write(tmp_path, f"{number:04}.json", spec(f"GPU-{number}"))
         specs = CdiSpecs(str(tmp_path), KIND)
         await specs.refresh()
-        assert len(specs.names) == cdi_specs.MAX_FILES
+        assert len(specs.names) == cdi_files.MAX_FILES
         # and none again while it is the same
-        monkeypatch.setattr(cdi_specs, "decode", lambda octets, form: pytest.fail("read again"))
+        monkeypatch.setattr(cdi_files, "decode", lambda octets, form: pytest.fail("read again"))
         assert await specs.refresh() is False
 
     @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ _IMAGE: Final = frozenset(
 _STARTING: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 # the kubelet's words of a name that its device manager once served. Source: cm/devicemanager, GetDeviceRunContainerOptions
 _POISONED: Final = "endpoint not found in cache for a registered resource"
+# what C libraries and languages call EACCES
+_REFUSED: Final = ("Permission denied", "permission denied", "EACCES", "[Errno 13]")
+_LONGEST: Final = 300
 _REQUIRED: Final = "required plugin"
 # whose words are those of the agent, and so in its NodeDevice already
 _CREATION: Final = frozenset({"CreateContainerError", "RunContainerError"})
@@ -37,7 +40,8 @@ def obstacles(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
     at_agent = [_of_agent(facts, found, each) for found, each in waiting] or list(_by_event(facts, pod))
     without = [*_not_injected(facts, pod), *_by_stray(facts, pod)]
     agent = _agent(facts, pod) if not is_served(facts, pod) else ()
-    return (*agent, *at_agent, *_claims(facts, pod), *_containers(pod, bool(at_agent)), *without)
+    containers = _containers(pod, bool(at_agent), bool(held(facts, pod)) or _has_devices(facts, pod))
+    return (*agent, *at_agent, *_claims(facts, pod), *containers, *without)
 
 
 def held(facts: Facts, pod: Pod) -> tuple[tuple[NodeDevice, Allocation], ...]:
@@ -136,10 +140,23 @@ def _claims(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
         yield Obstacle("ClaimNotPrepared", pod.node, fields={"words": found[-1].message})
 
 
-def _containers(pod: Pod, waits_at_agent: bool) -> Iterator[Obstacle]:
+def _containers(pod: Pod, waits_at_agent: bool, has_devices: bool) -> Iterator[Obstacle]:
     for each in pod.containers:
-        if each.state == "waiting" and each.reason not in _STARTING:
+        if _is_refused_its_file(each) and has_devices:
+            fields = {"container": each.name, "words": _last_line(each.last_words)}
+            yield Obstacle("DeviceFileRefused", pod.node, fields=fields)
+        elif each.state == "waiting" and each.reason not in _STARTING:
             yield from _container(pod, each, waits_at_agent)
+
+
+def _is_refused_its_file(found: Container) -> bool:
+    return found.state != "running" and any(each in found.last_words for each in _REFUSED)
+
+
+def _last_line(words: str) -> str:
+    """The one that names the refusal: what a program leaves may be long."""
+    lines = [line.strip() for line in words.splitlines() if any(each in line for each in _REFUSED)]
+    return lines[-1][:_LONGEST]
 
 
 def _container(pod: Pod, found: Container, waits_at_agent: bool) -> Iterator[Obstacle]:

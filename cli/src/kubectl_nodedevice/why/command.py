@@ -4,7 +4,9 @@ import click
 
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, CliError, UsageProblem
 from kubectl_nodedevice.session import Command, Session, current, shared_options
-from kubectl_nodedevice.why import absent, answer, gather, pods
+from kubectl_nodedevice.text import some
+from kubectl_nodedevice.why import absent, answer, gather, nodes, pods
+from kubectl_nodedevice.why import device as devices
 from kubectl_nodedevice.why.access import Reader
 from kubectl_nodedevice.why.explanation import Explanation
 
@@ -48,3 +50,40 @@ def _answer(session: Session, found: Explanation, namespace: str = "") -> int:
     reader = Reader(session, namespace)
     answer.show(session.screen, found, reader.may, session.now)
     return NEEDS_YOU if found.is_stopped else FINE
+
+
+@why.command(cls=Command)
+@click.argument("name")
+@click.pass_context
+def node(context: click.Context, name: str) -> int:
+    """What keeps node NAME from giving devices to pods."""
+    session = current(context)
+    found = gather.of_node(session, name)
+    if not found.nodes and not found.node_devices and not found.unread:
+        raise CliError(f"there is no node {name}", "kubectl get nodes has all names")
+    return _answer(session, nodes.explain(found))
+
+
+@why.command(cls=Command)
+@click.argument("node_name", metavar="NODE")
+@click.argument("device_id", metavar="ID")
+@click.option("--resource", metavar="NAME", default="", help="The resource, where several of the node have that ID.")
+@click.pass_context
+def device(context: click.Context, node_name: str, device_id: str, resource: str) -> int:
+    """What keeps device ID of NODE from being given out."""
+    session = current(context)
+    found = gather.of_node(session, node_name)
+    if found.unread and not found.node_devices:
+        raise CliError(f"you may not see the devices of {node_name}", "the role nodedevice-fleet-view may")
+    having = [each for each in devices.resources_of(found, device_id) if resource in ("", each.resource)]
+    if not having:
+        known = sorted({one.id for each in found.node_devices for one in each.devices})
+        remedy = (
+            f"it has {some(known, 9)}" if known else f"kubectl nodedevice why node {node_name} says why it has none"
+        )
+        of_resource = f" of {resource}" if resource else ""
+        raise CliError(f"node {node_name} has no device {device_id}{of_resource}", remedy)
+    if len(having) > 1:
+        names = " or ".join(each.resource for each in having)
+        raise UsageProblem(f"several resources of {node_name} have a device {device_id}", f"add --resource, {names}")
+    return _answer(session, devices.explain(found, having[0], device_id))

@@ -63,7 +63,10 @@ def obstacles(node: str, wanted: Wanted, units: Sequence[Unit], as_of: str = "")
     if wanted.fits(unit.free for unit in units):
         return ()
     if not wanted.fits(unit.total for unit in units):
-        return (_too_few(node, wanted, units, as_of),)
+        # of so few, what takes all would stop a pod that asks for one
+        each_taken = [code for code in TAKERS if units and all(unit.total <= unit.taken.get(code, 0) for unit in units)]
+        few = _too_few(node, wanted, units, as_of)
+        return (few, *(_obstacle(code, node, wanted, units, as_of) for code in each_taken))
     takers = _takers(wanted, units)
     is_split = sum(unit.free for unit in units) >= wanted.count
     codes = ["TooFewOnOneDevice" if is_split and each == HELD else each for each in takers]
@@ -167,10 +170,12 @@ def _unit(
     parts = 0 if cordon or not device.parts else _cordoned_parts(device.id, cordons)
     cordoned = counts.total if cordon else parts
     fault = OTHER_USE if device.reason == _IN_OTHER_USE else BROKEN
-    broken = 0 if is_away else counts.total - counts.healthy
+    # a plugin that is away is no reason of a device's own
+    is_well = is_away and not device.reason
+    broken = 0 if is_well else counts.total - counts.healthy
     tainted = counts.total if any(each.effect in _REPELS for each in device.taints) else 0
     taken = {CORDONED: cordoned, fault: broken, HELD: counts.allocated, TAINTED: tainted}
-    free = counts.total - counts.allocated if is_away else counts.available
+    free = counts.total - counts.allocated if is_well else counts.available
     why = {
         CORDONED: described_cordon(cordon) if cordon else f"{parts} parts",
         fault: described_fault(device, now),
@@ -196,7 +201,9 @@ def described_cordon(cordon: Cordon) -> str:
 
 
 def described_fault(device: Device, now: datetime) -> str:
-    """Such as: (Xid79 for 12 min)."""
+    """Such as: (Xid79 for 12 min). Of a device in other use its agent's words say which, and by whom."""
+    if device.reason == _IN_OTHER_USE and device.message:
+        return f"({device.message})"
     reason = "NotListed" if device.presence == "Missing" and not device.reason else device.reason
     lasted = age(device.since, now)
     return f"({reason or 'unhealthy'}{f' for {lasted}' if lasted else ''})"

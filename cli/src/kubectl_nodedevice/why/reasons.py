@@ -433,6 +433,15 @@ TABLE: Final = (
         _OWN_POD,
     ),
     Row(
+        "DeviceFileRefused",
+        "A container that is not root may not open the file of its device, which belongs to a group of the host.",
+        "Container {container} has its devices, and its user may not open them: {words}",
+        "Give the pod the file's group, such as securityContext.supplementalGroups: [20]; the agent's log has the number:",
+        "kubectl logs --namespace nodedevice-system --selector app.kubernetes.io/component=agent --tail=-1",
+        Role.ADMIN,
+        Access("get", "pods/log"),
+    ),
+    Row(
         "ContainerNotStarted",
         "A container does not start, or ends again and again, for a reason that is not about devices.",
         "Container {container} does not run: {words}",

@@ -1,0 +1,74 @@
+"""`why device`: what keeps one device from being given out. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kubectl_nodedevice.cluster import Meta, Node, NodeDevice
+from kubectl_nodedevice.text import age, some
+from kubectl_nodedevice.why import devices, supply
+from kubectl_nodedevice.why.devices import Unit, Wanted
+from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
+from kubectl_nodedevice.why.facts import Facts
+
+
+def resources_of(facts: Facts, device: str) -> list[NodeDevice]:
+    """The NodeDevices that list it, or that leave out devices that are free, of which it may be one."""
+    listing = [each for each in facts.node_devices if any(device == one.id for one in each.devices)]
+    return listing or [each for each in facts.node_devices if each.devices_omitted]
+
+
+def explain(facts: Facts, found: NodeDevice, device: str) -> Explanation:
+    """Why the device of that NodeDevice is not free."""
+    node = facts.node(found.node) or Node(Meta(found.node))
+    units = [unit for unit in devices.units_of(found, facts.now) if unit.id == device]
+    own = (
+        devices.obstacles(found.node, Wanted(found.resource, 1, 1), units, supply.as_of(facts, found)) if units else ()
+    )
+    # of the resource all that is not about devices: one that is free may not be given out all the same
+    of_resource = [
+        each for each in supply.obstacles(facts, node, Wanted(found.resource, 1, 1)) if each.code not in _OF_DEVICES
+    ]
+    findings = findings_of([*of_resource, *(_of_this(each, units[0]) for each in own)], 1)
+    return Explanation(
+        f"device {device} of {found.resource} on node {found.node}",
+        _state(found, units, device),
+        is_stopped=bool(findings),
+        findings=findings,
+        notes=tuple(_notes(facts, found, device)),
+        unread=facts.unread,
+    )
+
+
+_OF_DEVICES = frozenset({*devices.TAKERS, "TooFewTogether", "TooFewOnOneDevice", "NodeShowsFewer"})
+
+
+def _of_this(obstacle: Obstacle, unit: Unit) -> Obstacle:
+    detail = f"{unit.id} {unit.why.get(obstacle.code, '')}".strip()
+    return replace(obstacle, detail=detail)
+
+
+def _state(found: NodeDevice, units: list[Unit], device: str) -> str:
+    if not units:
+        return "It is not listed, as healthy and free devices of long lists are not."
+    unit = units[0]
+    if unit.total > 1:
+        return f"{unit.free} of its {unit.total} parts are free."
+    held = [f"{each.namespace}/{each.pod}" for each in devices.holders_of(found).get(device, [])]
+    if held:
+        return f"{some(sorted(set(held)))} holds it."
+    return "It is free." if unit.free else "Nobody holds it, and it is not given out."
+
+
+def _notes(facts: Facts, found: NodeDevice, device: str) -> Iterator[str]:
+    for each in found.devices:
+        if each.id != device:
+            continue
+        if each.message:
+            yield each.message
+        since = age(each.since, facts.now)
+        yield f"{each.health or 'Its health is not known'}{f' for {since}' if since else ''}."
+        if each.attributes:
+            yield ", ".join(f"{key} {value}" for key, value in sorted(each.attributes.items()))
+    twice = found.condition("OfferedTwice")
+    if twice.status == "True":
+        yield twice.message

@@ -1,0 +1,83 @@
+"""`why node`: what keeps a node from giving a pod one device of each of its resources. Pure."""
+
+from collections.abc import Iterator
+
+from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, NodeDevice
+from kubectl_nodedevice.text import counted, some
+from kubectl_nodedevice.why import devices, supply
+from kubectl_nodedevice.why.devices import Wanted
+from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
+from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, Facts
+from kubectl_nodedevice.why.quantities import count, is_extended
+
+
+def explain(facts: Facts) -> Explanation:
+    """Why the node of `facts` gives no devices."""
+    name = facts.name
+    node = facts.node(name) or Node(Meta(name))
+    found = [*_own(facts, node), *(each for resource in _resources(facts, node) for each in _of(facts, node, resource))]
+    findings = findings_of(found, 1, {"namespace": facts.namespace})
+    return Explanation(
+        f"node {name}",
+        _state(facts, node),
+        is_stopped=bool(findings),
+        findings=findings,
+        notes=tuple(_notes(facts, node)),
+        unread=facts.unread,
+    )
+
+
+def _own(facts: Facts, node: Node) -> Iterator[Obstacle]:
+    if node.unschedulable:
+        yield Obstacle("NodeCordoned", node.meta.name)
+    for taint in node.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and taint.key != "node.kubernetes.io/unschedulable":
+            text = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+            yield Obstacle("NodeTaint", node.meta.name, detail=text, fields={"taint": f"{taint.key}:{taint.effect}"})
+    yield from supply.agent_obstacles(facts, node.meta.name)
+
+
+def _resources(facts: Facts, node: Node) -> list[str]:
+    """What agents show there, and what the Node counts besides."""
+    shown = {each.resource for each in facts.node_devices}
+    return sorted(shown | {name for name in node.allocatable if is_extended(name) and count(node.allocatable[name])})
+
+
+def _of(facts: Facts, node: Node, resource: str) -> tuple[Obstacle, ...]:
+    wanted = Wanted(resource, 1, 1)
+    found = facts.node_device(node.meta.name, resource)
+    if found is not None and found.served_by == BY_DRA:
+        return devices.obstacles(node.meta.name, wanted, devices.units_of(found, facts.now), supply.as_of(facts, found))
+    return supply.obstacles(facts, node, wanted)
+
+
+def _state(facts: Facts, node: Node) -> str:
+    if not facts.has_read(NODE_DEVICES):
+        return "What it has is not known."
+    served = counted(len(facts.node_devices), "resource")
+    if not facts.node_devices:
+        return "No agent shows a device of it: no plugin has registered there, or no agent runs."
+    ready = len([each for each in facts.node_devices if each.condition("Ready").status == "True"])
+    kubelet = "" if node.is_ready or not facts.has_read(NODES) else " Its kubelet is not Ready."
+    return f"It has {served}, of which {ready} {'is' if ready == 1 else 'are'} Ready.{kubelet}"
+
+
+def _notes(facts: Facts, node: Node) -> Iterator[str]:
+    for found in facts.node_devices:
+        yield f"{found.resource}: {_numbers(facts, found)}."
+
+
+def _numbers(facts: Facts, found: NodeDevice) -> str:
+    words = {
+        devices.CORDONED: "cordoned",
+        devices.BROKEN: "broken",
+        devices.OTHER_USE: "in other use",
+        devices.TAINTED: "tainted",
+    }
+    units = devices.units_of(found, facts.now)
+    held = found.allocated + found.releasing
+    parts = [f"{found.available} of {found.total or 0} free"] + ([f"{held} held"] if held else [])
+    for taker, word in words.items():
+        ids = [unit.id for unit in units if unit.taken.get(taker) and unit.id]
+        parts += [f"{some(ids)} {word}"] if ids else []
+    return ", ".join(parts)

@@ -1,0 +1,329 @@
+"""Clusters that are built of records, and what can be done to them: each changes one thing, which has one code.
+
+`slot`: of changes with the same slot at most one is done, as each replaces what the other did. A pod without a node asks for 2 of
+GPU, which two of three nodes have, for a claim, and for one of NIC, which a DRA driver offers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from kubectl_nodedevice.cluster import (
+    Agent,
+    Allocation,
+    Condition,
+    Container,
+    Cordon,
+    Device,
+    Endpoint,
+    Lease,
+    Meta,
+    Node,
+    NodeDevice,
+    Pod,
+    PodClaim,
+    Taint,
+    Waiting,
+)
+from kubectl_nodedevice.why.facts import Facts
+from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, Slice, SliceDevice
+
+GPU, NIC, FPGA = "example.com/gpu", "example.com/nic", "example.com/fpga"
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+RECENT, OLD = "2026-01-02T03:04:00Z", "2026-01-02T03:00:05Z"
+DRIVER = "nic.example.com"
+HOLDING = ("node-a", "node-b")
+
+
+def gpus(node: str) -> NodeDevice:
+    """4 healthy ones, all free."""
+    conditions = [Condition("Registered", "True"), Condition("AgentReady", "True"), Condition("Advertised", "True")]
+    return NodeDevice(
+        Meta(f"{node}.example.com.gpu"),
+        node,
+        GPU,
+        total=4,
+        healthy=4,
+        available=4,
+        endpoint=Endpoint("Running", OLD),
+        agent=Agent("0.1.0", "nri", "nodedevice"),
+        devices=tuple(Device(f"gpu-{number}", "Healthy", "Present", since=OLD) for number in range(4)),
+        conditions={each.type: each for each in conditions},
+    )
+
+
+def base() -> Facts:
+    """Nothing keeps the pod from a node."""
+    nodes = [Node(Meta(name, labels={"zone": "z1"}), allocatable={GPU: "4"}) for name in HOLDING]
+    container = Container("main", requests={GPU: "2", NIC: "1", "cpu": "1"})
+    pod = Pod(
+        Meta("train", "team", "uid-1", created=RECENT),
+        scheduler="default-scheduler",
+        phase="Pending",
+        containers=(container,),
+        claims=(PodClaim("port", "train-port"),),
+        conditions={"PodScheduled": Condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")},
+    )
+    claim = ResourceClaim(Meta("train-port", "team"), (Request(("port.example.com",)),))
+    offered = [
+        Slice(DRIVER, name, 1, name, tuple(SliceDevice(f"port-{number}") for number in range(4))) for name in HOLDING
+    ]
+    return Facts(
+        NOW,
+        "team",
+        "train",
+        pod,
+        nodes=(*nodes, Node(Meta("node-c"))),
+        node_devices=tuple(gpus(name) for name in HOLDING),
+        leases=tuple(Lease(Meta(name), name, RECENT, 60) for name in (*HOLDING, "node-c")),
+        classes=(DeviceClass("port.example.com", NIC, DRIVER),),
+        slices=tuple(offered),
+        claims=(claim,),
+    )
+
+
+def bound() -> Facts:
+    """It has a node, holds what it asked for, and its container has not started yet."""
+    facts = base()
+    assert facts.pod is not None
+    pod = replace(facts.pod, node="node-a", containers=(replace(facts.pod.containers[0], state="waiting"),))
+    held = Allocation("team", "train", "uid-1", "main", device_ids=("gpu-0", "gpu-1"))
+    return _of_node_a(
+        replace(facts, pod=pod), lambda found: replace(found, allocations=(held,), allocated=2, available=2)
+    )
+
+
+def _of_node_a(facts: Facts, change: Callable[[NodeDevice], NodeDevice]) -> Facts:
+    found = tuple(change(each) if each.node == "node-a" else each for each in facts.node_devices)
+    return replace(facts, node_devices=found)
+
+
+def each_device(facts: Facts, change: Callable[[Device], Device], **more: int) -> Facts:
+    """All GPUs of all nodes."""
+    return each_found(
+        facts, lambda found: replace(found, devices=tuple(change(each) for each in found.devices), available=0, **more)
+    )
+
+
+def each_found(facts: Facts, change: Callable[[NodeDevice], NodeDevice]) -> Facts:
+    return replace(facts, node_devices=tuple(change(each) for each in facts.node_devices))
+
+
+def each_node(facts: Facts, change: Callable[[Node], Node]) -> Facts:
+    return replace(facts, nodes=tuple(change(each) for each in facts.nodes))
+
+
+def with_condition(kind: str, status: str, reason: str) -> Callable[[Facts], Facts]:
+    new = Condition(kind, status, reason, since=OLD)
+    return lambda facts: each_found(facts, lambda found: replace(found, conditions={**found.conditions, kind: new}))
+
+
+def pod_with(facts: Facts, **changes: object) -> Facts:
+    assert facts.pod is not None
+    return replace(facts, pod=replace(facts.pod, **changes))  # type: ignore[arg-type]
+
+
+def asking(facts: Facts, resource: str, number: int) -> Facts:
+    assert facts.pod is not None
+    (container,) = facts.pod.containers
+    return pod_with(facts, containers=(replace(container, requests={**container.requests, resource: str(number)}),))
+
+
+def _shown(facts: Facts, number: str) -> Facts:
+    return each_node(
+        facts,
+        lambda node: replace(node, allocatable={**node.allocatable, GPU: number}) if GPU in node.allocatable else node,
+    )
+
+
+def _conflict(facts: Facts) -> Facts:
+    facts = _shown(with_condition("Conflict", "True", "ForeignOwner")(facts), "0")
+    return replace(facts, capacity_owners={("node-a", GPU): "kubelet", ("node-b", GPU): "kubelet"})
+
+
+def _unadvertised(reason: str) -> Callable[[Facts], Facts]:
+    return lambda facts: _shown(with_condition("Advertised", "False", reason)(facts), "0")
+
+
+def _stopped(reason: str, state: str) -> Callable[[Facts], Facts]:
+    def change(facts: Facts) -> Facts:
+        facts = with_condition("Registered", "False", reason)(facts)
+        return each_found(facts, lambda found: replace(found, endpoint=Endpoint(state, OLD), available=0))
+
+    return change
+
+
+def _held(facts: Facts) -> Facts:
+    other = Allocation("other", "big", "uid-9", "main", device_ids=("gpu-1", "gpu-2", "gpu-3"))
+    return each_found(facts, lambda found: replace(found, allocations=(other,), allocated=3, available=1))
+
+
+def _port(facts: Facts, *, taints: tuple[Taint, ...] = (), number: int = 4) -> Facts:
+    ports = tuple(SliceDevice(f"port-{i}", taints) for i in range(number))
+    return replace(facts, slices=tuple(replace(each, devices=ports) for each in facts.slices))
+
+
+def _claim(facts: Facts, **changes: object) -> Facts:
+    return replace(
+        facts,
+        claims=tuple(replace(each, **changes) if each.meta.name == "train-port" else each for each in facts.claims),
+    )  # type: ignore[arg-type]
+
+
+def _elsewhere(facts: Facts) -> Facts:
+    field_of = {"key": "metadata.name", "operator": "In", "values": ["node-z"]}
+    return _claim(facts, is_allocated=True, node_selector={"nodeSelectorTerms": [{"matchFields": [field_of]}]})
+
+
+def _silent(facts: Facts) -> Facts:
+    return with_condition("AgentReady", "Unknown", "LeaseExpired")(facts)
+
+
+def _class_missing(facts: Facts) -> Facts:
+    return _claim(facts, requests=(Request(("prot.example.com",)),))
+
+
+def _other_class(facts: Facts, claim: ResourceClaim, found: tuple[DeviceClass, ...] = ()) -> Facts:
+    assert facts.pod is not None
+    claims = (*facts.pod.claims, PodClaim("second", claim.meta.name))
+    return replace(pod_with(facts, claims=claims), claims=(*facts.claims, claim), classes=(*facts.classes, *found))
+
+
+def _nothing_offered(facts: Facts) -> Facts:
+    claim = ResourceClaim(Meta("second", "team"), (Request(("disk.example.com",)),))
+    return _other_class(facts, claim, (DeviceClass("disk.example.com", "", "disk.example.com"),))
+
+
+def _claims(*added: PodClaim) -> Callable[[Facts], Facts]:
+    def change(facts: Facts) -> Facts:
+        assert facts.pod is not None
+        return pod_with(facts, claims=(*facts.pod.claims, *added))
+
+    return change
+
+
+def _fewer_shown(facts: Facts) -> Facts:
+    facts = asking(facts, FPGA, 3)
+    return each_node(facts, lambda node: replace(node, allocatable={**node.allocatable, FPGA: "1"}))
+
+
+def _stray(facts: Facts) -> Facts:
+    return each_node(facts, lambda node: replace(node, allocatable={**node.allocatable, NIC: "1"}))
+
+
+def _few(facts: Facts) -> Facts:
+    return asking(facts, GPU, 9)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that is done to a cluster. code: by which it is named."""
+
+    code: str
+    do: Callable[[Facts], Facts]
+    slot: str = ""
+    name: str = field(default="")
+
+    @property
+    def id(self) -> str:
+        return self.name or self.code
+
+
+def _unscheduled(facts: Facts) -> Facts:
+    assert facts.pod is not None
+    return pod_with(facts, conditions={}, scheduler="none", meta=replace(facts.pod.meta, created=OLD))
+
+
+def _unhealthy(reason: str) -> Callable[[Facts], Facts]:
+    return lambda facts: each_device(facts, lambda each: replace(each, health="Unhealthy", reason=reason), healthy=0)
+
+
+def _cordoned(facts: Facts) -> Facts:
+    return each_found(facts, lambda found: replace(found, cordons=(Cordon("*", "ecc", "alice"),), available=0))
+
+
+_TAINT = Taint("gpu", "broken", "NoSchedule")
+UNBOUND = (
+    Change("SchedulingGated", lambda f: pod_with(f, gates=("example.com/queue",)), "scheduler"),
+    Change(
+        "NoScheduler",
+        lambda f: pod_with(f, conditions={}, scheduler="none", meta=replace(f.pod.meta, created=OLD)),
+        "scheduler",
+    ),  # type: ignore[union-attr]
+    Change("ClaimMissing", _claims(PodClaim("lost", "lost"))),
+    Change("ClaimMissing", _claims(PodClaim("lost", "", "no-template")), name="template"),
+    Change("ClaimNotMade", lambda f: replace(_claims(PodClaim("new", "", "there"))(f), templates=frozenset({"there"}))),
+    Change("DeviceClassMissing", _class_missing, "claim"),
+    Change("NothingOffered", _nothing_offered),
+    Change("NothingServes", lambda f: asking(f, "example.com/gpus", 1)),
+    Change("NodeSelector", lambda f: pod_with(f, node_selector={"zone": "z2"})),
+    Change("ClaimElsewhere", _elsewhere, "claim"),
+    Change("NodeCordoned", lambda f: each_node(f, lambda n: replace(n, unschedulable=True))),
+    Change("NodeTaint", lambda f: each_node(f, lambda n: replace(n, taints=(_TAINT,)))),
+    Change("NoAgent", lambda f: replace(f, leases=()), "agent"),
+    Change("AgentSilent", _silent, "agent"),
+    Change("NotConfigured", _stopped("NotConfigured", "Gone"), "plugin"),
+    Change("PluginAway", _stopped("EndpointStopped", "Stopped"), "plugin"),
+    Change("PluginAway", _stopped("DeviceListPending", "Running"), "plugin", "list pending"),
+    Change("NotInjectable", with_condition("Injectable", "False", "NoRuntimeSocket")),
+    Change("CapacityConflict", _conflict, "number"),
+    Change("PolicyRefuses", _unadvertised("NameExcluded"), "number"),
+    Change("CapacityRefused", _unadvertised("WriteRefused"), "number"),
+    Change("NodeDeviceInvalid", with_condition("Advertised", "False", "WrongName"), "number"),
+    Change("StrayCapacity", _stray, "nic"),
+    Change("TooFewTogether", _few, "count"),
+    Change("DevicesCordoned", _cordoned),
+    Change("DevicesBroken", _unhealthy("Xid79"), "health"),
+    Change("DevicesInOtherUse", _unhealthy("InOtherUse"), "health"),
+    Change("DevicesTainted", lambda f: _port(f, taints=(_TAINT,)), "nic"),
+    Change("DevicesHeld", _held, "count"),
+    Change("NodeShowsFewer", _fewer_shown),
+)
+
+
+def _waits(final: bool) -> Callable[[Facts], Facts]:
+    waiting = Waiting("team", "train", "uid-1", "main", "AllocateFailed", "the plugin refused", OLD, final=final)
+    return lambda facts: _of_node_a(facts, lambda found: replace(found, waiting=(waiting,), allocations=()))
+
+
+def _container(reason: str, message: str, **more: str) -> Callable[[Facts], Facts]:
+    def change(facts: Facts) -> Facts:
+        assert facts.pod is not None
+        (found,) = facts.pod.containers
+        return pod_with(facts, containers=(replace(found, state="waiting", reason=reason, message=message, **more),))
+
+    return change
+
+
+def _not_injected(facts: Facts) -> Facts:
+    return _of_node_a(
+        facts,
+        lambda found: replace(found, allocations=tuple(replace(each, not_injected=True) for each in found.allocations)),
+    )
+
+
+def _unprepared(facts: Facts) -> Facts:
+    event = Event("Pod", "train", "uid-1", "FailedPrepareDynamicResources", "NodePrepareResources failed", RECENT)
+    return replace(facts, events=(*facts.events, event))
+
+
+_MISSING = 'required plugin "nodedevice" not present'
+_POISONED = "endpoint not found in cache for a registered resource: x"
+BOUND = (
+    Change("WaitsOnNode", _waits(False), "agent's"),
+    Change("WaitsForGood", _waits(True), "agent's"),
+    Change(
+        "RequiredPluginMissing",
+        _container("CreateContainerError", _MISSING),
+        "container",
+    ),
+    Change(
+        "NameKeptByKubelet",
+        _container("CreateContainerConfigError", _POISONED),
+        "container",
+    ),
+    Change("ImageNotPulled", _container("ImagePullBackOff", "back-off"), "container"),
+    Change("ContainerNotStarted", _container("CrashLoopBackOff", "back-off"), "container"),
+    Change("ClaimNotPrepared", _unprepared),
+    Change("RunsWithoutDevices", _not_injected, "agent's"),
+)

@@ -84,7 +84,7 @@ def directories_at(host_root: str) -> tuple[Path, ...]:
 def read_files(
     directories: Iterable[Path], known: CdiFiles, first: Collection[str] = ()
 ) -> tuple[CdiFiles, frozenset[str]]:
-    """All files, and what is wrong with some. known: as they were read before. first: files whose names begin so go before others."""
+    """All files, and what is wrong with some. known: as they were read before. first: how names begin that go before others."""
     found: dict[Path, CdiFile] = {}
     problems: set[str] = set()
     left = MAX_BYTES_OF_ALL
@@ -136,7 +136,7 @@ def _read(path: Path, known: CdiFile | None, most: int) -> CdiFile:
     try:
         status = os.fstat(descriptor)
         identity = FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
-        if known is not None and known.identity == identity and status.st_size <= most:
+        if known is not None and known.identity == identity and known.size == status.st_size <= most:
             return known
         if not stat.S_ISREG(status.st_mode):
             return CdiFile(identity, problem="not a regular file")

@@ -21,6 +21,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.boot import after_boot
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.places import share
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -30,6 +31,7 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper, identity
 from nodedevice_agent.kube.pods import PodWatch
 from nodedevice_agent.kube.publisher import Publisher
+from nodedevice_agent.kube.served import ServedStatus, Source
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.observer import Observer
@@ -96,10 +98,12 @@ class Agent:
         pods = self._manager.pods if observed is None else observed.pods
         self._reader = KubeletReader(KubeletDirectory(Path(settings.kubelet_dir)), pods)
         self._observer = self._kubelet_observer(observed, cluster)
+        self._sources: list[Source] = []
         if self._observer is not None:
-            places, served = self._manager.places, self._observer.served.places
-            places.others, places.displace_others, served.others = served.own, self._observer.displace, places.own
-        self._pods = PodWatch(self._host, self._publisher, health, self._observer)
+            share(self._manager.places, self._observer.served.places)
+            self._manager.places.displace_others = self._observer.displace
+            self._sources.append(ServedStatus(self._observer.served, self._manager, settings.runtime))
+        self._pods = PodWatch(self._host, self._publisher, health, [self._observer] if self._observer else [])
         self._lease = LeaseKeeper(
             cluster, settings.leases_namespace, node_name, identity(agent_id(state_dir)), self._host.rejections, health
         )
@@ -127,8 +131,7 @@ class Agent:
                 start = tasks.create_task
                 start(vital("beat", self._beat))
                 recorder = RecordOnly(advertises=self._settings.advertise_without_injection)
-                served = self._observer.served if self._observer is not None else None
-                self._publisher.start(tasks, self._host, self._kubelet or self._nri or recorder, served)
+                self._publisher.start(tasks, self._host, self._kubelet or self._nri or recorder, self._sources)
                 if self._kubelet is not None:
                     await self._kubelet.start(tasks)
                 for resource_name in self._manager.resources:

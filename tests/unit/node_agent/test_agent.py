@@ -197,9 +197,9 @@ async def test_what_it_starts_with(runtime: str, node: Node, monkeypatch: pytest
         kinds = {"nri": NriBackend, "kubelet": KubeletBackend, "none": RecordOnly}
         assert type(publisher._backend) is kinds[runtime]
         assert publisher._host is agent._host
-        assert publisher._served is not None
         assert agent._observer is not None
-        assert publisher._served._served is agent._observer.served
+        assert publisher._sources == agent._sources
+        assert agent._observer.served in [getattr(source, "_served", None) for source in publisher._sources]
         socket = node.folder / "state/pod-resources/kubelet.sock"
         assert socket.is_socket()
     assert not socket.exists()
@@ -214,7 +214,7 @@ async def test_pod_resources_where_the_settings_have_them(
         assert (agent._pod_resources is not None) is is_served
         found = {each for each in node.folder.rglob("*.sock") if each.parent != node.folder / "plugins"}
         assert found == ({Path(path)} if is_served else set())
-        assert agent._publisher._served is None
+        assert not agent._publisher._sources
 
 
 @pytest.mark.parametrize("advertises", [True, False])

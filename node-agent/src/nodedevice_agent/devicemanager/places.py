@@ -8,6 +8,7 @@ after an exchange each could take the place back.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from nodedevice_api.extended_resources import domain_of
@@ -115,6 +116,21 @@ class Places:
         return RegistrationRejected(
             "Names", f"{name}: {what}{by}; {_REMEDY}", f"more resource names are refused: {what}; {_REMEDY}"
         )
+
+
+def share(*all_places: Places) -> None:
+    """Each of these counts the names of all others, too."""
+    for places in all_places:
+        others = [each for each in all_places if each is not places]
+        places.others = partial(_in_all, others)
+
+
+def _in_all(all_places: Iterable[Places]) -> dict[str, bool]:
+    found: dict[str, bool] = {}
+    for places in all_places:
+        for name, is_needed in places.own().items():
+            found[name] = is_needed or found.get(name, False)
+    return found
 
 
 def spare(name: str, taken: Mapping[str, bool]) -> str:

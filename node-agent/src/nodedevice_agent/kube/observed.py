@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 
 from msgspec import Struct, structs, to_builtins
 from nodedevice_api.extended_resources import resource_name_problem
-from nodedevice_api.names import SERVED_BY_KUBELET
+from nodedevice_api.names import ONLY_SHOWN
 from nodedevice_api.nodedevice import AllocationStatus, CordonedDevice, NodeDeviceSpec, NodeDeviceStatus
 from nodedevice_common.decoding import Undecodable, convert
 
@@ -60,9 +60,9 @@ def since_of(time_stamp: str) -> int:
     return known_since(int(found.timestamp())) if found.tzinfo is not None else 0
 
 
-def is_of_kubelet(status: NodeDeviceStatus) -> bool:
-    """Whether the status is of a resource that the kubelet serves, and that is only shown here."""
-    return status.agent is not None and status.agent.served_by == SERVED_BY_KUBELET
+def is_only_shown(status: NodeDeviceStatus) -> bool:
+    """Whether the status is of a resource that others give out: the kubelet, or a DRA driver."""
+    return status.agent is not None and status.agent.served_by in ONLY_SHOWN
 
 
 def cordons_of(entries: list[CordonedDevice]) -> dict[str, Cordon]:

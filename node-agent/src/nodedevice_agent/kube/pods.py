@@ -5,7 +5,7 @@ of a container that requests devices, the settings that a device plugin must not
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -30,7 +30,7 @@ from nodedevice_agent.kube.objects import NodeDeviceObject, api_info
 from nodedevice_agent.kube.observed import (
     cordons_of,
     held_ids,
-    is_of_kubelet,
+    is_only_shown,
     observed_spec,
     observed_status,
     resource_name_of,
@@ -144,9 +144,9 @@ class PodWatch:
     known_version = 0
 
     def __init__(
-        self, host: PluginHost, publisher: Publisher, health: AgentHealth, observer: PodObserver | None = None
+        self, host: PluginHost, publisher: Publisher, health: AgentHealth, observers: Sequence[PodObserver] = ()
     ) -> None:
-        self._observer = observer
+        self._observers = observers
         self._host = host
         self._publisher = publisher
         self._health = health
@@ -166,21 +166,21 @@ class PodWatch:
         self._publisher.are_pods_known = True
         pods = [from_api(pod) for pod in objects]
         self._host.do(self._host.manager.pods_synced(pods, self._host.now()))
-        if self._observer is not None:
-            self._observer.pods_synced(pods)
+        for observer in self._observers:
+            observer.pods_synced(pods)
         self._host.bound_names()
         self._publisher.refresh_all()
 
     def updated(self, found: PodObject) -> None:
         pod = from_api(found)
         self._host.do(self._host.manager.pod_seen(pod, self._host.now()))
-        if self._observer is not None:
-            self._observer.pod_seen(pod)
+        for observer in self._observers:
+            observer.pod_seen(pod)
 
     def deleted(self, found: PodObject) -> None:
         self._host.do(self._host.manager.pod_gone(found.metadata.uid or "", self._host.now()))
-        if self._observer is not None:
-            self._observer.pod_gone(found.metadata.uid or "")
+        for observer in self._observers:
+            observer.pod_gone(found.metadata.uid or "")
 
 
 def from_api(pod: PodObject) -> Pod:
@@ -295,8 +295,8 @@ async def recover_checkpoint(cluster: KubeClient, node_name: str) -> Checkpoint:
     included, so that their status is kept up to date too. An edited status may list one device for two pods: the first keeps it.
     """
     listed = await until_done(lambda: cluster.node_devices_of(node_name))
-    # what the kubelet serves was never allocated here
-    objects = [found for found in map(_observed, listed) if not is_of_kubelet(found.status)]
+    # what others give out was never allocated here
+    objects = [found for found in map(_observed, listed) if not is_only_shown(found.status)]
     names = dict.fromkeys(filter(None, (found.resource_name for found in objects)), ())
     kept, conflicts = each_device_once(a for found in objects for a in _allocations(found))
     for lost in conflicts:

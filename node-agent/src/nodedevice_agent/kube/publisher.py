@@ -5,7 +5,7 @@ Each object is written and watched by a NodeDeviceSync (nodedevice.py); those th
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from nodedevice_api.names import node_device_name
@@ -15,14 +15,14 @@ from nodedevice_common.tasks import retried
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.parked import MOST_WATCHED, Parked, is_served, to_park
-from nodedevice_agent.kube.served import Served, ServedStatus
+from nodedevice_agent.kube.served import Source
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_agent.kube.write_queue import WriteQueue
 
@@ -83,14 +83,14 @@ class Publisher:
         self._host: PluginHost
         self._backend: Backend
         self._tasks: asyncio.TaskGroup
-        # what the kubelet serves, where that is published too
-        self._served: ServedStatus | None = None
+        # who else gives out devices here that are published, too; whose name it is, the first one knows that has it
+        self._sources: Sequence[Source] = ()
 
-    def start(self, tasks: asyncio.TaskGroup, host: PluginHost, backend: Backend, served: Served | None = None) -> None:
+    def start(
+        self, tasks: asyncio.TaskGroup, host: PluginHost, backend: Backend, sources: Sequence[Source] = ()
+    ) -> None:
         """From here on resources can be published; the objects are kept by tasks of that group."""
-        self._tasks, self._host, self._backend = tasks, host, backend
-        if served is not None:
-            self._served = ServedStatus(served, host.manager, self._runtime)
+        self._tasks, self._host, self._backend, self._sources = tasks, host, backend, sources
 
     def publish(self, resource_name: str) -> None:
         """The effect Publish: the resource's snapshot may have changed."""
@@ -98,7 +98,7 @@ class Publisher:
         self._backend.resource_changed(resource_name)
 
     def publish_served(self, resource_name: str) -> None:
-        """The same for a resource that the kubelet serves."""
+        """The same for a resource of another source."""
         if resource_name in self._parked:
             if not is_served(resource_name, self._known()):
                 # the next visit shows it
@@ -128,7 +128,8 @@ class Publisher:
             return False
         if was_known:
             self._backend.resource_forgotten(resource_name)
-        if self._served is not None and not self._served.forget(resource_name):
+        forgotten = [source.forget(resource_name) for source in self._sources]
+        if not all(forgotten):
             return False
         if resource_name in self._objects or self._parked.remove(resource_name):
             self._stop(resource_name)
@@ -140,8 +141,8 @@ class Publisher:
     def _begin(self) -> None:
         """Watch those that wait, as many as there is room for; first those whose plugin is connected."""
         while self._waiting and len(self._objects) - len(self._waiting) + len(self._parked) < MAX_NAMES:
-            known = self._host.manager.resources
-            running = (name for name in self._waiting if name in known and known[name].state is EndpointState.RUNNING)
+            known = self._known()
+            running = (name for name in self._waiting if is_served(name, known))
             name = next(running, None) or next(iter(self._waiting))
             self._tasks.create_task(retried("nodedevice", self._waiting.pop(name).run, resource_name=name))
 
@@ -186,9 +187,8 @@ class Publisher:
         return resource_name in self._parked
 
     def _known(self) -> list[Mapping[str, Resource]]:
-        """The resources of each device manager."""
-        here = self._host.manager.resources
-        return [here] if self._served is None else [here, self._served.resources]
+        """The resources of each source, ours first."""
+        return [self._host.manager.resources, *(source.resources for source in self._sources)]
 
     def poll_watches(self) -> str:
         """Publish which watches are stale, where that has changed. Returns what is wrong; empty when nothing is."""
@@ -215,10 +215,10 @@ class Publisher:
         if not self.are_pods_known:
             return None
         is_watch_stale = not self._stale_watches.isdisjoint((PODS, node_device_name(self.node_name, resource_name)))
-        if self._served is not None and self._served.has(resource_name):
-            return self._served.status(
-                resource_name, observed, wall_time, self._host.now(), is_watch_stale=is_watch_stale
-            )
+        source = next((source for source in self._sources if source.has(resource_name)), None)
+        if source is not None:
+            is_watch_stale = is_watch_stale or source.watch in self._stale_watches
+            return source.status(resource_name, observed, wall_time, self._host.now(), is_watch_stale=is_watch_stale)
         manager, backend = self._host.manager, self._backend
         if resource_name not in manager.resources or is_settling(manager, resource_name) or not backend.is_settled:
             return None
@@ -238,8 +238,8 @@ class Publisher:
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
         """All cordons in the NodeDevice of that UID, by device ID; uid "" where there is none."""
-        if self._served is not None:
-            self._served.cordoned(resource_name, in_spec)
+        for source in self._sources:
+            source.cordoned(resource_name, in_spec)
         manager = self._host.manager
         before = manager.cordons.get(resource_name, NO_CORDONS).remembered
         self._host.do(manager.cordoned(resource_name, uid, in_spec, self._host.now()))

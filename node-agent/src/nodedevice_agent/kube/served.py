@@ -1,7 +1,7 @@
-"""NodeDevices of resources that the kubelet serves: which ones these are, and what is published of them.
+"""NodeDevices of resources that others give out on this node: what each such source has to say, and what the kubelet's is.
 
-They are only shown. A name that a plugin serves here is ours, whatever the kubelet has of it; one that moves between the two keeps
-its object.
+They are only shown. A name that a plugin serves here is ours, whatever others have of it; one that moves between two keeps its
+object.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -27,6 +27,30 @@ _NO_CORDON = (
 )
 
 
+class Source(Protocol):
+    """Somebody else who gives devices of this node out. watch: the name of the one that it needs; "" for none of its own."""
+
+    watch: str
+
+    @property
+    def resources(self) -> Mapping[str, Resource]:
+        """By name, the oldest first."""
+
+    def has(self, resource_name: str) -> bool:
+        """Whether what is shown of that name is this one's."""
+
+    def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None:
+        """The cordons in its NodeDevice: they are only reported."""
+
+    def forget(self, resource_name: str) -> bool:
+        """Whether nobody has it here any more, and no pod holds or asks for it."""
+
+    def status(
+        self, resource_name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
+    ) -> NodeDeviceStatus | None:
+        """The status to be written over the observed one; None while the last published one stays. now: monotonic seconds."""
+
+
 class Served(Protocol):
     """What the kubelet has, as far as it shows it."""
 
@@ -48,6 +72,8 @@ class Served(Protocol):
 
 class ServedStatus:
     """The statuses. manager: of what is served here. runtime: of this agent."""
+
+    watch = ""
 
     def __init__(self, served: Served, manager: DeviceManager, runtime: str) -> None:
         self._served = served
@@ -110,6 +136,11 @@ class ServedStatus:
             injectable=_INJECTABLE,
             is_watch_stale=is_watch_stale,
         )
+
+
+def is_taken(resource_name: str, known: Iterable[Mapping[str, Resource]]) -> bool:
+    """Whether one of these gives out devices by that name, or its plugin is expected back."""
+    return any(resource_name in of and _is_in_use(of[resource_name]) for of in known)
 
 
 def _is_in_use(own: Resource) -> bool:

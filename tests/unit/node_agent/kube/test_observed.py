@@ -10,13 +10,13 @@ from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.kube.observed import (
     cordons_of,
     held_ids,
-    is_of_kubelet,
+    is_only_shown,
     observed_spec,
     observed_status,
     resource_name_of,
     since_of,
 )
-from nodedevice_api.names import SERVED_BY_KUBELET
+from nodedevice_api.names import ONLY_SHOWN, SERVED_BY_KUBELET
 from nodedevice_api.nodedevice import AllocationStatus, HeldParts, NodeDeviceStatus
 
 from tests.unit.node_agent.kube import test_wire
@@ -93,15 +93,15 @@ def test_a_part_of_another_form_is_left_out(key: str) -> None:
 @pytest.mark.parametrize(
     ("status", "is_shown_only"),
     [
-        ({"agent": {"servedBy": SERVED_BY_KUBELET}}, True),
+        *(({"agent": {"servedBy": served_by}}, True) for served_by in sorted(ONLY_SHOWN)),
         ({"agent": {"servedBy": "Agent"}}, False),
         ({"agent": {}}, False),
         ({"agent": SERVED_BY_KUBELET}, False),
         ({}, False),
     ],
 )
-def test_which_status_only_shows_what_the_kubelet_serves(status: dict[str, object], is_shown_only: bool) -> None:
-    assert is_of_kubelet(observed_status(status)) is is_shown_only
+def test_which_status_only_shows_what_others_give_out(status: dict[str, object], is_shown_only: bool) -> None:
+    assert is_only_shown(observed_status(status)) is is_shown_only
 
 
 @pytest.mark.parametrize(

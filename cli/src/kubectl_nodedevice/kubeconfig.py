@@ -4,13 +4,14 @@ Several files are merged as kubectl does it: of each name the first file's entry
 quotes a file, as what is wrong may be a secret. Source: client-go, tools/clientcmd.
 """
 
+import base64
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from kubectl_nodedevice.decoding import Undecodable, decode_yaml, read_text
+from kubectl_nodedevice.decoding import Undecodable, decode_json, decode_yaml, read_text
 from kubectl_nodedevice.errors import LoginProblem
 from kubectl_nodedevice.objects import is_set, list_of, map_of, text_of
 
@@ -23,7 +24,7 @@ class Login:
     """An API server, and as whom to speak to it. No repr, as it has secrets.
 
     Data are bytes in base64. exec_plugin: the entry of a kubeconfig, with its folder. context: "" in a pod. Paths are absolute.
-    as_…: as whom else to ask.
+    as_…: as whom else to ask. account: name of the pod's service account; "" where a kubeconfig counts.
     """
 
     server: str
@@ -49,6 +50,7 @@ class Login:
     as_user: str = ""
     as_uid: str = ""
     as_groups: tuple[str, ...] = ()
+    account: str = ""
 
 
 @dataclass
@@ -86,11 +88,6 @@ def load(kubeconfig: str, context: str, environment: Mapping[str, str] = os.envi
     return _login(merged, context)
 
 
-def is_in_pod(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this runs in a pod with an account."""
-    return bool(environment.get("KUBERNETES_SERVICE_HOST")) and (_SERVICE_ACCOUNT / "token").is_file()
-
-
 def in_cluster(environment: Mapping[str, str]) -> Login:
     """That of the pod's account. Raises LoginProblem."""
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
@@ -98,13 +95,31 @@ def in_cluster(environment: Mapping[str, str]) -> Login:
     if not token.is_file():
         raise LoginProblem(f"this pod has no account: {token} does not exist", "let its token be mounted")
     namespace = _SERVICE_ACCOUNT / "namespace"
+    try:
+        return _of_account(host, port, token, namespace)
+    except Undecodable as exc:
+        raise LoginProblem(f"the pod's account cannot be read: {exc}", "let its token be mounted") from exc
+
+
+def _of_account(host: str, port: str, token: Path, namespace: Path) -> Login:
     return Login(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         source="the pod's account",
         namespace=(read_text(namespace).strip() if namespace.is_file() else "") or "default",
         ca_file=str(_SERVICE_ACCOUNT / "ca.crt"),
         token_file=str(token),
+        account=_account(read_text(token)),
     )
+
+
+def _account(token: str) -> str:
+    """The service account that a token is of; "" where it does not say. Nothing is decided by it but which words are shown."""
+    payload = [*token.split("."), "", ""][1]
+    try:
+        claims = decode_json(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, Undecodable):
+        return ""
+    return text_of(claims, "sub").rpartition(":")[2]
 
 
 def _merged(kubeconfig: str, environment: Mapping[str, str]) -> _Merged:

@@ -21,6 +21,11 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TIMEOUT: Final = 30.0
 
 
+# in the operator's pod
+_OPERATORS_ACCOUNT: Final = "nodedevice-operator"
+_OF_OPERATORS_POD: Final = frozenset({"check", "devices", "holders"})
+
+
 @dataclass
 class Flags:
     """As on the command line, before or after the command's name."""
@@ -38,9 +43,10 @@ class Flags:
 
 @dataclass
 class Session:
-    """Of one command line."""
+    """Of one command line. command: "" for the first screen."""
 
     flags: Flags = field(default_factory=Flags)
+    command: str = ""
 
     @cached_property
     def screen(self) -> Screen:
@@ -51,6 +57,9 @@ class Session:
         """Raises LoginProblem."""
         flags = self.flags
         login = kubeconfig.load(flags.kubeconfig, flags.context)
+        if login.account == _OPERATORS_ACCOUNT and self.command not in _OF_OPERATORS_POD:
+            problem = "this is the operator's account, which may do no more than check, devices and holders"
+            raise UsageProblem(problem, "run it as yourself, where kubectl is", code="OperatorsPod")
         if not (flags.as_user or flags.as_groups or flags.as_uid):
             return login
         return replace(login, as_user=flags.as_user, as_uid=flags.as_uid, as_groups=flags.as_groups)
@@ -150,3 +159,7 @@ class Command(click.Command):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.params += shared_options()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        current(ctx).command = self.name or ""
+        return super().invoke(ctx)

@@ -12,9 +12,12 @@ import msgspec
 from lightkube.core import resource as res
 
 from nodedevice_agent.dra.holdings import Claim, Result
+from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import api_info
 from nodedevice_agent.kube.responses import KubeObject
 
+# As long as it may be for parameters and consumers.
+MAX_BYTES: Final = 1024 * 1024
 # The API server's are 32 devices, and 32 capacities of a device with names of 96 characters.
 MAX_RESULTS: Final = 64
 _MAX_CAPACITIES: Final = 32
@@ -48,6 +51,11 @@ class ResourceClaimStatus(msgspec.Struct):
 class ResourceClaimObject(KubeObject, res.NamespacedResource):
     status: ResourceClaimStatus = msgspec.field(default_factory=ResourceClaimStatus)
     _api_info = api_info("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", "get")
+
+
+async def read_claim(cluster: KubeClient, namespace: str, name: str) -> Claim:
+    """Raises ApiRequestError."""
+    return claim_of(await cluster.object_of(ResourceClaimObject, namespace, name, MAX_BYTES))
 
 
 def claim_of(found: ResourceClaimObject) -> Claim:

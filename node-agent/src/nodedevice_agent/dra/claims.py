@@ -15,7 +15,6 @@ from typing import Final
 from nodedevice_common.log_once import LogOnce
 from nodedevice_common.pacing import Backoff, TokenBucket, jittered
 
-from nodedevice_agent.dra.claim import ResourceClaimObject, claim_of
 from nodedevice_agent.dra.holders import ClaimName, Wanted
 from nodedevice_agent.dra.holdings import Claim, DeviceKey
 from nodedevice_agent.errors import ApiForbidden, ApiRequestError, ApiUnauthorized, ApiUnreachable
@@ -34,7 +33,7 @@ _FORBIDDEN: Final = "the agent may not read claims: consumed capacity and admin 
 _REFUSED: Final = "a claim cannot be read: consumed capacity and admin access of its devices are not shown"
 
 # reads one by namespace and name; raises ApiRequestError
-Get = Callable[[str, str], Awaitable[ResourceClaimObject]]
+Get = Callable[[str, str], Awaitable[Claim]]
 
 
 class _Entry:
@@ -119,7 +118,7 @@ class ClaimReader:
     async def _read(self, name: ClaimName, entry: _Entry) -> None:
         pods, devices, before = entry.pods, entry.devices, (entry.claim, entry.read_for, entry.tried_for)
         try:
-            entry.claim = claim_of(await self._get(*name))
+            entry.claim = await self._get(*name)
         except ApiRequestError as error:
             entry.tried_for = pods
             self._failed(name, entry, error)

@@ -26,6 +26,7 @@ from msgspec import to_builtins
 from nodedevice_api import extended_resources, names
 from nodedevice_api.nodedevice import NodeDeviceSpec
 from nodedevice_common import rejected
+from nodedevice_common.decoding import decode
 from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.streams import lines
 from nodedevice_common.token_file import TokenFile
@@ -34,6 +35,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.errors import (
     ApiDisconnected,
     ApiNotFound,
+    ApiRefused,
     ApiRequestError,
     ApiUnauthorized,
     ApiUnreachable,
@@ -185,6 +187,23 @@ class KubeClient:
             return frozenset()
         return frozenset(each.name for each in found.resources)
 
+    async def object_of(self, kind: type[R], namespace: str, name: str, most_bytes: int) -> R:
+        """One object of a namespace. Of a response that is longer no more than that is read."""
+        what = f"reading {_plural(kind)} {namespace}/{name}"
+        client: Any = self._client._client
+        with self._request(what):
+            request = client.prepare_request("get", kind, name=name, namespace=namespace)
+            response = await self._begun(request)
+            try:
+                content = bytearray()
+                async for some in response.aiter_bytes():
+                    content += some
+                    if len(content) > most_bytes:
+                        raise ApiRefused(what, f"the response has more than {most_bytes} bytes")
+            finally:
+                await response.aclose()
+            return decode(bytes(content), kind)
+
     async def catch_up(self, kind: type[R], fields: Mapping[str, str]) -> str:
         """A consistent read, for which the API server's cache of that kind has to catch up with its store; the version of both.
 
@@ -224,6 +243,11 @@ class KubeClient:
         headers = {"Accept": _METADATA.format("")} if kind is NodeMetadataObject else None
         request = client.prepare_request("list", kind, watch=True, params=params, headers=headers, **_scope(kind))
         request.timeout = _WATCH_TIMEOUT
+        return await self._begun(request)
+
+    async def _begun(self, request: BasicRequest) -> httpx2.Response:
+        """A response whose body is still to be read."""
+        client: Any = self._client._client
         response: httpx2.Response = await client.send(client.build_adapter_request(request), stream=True)
         if not response.is_success:
             # which closes it as well

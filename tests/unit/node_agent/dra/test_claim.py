@@ -1,0 +1,145 @@
+"""What is read of a ResourceClaim, and how; its parameters and consumers leave no trace."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+from nodedevice_agent.dra.claim import MAX_BYTES, ResourceClaimObject, claim_of, read_claim
+from nodedevice_agent.dra.holdings import Claim
+from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRefused, ApiUnreachable
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_common.decoding import decode
+
+from tests.fakes.api_client import client_of
+from tests.unit.node_agent.dra.claimed import DRIVER, claim, result
+
+PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim"
+SECRET = "a tenant's password"
+
+
+def device(name: str = "gpu-0", **more: Any) -> dict[str, Any]:
+    return {"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": name, **more}
+
+
+def body(*devices: Any, consumers: int = 1) -> dict[str, Any]:
+    """As the API server has it, with all that nobody here may keep."""
+    opaque = {"opaque": {"driver": DRIVER, "parameters": {"key": SECRET}}, "requests": ["gpu"]}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "claim", "namespace": "default", "uid": "claim-uid", "annotations": {"note": SECRET}},
+        "spec": {"devices": {"requests": [{"name": "gpu"}], "config": [opaque]}},
+        "status": {
+            "allocation": {"devices": {"results": list(devices), "config": [{"source": "FromClaim", **opaque}]}},
+            "reservedFor": [{"resource": "pods", "name": f"p{i}", "uid": f"{i:036}"} for i in range(consumers)],
+            "devices": [{"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "data": {"key": SECRET}}],
+        },
+    }
+
+
+def read(found: Any) -> Claim:
+    return claim_of(decode(json.dumps(found).encode(), ResourceClaimObject))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(body(device()), claim("gpu-0"), id="a device"),
+        pytest.param(body(device(adminAccess=True)), claim(result(admin_access=True)), id="admin access"),
+        pytest.param(body(device(adminAccess=False)), claim("gpu-0"), id="none"),
+        pytest.param(body(device(shareID="s")), claim(result(share_id="s")), id="a share"),
+        pytest.param(body(device(request="gpu/large")), claim("gpu-0"), id="an alternative of a request"),
+        pytest.param(
+            body(device(consumedCapacity={"memory": "4Gi", "cores": 2})),
+            claim(result(consumed=(("cores", "2"), ("memory", "4Gi")))),
+            id="capacity",
+        ),
+        pytest.param(body(device(), consumers=1000), claim("gpu-0"), id="a thousand consumers"),
+        pytest.param({"metadata": {"uid": "claim-uid"}, "status": {}}, claim(), id="not allocated"),
+        pytest.param({"metadata": {"uid": "claim-uid"}}, claim(), id="no status"),
+        pytest.param(
+            {"metadata": {"uid": "claim-uid"}, "status": {"allocation": {"devices": {}}}}, claim(), id="no devices"
+        ),
+        pytest.param({}, claim(uid=""), id="nothing"),
+    ],
+)
+def test_what_is_read(found: Any, expected: Claim) -> None:
+    assert read(found) == expected
+
+
+def test_what_is_read_is_bounded() -> None:
+    capacity = {f"{number:099}": "1" for number in range(100)} | {"n" * 300: "1", "big": "9" * 99}
+    found = read(body(*(device("d" * 999, consumedCapacity=capacity) for _ in range(99))))
+    assert len(found.results) == 64
+    assert {(len(each.device), len(each.consumed)) for each in found.results} == {(253, 32)}
+
+
+def test_of_parameters_and_consumers_nothing_is_kept() -> None:
+    found = decode(json.dumps(body(device())).encode(), ResourceClaimObject)
+    assert SECRET in repr(found.metadata.annotations), "which is dropped with the object"
+    assert SECRET not in repr(found.status)
+    assert SECRET not in repr(claim_of(found))
+
+
+# -- the request ----------------------------------------------------------------------------------------------------------------
+
+
+class Transport(httpx2.AsyncBaseTransport):
+    def __init__(self) -> None:
+        self.status, self.content = 200, json.dumps(body(device())).encode()
+        self.asked: list[str] = []
+        self.sent = 0
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked.append(f"{request.method} {request.url.path}")
+        return httpx2.Response(self.status, content=self._parts(), request=request)
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self.content), 4096):
+            self.sent += 4096
+            yield self.content[start : start + 4096]
+
+
+@pytest.fixture
+async def transport() -> Transport:
+    return Transport()
+
+
+@pytest.fixture
+async def cluster(transport: Transport) -> AsyncIterator[KubeClient]:
+    made = client_of(transport)
+    yield made
+    await made.close()
+
+
+async def test_a_claim_is_one_get(cluster: KubeClient, transport: Transport) -> None:
+    assert await read_claim(cluster, "default", "claim") == claim("gpu-0")
+    assert transport.asked == [f"GET {PATH}"]
+
+
+async def test_of_what_is_too_long_no_more_is_read(cluster: KubeClient, transport: Transport) -> None:
+    transport.content = b" " * 100_000_000
+    with pytest.raises(ApiRefused, match=f"reading resourceclaims default/claim: .* more than {MAX_BYTES} bytes"):
+        await read_claim(cluster, "default", "claim")
+    assert transport.sent < MAX_BYTES + 10_000
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "error"),
+    [
+        (403, b'{"kind":"Status","code":403,"message":"no"}', ApiForbidden),
+        (404, b'{"kind":"Status","code":404,"message":"no"}', ApiNotFound),
+        (500, b"<html>", ApiUnreachable),
+        (200, b"<html>", ApiUnreachable),
+        (200, b'{"status":{"allocation":{"devices":{"results":[{"driver":5}]}}}}', ApiUnreachable),
+        (200, b"[" * 100_000, ApiUnreachable),
+    ],
+)
+async def test_each_failure_has_its_class(
+    cluster: KubeClient, transport: Transport, status: int, content: bytes, error: type[Exception]
+) -> None:
+    transport.status, transport.content = status, content
+    with pytest.raises(error, match="reading resourceclaims default/claim"):
+        await read_claim(cluster, "default", "claim")

@@ -1,0 +1,226 @@
+"""How often claims are read: once for each pod that has one, and what of the API server's refusals becomes of that."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from itertools import pairwise
+
+import pytest
+from nodedevice_agent.dra import claims
+from nodedevice_agent.dra.claims import AT_ONCE, MAX_CLAIMS, PER_SECOND, RARELY_SECONDS, ClaimReader
+from nodedevice_agent.dra.holdings import Claim
+from nodedevice_agent.errors import (
+    ApiDisconnected,
+    ApiForbidden,
+    ApiNotFound,
+    ApiRefused,
+    ApiRequestError,
+    ApiUnauthorized,
+    ApiUnreachable,
+)
+
+from tests.fakes.background import background
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.dra.claimed import DRIVER, POOL, claim
+
+GPU_0, GPU_1 = (DRIVER, POOL, "gpu-0", ""), (DRIVER, POOL, "gpu-1", "")
+pytestmark = virtual_time
+
+
+class Api:
+    """claims: its answers by name; others do not exist. asked: names, with the loop's seconds since the start."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, Claim | ApiRequestError] = {}
+        self.asked: list[tuple[str, float]] = []
+        self.started = asyncio.get_running_loop().time()
+        self.read = 0
+        self.reader = ClaimReader(self._get)
+        self.reader.on_read = self._count
+
+    def _count(self) -> None:
+        self.read += 1
+
+    async def _get(self, namespace: str, name: str) -> Claim:
+        self.asked.append((name, asyncio.get_running_loop().time() - self.started))
+        found = self.claims.get(name, ApiNotFound("reading", "no such claim", 404))
+        if isinstance(found, ApiRequestError):
+            raise found
+        return found
+
+    def wanted(self, name: str, *pods: str, devices: Iterable[tuple[str, str, str, str]] = (GPU_0,)) -> None:
+        self.reader.wanted({("default", name): (frozenset(pods), frozenset(devices))})
+
+    def of(self, name: str, pod: str) -> Claim | None:
+        return self.reader.of("default", name, pod)
+
+    def is_awaited(self, name: str, pod: str) -> bool:
+        return self.reader.is_awaited("default", name, pod)
+
+    async def names_asked(self, seconds: float = 1.0) -> list[str]:
+        """In the next seconds."""
+        count = len(self.asked)
+        await asyncio.sleep(seconds)
+        return [name for name, _ in self.asked[count:]]
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    made = Api()
+    async with background(made.reader.run()):
+        yield made
+
+
+async def test_a_claim_is_read_once_for_a_pod(api: Api) -> None:
+    api.claims["c"] = claim("gpu-0")
+    api.wanted("c", "p")
+    assert api.is_awaited("c", "p")
+    assert api.of("c", "p") is None
+    assert await api.names_asked() == ["c"]
+    assert (api.of("c", "p"), api.read, api.is_awaited("c", "p")) == (claim("gpu-0"), 1, False)
+    for _ in range(3):
+        api.wanted("c", "p")
+        assert await api.names_asked(10_000) == []
+    assert api.read == 1
+
+
+async def test_pods_that_come_together_are_one_get(api: Api) -> None:
+    api.claims["c"] = claim("gpu-0")
+    api.wanted("c", "p", "q")
+    assert await api.names_asked() == ["c"]
+    assert api.of("c", "p") == api.of("c", "q") == claim("gpu-0")
+
+
+async def test_another_pod_may_have_another_claim_of_that_name(api: Api) -> None:
+    api.claims["c"] = claim("gpu-0")
+    api.wanted("c", "p")
+    await api.names_asked()
+    api.claims["c"] = claim("gpu-1", uid="other")
+    api.wanted("c", "q")
+    assert api.of("c", "q") is None
+    assert api.is_awaited("c", "q")
+    assert await api.names_asked() == ["c"]
+    assert api.of("c", "q") == claim("gpu-1", uid="other")
+    assert api.of("c", "p") is None
+
+
+async def test_a_device_that_it_does_not_have_is_a_reason_once(api: Api) -> None:
+    api.claims["c"] = claim("gpu-0")
+    api.wanted("c", "p")
+    await api.names_asked()
+    api.wanted("c", "p", devices=[GPU_0, GPU_1])
+    assert not api.is_awaited("c", "p")
+    assert await api.names_asked(10_000) == ["c"]
+    api.wanted("c", "p", devices=[GPU_0])
+    assert await api.names_asked(10_000) == []
+
+
+async def test_who_does_not_want_it_any_more_forgets_it(api: Api) -> None:
+    api.claims["c"] = claim("gpu-0")
+    api.wanted("c", "p")
+    await api.names_asked()
+    api.reader.wanted({})
+    assert api.of("c", "p") is None
+    api.wanted("c", "p")
+    assert await api.names_asked() == ["c"]
+
+
+async def test_without_the_right_it_asks_once_an_hour_for_all(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    forbidden = ApiForbidden("reading resourceclaims", "no right", 403)
+    api.claims = {f"c{number}": forbidden for number in range(20)}
+    api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in api.claims})
+    assert len(await api.names_asked(600)) == 1
+    assert not any(api.is_awaited(name, name) for name in api.claims)
+    # nor for a pod that comes
+    api.claims["new"] = forbidden
+    api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in api.claims})
+    assert not api.is_awaited("new", "new")
+    assert await api.names_asked(600) == []
+    # four hours, each give or take a fifth
+    assert 3 <= len(await api.names_asked(4 * RARELY_SECONDS)) <= 5
+    assert [record.message for record in caplog.records] == [claims._FORBIDDEN]
+    # it is given again
+    api.claims = dict.fromkeys(api.claims, claim("gpu-0"))
+    assert len(await api.names_asked(2 * RARELY_SECONDS)) == 21
+    assert api.of("new", "new") == claim("gpu-0")
+
+
+@pytest.mark.parametrize("error", [ApiNotFound("reading", "no", 404), ApiRefused("reading", "more than 1 byte")])
+async def test_one_that_cannot_be_read_is_tried_rarely(
+    api: Api, error: ApiRequestError, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    api.claims["c"] = error
+    api.wanted("c", "p")
+    assert len(await api.names_asked(RARELY_SECONDS / 2)) == 1
+    assert (api.of("c", "p"), api.is_awaited("c", "p"), api.read) == (None, False, 1)
+    assert 3 <= len(await api.names_asked(4 * RARELY_SECONDS)) <= 5
+    assert [record.message for record in caplog.records] == [claims._REFUSED]
+    # another pod, another claim
+    api.claims["c"] = claim("gpu-0")
+    api.wanted("c", "q")
+    assert await api.names_asked() == ["c"]
+
+
+async def test_others_are_read_meanwhile(api: Api) -> None:
+    api.claims["c"] = claim("gpu-0")
+    api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in ("a", "c")})
+    assert sorted(await api.names_asked()) == ["a", "c"]
+    assert api.of("c", "c") == claim("gpu-0")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ApiDisconnected("reading", "refused"),
+        ApiUnreachable("reading", "timeout"),
+        ApiUnreachable("reading", "cannot decode the response"),
+        ApiUnauthorized("reading", "token", 401),
+    ],
+)
+async def test_an_api_server_that_is_away_is_asked_ever_later(
+    api: Api, error: ApiRequestError, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    api.claims["c"] = error
+    api.wanted("c", "p")
+    await asyncio.sleep(2000)
+    times = [seconds for _, seconds in api.asked]
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert [round(pause / 2**n) for n, pause in enumerate(pauses[:8])] == [1] * 8
+    assert max(pauses) < 300 * 1.2 + 1
+    assert caplog.records == [], "the client has logged it"
+    api.claims["c"] = claim("gpu-0")
+    await asyncio.sleep(400)
+    assert api.of("c", "p") == claim("gpu-0")
+
+
+async def test_nobody_waits_for_an_api_server_that_does_not_answer(api: Api) -> None:
+    api.claims = {name: ApiUnreachable("reading", "timeout") for name in ("a", "b")}
+    api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in api.claims})
+    await asyncio.sleep(0.001)
+    assert not api.is_awaited("a", "a")
+    assert not api.is_awaited("b", "b")
+
+
+async def test_many_claims_are_read_at_a_pace(api: Api) -> None:
+    names = [f"c{number:04}" for number in range(200)]
+    api.claims = {name: claim("gpu-0") for name in names}
+    api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in names})
+    assert len(await api.names_asked(1.0)) == pytest.approx(AT_ONCE + PER_SECOND, abs=2)
+    assert len(await api.names_asked(60)) + AT_ONCE + PER_SECOND == pytest.approx(200, abs=2)
+
+
+async def test_more_claims_than_a_node_can_have_are_not_read(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    """Those that are known stay; nobody waits for the others."""
+    names = [f"c{number:04}" for number in range(MAX_CLAIMS + 50)]
+    api.claims = {name: claim("gpu-0") for name in names}
+    api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in names[50:]})
+    await asyncio.sleep(600)
+    for _ in range(2):
+        api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in names})
+    assert api.of(names[-1], names[-1]) == claim("gpu-0")
+    assert not api.is_awaited(names[0], names[0])
+    assert await api.names_asked(600) == []
+    assert [record.message for record in caplog.records] == ["claims are not read"]

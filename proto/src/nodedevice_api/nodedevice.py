@@ -170,7 +170,8 @@ class ConditionStatus(Record, frozen=True, kw_only=True):
 class NodeDeviceStatus(Record, frozen=True, kw_only=True):
     """total, endpoint, agent: None where no agent has written a status. parts: None where the devices have none.
 
-    driver, pool: of DRA, as they are in the ResourceSlices; "" for others.
+    driver, pool: of DRA, as they are in the ResourceSlices; "" for others. waiting_pods: of how many pods the list has containers,
+    or would have, were it longer.
     """
 
     total: int | None = None
@@ -190,5 +191,6 @@ class NodeDeviceStatus(Record, frozen=True, kw_only=True):
     allocations: list[AllocationStatus] = always(list)
     allocations_omitted: int = always(int)
     waiting: list[Waiting] = always(list)
+    waiting_pods: int = 0
     remembered_cordons: list[CordonedDevice] = always(list)
     conditions: list[ConditionStatus] = always(list)

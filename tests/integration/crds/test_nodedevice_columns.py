@@ -24,7 +24,7 @@ def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
     client.create(node_device(GPU, nodeName=NODE))
     client.create(node_device(NIC, nodeName=NODE, resourceName="example.com/nic"))
     client.create(node_device(BARE, nodeName="columns-other"))
-    numbers = {"total": 9, "healthy": 8, "cordoned": 4, "allocated": 3, "available": 2}
+    numbers = {"total": 9, "healthy": 8, "cordoned": 4, "allocated": 3, "available": 2, "waitingPods": 7}
     listed = {
         "devices": [device(f"d{n}", "Unhealthy" if n == 8 else "Healthy") for n in range(9)],
         "allocations": [allocation("uid", "main", "d0", "d1", "d2")],
@@ -60,8 +60,8 @@ def test_columns(cluster: ControlPlane) -> None:
 
 def test_wide_columns(cluster: ControlPlane) -> None:
     header, row = table(cluster.kubectl("get", "nd", GPU, "-o", "wide"))
-    assert header[7:] == ["READY", "CORDONED", "REASON", "AGENT", "SERVED-BY", "RUNTIME", "AGE"]
-    assert row[7:-1] == ["False", "4", "LeaseExpired", "Unknown", "kubelet", "nri"]
+    assert header[7:] == ["READY", "CORDONED", "REASON", "AGENT", "RUNTIME", "SERVED-BY", "WAITING", "AGE"]
+    assert row[7:-1] == ["False", "4", "LeaseExpired", "Unknown", "nri", "kubelet", "7"]
 
 
 def test_columns_before_the_first_status(cluster: ControlPlane) -> None:

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from msgspec import to_builtins
 from msgspec.json import encode
+from msgspec.structs import replace
 from nodedevice_api.names import AGENT_CONDITIONS, SERVED_BY_NODEDEVICE, Condition, Reason
 from nodedevice_api.nodedevice import (
     AgentStatus,
@@ -129,6 +130,7 @@ def node_device_status(
         allocations=allocations,
         allocations_omitted=omitted_allocations + now.possible_holders,
         waiting=waiting,
+        waiting_pods=len({each.pending.pod_uid for each in now.pending}),
         remembered_cordons=remembered,
         conditions=_conditions(
             before,
@@ -286,6 +288,19 @@ def _conditions(before: NodeDeviceStatus, wall_time: str, values: Mapping[str, _
     earlier = {c.type: c for c in before.conditions}
     found = ((kind, values[kind]) for kind in AGENT_CONDITIONS if kind in values)
     return [_condition(kind, *value, earlier.get(kind), wall_time) for kind, value in found]
+
+
+def condition_of(status: NodeDeviceStatus, kind: str) -> _Condition | None:
+    """Status, reason and message; None where it is not there."""
+    return next(((c.status, c.reason, c.message) for c in status.conditions if c.type == kind), None)
+
+
+def with_condition(
+    status: NodeDeviceStatus, before: NodeDeviceStatus, wall_time: str, kind: str, value: _Condition
+) -> NodeDeviceStatus:
+    """The same with one that is only there while it holds, behind the others. before, wall_time: as above."""
+    earlier = next((c for c in before.conditions if c.type == kind), None)
+    return replace(status, conditions=[*status.conditions, _condition(kind, *value, earlier, wall_time)])
 
 
 def _condition(

@@ -78,9 +78,20 @@ def test_one_of_everything() -> None:
                 "since": MONDAY,
             }
         ],
+        "waitingPods": 1,
         "rememberedCordons": [],
         "conditions": [],
     }
+
+
+def test_pods_that_wait_are_counted_and_not_their_containers() -> None:
+    """Also those that the list has no room for; none is no field, so that an upgrade writes no status again for it."""
+    scenario = Scenario.with_plugin(1)
+    assert "waitingPods" not in status(scenario)
+    for number in range(300):
+        scenario.run(pod(f"p{number}", gpu=1))
+    shown = status(scenario)
+    assert (len(shown["waiting"]), shown["waitingPods"]) == (256, 299)
 
 
 def test_static_pods_are_shown_by_the_uid_of_the_api_and_sorted_by_it() -> None:

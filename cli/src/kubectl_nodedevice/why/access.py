@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from kubectl_nodedevice.errors import ApiError
 from kubectl_nodedevice.objects import is_set
 from kubectl_nodedevice.session import Session
-from kubectl_nodedevice.why.reasons import Access
+from kubectl_nodedevice.why.reasons import OF_THE_POD, Access
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -31,7 +31,7 @@ class Reader:
             "group": access.group,
             "resource": resource,
             "subresource": subresource,
-            "namespace": self.namespace if access.is_namespaced else "",
+            "namespace": self.namespace if access.namespace == OF_THE_POD else access.namespace,
         }
         body = {
             "apiVersion": "authorization.k8s.io/v1",

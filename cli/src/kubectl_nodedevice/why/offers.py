@@ -50,8 +50,10 @@ def obstacles(
     offered = devices_on(facts, found, node)
     if not facts.has_read(SLICES) or any(device.is_shared for _, device in offered) or _is_beyond_nodes(facts, found):
         return ()
-    holders = _holders(facts) if facts.has_read(CLAIMS) else {}
-    units = [_unit(device, holders.get((each.driver, each.pool, device.name)), is_tolerant) for each, device in offered]
+    holders = _holders(facts)
+    units = [
+        _unit(device, holders.get((each.driver, each.pool, device.name), ""), is_tolerant) for each, device in offered
+    ]
     short = devices.obstacles(node, wanted, units)
     # NodeDevices of a driver have its name, not that of the resource
     return tuple(replace(each, fields={**each.fields, "resource_options": ""}) for each in short)
@@ -62,19 +64,29 @@ def _is_beyond_nodes(facts: Facts, found: DeviceClass) -> bool:
     return any(not each.node and each.devices for each in facts.slices if found.driver in ("", each.driver))
 
 
-def _holders(facts: Facts) -> dict[tuple[str, str, str], ResourceClaim]:
-    return {device: claim for claim in facts.claims for device in claim.devices}
-
-
-def _unit(device: SliceDevice, claim: ResourceClaim | None, is_tolerant: bool) -> Unit:
-    taints = [] if is_tolerant else [each for each in device.taints if each.effect in ("NoSchedule", "NoExecute")]
-    taken = {HELD: int(claim is not None), TAINTED: int(bool(taints))}
-    owner = claim.meta.owner if claim else ""
-    holder = owner.removeprefix("Pod/") if owner.startswith("Pod/") else f"claim {claim.meta.name}" if claim else ""
-    why = {
-        HELD: f"by {claim.meta.namespace}/{holder}" if claim and owner else f"by {holder}",
-        TAINTED: f"({some([f'{each.key}:{each.effect}' for each in taints])})",
+def _holders(facts: Facts) -> dict[tuple[str, str, str], str]:
+    """Who has which device: by the claims, or where not all may be read by what agents show."""
+    if facts.has_read(CLAIMS):
+        return {device: _holder(claim) for claim in facts.claims for device in claim.devices}
+    return {
+        (found.driver, found.pool, device): f"by {each.namespace}/{each.pod}"
+        for found in facts.node_devices
+        for each in found.allocations
+        for device in each.device_ids
     }
+
+
+def _holder(claim: ResourceClaim) -> str:
+    kind, _, name = claim.meta.owner.partition("/")
+    return (
+        f"by {claim.meta.namespace}/{name}" if kind == "Pod" else f"by claim {claim.meta.namespace}/{claim.meta.name}"
+    )
+
+
+def _unit(device: SliceDevice, holder: str, is_tolerant: bool) -> Unit:
+    taints = [] if is_tolerant else [each for each in device.taints if each.effect in ("NoSchedule", "NoExecute")]
+    taken = {HELD: int(bool(holder)), TAINTED: int(bool(taints))}
+    why = {HELD: holder, TAINTED: f"({some([f'{each.key}:{each.effect}' for each in taints])})"}
     return Unit(device.name, 1, int(not any(taken.values())), taken, why)
 
 

@@ -21,14 +21,19 @@ class Role(StrEnum):
     ADMIN = "cluster-admin"
 
 
+# the namespace of the pod that is explained
+OF_THE_POD: Final = "{namespace}"
+_SYSTEM: Final = "nodedevice-system"
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the API server is asked about the reader. is_namespaced: in the pod's namespace; else in all, or of the cluster."""
+    """What the API server is asked about the reader. namespace: OF_THE_POD, another one, or "" for all, and for what has none."""
 
     verb: str
     resource: str
     group: str = ""
-    is_namespaced: bool = False
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +49,24 @@ class Row:
     needs: Access
 
 
-_GET_PODS: Final = Access("list", "pods")
-_OWN_POD: Final = Access("get", "pods", is_namespaced=True)
-_PATCH_POD: Final = Access("patch", "pods", is_namespaced=True)
-_DELETE_POD: Final = Access("delete", "pods", is_namespaced=True)
+_ALL_PODS: Final = Access("list", "pods")
+_SYSTEM_PODS: Final = Access("list", "pods", namespace=_SYSTEM)
+_OWN_POD: Final = Access("get", "pods", namespace=OF_THE_POD)
+_PATCH_POD: Final = Access("patch", "pods", namespace=OF_THE_POD)
+_DELETE_POD: Final = Access("delete", "pods", namespace=OF_THE_POD)
 _NODES: Final = Access("list", "nodes")
 _PATCH_NODE: Final = Access("patch", "nodes")
 _FLEET: Final = Access("list", "nodedevices", "nodedevice.io")
 _CORDON: Final = Access("patch", "nodedevices", "nodedevice.io")
 _CLASSES: Final = Access("list", "deviceclasses", "resource.k8s.io")
 _SLICES: Final = Access("list", "resourceslices", "resource.k8s.io")
-_CLAIMS: Final = Access("list", "resourceclaims", "resource.k8s.io", is_namespaced=True)
+_CLAIMS: Final = Access("list", "resourceclaims", "resource.k8s.io", namespace=OF_THE_POD)
 
 _DESCRIBE: Final = "kubectl describe pod {pod} --namespace {namespace}"
 _DELETE: Final = "kubectl delete pod {pod} --namespace {namespace}"
 _UNGATE: Final = """kubectl patch pod {pod} --namespace {namespace} --type json --patch {gates_patch}"""
-_AGENT_PODS: Final = "kubectl get pods --all-namespaces --output wide --field-selector spec.nodeName={node}"
-_WHY_NODE: Final = "kubectl nodedevice why node {node}"
+_NODES_PODS: Final = "kubectl get pods --all-namespaces --output wide --field-selector spec.nodeName={node}"
+_AGENT_PODS: Final = f"kubectl get pods --namespace {_SYSTEM} --output wide --field-selector spec.nodeName={{node}}"
 _DEVICES: Final = "kubectl nodedevice devices {resource_options}"
 _OWNERS: Final = "kubectl get node {node} --output yaml --show-managed-fields"
 _QUOTA: Final = "kubectl describe resourcequota {quota} --namespace {namespace}"
@@ -75,7 +81,7 @@ TABLE: Final = (
         "End a pod of the namespace that holds some, or have the quota raised:",
         _QUOTA,
         Role.VIEW,
-        Access("get", "resourcequotas", is_namespaced=True),
+        Access("get", "resourcequotas", namespace=OF_THE_POD),
     ),
     Row(
         "CreationRefused",
@@ -84,7 +90,7 @@ TABLE: Final = (
         "Its controller has the words of whoever refused it:",
         "kubectl describe {owner} --namespace {namespace}",
         Role.VIEW,
-        Access("list", "events", is_namespaced=True),
+        Access("list", "events", namespace=OF_THE_POD),
     ),
     Row(
         "PodFailed",
@@ -165,7 +171,7 @@ TABLE: Final = (
         "See whether that scheduler runs, or delete the pod and correct schedulerName:",
         "kubectl get pods --all-namespaces --output wide --selector {scheduler_label}",
         Role.ADMIN,
-        _GET_PODS,
+        _ALL_PODS,
     ),
     # which nodes it may be on
     Row(
@@ -211,8 +217,8 @@ TABLE: Final = (
         "No agent: {on}.",
         "See the agent's pod, or start it:",
         _AGENT_PODS,
-        Role.ADMIN,
-        _GET_PODS,
+        Role.FLEET_VIEW,
+        _SYSTEM_PODS,
     ),
     Row(
         "AgentSilent",
@@ -220,8 +226,8 @@ TABLE: Final = (
         "The agent is silent: {on}.",
         "See its pod, and the node's clock and network:",
         _AGENT_PODS,
-        Role.ADMIN,
-        _GET_PODS,
+        Role.FLEET_VIEW,
+        _SYSTEM_PODS,
     ),
     Row(
         "NotConfigured",
@@ -237,9 +243,9 @@ TABLE: Final = (
         "The device plugin or DRA driver is not connected, or has not sent its devices yet.",
         "The device plugin of {resource} is away: {on}.",
         "Start the plugin on the node; its pods:",
-        _AGENT_PODS,
+        _NODES_PODS,
         Role.ADMIN,
-        _GET_PODS,
+        _ALL_PODS,
     ),
     Row(
         "NotInjectable",
@@ -365,8 +371,8 @@ TABLE: Final = (
         "The Node does not show yet what is available: {on}.",
         "The operator writes it; see whether it runs:",
         "kubectl nodedevice check",
-        Role.ADMIN,
-        _GET_PODS,
+        Role.FLEET_VIEW,
+        _FLEET,
     ),
     Row(
         "NodeShowsFewer",
@@ -402,17 +408,17 @@ TABLE: Final = (
         "The runtime of {node} waits for the agent: {words}",
         "See the agent's pod:",
         _AGENT_PODS,
-        Role.ADMIN,
-        _GET_PODS,
+        Role.FLEET_VIEW,
+        _SYSTEM_PODS,
     ),
     Row(
         "ClaimNotPrepared",
         "The pod's claim is allocated, and its driver could not prepare the devices on the node.",
         "The driver on {node} could not prepare its devices: {words}",
         "The kubelet tries again within a minute or two; the driver's pods:",
-        _AGENT_PODS,
+        _NODES_PODS,
         Role.ADMIN,
-        _GET_PODS,
+        _ALL_PODS,
     ),
     Row(
         "NameKeptByKubelet",
@@ -437,9 +443,9 @@ TABLE: Final = (
         "A container that is not root may not open the file of its device, which belongs to a group of the host.",
         "Container {container} has its devices, and its user may not open them: {words}",
         "Give the pod the file's group, such as securityContext.supplementalGroups: [20]; the agent's log has the number:",
-        "kubectl logs --namespace nodedevice-system --selector app.kubernetes.io/component=agent --tail=-1",
+        f"kubectl logs --namespace {_SYSTEM} --selector app.kubernetes.io/component=agent --tail 1000",
         Role.ADMIN,
-        Access("get", "pods/log"),
+        Access("get", "pods/log", namespace=_SYSTEM),
     ),
     Row(
         "ContainerNotStarted",
@@ -448,7 +454,7 @@ TABLE: Final = (
         "Its own output:",
         "kubectl logs {pod} --namespace {namespace} --container {container}",
         Role.VIEW,
-        Access("get", "pods/log", is_namespaced=True),
+        Access("get", "pods/log", namespace=OF_THE_POD),
     ),
     Row(
         "RunsWithoutDevices",

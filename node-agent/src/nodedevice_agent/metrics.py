@@ -81,6 +81,11 @@ RESOURCE_DEVICES = Gauge(
 ALLOCATIONS = AllocationCollector()
 REGISTRY.register(ALLOCATIONS)
 REGISTRY.register(tasks.TaskFailures("nodedevice_agent"))
+OFFERED_TWICE = Gauge(
+    "nodedevice_agent_offered_twice",
+    "Devices that another resource of this node offers, too, so that they can be given out twice.",
+    ["resource_name"],
+)
 ENDPOINT_RUNNING = Gauge(
     "nodedevice_agent_endpoint_running", "1 while the resource's device plugin is connected.", ["resource_name"]
 )
@@ -190,6 +195,7 @@ POD_RESOURCES_ERRORS = Counter(
 
 _BY_RESOURCE: Final = (
     RESOURCE_DEVICES,
+    OFFERED_TWICE,
     ENDPOINT_RUNNING,
     REGISTRATIONS,
     DEVICE_LISTS,

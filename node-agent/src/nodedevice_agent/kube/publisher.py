@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from nodedevice_api.names import node_device_name
+from nodedevice_api.names import Condition, node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_common.tasks import retried
 
@@ -23,7 +23,7 @@ from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.parked import MOST_WATCHED, Parked, is_served, to_park
 from nodedevice_agent.kube.served import Source
-from nodedevice_agent.kube.status import node_device_status
+from nodedevice_agent.kube.status import condition_of, node_device_status, with_condition
 from nodedevice_agent.kube.write_queue import WriteQueue
 
 log = logging.getLogger(__name__)
@@ -58,6 +58,18 @@ class Backend(Protocol):
         """Status, reason and message of the condition Injectable; None where nothing is injected."""
 
 
+class OfferedTwice(Protocol):
+    """Which devices two resources of this node offer. is_known: False until all sources were compared."""
+
+    is_known: bool
+
+    def changed(self) -> None:
+        """A resource's devices or allocations may have changed."""
+
+    def condition(self, resource_name: str) -> tuple[str, str, str] | None:
+        """Status, reason and message; None while nothing of it is offered twice."""
+
+
 class Publisher:
     """One node's NodeDevice objects, and what their statuses are made of.
 
@@ -85,6 +97,7 @@ class Publisher:
         self._tasks: asyncio.TaskGroup
         # who else gives out devices here that are published, too; whose name it is, the first one knows that has it
         self._sources: Sequence[Source] = ()
+        self.offered_twice: OfferedTwice | None = None
 
     def start(
         self, tasks: asyncio.TaskGroup, host: PluginHost, backend: Backend, sources: Sequence[Source] = ()
@@ -99,6 +112,8 @@ class Publisher:
 
     def publish_served(self, resource_name: str) -> None:
         """The same for a resource of another source."""
+        if self.offered_twice is not None:
+            self.offered_twice.changed()
         if resource_name in self._parked:
             if not is_served(resource_name, self._known()):
                 # the next visit shows it
@@ -212,6 +227,16 @@ class Publisher:
 
     def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus | None:
         """The status to be written over the observed one; None while the last published one stays."""
+        found = self._status(resource_name, observed, wall_time)
+        if found is None or self.offered_twice is None:
+            return found
+        condition = self.offered_twice.condition(resource_name)
+        if condition is None and not self.offered_twice.is_known:
+            # as it was published before this agent started
+            condition = condition_of(observed, Condition.OFFERED_TWICE)
+        return with_condition(found, observed, wall_time, Condition.OFFERED_TWICE, condition) if condition else found
+
+    def _status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus | None:
         if not self.are_pods_known:
             return None
         is_watch_stale = not self._stale_watches.isdisjoint((PODS, node_device_name(self.node_name, resource_name)))

@@ -79,6 +79,11 @@ def source_of(resource: Resource, *, is_kubelets: bool) -> Source:
     return Source.BUILT_IN if resource.is_built_in else Source.PLUGIN
 
 
+def program_of(source: Source, name: str) -> str:
+    """name: of the resource, whose domain is that of its vendor's plugin; or of the driver."""
+    return source.name if source is Source.BUILT_IN else f"{source.name} {domain_of(name)}"
+
+
 def held_of(allocations: Iterable[Allocation]) -> list[Held]:
     """allocations: with their responses decoded, where that is possible."""
     found = []
@@ -136,12 +141,11 @@ def offer_of(
             found = identities_of(source, Raw(nodes=nodes, is_only=is_only), is_of_all=False)
             statements.append((each.device_ids, found))
     units = _Units(resource)
-    program = source.name if source is Source.BUILT_IN else f"{source.name} {domain_of(resource.name)}"
     return Offer(
         resource.name,
         source,
-        program,
-        resource.name if source is not Source.KUBELET else f"{source.name} {resource.name}",
+        program_of(source, resource.name),
+        f"{source.name} {resource.name}",
         known,
         statements,
         units.is_offered,
@@ -199,7 +203,7 @@ def offer_of_pool(
         is_out = device is None or any(taint.effect in _OUT for taint in device.taints)
         return device_id in held or not is_out
 
-    program = f"{Source.DRA.name} {pool.driver}"
+    program = program_of(Source.DRA, pool.driver)
     return Offer(
         resource_name,
         Source.DRA,

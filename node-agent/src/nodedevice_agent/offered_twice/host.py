@@ -1,0 +1,112 @@
+"""Reads of this host what the comparison needs: which device a file is, where links lead, and the files of CDI devices.
+
+In a thread, one at a time: while a disk hangs, what was read last counts. Files are never opened but specifications of CDI.
+"""
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from nodedevice_common.log_once import LogOnce
+from nodedevice_common.tasks import apart
+from nodedevice_common.threads import in_thread
+
+from nodedevice_agent.lib.cdi_files import CdiFile, CdiFiles, CdiNode, devices_of, directories_at, read_files
+from nodedevice_agent.offered_twice.identities import Node, dev_path
+from nodedevice_agent.offered_twice.offers import MOST_NODES, Host
+
+log = logging.getLogger(__name__)
+
+_READ_SECONDS: Final = 1.0
+# of all sources
+MOST_PATHS: Final = 16_384
+_TYPES: Final = {"c": "c", "u": "c", "b": "b"}
+_KINDS: Final = {"c": "char", "b": "block"}
+_VIRTUAL: Final = "/sys/devices/virtual/"
+
+
+class HostReader:
+    """host_root: where the host's file tree is seen."""
+
+    def __init__(self, host_root: str = "/") -> None:
+        self._directories = directories_at(host_root)
+        self._host = Host()
+        self._files: CdiFiles = {}
+        self._problems: frozenset[str] = frozenset()
+        self._reading: asyncio.Task[None] | None = None
+        self._log = LogOnce(log)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a read has not ended in time; what it finds counts the next time."""
+        return self._reading is not None and not self._reading.done()
+
+    async def read(self, paths: Collection[str], cdi: Collection[str]) -> Host:
+        """paths: from /dev on. cdi: names, vendor/class=device."""
+        if not paths and not cdi:
+            self._files = {}
+            return Host()
+        if not self.is_reading:
+            self._reading = asyncio.create_task(self._read(frozenset(paths), frozenset(cdi)))
+        if self._reading is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_READ_SECONDS):
+                    await asyncio.shield(self._reading)
+        self._log.report("the host's device files cannot be read in time", "slow" if self.is_reading else "")
+        return self._host
+
+    async def _read(self, paths: frozenset[str], cdi: frozenset[str]) -> None:
+        known = self._files
+        with apart("files of devices"):
+            self._host, self._files, problems = await in_thread(lambda: read_host(paths, cdi, self._directories, known))
+            for problem in sorted(problems - self._problems):
+                log.info("CDI specification cannot be read", extra={"error": problem})
+            self._problems = problems
+
+
+def read_host(
+    paths: Collection[str], cdi: Collection[str], directories: tuple[Path, ...], known: CdiFiles
+) -> tuple[Host, CdiFiles, frozenset[str]]:
+    """Also the specifications as they were read, and what is wrong with some."""
+    files, problems = (
+        read_files(directories, known, {name.partition("/")[0] for name in cdi}) if cdi else ({}, frozenset())
+    )
+    devices = devices_of(files)
+    of_cdi: dict[str, tuple[Node, ...]] = {}
+    for name in cdi:
+        kind, _, device_name = name.partition("=")
+        if (found := devices.get((kind, device_name))) is not None:
+            of_cdi[name] = tuple(_nodes(found[0], found[1].container_edits.device_nodes))[:MOST_NODES]
+    wanted = dict.fromkeys([*sorted(paths), *(node.path for nodes in of_cdi.values() for node in nodes)])
+    return Host({path: _node(path) for path in [*wanted][:MOST_PATHS]}, of_cdi), files, problems
+
+
+def _nodes(file: CdiFile, own: Collection[CdiNode]) -> Iterator[Node]:
+    # what all devices of a specification have is nobody's own
+    everybodys = file.edits.device_nodes if len(file.devices) == 1 else ()
+    for node in (*own, *everybodys):
+        kind = _TYPES.get(node.type, "")
+        is_numbered = kind and node.major is not None and node.minor is not None
+        if path := dev_path(node.host_path or node.path):
+            yield Node(path, f"{kind}{node.major}:{node.minor}" if is_numbered else "")
+
+
+def _node(path: str) -> Node:
+    """As it is now; nothing known of it where nothing has that name, or it is no device file."""
+    try:
+        target = os.path.realpath(path)
+        found = os.stat(target)
+    except (OSError, ValueError):
+        return Node(path)
+    kind = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}.get(stat.S_IFMT(found.st_mode))
+    if kind is None:
+        return Node("")
+    number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+    place = os.path.realpath(f"/sys/dev/{_KINDS[kind]}/{number}")
+    is_hardware = place.startswith("/sys/devices/") and not place.startswith(_VIRTUAL)
+    return Node(path, f"{kind}{number}", dev_path(target), is_hardware)

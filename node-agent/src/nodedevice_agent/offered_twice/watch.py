@@ -1,0 +1,224 @@
+"""Compares what the sources of this node offer whenever one of them has changed, and says of each resource what is offered twice.
+
+Nothing is polled: who publishes a resource says that it changed. Many changes at once become one comparison, and one that took long
+is followed by a longer pause. On a node with one source nothing is read or compared.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar
+
+from msgspec import Struct
+from nodedevice_api.names import Reason
+
+from nodedevice_agent import metrics
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.deviceplugin.codec import with_edits_of
+from nodedevice_agent.offered_twice.compare import Findings, find
+from nodedevice_agent.offered_twice.host import HostReader
+from nodedevice_agent.offered_twice.messages import message
+from nodedevice_agent.offered_twice.offers import (
+    DriversPool,
+    Held,
+    Host,
+    held_of,
+    known_of,
+    offer_of,
+    offer_of_pool,
+    paths_of,
+    program_of,
+    source_of,
+)
+from nodedevice_agent.offered_twice.sources import Source
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Condition = tuple[str, str, str]
+
+# several changes become one comparison; together with the pause after one, less than a second
+_TOGETHER_SECONDS: Final = 0.2
+_LONGEST_PAUSE_SECONDS: Final = 0.8
+# a comparison that took long is followed by so many times as long a pause
+_REST: Final = 4.0
+# the loop is held for so long at most, about
+_STEP_SECONDS: Final = 0.002
+_ITEMS_A_STEP: Final = 64
+# a disk that hangs is asked again
+_AGAIN_SECONDS: Final = 30.0
+# From the start: later what a source does not say is no reason to keep what was published before.
+_LONGEST_START_SECONDS: Final = 60.0
+
+
+class PoolOffer(Struct, frozen=True):
+    """A DRA driver's pool that is shown. held: names of devices. cdi: names of CDI devices, by device."""
+
+    resource_name: str
+    pool: DriversPool
+    held: Collection[str]
+    cdi: Mapping[str, tuple[str, ...]]
+
+
+class Sources(Protocol):
+    """All that offer devices on this node."""
+
+    @property
+    def are_known(self) -> bool:
+        """Whether each has said what it has, as far as it ever will."""
+
+    def managed(self) -> Iterable[tuple[DeviceManager, Resource, bool]]:
+        """Each resource that has a NodeDevice, and whether the kubelet serves it."""
+
+    def pools(self) -> Iterable[PoolOffer]:
+        """Those of DRA drivers."""
+
+
+class OfferedTwice:
+    """run() until cancelled. on_change: called with each resource whose condition is another."""
+
+    def __init__(self, sources: Sources, host: HostReader, on_change: Callable[[str], None]) -> None:
+        self._sources = sources
+        self._host = host
+        self._on_change = on_change
+        self._is_changed = asyncio.Event()
+        self._conditions: dict[str, Condition] = {}
+        # until then what was published before stays
+        self.is_known = False
+        # by resource, of lists that are the same still
+        self._lists: dict[tuple[str, bool], _Known] = {}
+        self._answers: dict[tuple[int, AllocationKey], tuple[Allocation, list[Held]]] = {}
+
+    def changed(self) -> None:
+        """A source may offer something else, or pods may hold something else."""
+        self._is_changed.set()
+
+    def condition(self, resource_name: str) -> Condition | None:
+        """Status, reason and message; None while nothing of it is offered twice."""
+        return self._conditions.get(resource_name)
+
+    async def run(self) -> None:
+        now = asyncio.get_running_loop().time
+        known_at = now() + _LONGEST_START_SECONDS
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._due(now(), known_at)):
+                    await self._is_changed.wait()
+            await asyncio.sleep(_TOGETHER_SECONDS)
+            self._is_changed.clear()
+            started, are_known = now(), self._sources.are_known or now() >= known_at
+            try:
+                findings = await self._compared()
+            except Exception:
+                # it is due as before when this is run again
+                self._is_changed.set()
+                raise
+            self._set(findings, are_known=are_known)
+            await asyncio.sleep(min(_REST * (now() - started), _LONGEST_PAUSE_SECONDS))
+
+    # -- internals --------------------------------------------------------------------------------------------------------------
+
+    def _due(self, now: float, known_at: float) -> float | None:
+        """Without a change."""
+        if not self.is_known:
+            return known_at
+        return now + _AGAIN_SECONDS if self._host.is_reading else None
+
+    async def _compared(self) -> Findings:
+        managed, pools = list(self._sources.managed()), list(self._sources.pools())
+        kinds = [(resource, source_of(resource, is_kubelets=is_kubelets)) for _, resource, is_kubelets in managed]
+        programs = {program_of(source, resource.name) for resource, source in kinds}
+        if len(programs | {program_of(Source.DRA, each.pool.driver) for each in pools}) < 2:
+            self._lists, self._answers = {}, {}
+            return {}
+        held = self._held({id(manager): manager for manager, _, _ in managed}.values())
+        paths = {path for resource, source in kinds for path in paths_of(resource, source)}
+        paths |= {path for each in held.values() for one in each for path in one.paths}
+        cdi = {name for each in held.values() for one in each for name in one.cdi}
+        cdi |= {name for each in pools for names in each.cdi.values() for name in names}
+        host = await self._host.read(paths, cdi)
+        offers = []
+        for (manager, _, is_kubelets), (resource, source) in zip(managed, kinds, strict=True):
+            known = await self._known(resource, source, host, is_kubelets=is_kubelets)
+            offers.append(offer_of(resource, source, host, known, held.get((id(manager), resource.name), ())))
+        self._lists = {key: each for key, each in self._lists.items() if key in {(r.name, k) for _, r, k in managed}}
+        offers += [offer_of_pool(each.pool, each.resource_name, host, each.cdi, each.held) for each in pools]
+        return await in_steps(find(offers))
+
+    async def _known(
+        self, resource: Resource, source: Source, host: Host, *, is_kubelets: bool
+    ) -> Mapping[str, tuple[str, ...]]:
+        """Identities by device ID; of a list that is the same as before, the same."""
+        nodes = host.named(paths_of(resource, source))
+        before = self._lists.get((resource.name, is_kubelets))
+        if before is not None and before.devices is resource.devices and before.rest == (source, nodes):
+            return before.identities
+        devices, found = resource.devices, dict[str, tuple[str, ...]]()
+        await in_steps(known_of(resource, source, host, found))
+        self._lists[resource.name, is_kubelets] = _Known(devices, (source, nodes), found)
+        return found
+
+    def _held(self, managers: Iterable[DeviceManager]) -> dict[tuple[int, str], list[Held]]:
+        """By device manager and resource. A response is decoded once."""
+        found: dict[tuple[int, str], list[Held]] = {}
+        answers: dict[tuple[int, AllocationKey], tuple[Allocation, list[Held]]] = {}
+        for manager in managers:
+            for allocation in manager.book:
+                key = id(manager), allocation.key
+                before = self._answers.get(key)
+                if before is None or before[0] != allocation:
+                    decoded = allocation if allocation.edits is not None else with_edits_of(allocation)
+                    before = allocation, held_of([decoded])
+                answers[key] = before
+                found.setdefault((id(manager), allocation.resource_name), []).extend(before[1])
+        self._answers = answers
+        return found
+
+    def _set(self, findings: Findings, *, are_known: bool) -> None:
+        offers = {f.other.resource_name: f.other for each in findings.values() for f in each}
+        found: dict[str, Condition] = {
+            name: ("True", Reason.OFFERED_TWICE, message(offers[name], each)) for name, each in findings.items()
+        }
+        before, self._conditions = self._conditions, found
+        has_begun, self.is_known = are_known and not self.is_known, self.is_known or are_known
+        for name, each in findings.items():
+            metrics.OFFERED_TWICE.labels(name).set(len({here for f in each for here, _ in f.devices}))
+            if name not in before:
+                log.warning("devices are offered twice", extra={"resource_name": name, "error": found[name][2]})
+        for name in before.keys() - found.keys():
+            metrics.OFFERED_TWICE.remove_by_labels({"resource_name": name})
+            log.info("devices are no longer offered twice", extra={"resource_name": name})
+        for name in sorted(before.keys() | found.keys()):
+            if before.get(name) != found.get(name):
+                self._on_change(name)
+        if has_begun:
+            for _, resource, _ in self._sources.managed():
+                self._on_change(resource.name)
+            for pool in self._sources.pools():
+                self._on_change(pool.resource_name)
+
+
+class _Known(Struct, frozen=True):
+    """Of the list `devices`, as long as it is that object, and of the rest."""
+
+    devices: Mapping[str, object]
+    rest: tuple[Source, Sequence[object]]
+    identities: Mapping[str, tuple[str, ...]]
+
+
+async def in_steps(work: Generator[None, None, T]) -> T:
+    """Run this to its end, and let others run in between."""
+    now = asyncio.get_running_loop().time
+    while True:
+        until = now() + _STEP_SECONDS
+        while now() < until:
+            for _ in range(_ITEMS_A_STEP):
+                try:
+                    next(work)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+        await asyncio.sleep(0)

@@ -87,6 +87,11 @@ class Observer:
     # -- readings ---------------------------------------------------------------------------------------------------------
 
     @property
+    def is_known(self) -> bool:
+        """Whether the kubelet has answered since the start."""
+        return self._is_answered
+
+    @property
     def pace(self) -> Pace:
         return Pace(is_following=True, list_seconds=LIST_SECONDS, lists_devices=True)
 

@@ -61,6 +61,7 @@ class Holders:
         self._problems = LogOnce(log)
         # None before the first answer, and before the first list of pods
         self._rows: tuple[ClaimRow, ...] | None = None
+        self._shown: frozenset[PodName] = frozenset()
         self._pods: dict[str, Pod] | None = None
         # those that the kubelet still shows
         self._ended: dict[str, Pod] = {}
@@ -114,15 +115,15 @@ class Holders:
         else:
             self._pods[pod.uid] = pod
             self._outdate(_may_have_got_devices(before, pod))
-        if (pod.claims is not None and pod.claims != (before.claims if before is not None else None)) or pod.has_ended:
-            self._decide()
+        if pod.has_ended or before is None or before.claims != pod.claims:
+            self._decide_for(pod)
 
     def pod_gone(self, pod_uid: str) -> None:
         """The API has it no more."""
         pod = (self._pods or {}).pop(pod_uid, None)
         if pod is not None:
             self._end(pod)
-            self._decide()
+            self._decide_for(pod)
 
     # -- readings -----------------------------------------------------------------------------------------------------------------
 
@@ -137,16 +138,15 @@ class Holders:
         rows = tuple(row for row in found.claim_rows if is_observed((row.driver, row.pool)))
         if rows != self._rows:
             self._rows = rows
-            shown = {(row.namespace, row.name) for row in self._rows}
-            self._ended = {uid: pod for uid, pod in self._ended.items() if (pod.namespace, pod.name) in shown}
+            self._shown = frozenset((row.namespace, row.name) for row in self._rows)
+            self._ended = {uid: pod for uid, pod in self._ended.items() if (pod.namespace, pod.name) in self._shown}
             self._decide()
 
     # -- internals ----------------------------------------------------------------------------------------------------------------
 
     def _end(self, *pods: Pod) -> None:
-        shown = {(row.namespace, row.name) for row in self._rows or ()}
         for pod in pods:
-            if (pod.namespace, pod.name) in shown and pod.claims is not None:
+            if (pod.namespace, pod.name) in self._shown and pod.claims is not None:
                 self._ended[pod.uid] = pod
                 self._outdate(True)
 
@@ -154,6 +154,11 @@ class Holders:
         if is_outdated:
             self.is_outdated = True
             self._wake()
+
+    def _decide_for(self, pod: Pod) -> None:
+        """Nothing else depends on the pod."""
+        if pod.claims is not None or (pod.namespace, pod.name) in self._shown:
+            self._decide()
 
     def _decide(self) -> None:
         if self._rows is None or self._pods is None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice, ClaimStatus
 
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod
@@ -115,18 +114,6 @@ def holdings(
         )
         for key, found in held.items()
     }
-
-
-def with_since(
-    rows: Iterable[AllocationStatus], before: Iterable[AllocationStatus], wall_time: str
-) -> list[AllocationStatus]:
-    """The rows with the times of those before that are of the same pod, container and claim, and for others that time."""
-    earlier = {_key(row): row.since for row in before}
-    return [replace(row, since=earlier.get(_key(row)) or wall_time) for row in rows]
-
-
-def _key(row: AllocationStatus) -> tuple[str, str, str]:
-    return row.pod_uid, row.container, row.claim.name if row.claim is not None else ""
 
 
 def _uses(pod: Pod) -> tuple[ClaimUse, ...]:

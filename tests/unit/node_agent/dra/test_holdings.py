@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, UnhealthyDevice
-from nodedevice_agent.dra.holdings import Claim, PoolHoldings, held_by, holdings, with_since
+from nodedevice_agent.dra.holdings import Claim, PoolHoldings, held_by, holdings
 from nodedevice_agent.kubelet.readings import ClaimRow
 from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice, ClaimStatus
 
@@ -261,16 +261,3 @@ def test_it_is_ill_for_both_pods_that_share_it() -> None:
     ill = [UnhealthyDevice("main", "claim", "x=0")]
     (only,) = found(rows, pod("a", "claim"), pod("b", "claim", ill=ill)).values()
     assert only.unhealthy.keys() == {"gpu-0"}
-
-
-# -- times --------------------------------------------------------------------------------------------------------------------
-
-
-def test_times_are_those_of_the_same_pod_container_and_claim() -> None:
-    rows = allocations([row("a"), row("a", claim="other"), row("b")], pod("a", "claim", "other"), pod("b", "claim"))
-    first = with_since(rows[:1], [], "2026-01-01T00:00:00Z")
-    assert [each.since for each in with_since(rows, first, "2026-01-02T00:00:00Z")] == [
-        "2026-01-01T00:00:00Z",
-        "2026-01-02T00:00:00Z",
-        "2026-01-02T00:00:00Z",
-    ]

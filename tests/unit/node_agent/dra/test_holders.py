@@ -1,0 +1,328 @@
+"""Who has devices of DRA drivers, as the kubelet, the API and the claims say it one after the other."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from nodedevice_agent.devicemanager.pods import ClaimUse, Container, ContainerKind, Pod, PodClaims, UnhealthyDevice
+from nodedevice_agent.dra.holders import Holders, Wanted
+from nodedevice_agent.dra.holdings import Claim, DeviceKey
+from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS
+from nodedevice_agent.kubelet.readings import CheckpointReading, PodReading
+
+from tests.unit.node_agent.dra.claimed import DRIVER, KEY, POOL, claim, pod, reading, result, row
+
+
+class Claims:
+    """What was read of them, by name; those that are awaited."""
+
+    def __init__(self) -> None:
+        self.on_read: Callable[[], None] = lambda: None
+        self.known: dict[str, Claim] = {}
+        self.awaited: set[str] = set()
+        self.asked: Wanted = {}
+
+    def wanted(self, claims: Wanted) -> None:
+        self.asked = claims
+
+    def of(self, namespace: str, name: str, pod_uid: str) -> Claim | None:
+        return self.known.get(name)
+
+    def is_awaited(self, namespace: str, name: str, pod_uid: str) -> bool:
+        return name in self.awaited
+
+
+class Node:
+    """holders, and what it has called for so far."""
+
+    def __init__(self) -> None:
+        self.claims = Claims()
+        self.woken = self.known = 0
+        self.changed: list[str] = []
+        self.holders = Holders(self.claims, self._wake)
+        self.holders.on_known = self._is_known
+        self.holders.on_changed = lambda driver, pool: self.changed.append(f"{driver}/{pool}")
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def _is_known(self) -> None:
+        assert self.holders.is_known
+        self.known += 1
+
+    @property
+    def held(self) -> dict[str, list[str]]:
+        return {each.name: each.device_ids for each in self.holders.of(*KEY)}
+
+    @property
+    def releasing(self) -> list[str]:
+        return [each.name for each in self.holders.of(*KEY) if each.releasing]
+
+    def is_asked_again(self) -> bool:
+        """Whether the kubelet is, since the last time; as the reader does it."""
+        found, self.holders.is_outdated, self.woken = (self.holders.is_outdated, bool(self.woken)), False, 0
+        assert found[0] is found[1]
+        return found[0]
+
+
+def wanted(*uids: str) -> tuple[frozenset[str], frozenset[DeviceKey]]:
+    return frozenset(uids), frozenset({(DRIVER, POOL, "gpu-0", "")})
+
+
+@pytest.fixture
+def node() -> Node:
+    """Pod a has a device, pod b none."""
+    made = Node()
+    made.holders.pods_synced([pod("a", "claim"), pod("b")])
+    made.is_asked_again()
+    made.holders.pods_read(reading(row("a")))
+    made.changed.clear()
+    return made
+
+
+# -- when it is known -----------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_known_once_the_kubelet_and_the_api_have_answered_and_claims_were_tried() -> None:
+    node = Node()
+    assert node.holders.is_outdated
+    node.claims.awaited = {"claim"}
+    node.holders.pods_read(reading(row("a")))
+    assert not node.holders.is_known
+    node.holders.pods_synced([pod("a", "claim")])
+    assert (node.holders.is_known, node.held, node.known) == (False, {}, 0)
+    assert node.claims.asked == {("default", "claim"): wanted("uid-a")}
+    node.claims.awaited.clear()
+    node.claims.known["claim"] = claim(result(admin_access=True))
+    node.claims.on_read()
+    assert (node.held, node.known, node.changed) == ({"a": ["gpu-0"]}, 1, [f"{DRIVER}/{POOL}"])
+    (only,) = node.holders.of(*KEY)
+    assert only.claim is not None
+    assert only.claim.devices[0].admin_access
+
+
+def test_a_node_without_claims_is_known_too() -> None:
+    node = Node()
+    node.holders.pods_synced([pod("b")])
+    node.holders.pods_read(reading())
+    assert (node.holders.is_known, node.known, node.changed, node.holders.pools()) == (True, 1, [], frozenset())
+
+
+@pytest.mark.parametrize("problem", ["UNAVAILABLE: no route", "UNKNOWN"])
+def test_a_kubelet_that_does_not_answer_has_given_nothing_back(node: Node, problem: str) -> None:
+    node.holders.pods_read(PodReading(None, None, problem))
+    assert (node.held, node.changed) == ({"a": ["gpu-0"]}, [])
+    first = Node()
+    first.holders.pods_synced([])
+    first.holders.pods_read(PodReading(None, None, problem))
+    assert not first.holders.is_known
+
+
+def test_what_comes_later_is_shown_once_its_claim_was_tried(node: Node) -> None:
+    node.claims.awaited = {"new"}
+    node.holders.pod_seen(pod("b", "new"))
+    node.holders.pods_read(reading(row("a"), row("b", "gpu-1", "new")))
+    assert (node.held, node.holders.is_known, node.changed) == ({"a": ["gpu-0"]}, True, [])
+    node.claims.awaited.clear()
+    node.claims.on_read()
+    assert node.held == {"a": ["gpu-0"], "b": ["gpu-1"]}
+
+
+# -- when the kubelet is asked again ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_asked"),
+    [
+        pytest.param(pod("new"), False, id="a pod without claims"),
+        pytest.param(pod("new", "claim", are_prepared=False), False, id="a pod without a sandbox"),
+        pytest.param(pod("new", "claim"), True, id="a pod with a sandbox"),
+        pytest.param(pod("a", "claim"), False, id="the same again"),
+        pytest.param(pod("a", "claim", is_terminating=True), False, id="it is deleted, and runs yet"),
+        pytest.param(pod("a", "claim", ill=[UnhealthyDevice("main", "claim", "x=0")]), False, id="a device is ill"),
+        pytest.param(pod("a", "claim", "late"), True, id="a claim more"),
+        pytest.param(pod("a", "claim", has_ended=True), True, id="it has ended"),
+        pytest.param(pod("b", has_ended=True), False, id="one without claims has ended"),
+        pytest.param(pod("gone", "claim", has_ended=True), False, id="one that has nothing has ended"),
+    ],
+)
+def test_when_a_pod_changes(node: Node, seen: Pod, is_asked: bool) -> None:
+    node.holders.pod_seen(seen)
+    assert node.is_asked_again() is is_asked
+
+
+@pytest.mark.parametrize(("gone", "is_asked"), [("uid-a", True), ("uid-b", False), ("uid-x", False)])
+def test_when_a_pod_is_gone(node: Node, gone: str, is_asked: bool) -> None:
+    node.holders.pod_gone(gone)
+    assert node.is_asked_again() is is_asked
+
+
+@pytest.mark.parametrize(
+    ("pods", "is_asked"),
+    [
+        pytest.param([pod("a", "claim"), pod("b")], False, id="the same"),
+        pytest.param([pod("a", "claim")], False, id="without the other"),
+        pytest.param([pod("b")], True, id="without it"),
+        pytest.param([pod("a", "claim", has_ended=True)], True, id="it has ended"),
+        pytest.param([pod("a", "claim"), pod("b", "claim")], True, id="the other has claims"),
+    ],
+)
+def test_when_all_are_listed_again(node: Node, pods: list[Pod], is_asked: bool) -> None:
+    node.holders.pods_synced(pods)
+    assert node.is_asked_again() is is_asked
+
+
+def test_a_watch_that_begins_before_the_list_is_no_reason() -> None:
+    node = Node()
+    node.holders.pod_seen(pod("a", "claim"))
+    node.holders.pod_gone("uid-a")
+    assert node.woken == 0
+
+
+def test_the_checkpoint_says_nothing_of_claims(node: Node) -> None:
+    node.holders.checkpoint_read(CheckpointReading(None, "torn"))
+    assert not node.is_asked_again()
+    assert node.held == {"a": ["gpu-0"]}
+
+
+# -- ends ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_pod_that_has_ended_has_its_devices_until_the_kubelet_shows_them_no_more(node: Node, is_gone: bool) -> None:
+    if is_gone:
+        node.holders.pod_gone("uid-a")
+    else:
+        node.holders.pod_seen(pod("a", "claim", has_ended=True))
+    assert (node.held, node.releasing) == ({"a": ["gpu-0"]}, ["a"])
+    node.holders.pods_read(reading(row("a")))
+    assert node.releasing == ["a"]
+    node.holders.pods_read(reading())
+    assert (node.held, node.holders.pools()) == ({}, frozenset())
+    assert node.changed == [f"{DRIVER}/{POOL}"] * 2
+    assert node.holders._ended == {}
+
+
+def test_a_pod_of_the_same_name_does_not_get_them(node: Node) -> None:
+    node.holders.pod_gone("uid-a")
+    node.holders.pod_seen(pod("a", "other", uid="second", are_prepared=False))
+    assert [(each.pod_uid, each.releasing) for each in node.holders.of(*KEY)] == [("uid-a", True)]
+    node.holders.pods_read(reading(row("a", "gpu-1", "other")))
+    assert [(each.pod_uid, each.device_ids) for each in node.holders.of(*KEY)] == [("second", ["gpu-1"])]
+
+
+# -- changes ------------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_changed_without_a_change(node: Node) -> None:
+    for _ in range(2):
+        node.holders.pods_read(reading(row("a")))
+        node.holders.pod_seen(pod("a", "claim"))
+        node.holders.pods_synced([pod("a", "claim"), pod("b")])
+        node.claims.on_read()
+    assert node.changed == []
+    assert node.known == 1
+
+
+def test_health_is_a_change(node: Node) -> None:
+    ill = pod("a", "claim", ill=[UnhealthyDevice("main", "claim", f"{DRIVER}/{POOL}/gpu-0", "hot")])
+    node.holders.pod_seen(ill)
+    assert node.holders.reported_unhealthy(*KEY).keys() == {"gpu-0"}
+    node.holders.pod_seen(pod("a", "claim"))
+    assert node.holders.reported_unhealthy(*KEY) == {}
+    assert node.changed == [f"{DRIVER}/{POOL}"] * 2
+
+
+def test_cdi_names_are_a_change(node: Node) -> None:
+    node.holders.pods_read(reading(row("a", cdi_ids=("x=0",))))
+    assert node.holders.cdi_ids(*KEY) == {"gpu-0": ("x=0",)}
+    assert node.changed == [f"{DRIVER}/{POOL}"]
+
+
+def test_only_the_pools_that_changed_are_named(node: Node) -> None:
+    node.holders.pods_read(reading(row("a"), row("a", pool="other")))
+    assert node.changed == [f"{DRIVER}/other"]
+    assert node.holders.pools() == {KEY, (DRIVER, "other")}
+
+
+def test_of_an_unknown_pool_there_is_nothing(node: Node) -> None:
+    unknown = (DRIVER, "other")
+    assert (node.holders.of(*unknown), node.holders.cdi_ids(*unknown)) == ((), {})
+    assert node.holders.reported_unhealthy(*unknown) == {}
+
+
+def test_our_own_driver_is_not_observed(node: Node) -> None:
+    node.holders.pods_read(reading(row("a"), row("a", driver="nodedevice.io")))
+    assert node.holders.pools() == {KEY}
+    assert node.claims.asked == {("default", "claim"): wanted("uid-a")}
+
+
+def test_two_pods_that_share_a_claim_are_two_rows(node: Node) -> None:
+    node.holders.pod_seen(pod("b", "claim"))
+    node.holders.pods_read(reading(row("a"), row("b")))
+    assert node.held == {"a": ["gpu-0"], "b": ["gpu-0"]}
+    assert node.claims.asked == {("default", "claim"): wanted("uid-a", "uid-b")}
+
+
+def test_a_pod_that_the_api_shows_later_has_its_row_then(node: Node) -> None:
+    node.holders.pods_read(reading(row("a"), row("late", "gpu-1")))
+    assert node.held == {"a": ["gpu-0"]}
+    node.holders.pod_seen(pod("late", "claim"))
+    assert node.held == {"a": ["gpu-0"], "late": ["gpu-1"]}
+
+
+def test_what_happens_to_pods_without_claims_costs_nothing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node.holders, "_decide", lambda: pytest.fail("it was decided again"))
+    node.holders.pod_seen(pod("c"))
+    node.holders.pod_seen(replace(pod("b"), is_terminating=True))
+    node.holders.pod_gone("uid-b")
+    node.holders.pod_seen(pod("c", has_ended=True))
+
+
+# -- what is said once ----------------------------------------------------------------------------------------------------------
+
+OLD = "the kubelet does not show which devices containers have by claims; it does since Kubernetes 1.36"
+MANY = "containers have more devices by claims than are shown"
+
+
+@pytest.mark.parametrize(
+    ("pods", "rows", "said"),
+    [
+        pytest.param([pod("a", "claim")], 0, [OLD], id="an old kubelet"),
+        pytest.param([pod("a", "claim", are_prepared=False)], 0, [], id="nothing is prepared"),
+        pytest.param([pod("a")], 0, [], id="no claims"),
+        pytest.param([pod("a", "claim")], 1, [], id="some are shown"),
+        pytest.param([pod("a", "claim")], MAX_CLAIM_ROWS, [MANY], id="too many"),
+        pytest.param(
+            [
+                Pod(
+                    "uid-i",
+                    "default",
+                    "i",
+                    (Container("i0", ContainerKind.INIT), Container("main")),
+                    claims=PodClaims((ClaimUse("i0", "claim"),), are_prepared=True),
+                )
+            ],
+            0,
+            [],
+            id="an init container, which no kubelet shows",
+        ),
+    ],
+)
+def test_what_is_said_once(pods: list[Pod], rows: int, said: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    node = Node()
+    node.holders.pods_synced(pods)
+    for _ in range(3):
+        node.holders.pods_read(reading(*(row("a", f"gpu-{number}") for number in range(rows))))
+    assert [record.message for record in caplog.records] == said
+
+
+def test_of_one_pod_alone_nothing_is_concluded(caplog: pytest.LogCaptureFixture) -> None:
+    """Get may have been asked for another one."""
+    caplog.set_level(logging.INFO)
+    node = Node()
+    node.holders.pods_synced([pod("a", "claim")])
+    node.holders.pods_read(reading(is_listed=False))
+    assert caplog.records == []

@@ -92,9 +92,19 @@ class Api:
         return self._request("PATCH", what, path, query, body=body, content_type=content_type)
 
     def objects(self, what: str, path: str, query: Mapping[str, str] | None = None) -> Iterator[Any]:
-        """Each object of a list, page by page. Raises ApiError, LoginProblem."""
-        for page in self._pages(what, path, query or {}, JSON):
-            yield from list_of(page, "items")
+        """Each object of a list, page by page. Raises ApiError, LoginProblem.
+
+        Of a kind of ours all of them, where its CRD is of an older release that has no such fields to select by: callers compare.
+        """
+        query = query or {}
+        try:
+            for page in self._pages(what, path, query, JSON):
+                yield from list_of(page, "items")
+        except ApiError as exc:
+            if exc.status != 400 or "fieldSelector" not in query or not path.startswith(GROUP):
+                raise
+            rest = {name: value for name, value in query.items() if name != "fieldSelector"}
+            yield from self.objects(what, path, rest)
 
     def rows(self, what: str, path: str, query: Mapping[str, str] | None = None) -> Iterator[Rows]:
         """Each row of a list, as the server prints it, without the objects. Raises ApiError, LoginProblem."""
@@ -256,7 +266,11 @@ def _sentence(status: int, message: str, what: str, login: Login) -> tuple[str, 
             f"the API server {login.server} failed at {what} with {status}: {message or 'no reason'}",
             "try again; its log has why",
         )
-    return f"the API server {login.server} refused {what} with {status}: {message or 'no reason'}", ""
+    if 300 <= status < 400:
+        problem = f"the API server {login.server} sends one elsewhere for {what} ({status})"
+        return problem, "a log-in page, or a proxy, may be in its place: correct server in the kubeconfig"
+    problem = f"the API server {login.server} refused {what} with {status}: {message or 'no reason'}"
+    return problem, "correct what it names, or try again"
 
 
 def _http_date(text: str) -> datetime | None:

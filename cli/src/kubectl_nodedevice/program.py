@@ -77,7 +77,9 @@ def run(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     screen = Screen()
     try:
-        result = root.main(arguments, prog_name=NAME, standalone_mode=False)
+        # not by main(), which has its own end for a closed pipe
+        with root.make_context(NAME, arguments) as context:
+            result = root.invoke(context)
     except CliError as exc:
         screen.fail(exc)
         return FAILED

@@ -94,13 +94,7 @@ class Reader:
     def _selected(self, kind: str, path: str, fields: Mapping[str, str]) -> Iterator[Any]:
         selector = ",".join(f"{name}={value}" for name, value in fields.items() if value)
         query = {"fieldSelector": selector} if selector else {}
-        try:
-            yield from self._counted(kind, self.api.objects(kind, path, query))
-        except ApiError as exc:
-            # CRDs of older releases have no such selectors; the caller compares
-            if exc.status != 400 or not query:
-                raise
-            yield from self._counted(kind, self.api.objects(kind, path))
+        return self._counted(kind, self.api.objects(kind, path, query))
 
     def _counted(self, kind: str, found: Iterator[T]) -> Iterator[T]:
         for number, each in enumerate(found):

@@ -69,6 +69,11 @@ class Session:
         """Raises LoginProblem and UsageProblem."""
         return Api(self.login, seconds_of(self.flags.request_timeout))
 
+    def close(self) -> None:
+        """End the connection, where there is one."""
+        if "api" in self.__dict__:
+            self.api.close()
+
     @property
     def namespace(self) -> str:
         """The one that was asked for, else the context's; "" for all."""
@@ -110,9 +115,12 @@ def seconds_of(duration: str) -> float | None:
 
 def current(context: click.Context) -> Session:
     """The session of this command line."""
-    flags = context.meta.setdefault(_KEY, Session())
-    assert isinstance(flags, Session)
-    return flags
+    if _KEY not in context.meta:
+        context.meta[_KEY] = made = Session()
+        context.find_root().call_on_close(made.close)
+    found = context.meta[_KEY]
+    assert isinstance(found, Session)
+    return found
 
 
 def _keep(field_name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

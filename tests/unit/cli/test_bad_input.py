@@ -1,0 +1,309 @@
+"""The class: whatever a cluster, a kubeconfig or a terminal is like, each command answers with a sentence and a remedy.
+
+Never a traceback, never a character that steers the terminal. A command without an entry here, and a case, fails.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import pytest
+from kubectl_nodedevice import program
+
+from tests.unit.cli.api_server import Answer, FakeApiServer, Fault, kubeconfig, status
+from tests.unit.cli.conftest import Ran, Run, Terminal
+
+# each command as somebody types it; of a group each of its commands
+COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "": (),
+    "devices": (),
+    "holders": ("try",),
+    "why pod": ("try",),
+    "why node": ("node-a",),
+    "why device": ("node-a", "gpu-2"),
+    "cordon": ("node-a", "--device", "gpu-0", "--reason", "fan", "--wait", "0"),
+    "uncordon": ("node-a", "--device", "gpu-1", "--wait", "0"),
+    "discover": ("node-a",),
+    "check": ("--wait-seconds", "0"),
+}
+_HOSTILE: Final = "\x1b[31m\x07\x9b\u202e\x7f\n"
+# of what a terminal obeys nothing may be left: controls, and changes of direction
+STEERING: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def leaves(command: click.Command, name: str = "") -> Iterator[str]:
+    """The names of all commands, as they are typed."""
+    if not isinstance(command, click.Group):
+        yield name
+        return
+    if command.invoke_without_command:
+        yield name
+    for each in command.list_commands(click.Context(command)):
+        found = command.get_command(click.Context(command), each)
+        assert found is not None
+        yield from leaves(found, f"{name} {each}".strip())
+
+
+def test_no_command_is_forgotten() -> None:
+    assert set(COMMANDS) == set(leaves(program.root))
+
+
+def _always(answer: Answer) -> Fault:
+    return lambda _: answer
+
+
+def _of_kind(kind: str, answer: Answer) -> Fault:
+    return lambda request: answer if f"/{kind}" in request.path else None
+
+
+def _forbidden(kind: str) -> Fault:
+    return _of_kind(kind, status(403, f'{kind} is forbidden: User "eve" cannot list resource "{kind}"'))
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    "401": _always(status(401, "Unauthorized")),
+    "403": _always(status(403, "forbidden")),
+    **{
+        f"403 of {kind}": _forbidden(kind)
+        for kind in (
+            "nodedevices",
+            "poddevices",
+            "nodedeviceconfigs",
+            "pods",
+            "nodes",
+            "leases",
+            "customresourcedefinitions",
+            "selfsubjectreviews",
+            "events",
+        )
+    },
+    "no CRDs": lambda request: Answer(404, b"404 page not found\n") if "nodedevice.io" in request.path else None,
+    "nothing is there": _always(Answer(404, b"404 page not found\n")),
+    "409": _always(status(409, "the object has been modified")),
+    "410": _always(status(410, "the provided continue parameter is too old")),
+    "500": _always(status(500, "etcdserver: no leader")),
+    "503 of a balancer": _always(Answer(503, b"<html><body>no backend</body></html>", {"Content-Type": "text/html"})),
+    "a log-in page": _always(Answer(200, b"<html>please log in</html>")),
+    "no JSON": _always(Answer(200, b'{"items": [')),
+    "no UTF-8": _always(Answer(200, b'{"items": ["\xff\xfe"]}')),
+    "another value": _always(Answer(200, b"[1, 2]")),
+    "nothing in it": _always(Answer(200, b"{}")),
+    "null everywhere": _always(
+        Answer(200, b'{"metadata": null, "items": null, "status": null, "rows": null, "spec": null}')
+    ),
+    "wrong types": _always(
+        Answer(
+            200,
+            b'{"metadata": [], "items": [null, 3, "x", [], {"metadata": 5, "spec": [], "status": 7}], "rows": [{"cells": 3}, 4]}',
+        )
+    ),
+    "nested deep": _always(Answer(200, b'{"items":' * 5000 + b"1" + b"}" * 5000)),
+    "cut off": _always(Answer(200, b'{"items": []', short=True)),
+    "gzip that is none": _always(Answer(200, b'{"items": []}', {"Content-Encoding": "gzip"})),
+    "silent": _always(Answer(hold=True)),
+    "a redirect": _always(Answer(302, b"", {"Location": "https://login.example.com/"})),
+}
+
+
+def _run(run: Run, command: str, *more: str) -> Ran:
+    return run(*command.split(), *COMMANDS[command], *more)
+
+
+def check_answer(ran: Ran) -> None:
+    """A sentence with a remedy where it failed, and nothing that steers a terminal."""
+    assert ran.status in (0, 1, 2), ran
+    assert not STEERING.search(ran.out + ran.err), ran
+    assert "Traceback" not in ran.out + ran.err
+    if ran.status == 2:
+        [*_, last] = ran.err.strip().splitlines()
+        assert last.startswith("error: "), ran
+        assert "; " in last, f"no remedy: {last}"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_api_server_in_trouble(run: Run, server: FakeApiServer, command: str, fault: str) -> None:
+    server.fault = FAULTS[fault]
+    ran = _run(run, command, "--request-timeout", "200ms" if fault == "silent" else "30s")
+    check_answer(ran)
+    if fault in ("401", "500", "silent", "no JSON", "a log-in page", "503 of a balancer"):
+        assert ran.status == 2, ran
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_others_have_named(run: Run, server: FakeApiServer, command: str) -> None:
+    """Each text of each object has characters that steer a terminal."""
+    for kind, found in server.objects.items():
+        server.objects[kind] = [_hostile(each) for each in found]
+    server.user = f"eve{_HOSTILE}"
+    for form in ("", "wide", "json", "yaml"):
+        ran = _run(run, command, *(["-o", form] if form else []))
+        check_answer(ran)
+
+
+def _hostile(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {name: _hostile(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_hostile(each, key) for each in value]
+    # what they are found by stays
+    kept = key in ("name", "namespace", "id", "nodeName", "resourceName", "resourceVersion", "status", "state", "phase")
+    return f"{value}{_HOSTILE}" if isinstance(value, str) and not kept else value
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ids_that_steer(run: Run, server: FakeApiServer, command: str) -> None:
+    for found in server.objects["/apis/nodedevice.io/v1alpha1/nodedevices"]:
+        for device in found["status"]["devices"]:
+            device["id"] += _HOSTILE
+    check_answer(_run(run, command))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_arguments_that_steer(run: Run, command: str) -> None:
+    check_answer(run(*command.split(), f"a{_HOSTILE}b", f"c{_HOSTILE}", f"--d{_HOSTILE}"))
+
+
+KUBECONFIGS: Final[Mapping[str, str | bytes]] = {
+    "empty": "",
+    "no YAML": "a: [",
+    "no text": b"\xff\xfe\x00",
+    "a list": "- 1",
+    "nothing in it": "{}",
+    "entries of other types": "clusters: 3\ncontexts: [null, 4]\ncurrent-context: [x]\n",
+    "no such context": "current-context: x\n",
+    "a context without a cluster": "current-context: x\ncontexts: [{name: x, context: {cluster: y}}]\n",
+    "deep": "[" * 100_000,
+    "aliases": "a: &a [x, x]\nb: &b [*a, *a]\n" + "".join(f"c{n}: [*b, *a]\n" for n in range(200)),
+}
+
+
+@pytest.mark.parametrize("content", KUBECONFIGS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_kubeconfig_that_is_none(run: Run, tmp_path: Path, command: str, content: str) -> None:
+    file, given = tmp_path / "odd", KUBECONFIGS[content]
+    file.write_bytes(given if isinstance(given, bytes) else given.encode())
+    ran = _run(run, command, "--kubeconfig", str(file))
+    check_answer(ran)
+    assert ran.status == 2
+
+
+SERVERS: Final[Mapping[str, dict[str, Any]]] = {
+    "nobody listens": {"server": "http://127.0.0.1:1"},
+    "no address": {"server": "kubernetes"},
+    "another protocol": {"server": "ftp://127.0.0.1"},
+    "no port": {"server": "https://127.0.0.1:abc"},
+    "a port too high": {"server": "https://127.0.0.1:99999"},
+    "no name": {"server": "https://name.invalid"},
+    "no certificates": {"server": "https://127.0.0.1:1", "client-certificate-data": "%%%"},
+    "certificates that are missing": {
+        "server": "https://127.0.0.1:1",
+        "client-certificate": "/nowhere",
+        "client-key": "/no",
+    },
+    "a token file that is missing": {"server": "http://127.0.0.1:1", "tokenFile": "/nowhere"},
+    "a token that is none": {"server": "http://127.0.0.1:1", "token": "a\nb"},
+    "a login program that is missing": {
+        "server": "http://127.0.0.1:1",
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-program"},
+    },
+    "a login program of no version": {"server": "http://127.0.0.1:1", "exec": {"command": "true"}},
+    "a login program that fails": {
+        "server": "http://127.0.0.1:1",
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"},
+    },
+    "a login program that prints nothing": {
+        "server": "http://127.0.0.1:1",
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"},
+    },
+}
+
+
+@pytest.mark.parametrize("login", SERVERS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_login_that_is_none(run: Run, tmp_path: Path, command: str, login: str) -> None:
+    given = dict(SERVERS[login])
+    file = kubeconfig(tmp_path, given.pop("server"), **given)
+    ran = _run(run, command, "--kubeconfig", str(file))
+    check_answer(ran)
+    assert ran.status == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_kubeconfig_at_all(run: Run, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.delenv("KUBECONFIG")
+    ran = _run(run, command)
+    check_answer(ran)
+    assert "there is no kubeconfig" in ran.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("columns", [1, 40, 1000])
+def test_a_terminal_of_any_width(
+    server: FakeApiServer, run: Run, monkeypatch: pytest.MonkeyPatch, command: str, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    ran = _run(run, command)
+    monkeypatch.undo()
+    assert ran.status in (0, 1, 2)
+    # colours are what this program sends itself
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    assert not STEERING.search(shown)
+    assert columns < 40 or all(len(line.rstrip()) <= columns for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_older_crds(run: Run, server: FakeApiServer, command: str) -> None:
+    """Without the newer columns, and without fields to select by."""
+    server.has_selectors = False
+    server.omitted_columns = frozenset({"Cordoned", "Reason", "Agent", "Served-By", "Runtime"})
+    check_answer(_run(run, command))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_cluster_with_nothing_in_it(run: Run, server: FakeApiServer, command: str) -> None:
+    for kind in server.objects:
+        server.objects[kind] = []
+    check_answer(_run(run, command))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("at", range(3))
+def test_a_reader_that_has_gone(run: Run, monkeypatch: pytest.MonkeyPatch, command: str, at: int) -> None:
+    """As with `| head -1`: no word about it."""
+
+    class Gone(Terminal):
+        left = at
+
+        def write(self, text: str) -> int:
+            self.left -= 1
+            if self.left < 0:
+                raise BrokenPipeError(32, "Broken pipe")
+            return len(text)
+
+        def isatty(self) -> bool:
+            return False
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    monkeypatch.setattr("os.dup2", lambda *_: 1)
+    ran = _run(run, command)
+    monkeypatch.undo()
+    assert ran.status in (0, 1, 2, 141)
+    assert "Broken pipe" not in ran.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_forms_for_programs_have_their_version(run: Run, command: str, form: str) -> None:
+    if command == "discover":
+        pytest.skip("what its agent prints is passed on")
+    ran = _run(run, command, "-o", form)
+    assert ran.status in (0, 1), ran
+    start = json.loads(ran.out)["apiVersion"] if form == "json" else ran.out.splitlines()[0].partition(": ")[2]
+    assert start == "kubectl.nodedevice.io/v1alpha1"

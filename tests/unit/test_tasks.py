@@ -53,13 +53,14 @@ VITAL: Final = {
 # What is run again: it is for showing, or for one plugin, object or feature.
 RETRIED: Final = {
     "agent": {
-        *("configs", "device numbers", "gpus", "holdings", "kubelet endpoint", "kubelet observer", "kubelet state"),
+        *("configs", "device numbers", "dra claims", "dra slices", "gpus", "holdings"),
+        *("kubelet endpoint", "kubelet observer", "kubelet state"),
         *("node", "nodedevice", "plugin", "plugin connection", "plugin registry", "plugins"),
         *("memory", "parked nodedevices", "pods", "pods of the kubelet", "registration socket", "registry socket"),
     },
     "operator": {
         *("configs", "events", "evictions", "gone-nodedevices", "node-labels", "policy", "watch-configs"),
-        *("watch-policy", "watch-{kind}"),
+        *("shared-slices", "watch-policy", "watch-{kind}"),
     },
 }
 # One object of many, in a loop.
@@ -84,6 +85,7 @@ AWAITED: Final = {
         "call": "itself; the rest is the device manager's, and ends the agent",
     },
     "agent/deviceplugin/plugin_watcher.py": {"self._run(path, self._sockets[path])": "the task registry socket in it"},
+    "agent/dra/observer.py": {"self._work()": "the task dra slices", "self._follow()": "the task dra slices"},
     "agent/kube/informer.py": {"self._catch_up()": "nobody: it only asks for a bookmark"},
     "agent/kube/nodedevice.py": {"watch": "the task nodedevice", "self._write()": "the task nodedevice"},
     "agent/kube/parked.py": {"self._visited(name)": "itself, apart; the rest is the task parked nodedevices"},
@@ -119,6 +121,7 @@ AWAITED: Final = {
     "operator/extender/connections.py": {"self._begin(connection)": "itself: a connection is its client's own affair"},
     "operator/extender/process.py": {"work": "it is one of those above"},
     "operator/leases/elector.py": {"send()": "the task election"},
+    "operator/shared_slices.py": {"informer.work()": "the task shared-slices"},
     "operator/operator.py": {"life": "kopf, which ends the process", "work": "it is one of those above"},
 }
 # Callbacks that can do no more than wake a task, or that take what they raise themselves.

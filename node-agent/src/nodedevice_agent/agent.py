@@ -21,7 +21,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.boot import after_boot
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.places import share
+from nodedevice_agent.devicemanager.places import Displace, share
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -29,7 +29,7 @@ from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper, identity
-from nodedevice_agent.kube.pods import PodWatch
+from nodedevice_agent.kube.pods import PodObserver, PodWatch
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.served import ServedStatus, Source
 from nodedevice_agent.kubelet.directory import KubeletDirectory
@@ -43,6 +43,9 @@ from nodedevice_agent.lib.memory import give_back
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.offered_twice.host import HostReader
+from nodedevice_agent.offered_twice.node_sources import NodeSources
+from nodedevice_agent.offered_twice.watch import OfferedTwice
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.podresources.server import PodResourcesServer
 from nodedevice_agent.runtime.noop_handler import NoopHandler
@@ -51,6 +54,7 @@ from nodedevice_agent.settings import AgentSettings, read_topology
 
 if TYPE_CHECKING:
     from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
+    from nodedevice_agent.dra.observation import Observation
     from nodedevice_agent.kubelet.backend import KubeletBackend
     from nodedevice_agent.runtime.backend import NriBackend
 
@@ -98,12 +102,23 @@ class Agent:
         pods = self._manager.pods if observed is None else observed.pods
         self._reader = KubeletReader(KubeletDirectory(Path(settings.kubelet_dir)), pods)
         self._observer = self._kubelet_observer(observed, cluster)
+        self._drivers = self._drivers_observation(observed)
         self._sources: list[Source] = []
+        observers: list[PodObserver] = []
+        places, displaced = [self._manager.places], list[Displace]()
         if self._observer is not None:
-            share(self._manager.places, self._observer.served.places)
-            self._manager.places.displace_others = self._observer.displace
+            observers.append(self._observer)
+            places.append(self._observer.served.places)
+            displaced.append(self._observer.displace)
             self._sources.append(ServedStatus(self._observer.served, self._manager, settings.runtime))
-        self._pods = PodWatch(self._host, self._publisher, health, [self._observer] if self._observer else [])
+        if self._drivers is not None:
+            observers.append(self._drivers.holders)
+            places.append(self._drivers.served.places)
+            displaced.append(self._drivers.slices.displace)
+            self._sources.append(self._drivers.served)
+        share(places, displaced)
+        self._offered_twice = self._comparison()
+        self._pods = PodWatch(self._host, self._publisher, health, observers)
         self._lease = LeaseKeeper(
             cluster, settings.leases_namespace, node_name, identity(agent_id(state_dir)), self._host.rejections, health
         )
@@ -148,6 +163,10 @@ class Agent:
                     start(retried("kubelet state", self._reader.run))
                 if self._observer is not None:
                     start(retried("kubelet observer", self._observer.run))
+                if self._drivers is not None:
+                    start(retried("dra slices", self._drivers.slices.run))
+                    start(retried("dra claims", self._drivers.claims.run))
+                start(retried("offered twice", self._offered_twice.run))
                 start(vital("lease", self._lease.run))
                 start(retried("configs", self._configs.run))
                 start(retried("memory", give_back))
@@ -219,6 +238,30 @@ class Agent:
         observer = Observer(self._reader, served, self._publisher.publish_served, capacity)
         self._reader.subscribe(observer)
         return observer
+
+    def _drivers_observation(self, served: ServedByKubelet | None) -> "Observation | None":
+        if served is None or not self._settings.observe_dra:
+            return None
+        from nodedevice_agent.dra.observation import Observation
+
+        others, publisher = (self._manager.resources, served.resources), self._publisher
+        return Observation(
+            publisher.watches,
+            self._settings.node_name,
+            self._reader,
+            publisher.publish_served,
+            others,
+            Path(self._settings.state_dir),
+        )
+
+    def _comparison(self) -> OfferedTwice:
+        observer = self._observer
+        kubelets = next((source for source in self._sources if isinstance(source, ServedStatus)), None)
+        sources = NodeSources(self._manager, observer, kubelets, self._drivers, self._host.now)
+        host = HostReader(self._settings.plugins.host_root)
+        found = OfferedTwice(sources, host, self._publisher.refresh)
+        self._publisher.offered_twice = found
+        return found
 
     async def _runtime_plugin(self) -> None:
         """With every --runtime: pods that require this NRI plugin may be scheduled to any node."""

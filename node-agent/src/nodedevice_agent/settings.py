@@ -73,6 +73,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     kubelet_dir: str = "/var/lib/kubelet"
     # whether what the kubelet's own device manager serves is published too, untouched; needs its pod-resources directory
     observe: bool = True
+    # whether what DRA drivers offer on this node is published too, untouched; not without observe
+    observe_dra: bool = True
     # the container runtime's NRI socket; the default of containerd and CRI-O
     nri_socket: str = "/var/run/nri/nri.sock"
     # order among the runtime's NRI plugins; low: after plugins that prepare a container, before those that inspect it

@@ -25,6 +25,8 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
+from nodedevice_agent.dra.claims import ClaimReader
+from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
@@ -104,7 +106,14 @@ class Node:
         """One whose tasks all begin, and are idle."""
         idle: list[tuple[Any, str]] = [(Agent, "_beat"), (ConfigWatch, "run"), (PluginHost, "_detect_end")]
         idle += [(NriBackend, "_watch_doubtful"), (Observer, "run"), (LeaseKeeper, "run")]
-        idle += [(NodeDeviceSync, "run"), (PluginWatcher, "run"), (PodWatch, "run"), (RegistrationServer, "keep")]
+        idle += [
+            (DriverObserver, "run"),
+            (ClaimReader, "run"),
+            (NodeDeviceSync, "run"),
+            (PluginWatcher, "run"),
+            (PodWatch, "run"),
+            (RegistrationServer, "keep"),
+        ]
         idle += [(KubeletBackend, "_watch"), (KubeletReader, "run"), (DeviceNumbers, "run"), (NriPlugin, "run")]
         for owner, method in idle:
             monkeypatch.setattr(owner, method, Failing().work)
@@ -137,6 +146,7 @@ async def test_each_part_begins_as_it_is_declared(runtime: str, has_all: bool, n
         assert misfits(agent) == []
         for kind in (Publisher, PluginHost, PodWatch, LeaseKeeper, ConfigWatch, AgentHealth, KubeClient):
             one_of(agent, kind)
+        assert (agent._drivers is not None) is has_all
         assert (agent._observer is not None) is (agent._watcher is not None) is has_all
         assert (agent._pod_resources is not None) is has_all
         assert (agent._nri is not None) is (runtime == "nri")

@@ -18,6 +18,8 @@ from nodedevice_agent.configs.watch import ConfigWatch
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher, _RegistrySocket
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
+from nodedevice_agent.dra.claims import ClaimReader
+from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.errors import TaskEnded
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
@@ -44,6 +46,8 @@ NRI: Final[dict[str, tuple[Any, str]]] = {
     "configs": (ConfigWatch, "run"),
     "device manager": (PluginHost, "_detect_end"),
     "device numbers": (DeviceNumbers, "run"),
+    "dra claims": (ClaimReader, "run"),
+    "dra slices": (DriverObserver, "run"),
     "ends of containers": (NriBackend, "_watch_doubtful"),
     "kubelet observer": (Observer, "run"),
     "kubelet state": (KubeletReader, "run"),

@@ -37,6 +37,7 @@ _HELP: Final = {
     "advertise_without_injection": "With --runtime none, advertise devices although containers get nothing.  [default: no]",
     "kubelet_dir": "The kubelet's root directory.",
     "observe": "Publish what the kubelet's own device manager serves, too, untouched.  [default: observe]",
+    "observe_dra": "Publish what DRA drivers offer on this node, too, untouched.  [default: observe-dra]",
     "nri_socket": "The container runtime's NRI socket.",
     "nri_index": "Order among the runtime's NRI plugins, two digits.",
     "runtime_grace_seconds": "How long the runtime may be disconnected before no devices are advertised.",

@@ -7,7 +7,7 @@ after an exchange each could take the place back.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -25,6 +25,9 @@ _MOST_SHOWN: Final = 5
 _MOST_REMEMBERED: Final = 64
 _REMEDY: Final = "stop device plugins that it does not need, and delete the NodeDevices of those that are gone"
 
+# gives those of the names that are its own up, for the name that gets their place
+Displace = Callable[[Collection[str], str], None]
+
 
 class Places:
     """The names of some resources, in the order in which they came. pods: all of the node.
@@ -36,7 +39,7 @@ class Places:
     def __init__(self, resources: Mapping[str, Resource], pods: Mapping[str, Pod]) -> None:
         self._resources, self._pods = resources, pods
         self.others: Callable[[], Mapping[str, bool]] = dict
-        self.displace_others: Callable[[Collection[str], str], None] = lambda names, by: None
+        self.displace_others: Displace = lambda names, by: None
         # until then any name may be needed
         self.are_pods_known = False
         self._next_exchange = 0.0
@@ -118,11 +121,17 @@ class Places:
         )
 
 
-def share(*all_places: Places) -> None:
-    """Each of these counts the names of all others, too."""
+def share(all_places: Sequence[Places], displace: Sequence[Displace]) -> None:
+    """Each of these counts the names of all others, too. displace: gives names of the others up, for the first one's."""
     for places in all_places:
         others = [each for each in all_places if each is not places]
         places.others = partial(_in_all, others)
+
+    def displace_others(names: Collection[str], by: str) -> None:
+        for each in displace:
+            each(names, by)
+
+    all_places[0].displace_others = displace_others
 
 
 def _in_all(all_places: Iterable[Places]) -> dict[str, bool]:

@@ -23,16 +23,15 @@ from nodedevice_common.pacing import TokenBucket, jittered
 from nodedevice_agent.dra import slices
 from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.dra.names import is_observed
-from nodedevice_agent.dra.served import ServedByDrivers
+from nodedevice_agent.dra.served import WATCH, ServedByDrivers
 from nodedevice_agent.dra.slices import ResourceSliceObject, slice_of
+from nodedevice_agent.errors import ApiForbidden
 from nodedevice_agent.kube.client import until_done
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.lib.filesystem import replace_durably
 
 log = logging.getLogger(__name__)
 
-# the name of the watch, in /readyz
-WATCH: Final = slices.PLURAL
 FILE_NAME: Final = "dra-pools.json"
 TAINT_RULES: Final = "devicetaintrules"
 # how often the API server is asked whether it has the kind, and rules for taints: it may be another release
@@ -66,6 +65,7 @@ class DriverObserver:
         self.served = served
         self._watches = watches
         self._node_name = node_name
+        self._fields = {"spec.nodeName": node_name}
         self._publish = publish
         self._file = file
         self._now = asyncio.get_running_loop().time
@@ -88,21 +88,33 @@ class DriverObserver:
             while True:
                 kinds = await until_done(partial(self._watches.cluster.served, f"{slices.GROUP}/{slices.VERSION}"))
                 self.served.has_rules = TAINT_RULES in kinds
-                if slices.PLURAL in kinds and following is None:
+                is_served = slices.PLURAL in kinds
+                may_follow = is_served and await until_done(self._may_follow)
+                if may_follow and following is None:
                     following = tasks.create_task(self._follow())
-                elif slices.PLURAL not in kinds:
-                    if following is not None:
-                        following.cancel()
-                        following = None
+                elif not may_follow and following is not None:
+                    following.cancel()
+                    following = None
+                if not is_served:
                     self.synced([], 0)
-                await self._until_asked_again()
+                await self._until_asked_again(ASK_STALE_SECONDS if is_served and not may_follow else ASK_SECONDS)
+
+    async def _may_follow(self) -> bool:
+        """Whether the agent has the right to: a watch without it would count as stale. Raises ApiRequestError."""
+        problem = ""
+        try:
+            await self._watches.cluster.catch_up(ResourceSliceObject, self._fields)
+        except ApiForbidden as exc:
+            problem = str(exc)
+        message = "what DRA drivers offer is not shown: the agent may not list ResourceSlices"
+        self._problems.report(message, problem, remedy="update the agent's ClusterRole, or set observeDra to false")
+        return not problem
 
     async def _follow(self) -> None:
-        fields = {"spec.nodeName": self._node_name}
-        await self._watches.follow(WATCH, ResourceSliceObject, fields, self)
+        await self._watches.follow(WATCH, ResourceSliceObject, self._fields, self)
 
-    async def _until_asked_again(self) -> None:
-        due = self._now() + jittered(ASK_SECONDS, _SPREAD, random.random())
+    async def _until_asked_again(self, seconds: float) -> None:
+        due = self._now() + jittered(seconds, _SPREAD, random.random())
         while self._now() < due:
             await asyncio.sleep(jittered(ASK_STALE_SECONDS, _SPREAD, random.random()))
             if WATCH in self._watches.stale():
@@ -218,6 +230,10 @@ class DriverObserver:
         )
 
     # -- for others -------------------------------------------------------------------------------------------------------------
+
+    def held_known(self) -> None:
+        """What containers have is known from now on."""
+        self._published(self.served.held_known(self._now()))
 
     def held_changed(self, driver: str, pool: str) -> None:
         """Containers have other devices of that pool than before, or other ones of them are healthy."""

@@ -30,6 +30,8 @@ GONE_SECONDS: Final = 10.0
 INCOMPLETE_SECONDS: Final = 30.0
 # until another name may have left its place
 _PLACE_SECONDS: Final = 30.0
+# the name of the watch of slices, in /readyz
+WATCH: Final = "resourceslices"
 # of the one connection that each resource has: the slices
 _ENDPOINT: Final = 1
 
@@ -52,7 +54,12 @@ class Held(Protocol):
 
 
 class ServedByDrivers:
-    """is_taken: whether a name is of devices that are given out in another way. known: the names of pools before the start."""
+    """A source of the Publisher.
+
+    is_taken: whether a name is of devices that are given out in another way. known: the names of pools before the start.
+    """
+
+    watch = WATCH
 
     def __init__(
         self, node_name: str, held: Held, is_taken: Callable[[str], bool], known: Mapping[PoolKey, str]
@@ -105,6 +112,10 @@ class ServedByDrivers:
     def held_changed(self, key: PoolKey, now: float) -> set[str]:
         """Containers have other devices of that pool than before, or other ones of them are healthy."""
         return self._changed({key}, now) if self.is_synced else set()
+
+    def held_known(self, now: float) -> set[str]:
+        """What containers have is known from now on."""
+        return self._changed({*self.names, *self._held.pools()}, now) if self.is_synced else set()
 
     def tick(self, now: float) -> set[str]:
         """Time has passed: some may be gone, or incomplete for too long; and others may have left room."""

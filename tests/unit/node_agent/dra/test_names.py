@@ -1,0 +1,125 @@
+"""By which resource name a pool of a DRA driver has a NodeDevice: readable where that is unambiguous, and never another's."""
+
+import re
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nodedevice_agent.dra.names import is_observed, resource_name
+from nodedevice_api.names import node_device_name
+
+from tests.examples import examples
+from tests.unit.node_agent.dra.published import DRIVER
+from tests.unit.node_agent.kube import crd_rules
+
+NODE = "node-a.example.com"
+NAME = re.compile(
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+
+
+def free(name: str) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("pool", "name"),
+    [
+        pytest.param(NODE, "devices", id="the node's name"),
+        pytest.param("gpus", "gpus", id="another"),
+        pytest.param(f"{NODE}-gpus", "gpus", id="begins with it"),
+        pytest.param(f"{NODE}/gpus", "gpus", id="is below it"),
+        pytest.param(f"gpus-{NODE}", "gpus", id="ends with it"),
+        pytest.param(f"gpus.{NODE}", "gpus", id="ends with it, as a domain"),
+        pytest.param(f"{NODE}gpus", f"{NODE}gpus", id="is no part of it"),
+        pytest.param("node-a", "node-a", id="is longer than it"),
+        pytest.param("x" * 63, "x" * 63, id="the longest"),
+    ],
+)
+def test_the_nodes_name_is_left_out(pool: str, name: str) -> None:
+    assert resource_name(NODE, DRIVER, pool, free) == f"{DRIVER}/{name}"
+
+
+@pytest.mark.parametrize("pool", ["a/b", f"{NODE}/a/b", "x" * 64, "a/" + "y" * 250, "-", "☃", "a b", "", "_"])
+def test_what_does_not_fit_has_a_hash(pool: str) -> None:
+    name = resource_name(NODE, DRIVER, pool, free)
+    assert re.fullmatch(rf"{DRIVER}/([-A-Za-z0-9_.]+-)?[0-9a-f]{{8}}", name)
+    assert NAME.fullmatch(name)
+    assert resource_name(NODE, DRIVER, pool, free) == name
+
+
+def test_a_name_that_is_taken_is_no_pools() -> None:
+    taken = {f"{DRIVER}/gpus"}
+    first = resource_name(NODE, DRIVER, "gpus", taken.__contains__)
+    assert first.startswith(f"{DRIVER}/gpus-")
+    assert len(first) == len(f"{DRIVER}/gpus-") + 8
+    # ... nor where somebody named a pool like the hash of this one
+    second = resource_name(NODE, DRIVER, "gpus", {*taken, first}.__contains__)
+    assert second not in {*taken, first}
+    assert second.startswith(first)
+
+
+POOLS = st.lists(
+    st.sampled_from([NODE, "devices", "gpus", "a/b", "a-b", "x" * 70, "x" * 71])
+    | st.builds(
+        "{}{}{}".format,
+        st.sampled_from([NODE, "a", "gpus"]),
+        st.sampled_from("-./"),
+        st.sampled_from([NODE, "a", "gpus"]),
+    )
+    | st.from_regex(r"[a-z0-9]([-a-z0-9./]{0,80}[a-z0-9])?", fullmatch=True),
+    unique=True,
+    max_size=8,
+)
+
+
+@settings(max_examples=examples(200))
+@given(POOLS)
+def test_no_two_pools_have_one_name_and_each_fits_the_crd(pools: list[str]) -> None:
+    names: dict[str, str] = {}
+    for pool in pools:
+        names[pool] = resource_name(NODE, DRIVER, pool, [*names.values()].__contains__)
+    assert len(set(names.values())) == len(pools)
+    for name in names.values():
+        assert NAME.fullmatch(name)
+        assert len(name) <= 308
+        assert len(node_device_name(NODE, name)) <= 253
+    # the same again in the same order, as after a restart
+    again: dict[str, str] = {}
+    for pool in pools:
+        again[pool] = resource_name(NODE, DRIVER, pool, [*again.values()].__contains__)
+    assert again == names
+
+
+def test_two_drivers_with_one_pool_have_names_of_their_own() -> None:
+    drivers = ["gpu.example.com", "nic.example.com", "example.com"]
+    assert len({resource_name(NODE, driver, "gpus", free) for driver in drivers}) == 3
+
+
+def test_pools_keep_apart_whichever_came_first() -> None:
+    for pools in permutations(["gpus", f"{NODE}-gpus", f"gpus-{NODE}", f"{NODE}/gpus"]):
+        taken: list[str] = []
+        for pool in pools:
+            taken.append(resource_name(NODE, DRIVER, pool, taken.__contains__))
+        assert taken[0] == f"{DRIVER}/gpus"
+        assert len(set(taken)) == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "is_shown"),
+    [
+        ((DRIVER, NODE), True),
+        (("nodedevice.io", NODE), False),
+        (("gpu.nodedevice.io", NODE), True),
+        (("dra.kubernetes.io", NODE), True),
+        (("x" * 64, NODE), False),
+        (("Gpu.example.com", NODE), False),
+        (("", NODE), False),
+        ((DRIVER, ""), False),
+        ((DRIVER, "x" * 254), False),
+    ],
+)
+def test_which_pools_are_shown(key: tuple[str, str], is_shown: bool) -> None:
+    assert is_observed(key) is is_shown
+    assert crd_rules.STATUS["properties"]["driver"]["maxLength"] == 63

@@ -1,0 +1,189 @@
+"""Which slices make a pool: its newest generation once it is complete, and the last complete one until then."""
+
+import random
+
+import pytest
+from nodedevice_agent.dra import pools
+from nodedevice_agent.dra.pools import Pool, Pools
+
+from tests.unit.node_agent.dra.published import DRIVER, NODE, a_slice, device
+
+KEY = (DRIVER, NODE)
+
+
+def pool_of(found: Pools, key: tuple[str, str] = KEY) -> Pool:
+    pool = found.get(key)
+    assert pool is not None
+    return pool
+
+
+def names_of(found: Pools) -> list[str]:
+    return [*pool_of(found).devices]
+
+
+def test_one_slice_is_a_pool() -> None:
+    found = Pools()
+    assert found.get(KEY) is None
+    assert found.put(a_slice("s", ["b", "a"])) == {KEY}
+    pool = pool_of(found)
+    assert ([*pool.devices], pool.key, pool.is_complete, pool.is_whole) == (["a", "b"], KEY, True, True)
+    assert found.put(a_slice("s", ["b", "a"])) == set()
+    assert found.remove("s") == {KEY}
+    assert found.get(KEY) is None
+    assert found.remove("s") == set()
+
+
+def test_several_slices_are_one_pool_and_two_drivers_have_their_own() -> None:
+    found = Pools()
+    found.put(a_slice("s0", ["a"], count=2))
+    found.put(a_slice("s1", ["b"], count=2))
+    found.put(a_slice("t", ["c"], driver="nic.example.com"))
+    assert names_of(found) == ["a", "b"]
+    assert [*pool_of(found, ("nic.example.com", NODE)).devices] == ["c"]
+    assert {pool.key for pool in found} == {KEY, ("nic.example.com", NODE)}
+
+
+def test_the_last_complete_generation_counts_until_the_next_is_complete() -> None:
+    found = Pools()
+    for name in ("s0", "s1"):
+        found.put(a_slice(name, [f"{name}-old"], count=2))
+    found.put(a_slice("s0", ["s0-new"], count=3, generation=2))
+    pool = pool_of(found)
+    assert (names_of(found), pool.missing, pool.count, pool.is_whole) == (["s0-old", "s1-old"], 2, 3, True)
+    found.put(a_slice("s2", ["s2-new"], count=3, generation=2))
+    assert pool_of(found).missing == 1
+    # ... also where slices of it are gone
+    found.remove("s1")
+    assert names_of(found) == ["s0-old", "s1-old"]
+    assert found.put(a_slice("s3", ["s3-new"], count=3, generation=2)) == {KEY}
+    assert (names_of(found), pool_of(found).missing) == (["s0-new", "s2-new", "s3-new"], 0)
+
+
+def test_without_a_complete_generation_what_is_published_is_shown() -> None:
+    found = Pools()
+    found.put(a_slice("s0", ["a"], count=3))
+    pool = pool_of(found)
+    assert (names_of(found), pool.missing, pool.is_whole, pool.is_complete) == (["a"], 2, False, False)
+    found.put(a_slice("s1", ["b"], count=3, generation=2))
+    assert names_of(found) == ["b"]
+    found.put(a_slice("s2", ["c"], count=3, generation=2))
+    assert names_of(found) == ["b", "c"]
+
+
+def test_an_older_generation_never_counts_again() -> None:
+    found = Pools()
+    found.put(a_slice("s0", ["new"], generation=5))
+    assert found.put(a_slice("s1", ["old"], generation=4)) == set()
+    assert names_of(found) == ["new"]
+
+
+def test_slices_of_a_driver_that_ends_go_one_by_one() -> None:
+    found = Pools()
+    for n in range(3):
+        found.put(a_slice(f"s{n}", [f"d{n}"], count=3))
+    found.remove("s0")
+    found.remove("s1")
+    assert (names_of(found), pool_of(found).missing) == (["d0", "d1", "d2"], 2)
+    assert found.remove("s2") == {KEY}
+    assert found.get(KEY) is None
+
+
+def test_a_slice_may_move_to_another_pool() -> None:
+    found = Pools()
+    found.put(a_slice("s", ["a"]))
+    assert found.put(a_slice("s", ["a"], pool="other")) == {KEY, (DRIVER, "other")}
+    assert found.get(KEY) is None
+
+
+def test_a_device_in_two_slices_is_there_once_and_said() -> None:
+    found = Pools()
+    devices = [f"d{n}" for n in range(9)]
+    found.put(a_slice("s1", [*devices, "b"], count=2))
+    found.put(a_slice("s0", [device(name, attributes={"from": "s0"}) for name in devices], count=2))
+    pool = pool_of(found)
+    assert [*pool.devices] == ["b", *devices]
+    assert pool.twice == ("d0 in s0 and s1", "d1 in s0 and s1", "d2 in s0 and s1")
+    assert pool.devices["d0"].attributes == {"from": "s0"}
+    # the same whichever came first
+    again = Pools()
+    again.put(a_slice("s0", [device(name, attributes={"from": "s0"}) for name in devices], count=2))
+    again.put(a_slice("s1", [*devices, "b"], count=2))
+    assert pool_of(again) == pool
+
+
+def test_one_of_an_unknown_form_is_missing_by_name() -> None:
+    found = Pools()
+    found.put(a_slice("s0", ["a"]))
+    found.put(a_slice("s0", [{"name": 7}], generation=2))
+    pool = pool_of(found)
+    assert (names_of(found), pool.missing, pool.undecodable) == (["a"], 1, ("s0",))
+    found.put(a_slice("s1", [{"name": 7}], pool="other"))
+    other = pool_of(found, (DRIVER, "other"))
+    assert ([*other.devices], other.missing, other.is_whole) == ([], 1, False)
+
+
+def test_whatever_the_order_a_complete_generation_is_shown() -> None:
+    chance = random.Random(7)
+    for _ in range(50):
+        found, slices = Pools(), [(f"s{n}", generation) for n in range(4) for generation in (1, 2, 3)]
+        chance.shuffle(slices)
+        latest: dict[str, int] = {}
+        for name, generation in slices:
+            # of one slice a later generation comes later
+            if latest.get(name, 0) < generation:
+                latest[name] = generation
+                found.put(a_slice(name, [f"{name}-{generation}"], generation=generation, count=4))
+        shown = {name.rpartition("-")[2] for name in names_of(found)}
+        assert len(shown) == 1 if pool_of(found).is_whole else shown
+        if set(latest.values()) == {3}:
+            assert shown == {"3"}
+            assert pool_of(found).is_complete
+
+
+# -- bounds -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_has_so_many_slices_and_leaves_room_for_others() -> None:
+    found = Pools()
+
+    def fill(driver: str, most: int) -> int:
+        taken = 0
+        for n in range(most):
+            if found.has_room(f"{driver}-{n}", driver):
+                found.put(a_slice(f"{driver}-{n}", ["d"], driver=driver, count=most))
+                taken += 1
+        return taken
+
+    assert fill("a.com", 500) == pools.MAX_SLICES_OF_DRIVER
+    assert found.has_room("a.com-0", "a.com")
+    assert pool_of(found, ("a.com", NODE)).missing == 500 - pools.MAX_SLICES_OF_DRIVER
+    assert fill("b.com", 500) == pools.MAX_SLICES - pools.MAX_SLICES_OF_DRIVER
+    assert [fill(f"c{n}.com", 50) for n in range(20)] == [pools.MIN_SLICES_OF_DRIVER] * 16 + [0] * 4
+
+
+def test_attributes_are_kept_as_long_as_there_is_room() -> None:
+    found, taken = Pools(), 0
+    many = [device(f"d{n}", attributes={f"a{i}": "x" for i in range(32)}) for n in range(128)]
+    while found.has_room_for_attributes(f"s{taken}"):
+        found.put(a_slice(f"s{taken}", many, count=99))
+        taken += 1
+    assert taken == pools.MAX_ATTRIBUTES // (128 * 32)
+    # its own are replaced
+    assert found.has_room_for_attributes("s0")
+    found.remove("s0")
+    assert found.has_room_for_attributes("another")
+
+
+def test_what_has_no_room_is_remembered_until_it_is_gone() -> None:
+    found = Pools()
+    found.refused.add("s")
+    assert found.names() == {"s"}
+    found.remove("s")
+    assert found.names() == set()
+
+
+@pytest.mark.parametrize("count", [0, -3])
+def test_a_count_below_one_is_one(count: int) -> None:
+    found = Pools()
+    found.put(a_slice("s", ["a"], count=count))
+    assert pool_of(found).is_complete

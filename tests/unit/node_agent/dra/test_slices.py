@@ -1,0 +1,178 @@
+"""ResourceSlices as they come: what is shown is bounded, and nothing that a driver can write hurts."""
+
+import json
+from typing import Any
+
+import pytest
+from nodedevice_agent.dra import slices
+from nodedevice_agent.dra.devices import Device
+from nodedevice_agent.dra.slices import ResourceSliceObject, slice_of
+from nodedevice_api.nodedevice import DeviceTaint
+from nodedevice_common.decoding import Undecodable, decode
+
+from tests.unit.common.test_decoding import hostile, nested
+from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, body, device, published
+
+SINCE = "2026-01-01T12:00:00Z"
+
+
+def only(whole: Json) -> Device:
+    (found,) = a_slice("s", [whole]).devices
+    return found
+
+
+def test_a_slice() -> None:
+    counters = [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}, "slices": {"value": 7}}}]
+    found = a_slice("s", ["d0", "d1"], generation=4, count=2, sharedCounters=counters)
+    assert (found.name, found.key, found.generation, found.count) == ("s", (DRIVER, NODE), 4, 2)
+    assert [each.name for each in found.devices] == ["d0", "d1"]
+    assert found.counters == (("gpu-0", "memory", 80 * 2**30), ("gpu-0", "slices", 7))
+    assert (found.omitted, found.problem) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("A100", "A100"),
+        (7, "7"),
+        (True, "true"),
+        (False, "false"),
+        ({"version": "1.2.3"}, "1.2.3"),
+        ({"strings": ["a", "b"]}, "a, b"),
+        ({"ints": [1, 0]}, "1, 0"),
+        ({"bools": [True, False]}, "true, false"),
+        ({"versions": ["1.0.0"]}, "1.0.0"),
+        ({"string": ""}, ""),
+        ({"string": "x" * 300}, "x" * 256),
+        ({"strings": ["x" * 100] * 9}, ("x" * 100 + ", ") * 2 + "x" * 52),
+    ],
+)
+def test_each_kind_of_attribute(value: Any, text: str) -> None:
+    assert only(device("d", attributes={"a": value})).attributes == {"a": text}
+
+
+@pytest.mark.parametrize("value", [{}, {"strings": []}, {"quaternion": [1, 2, 3, 4]}, {"string": None}])
+def test_an_attribute_of_no_known_kind_is_left_out(value: Json) -> None:
+    assert only({"name": "d", "attributes": {"a": value, "b": {"int": 1}}}).attributes == {"b": "1"}
+
+
+def test_a_capacity_is_an_attribute_too() -> None:
+    whole = device("d", attributes={"memory": "fast"}, capacity={"memory": {"value": "80Gi"}, "cores": {"value": 8}})
+    assert only(whole).attributes == {"memory": "fast", "capacity.memory": "80Gi", "cores": "8"}
+
+
+def test_taints_and_the_numa_node() -> None:
+    taints = [
+        {"key": "a.com/hot", "value": "90C", "effect": "NoExecute", "timeAdded": SINCE},
+        {"key": "k" * 400, "value": "v" * 100, "effect": "NoSchedule", "timeAdded": "yesterday"},
+        {"effect": "NoSchedule"},
+    ]
+    found = only(device("d", attributes={"resource.kubernetes.io/numaNode": 1}, taints=taints))
+    assert found.taints == (
+        DeviceTaint(key="a.com/hot", value="90C", effect="NoExecute", since=SINCE),
+        DeviceTaint(key="k" * 317, value="v" * 63, effect="NoSchedule"),
+    )
+    assert found.numa_nodes == (1,)
+    for other in (-1, 4096, "1"):
+        assert only(device("d", attributes={"resource.kubernetes.io/numaNode": other})).numa_nodes == ()
+
+
+# -- bounds -------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_beyond_the_bounds_is_left_out_and_devices_are_counted() -> None:
+    attributes = {f"a{n}": {"string": "x"} for n in range(100)} | {"n" * 200: {"int": 1}}
+    taints = [{"key": f"k{n}", "effect": "None"} for n in range(50)]
+    consumes = [{"counterSet": "s", "counters": {f"c{n}": {"value": "1"} for n in range(500)}}]
+    whole = {
+        "name": "d",
+        "attributes": attributes,
+        "capacity": attributes,
+        "taints": taints,
+        "consumesCounters": consumes,
+    }
+    found = a_slice(
+        "s", [{**whole, "name": f"d{n}"} for n in range(slices.MAX_DEVICES + 5)] + [device("x" * 200), device("")]
+    )
+    assert (len(found.devices), found.omitted) == (slices.MAX_DEVICES, 7)
+    first = found.devices[0]
+    assert len(first.attributes) == slices.MAX_ATTRIBUTES
+    assert (len(first.taints), len(first.consumes)) == (slices.MAX_TAINTS, slices.MAX_COUNTERS)
+
+
+def test_equal_texts_are_kept_once() -> None:
+    found = a_slice("s", [device(f"d{n}", attributes={"a.com/model": "A100 of 80 GB"}) for n in range(2)])
+    (first, second) = (next(iter(each.attributes.items())) for each in found.devices)
+    assert first[0] is second[0]
+    assert first[1] is second[1]
+
+
+def test_without_room_devices_have_no_attributes() -> None:
+    found = published("s", [device("d", attributes={"a": 1})])
+    assert [each.attributes for each in slice_of(found, with_attributes=False).devices] == [{}]
+
+
+# -- what nobody should write -------------------------------------------------------------------------------------------------
+
+ODD: dict[str, Any] = {
+    "devices are no list": {"devices": 7},
+    "a device is none": {"devices": [7]},
+    "a name is none": {"devices": [{"name": []}]},
+    "an attribute is none": {"devices": [{"name": "d", "attributes": {"a": 7}}]},
+    "a number is too great": {"devices": [{"name": "d", "attributes": {"a": {"int": 123}}}]},
+    "attributes are a list": {"devices": [{"name": "d", "attributes": []}]},
+    "counters are none": {"sharedCounters": [{"counters": 7}]},
+}
+
+
+@pytest.mark.parametrize("spec", ODD.values(), ids=ODD.keys())
+def test_devices_of_another_form_are_a_problem_of_their_slice(spec: Json) -> None:
+    whole = body("s", ())
+    whole["spec"].update(spec)
+    # a number that Python itself does not print
+    found = slice_of(decode(json.dumps(whole).replace("123", "9" * 5_000), ResourceSliceObject))
+    assert found.problem
+    assert (found.key, found.devices) == ((DRIVER, NODE), ())
+
+
+@pytest.mark.parametrize("depth", [100, 1_100, 10_000])
+def test_any_depth(depth: int) -> None:
+    deep = nested(depth)
+    devices = f'[{{"name":"d","unknown":{deep}}}]'
+    text = f'{{"metadata":{{"name":"s"}},"spec":{{"driver":"{DRIVER}","unknown":{deep},"devices":{devices}}}}}'
+    found = slice_of(decode(text, ResourceSliceObject))
+    assert [each.name for each in found.devices] == ["d"]
+    for attribute in (deep, f'{{"a":{deep}}}', f'{{"a":{{"string":{deep}}}}}'):
+        text = f'{{"metadata":{{"name":"s"}},"spec":{{"devices":[{{"name":"d","attributes":{attribute}}}]}}}}'
+        assert all(not each.attributes for each in slice_of(decode(text, ResourceSliceObject)).devices)
+
+
+def test_whatever_text() -> None:
+    for _, text in hostile():
+        for whole in (text, b'{"spec":{"devices":[' + text + b"]}}", b'{"spec":{"sharedCounters":' + text + b"}}"):
+            try:
+                found = decode(whole, ResourceSliceObject)
+            except Undecodable:
+                continue
+            slice_of(found)
+
+
+def test_one_that_cannot_be_decoded_is_known_by_its_name() -> None:
+    metadata = published("s").metadata
+    found = ResourceSliceObject.known_by_name(metadata)
+    assert (found.metadata.name, found.spec) == ("s", None)
+    assert found.octets > 0
+    found.lighten()
+
+
+def test_a_slice_without_room_says_so() -> None:
+    found = published("s", ["d"])
+    assert found.octets == len('[{"name": "d"}]') + len("null")
+    found.lighten()
+    assert "too large" in slice_of(found).problem
+    assert slice_of(found).devices == ()
+
+
+def test_amounts_that_are_no_whole_numbers_are_left_out() -> None:
+    consumes = [{"counterSet": "s", "counters": {"a": {"value": "500m"}, "b": {"value": "2"}, "c": {"value": "many"}}}]
+    assert only(device("d", consumesCounters=consumes)).consumes == (("s", "b", 2),)

@@ -66,6 +66,11 @@ main.add_command(extender)
     "--leader-lease-seconds", type=int, help="How long that Lease lasts, and so about the take-over after a crash."
 )
 @click.option("--watchdog-seconds", type=float, help="How often the watch is checked against a list; 0: never.")
+@click.option(
+    "--observe-dra/--no-observe-dra",
+    default=None,
+    help="Count the devices of DRA drivers that are not of one node (the default), or not.",
+)
 @click.option("--node-taint/--no-node-taint", default=None, help="Taint Nodes with broken devices; default: not.")
 @click.option("--node-labels/--no-node-labels", default=None, help="Sum up resources in labels of Nodes; default: not.")
 @click.option(

@@ -46,6 +46,7 @@ from nodedevice_operator.requiredplugins.controller import RequiredPluginsContro
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES
 from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 from nodedevice_operator.settings import OperatorSettings
+from nodedevice_operator.shared_slices import SharedSlices
 from nodedevice_operator.vital import vital
 from nodedevice_operator.workqueue import WorkQueue
 
@@ -127,6 +128,8 @@ class Operator:
         self._informers = {kind.name: Informer(kind, cache, cluster, client) for kind in KINDS}
         leases = refusing_leases(settings.leases_namespace)
         self._informers["refusals"] = Informer(leases, refusing, cluster, client)
+        self._shared_slices = SharedSlices(client, fence)
+        metrics.registry.register(self._shared_slices)
         self._watchdog = Watchdog(cache, cluster, self._api_health, settings.watchdog_seconds)
         self._subscribe()
         self._running: list[asyncio.Task[None]] = []
@@ -267,6 +270,7 @@ class Operator:
         """By name. What is about single objects, or for showing, does not end the others."""
         election = {} if self._election is None else {"election": vital("election", self._election.work)}
         vital_kinds = {kind.name for kind in KINDS}
+        shared_slices = retried("shared-slices", self._shared_slices.work) if self._settings.observe_dra else None
         return {
             "beat": vital("beat", self._beat),
             **election,
@@ -279,6 +283,7 @@ class Operator:
             "evictions": retried("evictions", self._evictions.work),
             "node-labels": retried("node-labels", self._node_labels.work),
             "gone-nodedevices": retried("gone-nodedevices", self._gone.work),
+            **({} if shared_slices is None else {"shared-slices": shared_slices}),
             **{
                 f"watch-{kind}": (vital if kind in vital_kinds else retried)(f"watch-{kind}", informer.work)
                 for kind, informer in self._informers.items()

@@ -49,6 +49,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     required_plugin_names: the names that it may hold, with * for any characters; other names of such nodes are not advertised.
     mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already.
         It takes the rights to list and patch pods. Without it such a pod could start without its device while the agent is away.
+    observe_dra: count the ResourceSlices that are not of one node, by driver, where the API server has any; agents show the others.
     node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off removes the taint.
     node_labels: sum up each resource in labels of its Node, such as nodedevice.io/vendor.com.gpu.healthy; off takes them away.
     held_device_policy: by resource name (* for all others): report, the default, or evict the pod whose device broke, or
@@ -74,6 +75,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     required_plugins: bool = True
     required_plugin_names: tuple[str, ...] = ("*",)
     mark_waiting_pods: bool = True
+    observe_dra: bool = True
     node_taint: bool = False
     node_labels: bool = False
     held_device_policy: dict[str, Policy] = {}

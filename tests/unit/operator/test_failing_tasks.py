@@ -35,6 +35,7 @@ from nodedevice_operator.remediation.eviction_controller import EvictionControll
 from nodedevice_operator.remediation.gone_nodedevices import GoneNodeDevices
 from nodedevice_operator.remediation.node_label_controller import NodeLabelController
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
+from nodedevice_operator.shared_slices import SharedSlices
 from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.failing_task import FAILURES, Failing
@@ -55,6 +56,7 @@ OPERATOR: Final[dict[str, tuple[type, str]]] = {
     "evictions": (EvictionController, "work"),
     "node-labels": (NodeLabelController, "work"),
     "gone-nodedevices": (GoneNodeDevices, "work"),
+    "shared-slices": (SharedSlices, "work"),
     "watch-{kind}": (Informer, "work"),
     "reconcile": (WorkQueue, "work"),
 }

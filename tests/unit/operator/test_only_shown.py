@@ -35,7 +35,7 @@ from nodedevice_operator.reconcile.turn import Budget, Turn
 from nodedevice_operator.remediation.eviction_policy import candidates
 from nodedevice_operator.remediation.node_labels import desired_labels
 from nodedevice_operator.requiredplugins.pending_pods import advertised
-from nodedevice_operator.requiredplugins.policy import select
+from nodedevice_operator.requiredplugins.policy import is_candidate, select
 
 from tests.fakes.operator.collaborators import RecordingRecorder
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
@@ -114,7 +114,7 @@ def is_taken_for_ours_later(record: NodeDeviceRecord) -> bool:
 
 
 def makes_pods_wait(record: NodeDeviceRecord) -> bool:
-    return bool(select([record], {"node-a": NODE}).names)
+    return is_candidate(record, NODE) and bool(select([record]).names)
 
 
 def counts_as_guarded(record: NodeDeviceRecord) -> bool:

@@ -17,6 +17,7 @@ from nodedevice_operator.cli.check_report import (
     of_delivery,
     of_node_devices,
     of_pods,
+    of_shared_slices,
     table,
 )
 from nodedevice_operator.cli.crds import NAMES, CrdApi
@@ -28,6 +29,7 @@ from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster
 from nodedevice_operator.leases.agent_monitor import AgentsApi
 from nodedevice_operator.leases.elector import LeaderLeases
 from nodedevice_operator.objects.unwatched import LeaseRecord
+from nodedevice_operator.shared_slices import SHARED_SLICES
 
 _WAIT_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 1.0
@@ -134,7 +136,15 @@ class _Checks:
             pages = self._cluster.pages(NODE_DEVICES)
             records = [without_lists(record) async for page in pages for record in page.records]
             found += [*of_node_devices(records), *of_delivery(records)]
-        return found
+        return found + await self._shared_slices()
+
+    async def _shared_slices(self) -> list[CheckResult]:
+        try:
+            pages = self._cluster.pages(SHARED_SLICES)
+            return of_shared_slices([record async for page in pages for record in page.records])
+        except (Forbidden, NotFound):
+            # an API server without the kind, or an account without the right: it decides nothing
+            return []
 
     async def _pods(self) -> list[CheckResult]:
         try:

@@ -11,6 +11,7 @@ from typing import Final
 from nodedevice_api import names
 
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.shared_slice import SharedSlice, by_driver
 from nodedevice_operator.objects.unwatched import LeaseRecord
 
 # With more lines than this, only problems are listed one by one.
@@ -111,6 +112,23 @@ def of_delivery(records: Iterable[NodeDeviceRecord]) -> list[CheckResult]:
         CheckResult("delivery", of[0], True, f"{message} ({len(of)} NodeDevices)" if len(of) > 1 else message)
         for message, of in ordered
     ]
+
+
+def of_shared_slices(slices: Iterable[SharedSlice]) -> list[CheckResult]:
+    """What DRA drivers offer that is not of one node: one line for each driver."""
+    return [
+        CheckResult("DRA driver", driver, True, f"offers {_number(count.devices, 'device')} in {_slices(count.slices)}")
+        for driver, count in by_driver(slices).items()
+    ]
+
+
+def _slices(number: int) -> str:
+    is_ = "is" if number == 1 else "are"
+    return f"{_number(number, 'ResourceSlice')} that {is_} not of one node: no NodeDevice shows them"
+
+
+def _number(number: int, of: str) -> str:
+    return f"{number} {of}" if number == 1 else f"{number} {of}s"
 
 
 def _of_node_device(record: NodeDeviceRecord) -> CheckResult:

@@ -6,7 +6,7 @@ Every request and every watch reports here. A line is logged when the state chan
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,6 +37,9 @@ _BUSY_LOG_SECONDS: Final = 60.0
 _REFUSAL_SECONDS: Final = 90.0
 
 _Request = tuple[str, str]
+# Of what is only shown: without them the program is as ready as ever.
+SLICES: Final = "resourceslices"
+_ONLY_SHOWN: Final = frozenset({SLICES})
 
 
 @dataclass(eq=False)
@@ -135,13 +138,14 @@ class ApiHealth:
             self._outage = None
             self.on_recovery()
 
-    def problems(self) -> tuple[str, ...]:
-        """The current problems, one sentence each."""
+    def problems(self, *, but: Collection[str] = ()) -> tuple[str, ...]:
+        """The current problems, one sentence each. but: kinds that do not count."""
         found = [f"API server {self.server} is unreachable: {self._outage}"] if self._outage is not None else []
         if self._rejected_at is not None and self.clock() - self._rejected_at <= _REFUSAL_SECONDS:
             found.append(rejected.problem(self.server))
-        found += [f"API server is too busy for {verb} {what}" for verb, what in self._lately(self._busy)]
-        found += [f"API server forbids {verb} {what}" for verb, what in self._lately(self._forbidden)]
+        for sentence, refused in (("is too busy for", self._busy), ("forbids", self._forbidden)):
+            requests = self._lately(refused)
+            found += [f"API server {sentence} {verb} {what}" for verb, what in requests if what not in but]
         return tuple(found)
 
     def _lately(self, refused: Mapping[_Request, float]) -> list[_Request]:
@@ -188,5 +192,5 @@ class Health:
 
     def _ready(self) -> tuple[bool, str]:
         """Whether every list was seen and the API server answers, and what is missing."""
-        missing = (*self.api.problems(), *self.waits_for())
+        missing = (*self.api.problems(but=_ONLY_SHOWN), *self.waits_for())
         return not missing, "\n".join(("not ok", *missing)) if missing else "ok"

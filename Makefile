@@ -88,6 +88,10 @@ images: ## Build the images of agent and operator with docker, podman or buildah
 	  name=nodedevice-$${program#node-}:$(or $(TAG),latest); echo "$$builder: $$name"; \
 	  $$builder build --quiet $(if $(BASE),--build-arg BASE=$(BASE)) -f $$program/Dockerfile -t $$name . ; done
 
+.PHONY: cli
+cli: setup ## kubectl nodedevice as one file for any Python from 3.11 on: build/kubectl-nodedevice.pyz
+	@$(BIN)/python -m hack.release.zipapp
+
 PUBLISH = $(BIN)/python -m hack.publish "$(REGISTRY)" --index "$(INDEX)" --index-check "$(INDEX_CHECK)" \
   $(if $(KEY),--key "$(KEY)") $(if $(UNSIGNED),--unsigned)
 

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from hack.cluster.build.binaries import find
 from hack.cluster.errors import ClusterError
-from hack.release import chart, distributions, images, manifest, provenance, sbom, sources, sums, version
+from hack.release import chart, distributions, images, manifest, provenance, sbom, sources, sums, version, zipapp
 from hack.release.errors import ReleaseError
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +60,9 @@ def _distributions(tree: Path, made: Path, wanted: Version, epoch: int) -> None:
         if archive.suffix == ".whl":
             name = "-".join(archive.name.split("-")[:2])
             (made / f"{name}.cdx.json").write_text(sbom.of_wheel(archive, epoch))
+    zipapp.write(tree, made / zipapp.NAME)
+    bill = sbom.of_zipapp(zipapp.LIBRARY, str(wanted), zipapp.libraries(tree), epoch)
+    (made / f"{zipapp.NAME}.cdx.json").write_text(bill)
 
 
 def _chart(tree: Path, made: Path, registry: str, digests: Mapping[str, str], source: str, epoch: int) -> None:

@@ -5,16 +5,20 @@ import re
 import shlex
 from dataclasses import dataclass, field
 
+_PROGRAMS = "/usr/local/bin/"
+
 
 @dataclass
 class Stage:
     """The instructions of a Dockerfile that the release carries out itself.
 
-    copies: (source, target) of all stages, from the project. config: as in an OCI image configuration, with the labels.
+    copies: (source, target) of all stages, from the project. programs: by path, those that nodedevice_common.launcher makes.
+    config: as in an OCI image configuration, with the labels.
     """
 
     requirements: str = ""
     copies: list[tuple[str, str]] = field(default_factory=list)
+    programs: list[str] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
     config: dict[str, object] = field(default_factory=dict)
 
@@ -34,7 +38,10 @@ def read(text: str) -> Stage:
                 source, target = rest.split()
                 stage.copies.append((source, target))
             case "COPY":
-                continue
+                # what a stage before has made: the whole of /opt/nodedevice, and launchers
+                target = rest.split()[-1]
+                if target.startswith(_PROGRAMS):
+                    stage.programs.append(target)
             case "LABEL":
                 stage.labels |= dict(pair.split("=", 1) for pair in shlex.split(rest))
             case "ENV":

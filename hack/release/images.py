@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from nodedevice_common import launcher
+
 from hack.cluster.build.bytecode import compile_folder, compile_standard_library
 from hack.release import debian_root, dockerfile, oci, sbom
 from hack.release.errors import ReleaseError
@@ -16,6 +18,8 @@ from hack.release.errors import ReleaseError
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 # wheels are chosen for it, and byte code is compiled by it
 _OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
+# Debian's
+_PYTHON = "/usr/bin/python3"
 DOCKERFILES = {"nodedevice-agent": "node-agent/Dockerfile", "nodedevice-operator": "operator/Dockerfile"}
 
 
@@ -83,6 +87,9 @@ def _install(tree: Path, stage: dockerfile.Stage, root: Path, architecture: str)
     for source, target in stage.copies:
         shutil.copytree(tree / source, root / target.lstrip("/"))
     compile_folder(site, "/opt/nodedevice")
+    for program in stage.programs:
+        path = root / program.lstrip("/")
+        launcher.write(path.parent, path.name, _PYTHON)
 
 
 def _forget_scripts(site: Path) -> None:

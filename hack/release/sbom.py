@@ -41,6 +41,12 @@ def of_wheel(wheel: Path, epoch: int) -> str:
     return _write(subject, [_pypi(match[0], None) for match in required if match], epoch)
 
 
+def of_zipapp(name: str, version: str, libraries: Mapping[str, str], epoch: int) -> str:
+    """The text of a zipapp's SBOM. libraries: versions by name of what is in it beside the program."""
+    subject = _pypi(name, version)
+    return _write(subject, [_pypi(library, of) for library, of in libraries.items()], epoch)
+
+
 def of_chart(chart: Path, epoch: int) -> str:
     """The text of a packaged chart's SBOM: the images that its values name; a version is a digest, a tag, or the chart's own."""
     with tarfile.open(chart) as files:

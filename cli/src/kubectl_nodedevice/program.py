@@ -4,10 +4,12 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from kubectl_nodedevice import __version__
 from kubectl_nodedevice.errors import FAILED, FINE, INTERRUPTED, CliError, UsageProblem
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.session import current, shared_options
@@ -44,7 +46,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="kubectl-nodedevice", message="%(version)s")
+@click.version_option(__version__, message="%(version)s")
 @click.pass_context
 def root(context: click.Context) -> int:
     """What the devices of a cluster do, for people.
@@ -82,6 +84,10 @@ def _run(arguments: list[str]) -> int:
             result = root.invoke(context)
     except CliError as exc:
         screen.fail(exc)
+        return FAILED
+    except ImportError as exc:
+        problem = f"a part of this program is missing: {exc.name or exc}"
+        screen.fail(CliError(problem, f"install it again; it is in {Path(__file__).parents[1]}, which you can remove"))
         return FAILED
     except click.exceptions.Exit as exc:
         return exc.exit_code

@@ -1,0 +1,97 @@
+"""`kubectl-nodedevice.pyz`: the program for people in one file, for any Python from 3.11 on. `make cli` and `make release` make it.
+
+    python -m hack.release.zipapp [--target build/kubectl-nodedevice.pyz]
+
+It has the source of `cli/` and of the libraries as they are installed here, by the hashes of requirements/cli.txt. Its bytes depend
+on these alone.
+"""
+
+import argparse
+import hashlib
+import importlib.metadata
+import io
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from hack.release.errors import ReleaseError
+
+ROOT: Final = Path(__file__).parents[2]
+LIBRARY: Final = "kubectl-nodedevice"
+NAME: Final = f"{LIBRARY}.pyz"
+_MAIN: Final = Path(__file__).with_name("zipapp_main.py")
+# of a user's Python alone: nothing of the folder that it is started in, and no PYTHONPATH
+_SHEBANG: Final = b"#!/usr/bin/env -S python3 -I\n"
+# what rich needs to colour source code and Markdown, which this program does not show
+_LEFT_OUT: Final = frozenset({"markdown-it-py", "mdurl", "pygments"})
+_PINNED: Final = re.compile(r"^([A-Za-z0-9_.-]+)==([^ \\]+)", re.MULTILINE)
+_DATE: Final = (1980, 1, 1, 0, 0, 0)
+
+
+def write(root: Path, target: Path) -> None:
+    """Make the file of what is in `root`. Raises ReleaseError."""
+    files = dict(sorted(_content(root)))
+    content = hashlib.sha256(b"".join(_framed(name, data) for name, data in files.items())).hexdigest()[:32]
+    files["__main__.py"] = _MAIN.read_bytes().replace(b"@CONTENT@", content.encode())
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(_SHEBANG + _zipped(files))
+    target.chmod(0o755)
+
+
+def libraries(root: Path) -> Mapping[str, str]:
+    """Version by name of what is in it beside the program."""
+    pinned = _PINNED.findall((root / "requirements/cli.txt").read_text(encoding="utf-8"))
+    return {name: version for name, version in pinned if name.lower() not in _LEFT_OUT}
+
+
+def _framed(name: str, data: bytes) -> bytes:
+    return b"%d %d " % (len(name), len(data)) + name.encode() + data
+
+
+def _content(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Names and content of all files but the first that runs."""
+    source = root / "cli/src"
+    for file in source.rglob("*"):
+        if file.is_file() and "__pycache__" not in file.parts:
+            yield file.relative_to(source).as_posix(), file.read_bytes()
+    for name, version in libraries(root).items():
+        yield from _library(name, version)
+
+
+def _library(name: str, version: str) -> Iterator[tuple[str, bytes]]:
+    """Its modules in Python, and its licence. Raises ReleaseError where another version is installed."""
+    found = importlib.metadata.distribution(name)
+    if found.version != version:
+        raise ReleaseError(
+            f"{name} {found.version} is installed, and requirements/cli.txt has {version}", "run `make setup`"
+        )
+    for file in found.files or ():
+        is_module = file.suffix == ".py" and ".." not in file.parts
+        is_licence = "licenses" in file.parts or file.name.upper().startswith(("LICENSE", "COPYING"))
+        if is_module or is_licence:
+            yield file.as_posix(), Path(str(found.locate_file(file))).read_bytes()
+
+
+def _zipped(files: Mapping[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, data in sorted(files.items()):
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return made.getvalue()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make cli", description=__doc__)
+    parser.add_argument("--target", type=Path, default=ROOT / "build" / NAME)
+    target = parser.parse_args().target
+    write(ROOT, target)
+    print(f"{target}: put it into PATH as kubectl-nodedevice")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""`__main__` of the zipapp: what is in it is unpacked and compiled once, into the user's cache folder, and runs from there.
+
+A folder counts only where it is the user's own and nobody else can write it; where there is none, and none can be made, the
+program runs from the zip. Its own lines are for Python 3.6 on, so that an old one gets a sentence.
+"""
+
+import os
+import sys
+
+# in the place of the digits stands a hash of what is in the zip
+CONTENT = "@CONTENT@"
+OLDEST = (3, 11)
+# seconds after which another release's folder goes, unless it is used
+_UNUSED = 30 * 24 * 3600
+
+
+def main() -> None:
+    if sys.version_info < OLDEST:
+        version = ".".join(map(str, sys.version_info[:2]))
+        sys.exit(
+            f"error: kubectl nodedevice needs Python 3.11 or newer, and this is {version}; start it by a newer one"
+        )
+    import signal
+
+    # Ctrl-C ends it at once, as it ends every small program
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    folder = unpacked(sys.path[0])
+    if folder:
+        sys.path[0] = folder
+    from kubectl_nodedevice.__main__ import main as run
+
+    run()
+
+
+def unpacked(archive: str) -> str:
+    """The folder with its content; "" where it runs from the archive."""
+    try:
+        base = cache_folder()
+        folder = os.path.join(base, f"{CONTENT}-{sys.version_info[0]}.{sys.version_info[1]}")
+        if not is_own(folder):
+            if not prepared(base):
+                return ""
+            unpack(archive, base, folder)
+        if not is_own(folder):
+            return ""
+        # so that the folder of what is used stays
+        os.utime(folder)
+        return folder
+    except (OSError, RuntimeError, ValueError):
+        return ""
+
+
+def cache_folder() -> str:
+    """Raises ValueError where the user has none."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        home = os.path.expanduser("~")
+        if os.environ.get("HOME") == "" or not os.path.isabs(home):
+            raise ValueError(home)
+        cache = os.path.join(home, ".cache")
+    return os.path.join(cache, "nodedevice", "kubectl")
+
+
+def is_own(folder: str) -> bool:
+    """Whether it is a folder, no link, of this user, that nobody else can write."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    return (found.st_mode & 0o170000) == 0o040000 and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def prepared(base: str) -> bool:
+    """Make the folder, where all that is above it and exists is the user's own: root leaves nothing in another's home."""
+    above = base
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if above != base and os.stat(above).st_uid != os.geteuid():
+        return False
+    os.makedirs(base, mode=0o700, exist_ok=True)
+    return is_own(base)
+
+
+def unpack(archive: str, base: str, folder: str) -> None:
+    """Beside it, and renamed when it is whole: whoever comes at the same time finds all of it, or nothing."""
+    import compileall
+    import shutil
+    import tempfile
+    import zipfile
+
+    made = tempfile.mkdtemp(prefix=".new-", dir=base)
+    try:
+        with zipfile.ZipFile(archive) as content:
+            content.extractall(made)
+        compileall.compile_dir(made, quiet=2, ddir=folder)
+        if os.path.lexists(folder):
+            # another user's, or one that others can write: never used, and not ours to remove
+            raise RuntimeError(folder)
+        os.rename(made, folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    forget_others(base, folder)
+
+
+def forget_others(base: str, folder: str) -> None:
+    """Folders of other releases, and what a killed run has left."""
+    import shutil
+    import time
+
+    for name in os.listdir(base):
+        other = os.path.join(base, name)
+        if other != folder and time.time() - os.lstat(other).st_mtime > _UNUSED:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

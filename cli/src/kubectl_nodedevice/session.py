@@ -81,7 +81,9 @@ class Session:
 
     @property
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        """By the API server's clock, which noted the times, once it has answered."""
+        answered = self.api.server_time if "api" in self.__dict__ else None
+        return answered or datetime.now(UTC)
 
     def kubectl(self, *arguments: str) -> list[str]:
         """A command of kubectl for the same cluster, as the same person."""

@@ -38,7 +38,17 @@ _HTTP = ("metricsAuthentication", "tlsCertificate", "tlsKey")
 # The chart sets these itself: where the pod runs, where its ports are, and what must agree with the rights it hands out.
 DECIDED = {
     "agent": frozenset(
-        {"nodeName", "kubeconfig", "httpAddress", "leasesNamespace", "namespace", "observe", "allowedHostPaths", *_HTTP}
+        {
+            "nodeName",
+            "kubeconfig",
+            "httpAddress",
+            "leasesNamespace",
+            "namespace",
+            "observe",
+            "observeDra",
+            "allowedHostPaths",
+            *_HTTP,
+        }
     ),
     "operator": frozenset(
         {
@@ -48,6 +58,7 @@ DECIDED = {
             "leasesNamespace",
             "namespace",
             "leaderElect",
+            "observeDra",
             "requiredPlugins",
             "requiredPluginNames",
             "markWaitingPods",

@@ -19,6 +19,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.authorization_v1 import SelfSubjectRulesReview
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import ConfigMap, Event, Namespace, Node, NodeStatus, Pod, Secret
+from lightkube.resources.resource_v1 import ResourceClaim, ResourceSlice
 from lightkube.types import PatchType
 from nodedevice_api.names import (
     AGENT_FIELD_MANAGER,
@@ -53,6 +54,25 @@ NAME = node_device_name(NODE, "example.com/gpu")
 
 CONFIG = NodeDeviceConfig.from_dict({"metadata": {"name": "a"}, "spec": {"plugins": {}}})
 
+# What a DRA driver offers, with everything that it can have: two claims of one container, one of them also another pod's.
+_ROW = {"namespace": "ns", "name": "pod-a", "podUID": "uid-a", "container": "main", "deviceIDs": ["gpu-0"]}
+_SHARED = {"id": "gpu-0", "shareID": "s", "consumedCapacity": {"memory": "1Gi"}, "adminAccess": True}
+OF_DRA = {
+    **free("gpu-0"),
+    "available": 0,
+    "allocated": 1,
+    "agent": {"version": "0.1.0", "runtime": "nri", "servedBy": "dra"},
+    "driver": "gpu.example.com",
+    "pool": NODE,
+    "devices": [{"id": "gpu-0", "health": "Healthy", "taints": [{"key": "example.com/hot", "effect": "NoExecute"}]}],
+    "allocations": [
+        {**_ROW, "claim": {"name": "claim-a", "uid": "uid-of-a", "devices": [_SHARED]}},
+        {**_ROW, "claim": {"name": "claim-b"}},
+        {**_ROW, "podUID": "uid-b", "name": "pod-b", "claim": {"name": "claim-b"}},
+    ],
+    "conditions": [condition(Condition.REGISTERED), condition(Condition.OFFERED_TWICE)],
+}
+
 Right = tuple[str, str, str]  # group, resource, verb
 
 
@@ -66,6 +86,8 @@ AGENT = {
     *each_verb(GROUP, "nodedeviceconfigs", "list", "watch"),
     *each_verb(GROUP, "nodedevices", "list", "watch", "create", "patch"),
     *each_verb(GROUP, "nodedevices/status", "patch"),
+    *each_verb("resource.k8s.io", "resourceslices", "list", "watch"),
+    *each_verb("resource.k8s.io", "resourceclaims", "get"),
 }
 AGENT_LEASES = each_verb("coordination.k8s.io", "leases", "get", "create", "update")
 ADMISSION = "admissionregistration.k8s.io"
@@ -80,6 +102,7 @@ OPERATOR = {
     *each_verb(GROUP, "nodedeviceconfigs", "list", "watch"),
     *each_verb(GROUP, "nodedeviceconfigs/status", "patch"),
     *each_verb(GROUP, "poddevices", "list", "watch", "create", "patch", "delete"),
+    *each_verb("resource.k8s.io", "resourceslices", "list", "watch"),
     *each_verb("apiextensions.k8s.io", f"customresourcedefinitions {KINDS}", "get"),
     *(
         (ADMISSION, f"mutatingadmission{kind}{name}", verb)
@@ -205,6 +228,10 @@ def test_agent_can_do_its_work(installed: ControlPlane, agent: Client) -> None:
         apply_status(agent, NAME, {**free("gpu-0"), "conditions": [condition(Condition.REGISTERED)]})
         [found] = agent.list(NodeDevice, fields={"spec.nodeName": NODE})
         assert found["status"]["total"] == 1
+        list(agent.list(ResourceSlice, fields={"spec.nodeName": NODE}))
+        apply_status(agent, NAME, OF_DRA)
+        with pytest.raises(ApiError, match="not found"):
+            agent.get(ResourceClaim, "claim-a", namespace=SYSTEM_NAMESPACE)
         made = agent.create(lease(AGENTS_NAMESPACE), field_manager=AGENT_FIELD_MANAGER)
         agent.replace(made, field_manager=AGENT_FIELD_MANAGER)
     finally:
@@ -230,6 +257,7 @@ def test_operator_can_do_its_work(operator: Client, published: str, namespace: s
     event = ObjectMeta(name="pod-a.1", namespace=namespace)
     operator.create(Event(metadata=event, involvedObject=about, reason="Test"))
     list(operator.list(Lease, namespace=AGENTS_NAMESPACE))
+    list(operator.list(ResourceSlice, fields={"spec.nodeName": ""}))
 
 
 def forbidden(call: Callable[[], Any]) -> None:
@@ -292,6 +320,8 @@ EMPTY = {"status": {"capacity": {"example.com/gpu": "9"}}}
         pytest.param(lambda c, ns: c.create(lease("kube-node-lease")), id="writes the kubelet's Lease"),
         pytest.param(lambda c, ns: c.delete(Lease, NODE, namespace=AGENTS_NAMESPACE), id="deletes its Lease"),
         pytest.param(lambda c, ns: list(c.list(Secret, namespace=ns)), id="reads Secrets"),
+        pytest.param(lambda c, ns: list(c.list(ResourceClaim, namespace=ns)), id="lists claims"),
+        pytest.param(lambda c, ns: c.delete(ResourceSlice, "slice-a"), id="deletes a slice"),
     ],
 )
 def test_agent_cannot(agent: Client, published: str, namespace: str, call: Callable[[Client, str], Any]) -> None:
@@ -334,6 +364,7 @@ def test_agent_cannot(agent: Client, published: str, namespace: str, call: Calla
         pytest.param(lambda c, ns: list(c.list(Secret, namespace=ns)), id="reads Secrets"),
         pytest.param(lambda c, ns: list(c.list(ConfigMap, namespace=ns)), id="reads ConfigMaps"),
         pytest.param(lambda c, ns: list(c.list(Namespace)), id="reads namespaces"),
+        pytest.param(lambda c, ns: c.get(ResourceClaim, "claim-a", namespace=ns), id="reads a claim"),
     ],
 )
 def test_operator_cannot(operator: Client, held_to_policies: str, call: Callable[[Client, str], Any]) -> None:

@@ -34,38 +34,48 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
         (
             "defaults",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", *DIRECTORIES, "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "by the kubelet",
             {"/var/lib/nodedevice", "/data/kubelet/device-plugins"},
-            {"/dev", "/data/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", *DIRECTORIES, "/data/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "by NRI",
             {"/var/lib/nodedevice"},
-            {"/dev", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/run/other"},
+            {"/dev", *DIRECTORIES, "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/run/other"},
         ),
         (
             "the runtime's configuration",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/etc/containerd", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", *DIRECTORIES, "/etc/containerd", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "nothing injected",
             {"/var/lib/nodedevice"},
-            {"/dev", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", *DIRECTORIES, "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        (
+            "nothing of DRA",
+            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        (
+            "an /etc that cannot be written",
+            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         ("nothing observed", {"/var/lib/nodedevice"}, {"/dev", "/var/run/nri"}),
         (
             "USB devices",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", *DIRECTORIES, "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "udev for configurations of nodes",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", *DIRECTORIES, "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "CDI for configurations of nodes",
@@ -80,17 +90,23 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
         (
             "GPUs without a choice of the way",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", *DIRECTORIES, "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "paths for configurations",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/opt/devices", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", *DIRECTORIES, "/opt/devices", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "directories of one's own",
             {"/data/nodedevice", "/data/plugins", "/run/monitors", "/var/lib/kubelet/device-plugins"},
-            {"/dev", "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {
+                "/dev",
+                *DIRECTORIES,
+                "/var/lib/kubelet/plugins_registry",
+                "/var/lib/kubelet/pod-resources",
+                "/var/run/nri",
+            },
         ),
     ],
 )

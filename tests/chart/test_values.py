@@ -1,5 +1,6 @@
 """What `helm install` refuses, with the name of what is wrong; and that what it takes, the programs take too."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,10 @@ def monitors(interval: str) -> dict[str, Any]:
         ({"cleanup": {"timeoutSeconds": -1}}, "at '/cleanup/timeoutSeconds': minimum"),
         ({"nodeTaint": True}, "at '/nodeTaint': got boolean, want string"),
         ({"nodeLabels": "yes"}, "at '/nodeLabels': value must be one of"),
+        ({"agents": {"observeDra": "yes"}}, "at '/agents/observeDra': got string, want boolean"),
+        ({"agents": {"observeClaims": 1}}, "at '/agents/observeClaims': got number, want boolean"),
+        ({"agents": {"cdi": "yes"}}, "at '/agents/cdi': value must be one of"),
+        (agent({"observeDra": False}), "at '/agents/config': additional properties 'observeDra'"),
         ({"evictions": "yes"}, "at '/evictions': got string, want boolean"),
         (
             {"image": {"registry": "https://registry.example.com"}},
@@ -172,6 +177,38 @@ def test_monitors_scrape_as_it_is_served(metrics: dict[str, str], https: dict[st
         assert {
             key: value for key, value in endpoint.items() if key in {"scheme", "tlsConfig", "authorization"}
         } == expected
+
+
+def dra_rights(account: str, values: dict[str, Any]) -> dict[str, list[str]]:
+    """What the role of that account has of the API of DRA: verbs by kind."""
+    [role] = [each for each in render(values) if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", account)]
+    of_dra = [rule for rule in role["rules"] if rule["apiGroups"] == ["resource.k8s.io"]]
+    return {resource: rule["verbs"] for rule in of_dra for resource in rule["resources"]}
+
+
+@pytest.mark.parametrize(
+    ("agents", "is_on", "claims"),
+    [
+        ({}, True, ["get"]),
+        ({"observeClaims": False}, True, None),
+        ({"observeDra": False}, False, None),
+        ({"observe": False}, False, None),
+        ({"observe": False, "observeDra": True, "observeClaims": True}, False, None),
+        ({"enabled": False}, True, ["get"]),
+    ],
+)
+def test_dra_is_observed_with_as_few_rights_as_it_needs(
+    agents: dict[str, Any], is_on: bool, claims: list[str] | None
+) -> None:
+    values = {"agents": agents}
+    slices = {"resourceslices": ["list", "watch"]} if is_on else {}
+    assert dra_rights("nodedevice-agent", values) == slices | ({"resourceclaims": claims} if claims else {})
+    assert dra_rights("nodedevice-operator", values) == slices
+    assert dra_rights("nodedevice-check", values) == ({"resourceslices": ["list"]} if is_on else {})
+    files = {each["metadata"]["name"]: each["data"] for each in render(values) if each["kind"] == "ConfigMap"}
+    assert json.loads(files["nodedevice-operator"]["operator.yaml"])["observeDra"] == is_on
+    if agents.get("enabled", True):
+        assert json.loads(files["nodedevice-agent"]["agent.yaml"])["observeDra"] == is_on
 
 
 def open_objects(schema: Any, at: str = "") -> list[str]:

@@ -31,6 +31,9 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     "the runtime's configuration": {"agents": {"config": {"runtimeConfig": "/etc/containerd/config.toml"}}},
     "nothing injected": {"agents": {"config": {"runtime": "none"}}},
     "paths for configurations": {"agents": {"allowedHostPaths": ["/dev", "/opt/devices/"]}},
+    "nothing of DRA": {"agents": {"observeDra": False}},
+    "no claims": {"agents": {"observeClaims": False}},
+    "an /etc that cannot be written": {"agents": {"cdi": False}},
     "nothing observed": {"agents": {"observe": False, "config": {"runtime": "none"}}},
     "directories of one's own": {
         "agents": {

@@ -2,7 +2,14 @@
 The agents' settings, as JSON; what the pods are replaced by when it changes is a sum of this same text.
 */}}
 {{- define "nodedevice.agent.settings" -}}
-{{- toPrettyJson (merge (dict "observe" .Values.agents.observe "allowedHostPaths" .Values.agents.allowedHostPaths) .Values.agents.config) -}}
+{{- toPrettyJson (merge (dict "observe" .Values.agents.observe "observeDra" (ne (include "nodedevice.observesDra" .) "") "allowedHostPaths" .Values.agents.allowedHostPaths) .Values.agents.config) -}}
+{{- end }}
+
+{{/*
+Whether what DRA drivers offer is shown: `true` or nothing.
+*/}}
+{{- define "nodedevice.observesDra" -}}
+{{- if and .Values.agents.observe .Values.agents.observeDra }}true{{ end -}}
 {{- end }}
 
 {{/*
@@ -44,11 +51,14 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- if $udev -}}
 {{- $paths = append $paths (dict "name" "udev" "path" "/run/udev" "readOnly" true "type" "DirectoryOrCreate") -}}
 {{- end -}}
-{{- /* CDI specifications, which handOver auto of the nvml plugin reads */ -}}
+{{- /* CDI specifications, which handOver auto of the nvml plugin reads, and which say what the devices of DRA drivers are */ -}}
 {{- $built := $config.plugins | default dict -}}
 {{- $cdi := .Values.agents.cdi -}}
+{{- if eq (toString $cdi) "auto" -}}
+{{- $cdi = include "nodedevice.observesDra" . -}}
 {{- if kindIs "map" $built.nvml -}}
 {{- $cdi = or $cdi (has "auto" ($built.nvml.handOver | default (list "auto"))) -}}
+{{- end -}}
 {{- end -}}
 {{- if and $cdi (eq ($built.hostRoot | default "/") "/") -}}
 {{- $paths = append $paths (dict "name" "cdi" "path" "/etc/cdi" "readOnly" true "type" "DirectoryOrCreate") -}}

@@ -34,8 +34,10 @@ order Helm renders them is its own affair.
   "runtime": "auto"
  },
  "agents.observe": true,
+ "agents.observeDra": true,
+ "agents.observeClaims": true,
  "agents.udev": false,
- "agents.cdi": false,
+ "agents.cdi": "auto",
  "agents.allowedHostPaths": [
   "/dev"
  ],

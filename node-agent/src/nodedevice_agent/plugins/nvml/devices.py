@@ -28,6 +28,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
 from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES, VOID
 from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
+from nodedevice_agent.plugins.nvml.health import addressed
 from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost, gpu_file
 from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_nodes
 
@@ -70,7 +71,7 @@ def device_of(gpu: Gpu, trouble: Trouble | None, host: OnHost = UNKNOWN) -> Plug
         is_healthy=trouble is None,
         numa_nodes=gpu.numa_nodes(),
         reason=trouble.reason if trouble else "",
-        message=trouble.message if trouble else "",
+        message=addressed(trouble.message, host.program, gpu.uuid) if trouble else "",
         attributes=tuple(sorted(attributes.items())),
         parent=gpu.uuid,
         identity=host.identity(gpu),

@@ -160,11 +160,13 @@ class HealthRules(Struct, frozen=True):
     effects: Mapping[str, Effect] = EFFECTS
 
 
-_REMEDY = "reset it (nvidia-smi --gpu-reset) or reboot; if it is healthy: nodedevice-agent gpu clear"
+# as it is in stored messages; whoever shows one names the GPU and the program (`addressed`)
+_CLEAR = "nodedevice-agent gpu clear"
+_REMEDY = f"reset it (nvidia-smi --gpu-reset) or reboot; if it is healthy: {_CLEAR}"
 LOST = Trouble(GpuReason.GPU_LOST, "the GPU has fallen off the bus or no longer answers; reset it, or reboot the node")
 GONE = Trouble(
     GpuReason.GPU_GONE,
-    "the driver no longer lists this GPU; it is used again when it is back; if it was removed for good: nodedevice-agent gpu clear",
+    f"the driver no longer lists this GPU; it is used again when it is back; if it was removed for good: {_CLEAR}",
 )
 SILENT = Trouble(GpuReason.GPU_UNREADABLE, "the driver lists a GPU without a readable UUID; see the kernel log")
 ECC = Trouble(GpuReason.ECC_UNCORRECTABLE, f"uncorrectable ECC errors in its memory; {_REMEDY}")
@@ -172,6 +174,11 @@ ECC_BEFORE = Trouble(
     GpuReason.ECC_BEFORE_START,
     f"uncorrectable ECC errors in its memory since the driver was loaded, before the agent ran; {_REMEDY}",
 )
+
+
+def addressed(message: str, program: str, uuid: str) -> str:
+    """With the command as it is typed, for this GPU. program: with what stands before it where it runs in a pod."""
+    return message.replace(_CLEAR, f"{program} gpu clear {uuid}")
 
 
 def with_xid(health: GpuHealth, xid: int, rules: HealthRules, place: Place | None = None) -> GpuHealth:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from nodedevice_agent.lib import own_command
 from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, NEEDED_NODES
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -29,7 +30,7 @@ def on_host(
 ) -> OnHost:
     """The device files of these GPUs, and of these instances where containers get device files."""
     graphics = {gpu.uuid: tuple(_graphics(root, gpu.pci_bus_id)) for gpu in gpus}
-    found = OnHost(graphics=graphics, hands_over_files=hands_over_files)
+    found = OnHost(graphics=graphics, hands_over_files=hands_over_files, program=own_command.typed())
     paths = {path for gpu in gpus for path in found.paths(gpu)}
     if hands_over_files and instances:
         found = replace(found, capabilities=capabilities(root))

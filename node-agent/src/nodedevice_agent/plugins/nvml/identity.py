@@ -27,7 +27,8 @@ class OnHost(Struct, frozen=True):
     """The host's device files now. numbers: by path, such as c195:0; of those that are there. capabilities: see mig.
 
     graphics: by UUID, the numbers of its files in /dev/dri. hands_over_files: whether containers get device files.
-    ways: by UUID of a GPU or an instance, how a container would get it now, where that is decided for each.
+    ways: by UUID of a GPU or an instance, how a container would get it now, where that is decided for each. program: how an
+    administrator types this program.
     """
 
     numbers: Mapping[str, str] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class OnHost(Struct, frozen=True):
     graphics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hands_over_files: bool = False
     ways: Mapping[str, str] = field(default_factory=dict)
+    program: str = "nodedevice-agent"
 
     def attributes(self, uuid: str) -> dict[str, str]:
         """For administrators, beside the GPU's own."""

@@ -203,6 +203,7 @@ class NodeDevice:
     allocations: tuple[Allocation, ...] = ()
     allocations_omitted: int = 0
     waiting: tuple[Waiting, ...] = ()
+    waiting_pods: int = 0
     remembered_cordons: tuple[Cordon, ...] = ()
     conditions: Mapping[str, Condition] = field(default_factory=dict)
 
@@ -230,6 +231,7 @@ class HeldDevice:
     claim: str = ""
     share_id: str = ""
     extended_resource: str = ""
+    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

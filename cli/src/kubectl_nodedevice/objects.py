@@ -158,6 +158,7 @@ def node_device_of(obj: Json) -> NodeDevice:
         each_of(_allocation, status, "allocations"),
         number_of(status, "allocationsOmitted"),
         each_of(_waiting, status, "waiting"),
+        number_of(status, "waitingPods"),
         each_of(cordon_of, status, "rememberedCordons"),
         conditions_of(obj),
     )
@@ -295,6 +296,7 @@ def _held(obj: Json) -> HeldDevice:
         text_of(obj, "claim"),
         text_of(obj, "shareID"),
         text_of(obj, "extendedResource"),
+        each_of(_device_taint, obj, "taints"),
     )
 
 

@@ -31,10 +31,11 @@ _EVENTS, _WIDE, _SECURITY, _AGENT, _DESCRIBED = (
     "describe pod",
     "-o wide",
     "get pod reader",
-    "daemonset/",
+    "kubectl logs --namespace",
     "describe nodedevices",
 )
 _CONFIGS: Final = "get nodedeviceconfigs"
+_DISCOVER: Final = "nodedevice-agent discover"
 # what follows _READ in the same command
 _LOGS: Final = "kubectl logs reader"
 # the agent lists the stick no more, or does so still and the file is gone
@@ -93,7 +94,12 @@ def test_from_a_stick_to_a_pod_that_reads_it(cluster: MachineCluster, stick: Sti
     printed = cluster.machine.run(_command(_STAT))
     assert re.search(rf"_{_SERIAL}-if00-port0 crw-rw---- root:dialout \(20\)$", printed), printed
 
+    seen = _type(cluster, _command(_DISCOVER))
+    assert re.search(rf"/dev/ttyUSB\d+ = /dev/serial/by-id/\S*_{_SERIAL}-if00-port0 .*, group 20\)", seen), seen
+    assert "supplementalGroups: [20]" in seen
+    assert f'serial: "{_SERIAL}"' in seen
     _type(cluster, _command(_CONFIG))
+    assert "offered already, as example.com/stick" in _type(cluster, _command(_DISCOVER))
     _type(cluster, _pod())
     _type(cluster, _command(_READ))
     _until_read(cluster, stick, "first")
@@ -123,7 +129,7 @@ def test_permission_denied(cluster: MachineCluster, stick: Stick) -> None:
 
 
 def test_no_other_command_is_on_the_page() -> None:
-    known = (_CONFIG, _POD, _STAT, _READ, _ALL, _EVENTS, _WIDE, _SECURITY, _AGENT, _DESCRIBED, _CONFIGS)
+    known = (_CONFIG, _POD, _STAT, _READ, _ALL, _EVENTS, _WIDE, _SECURITY, _AGENT, _DESCRIBED, _CONFIGS, _DISCOVER)
     assert [
         each for each in _COMMANDS if not each.startswith(_NOT_HERE) and not any(part in each for part in known)
     ] == []

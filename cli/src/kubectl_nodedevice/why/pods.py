@@ -73,7 +73,10 @@ def asked(pod: Pod) -> str:
 
 
 def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
-    own = [*_own(facts, pod), *pod_claims.obstacles(facts, pod), *_resources(facts, pod)]
+    claims = tuple(pod_claims.obstacles(facts, pod))
+    # which the scheduler does not try before its claims are there
+    is_tried = not any(each.code in ("ClaimMissing", "ClaimNotMade") for each in claims)
+    own = [*_own(facts, pod, is_tried), *claims, *_resources(facts, pod)]
     nodes = _candidates(facts, pod)
     on_nodes = {node.meta.name: tuple(_on_node(facts, pod, node)) for node in nodes}
     # one node that nothing is known against is enough for the pod
@@ -91,14 +94,14 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
     )
 
 
-def _own(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
+def _own(facts: Facts, pod: Pod, is_tried: bool) -> Iterator[Obstacle]:
     if pod.gates:
         patch = '[{"op": "remove", "path": "/spec/schedulingGates"}]'
         yield Obstacle("SchedulingGated", fields={"gates": ", ".join(pod.gates), "gates_patch": patch})
         return
     created = moment(pod.meta.created)
     is_answered = "PodScheduled" in pod.conditions or any(e.reason == "FailedScheduling" for e in facts.events)
-    if created is not None and facts.now - created > _PATIENCE and not is_answered:
+    if is_tried and created is not None and facts.now - created > _PATIENCE and not is_answered:
         default = pod.scheduler in ("", "default-scheduler")
         label = "component=kube-scheduler" if default else "app.kubernetes.io/component=scheduler"
         since = age(pod.meta.created, facts.now)

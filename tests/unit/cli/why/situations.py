@@ -1,12 +1,13 @@
 """Clusters that are built of records, and what can be done to them: each changes one thing, which has one code.
 
-`slot`: of changes with the same slot at most one is done, as each replaces what the other did. A pod without a node asks for 2 of
-GPU, which two of three nodes have, for a claim, and for one of NIC, which a DRA driver offers.
+`slots`: of changes that share one at most one is done, as each replaces or hides what the other did. A pod without a
+node asks for 2 of GPU, which two of three nodes have, for a claim, and for one of NIC, which a DRA driver offers.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from kubectl_nodedevice.cluster import (
     Agent,
@@ -98,7 +99,7 @@ def _of_node_a(facts: Facts, change: Callable[[NodeDevice], NodeDevice]) -> Fact
     return replace(facts, node_devices=found)
 
 
-def each_device(facts: Facts, change: Callable[[Device], Device], **more: int) -> Facts:
+def each_device(facts: Facts, change: Callable[[Device], Device], **more: Any) -> Facts:
     """All GPUs of all nodes."""
     return each_found(
         facts, lambda found: replace(found, devices=tuple(change(each) for each in found.devices), available=0, **more)
@@ -118,9 +119,9 @@ def with_condition(kind: str, status: str, reason: str) -> Callable[[Facts], Fac
     return lambda facts: each_found(facts, lambda found: replace(found, conditions={**found.conditions, kind: new}))
 
 
-def pod_with(facts: Facts, **changes: object) -> Facts:
+def pod_with(facts: Facts, **changes: Any) -> Facts:
     assert facts.pod is not None
-    return replace(facts, pod=replace(facts.pod, **changes))  # type: ignore[arg-type]
+    return replace(facts, pod=replace(facts.pod, **changes))
 
 
 def asking(facts: Facts, resource: str, number: int) -> Facts:
@@ -163,11 +164,11 @@ def _port(facts: Facts, *, taints: tuple[Taint, ...] = (), number: int = 4) -> F
     return replace(facts, slices=tuple(replace(each, devices=ports) for each in facts.slices))
 
 
-def _claim(facts: Facts, **changes: object) -> Facts:
+def _claim(facts: Facts, **changes: Any) -> Facts:
     return replace(
         facts,
         claims=tuple(replace(each, **changes) if each.meta.name == "train-port" else each for each in facts.claims),
-    )  # type: ignore[arg-type]
+    )
 
 
 def _elsewhere(facts: Facts) -> Facts:
@@ -221,8 +222,11 @@ class Change:
 
     code: str
     do: Callable[[Facts], Facts]
-    slot: str = ""
+    slots: str = ""
     name: str = field(default="")
+
+    def goes_with(self, other: "Change") -> bool:
+        return not {self.id, *self.slots.split()} & {other.id, *other.slots.split()}
 
     @property
     def id(self) -> str:
@@ -244,15 +248,15 @@ def _cordoned(facts: Facts) -> Facts:
 
 _TAINT = Taint("gpu", "broken", "NoSchedule")
 UNBOUND = (
-    Change("SchedulingGated", lambda f: pod_with(f, gates=("example.com/queue",)), "scheduler"),
+    Change("SchedulingGated", lambda f: pod_with(f, gates=("example.com/queue",)), "gate"),
+    Change("NoScheduler", _unscheduled, "gate lost"),
+    Change("ClaimMissing", _claims(PodClaim("lost", "lost")), "lost"),
+    Change("ClaimMissing", _claims(PodClaim("lost", "", "no-template")), "lost", name="template"),
     Change(
-        "NoScheduler",
-        lambda f: pod_with(f, conditions={}, scheduler="none", meta=replace(f.pod.meta, created=OLD)),
-        "scheduler",
-    ),  # type: ignore[union-attr]
-    Change("ClaimMissing", _claims(PodClaim("lost", "lost"))),
-    Change("ClaimMissing", _claims(PodClaim("lost", "", "no-template")), name="template"),
-    Change("ClaimNotMade", lambda f: replace(_claims(PodClaim("new", "", "there"))(f), templates=frozenset({"there"}))),
+        "ClaimNotMade",
+        lambda f: replace(_claims(PodClaim("new", "", "there"))(f), templates=frozenset({"there"})),
+        "lost",
+    ),
     Change("DeviceClassMissing", _class_missing, "claim"),
     Change("NothingOffered", _nothing_offered),
     Change("NothingServes", lambda f: asking(f, "example.com/gpus", 1)),
@@ -286,7 +290,7 @@ def _waits(final: bool) -> Callable[[Facts], Facts]:
     return lambda facts: _of_node_a(facts, lambda found: replace(found, waiting=(waiting,), allocations=()))
 
 
-def _container(reason: str, message: str, **more: str) -> Callable[[Facts], Facts]:
+def _container(reason: str, message: str, **more: Any) -> Callable[[Facts], Facts]:
     def change(facts: Facts) -> Facts:
         assert facts.pod is not None
         (found,) = facts.pod.containers

@@ -1,5 +1,7 @@
 """`why pod` on clusters that are built of records: one cause, two at once, none."""
 
+from itertools import combinations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,16 +44,17 @@ def test_then_the_scheduler_has_the_word() -> None:
     assert pods.explain(situations.base()).words == "0/3 nodes are available"
 
 
-def _slot(change: Change) -> str:
-    return change.slot or change.id
+def _go_together(changes: list[Change]) -> bool:
+    return all(one.goes_with(other) for one, other in combinations(changes, 2))
 
 
-_PAIRS = st.one_of(
-    *(
-        st.tuples(st.just(made), st.lists(st.sampled_from(changes), min_size=2, max_size=3, unique_by=_slot))
-        for made, changes in ((situations.base, UNBOUND), (situations.bound, BOUND))
-    )
-)
+def _several(changes: tuple[Change, ...]) -> st.SearchStrategy[list[Change]]:
+    drawn = st.lists(st.sampled_from(changes), min_size=2, max_size=3, unique_by=lambda change: change.id)
+    return drawn.filter(_go_together)
+
+
+_MADE = ((situations.base, UNBOUND), (situations.bound, BOUND))
+_PAIRS = st.one_of(*(st.tuples(st.just(made), _several(changes)) for made, changes in _MADE))
 
 
 @given(_PAIRS)

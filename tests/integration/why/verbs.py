@@ -1,0 +1,312 @@
+"""What can be done so that a pod waits: each does one thing by the API, and has the code by which `why` names it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import Event
+from lightkube.types import PatchType
+from nodedevice_api import names
+
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import NodeDevice, NodeDeviceConfig, allocation
+from tests.integration.why.situations import Situation
+
+Do = Callable[[Situation], None]
+_DRA = "resource.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Verb:
+    """slots: words; of verbs that share one at most one is done. before: the agents have made anything. after: the pod is made."""
+
+    code: str
+    name: str
+    do: Do | None = None
+    slots: str = ""
+    before: Do | None = None
+    after: Do | None = None
+
+    def goes_with(self, other: "Verb") -> bool:
+        """Whether both can be done, and be seen, in one situation."""
+        return not {self.code, *self.slots.split()} & {other.code, *other.slots.split()}
+
+
+def _gate(at: Situation) -> None:
+    at.spec["schedulingGates"] = [{"name": "example.com/queue"}]
+
+
+def _other_scheduler(at: Situation) -> None:
+    at.spec["schedulerName"] = "nobody"
+
+
+def _misspelled(at: Situation) -> None:
+    at.requests[f"{at.resource}s"] = "1"
+
+
+def _claim(at: Situation, **how: str) -> None:
+    at.spec.setdefault("resourceClaims", []).append({"name": f"claim-{len(at.spec.get('resourceClaims', []))}", **how})
+
+
+def _lost_claim(at: Situation) -> None:
+    _claim(at, resourceClaimName="lost")
+
+
+def _lost_template(at: Situation) -> None:
+    _claim(at, resourceClaimTemplateName="lost")
+
+
+def _of_class(at: Situation, suffix: str, device_class: str) -> str:
+    """A claim for one device of the class."""
+    request = {"name": "one", "exactly": {"deviceClassName": device_class}}
+    name = f"{at.name}-{suffix}"
+    meta = {"name": name, "namespace": at.namespace}
+    at.apply(
+        {"apiVersion": _DRA, "kind": "ResourceClaim", "metadata": meta, "spec": {"devices": {"requests": [request]}}}
+    )
+    _claim(at, resourceClaimName=name)
+    return name
+
+
+def _device_class(at: Situation, name: str, driver: str, extended_resource: str = "") -> None:
+    spec: dict[str, Any] = {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}]}
+    spec |= {"extendedResourceName": extended_resource} if extended_resource else {}
+    at.apply({"apiVersion": _DRA, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec})
+
+
+def _slices(at: Situation, driver: str, taint: str = "") -> None:
+    device: dict[str, Any] = {"name": "port-0"}
+    if taint:
+        device["taints"] = [{"key": taint, "effect": "NoSchedule"}]
+    for node in at.nodes:
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "pool": pool, "nodeName": node, "devices": [device]}
+        at.apply({"apiVersion": _DRA, "kind": "ResourceSlice", "metadata": {"name": f"{node}-{driver}"}, "spec": spec})
+
+
+def _lost_class(at: Situation) -> None:
+    _of_class(at, "classless", f"{at.name}.lost.example.com")
+
+
+def _nothing_offered(at: Situation) -> None:
+    _device_class(at, f"{at.name}.idle.example.com", f"{at.name}.idle.example.com")
+    _of_class(at, "idle", f"{at.name}.idle.example.com")
+
+
+def _tainted(at: Situation) -> None:
+    driver = f"{at.name}.tainted.example.com"
+    _device_class(at, driver, driver)
+    _slices(at, driver, "example.com/broken")
+    _of_class(at, "tainted", driver)
+
+
+def _elsewhere(at: Situation) -> None:
+    driver = f"{at.name}.else.example.com"
+    _device_class(at, driver, driver)
+    _slices(at, driver)
+    name = _of_class(at, "elsewhere", driver)
+    # a claim that nobody uses the scheduler takes back
+    using = {"resourceClaims": [{"name": "claim", "resourceClaimName": name}], "nodeName": at.nodes[0]}
+    uid = at.make_other("user", using)
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["another-node"]}]}
+    result = {"request": "one", "driver": driver, "pool": "another-node", "device": "port-0"}
+    allocated = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+    reserved = [{"resource": "pods", "name": f"{at.name}-user", "uid": uid}]
+    body = json.dumps({"status": {"allocation": allocated, "reservedFor": reserved}})
+    at.cluster.kubectl(
+        "patch", "resourceclaim", name, "-n", at.namespace, "--subresource=status", "--type=merge", "-p", body
+    )
+
+
+def _stray(at: Situation) -> None:
+    driver = f"{at.name}.stray.example.com"
+    resource = f"{at.name}.example.com/nic"
+    _device_class(at, driver, driver, resource)
+    _slices(at, driver)
+    at.show(resource, 1)
+    at.requests[resource] = "1"
+
+
+def _only_a_number(at: Situation) -> None:
+    resource = f"{at.name}.example.com/fpga"
+    at.show(resource, 1)
+    at.requests[resource] = "3"
+
+
+def _selector(at: Situation) -> None:
+    at.spec["nodeSelector"] = {"example.com/zone": "nowhere"}
+
+
+def _node_cordoned(at: Situation) -> None:
+    at.patch_nodes({"spec": {"unschedulable": True}})
+
+
+def _taint(at: Situation) -> None:
+    for node in at.nodes:
+        at.cluster.kubectl("taint", "node", node, "example.com/repair=now:NoSchedule")
+
+
+def _no_lease(at: Situation) -> None:
+    for node in at.nodes:
+        at.client.delete(Lease, node, namespace=names.AGENTS_NAMESPACE)
+
+
+def _expired_lease(at: Situation) -> None:
+    """The operator counts by its own clock, from when it first saw that renewal."""
+    for node in at.nodes:
+        at.renew(node, seconds=1)
+    for node in at.nodes:
+        _wait(at, node, "AgentReady", "Unknown")
+
+
+def _wait(at: Situation, node: str, kind: str, status: str) -> None:
+    wait_until(lambda: at.condition(node, kind).get("status") == status, f"{kind} of {node} is {status}", 120)
+
+
+def _changed(**changes: Any) -> Do:
+    def do(at: Situation) -> None:
+        for agent in at.agents.values():
+            for key, value in changes.items():
+                setattr(agent, key, value)
+        at.publish()
+        at.is_lowered = True
+
+    return do
+
+
+def _config_deleted(at: Situation) -> None:
+    """A NodeDeviceConfig of the resource is there, and is taken away; the agents end the plugin."""
+    plugins = {"simulated": [{"resourceName": at.resource, "count": 4}]}
+    body = {
+        "metadata": {"name": at.name},
+        "spec": {"nodeSelector": {"of": at.name}, "plugins": plugins},
+    }
+    at.client.create(NodeDeviceConfig.from_dict(body))
+    at.client.delete(NodeDeviceConfig, at.name)
+    _changed(state="Gone", registered="NotConfigured")(at)
+
+
+def _foreign(at: Situation) -> None:
+    at.show(at.resource, 0)
+    at.shown = 0
+
+
+def _cordoned(at: Situation) -> None:
+    cordon = {"spec": {"cordonedDevices": [{"id": "all", "reason": "firmware", "by": "alice"}]}}
+    for node in at.nodes:
+        at.client.patch(NodeDevice, at.node_device(node), cordon, patch_type=PatchType.MERGE, field_manager="alice")
+    _changed(cordoned=4)(at)
+
+
+def _too_many(at: Situation) -> None:
+    at.requests[at.resource] = "9"
+
+
+def _held(at: Situation) -> None:
+    """A pod on each node has three of the four devices."""
+    for node, agent in at.agents.items():
+        uid = at.make_other(node, {"nodeName": node}, {at.resource: "3"})
+        own = {"namespace": at.namespace, "name": f"{at.name}-{node}"}
+        agent.allocations.append(allocation(uid, "main", "gpu-0", "gpu-1", "gpu-2", **own))
+    at.publish()
+    at.is_lowered = True
+
+
+UNBOUND = (
+    Verb("SchedulingGated", "gate", _gate, "gate"),
+    Verb("NoScheduler", "another scheduler", _other_scheduler, "gate lost"),
+    Verb("ClaimMissing", "claim without object", _lost_claim, "lost"),
+    Verb("ClaimMissing", "claim without template", _lost_template, "lost"),
+    Verb("DeviceClassMissing", "claim without class", _lost_class),
+    Verb("NothingOffered", "class without driver", _nothing_offered),
+    Verb("NothingServes", "misspell", _misspelled),
+    Verb("NodeSelector", "select", _selector),
+    Verb("ClaimElsewhere", "allocate elsewhere", _elsewhere),
+    Verb("NodeCordoned", "cordon nodes", _node_cordoned),
+    Verb("NodeTaint", "taint", _taint),
+    Verb("NoAgent", "delete the Lease", _no_lease, "agent"),
+    Verb("AgentSilent", "expire the Lease", _expired_lease, "agent"),
+    Verb("NotConfigured", "delete the config", _config_deleted, "plugin"),
+    Verb("PluginAway", "stop the plugin", _changed(state="Stopped", registered="EndpointStopped"), "plugin"),
+    Verb("NotInjectable", "lose the runtime", _changed(injectable="NoRuntimeSocket")),
+    Verb("CapacityConflict", "write the number first", slots="number", before=_foreign),
+    Verb("StrayCapacity", "stray number", _stray),
+    Verb("TooFewTogether", "ask for too many", _too_many, "count"),
+    Verb("DevicesCordoned", "cordon devices", _cordoned),
+    Verb("DevicesBroken", "break", _changed(broken="Xid79"), "health"),
+    Verb("DevicesInOtherUse", "use otherwise", _changed(broken="InOtherUse"), "health"),
+    Verb("DevicesTainted", "taint devices", _tainted),
+    Verb("DevicesHeld", "hold", _held, "count"),
+    Verb("NodeShowsFewer", "only a number", _only_a_number),
+)
+
+
+def _container(reason: str, message: str) -> Do:
+    def do(at: Situation) -> None:
+        state = {"waiting": {"reason": reason, "message": message}}
+        found = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+        at.status["containerStatuses"] = [found]
+
+    return do
+
+
+def _refused_file(at: Situation) -> None:
+    ended = {"exitCode": 1, "reason": "Error", "message": "open /dev/ttyUSB0: Permission denied"}
+    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    found = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 1, "state": state}
+    at.status["containerStatuses"] = [{**found, "lastState": {"terminated": ended}}]
+
+
+def _allocated(at: Situation) -> None:
+    """Where nothing else keeps its agent from it, it has its devices."""
+    agent = at.agents[at.nodes[0]]
+    if not agent.waiting and not agent.allocations:
+        agent.allocations.append(at.held("gpu-0", "gpu-1"))
+    at.publish()
+
+
+def _at_agent(reason: str, **more: Any) -> Do:
+    def do(at: Situation) -> None:
+        at.agents[at.nodes[0]].waiting.append(at.waits(reason, **more))
+
+    return do
+
+
+def _not_injected(at: Situation) -> None:
+    at.agents[at.nodes[0]].allocations.append(at.held("gpu-0", "gpu-1", notInjected=True))
+
+
+def _unprepared(at: Situation) -> None:
+    about = {"kind": "Pod", "namespace": at.namespace, "name": at.name, "uid": at.uid, "apiVersion": "v1"}
+    now = {"firstTimestamp": "2026-01-02T03:04:05Z", "lastTimestamp": "2026-01-02T03:04:05Z"}
+    message = "Failed to prepare dynamic resources: NodePrepareResources failed for ResourceClaim x"
+    event = {
+        "involvedObject": about,
+        "reason": "FailedPrepareDynamicResources",
+        "message": message,
+        "type": "Warning",
+        **now,
+    }
+    made: Any = Event.from_dict({"metadata": {"generateName": "prepare-", "namespace": at.namespace}, **event})
+    at.client.create(made)
+
+
+def _silent(at: Situation) -> None:
+    _expired_lease(at)
+
+
+_POISONED = "endpoint not found in cache for a registered resource: vendor.com/thing"
+_REQUIRED = 'container create failed: required plugin "nodedevice" not present'
+BOUND = (
+    Verb("WaitsOnNode", "refuse to allocate", slots="agent's", after=_at_agent("AllocateFailed")),
+    Verb("WaitsForGood", "refuse for good", slots="agent's", after=_at_agent("AllocateFailed", final=True)),
+    Verb("RunsWithoutDevices", "start without devices", slots="agent's", after=_not_injected),
+    Verb("RequiredPluginMissing", "require a plugin", _container("CreateContainerError", _REQUIRED), "container"),
+    Verb("NameKeptByKubelet", "keep the name", _container("CreateContainerConfigError", _POISONED), "container"),
+    Verb("ImageNotPulled", "wrong image", _container("ImagePullBackOff", "Back-off pulling image"), "container"),
+    Verb("ContainerNotStarted", "crash", _container("CrashLoopBackOff", "back-off 5m0s"), "container"),
+    Verb("ClaimNotPrepared", "fail to prepare", after=_unprepared),
+)
+FINISH_BOUND = _allocated

@@ -1,0 +1,261 @@
+"""Cordons: one patch of the version that was read, nobody's is lost, and what is said of each."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+from kubectl_nodedevice import cordons
+from kubectl_nodedevice.cluster import Cordon, NodeDevice
+from kubectl_nodedevice.errors import UsageProblem
+from kubectl_nodedevice.objects import node_device_of
+
+from tests.unit.cli.api_server import Answer, FakeApiServer, Request, status
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.objects import allocation, condition, device, node_device
+
+_KIND: Final = "/apis/nodedevice.io/v1alpha1/nodedevices"
+_MINE: Final = Cordon("", "fan", "alice", "2026-11-28T10:00:00Z")
+
+
+def _found(cordoned: list[dict[str, Any]] | None = None, **status: Any) -> NodeDevice:
+    written = node_device("node-a", devices=[device("gpu-0"), device("gpu-1")], **status)
+    written["spec"]["cordonedDevices"] = cordoned or []
+    return node_device_of(written)
+
+
+def _stored(server: FakeApiServer, node: str = "node-a") -> list[dict[str, str]]:
+    return next(
+        each["spec"].get("cordonedDevices", []) for each in server.objects[_KIND] if each["spec"]["nodeName"] == node
+    )
+
+
+def _honour(server: FakeApiServer) -> None:
+    """Play the agents: what is cordoned shows in the status."""
+    for found in server.objects[_KIND]:
+        ids = {each["id"] for each in found["spec"].get("cordonedDevices", [])}
+        cordoned = 0
+        for each in found["status"]["devices"]:
+            each.pop("cordonedSince", None)
+            if each["id"] in ids or ids & {"*", "all"}:
+                each["cordonedSince"] = "2026-11-28T10:00:00Z"
+                cordoned += 1
+        found["status"]["cordoned"] = cordoned
+
+
+@pytest.fixture
+def agents(server: FakeApiServer) -> FakeApiServer:
+    """The server, with agents that honour each cordon at once."""
+
+    def honour(_: Request) -> Answer | None:
+        _honour(server)
+        return None
+
+    server.fault = honour
+    return server
+
+
+def test_a_free_device(run: Run, agents: FakeApiServer) -> None:
+    ran = run("cordon", "node-b", "--device", "gpu-1", "--reason", "fan")
+    assert ran.out == "gpu-1 of node-b: cordoned; free, so it is out of service now\n"
+    [stored] = _stored(agents, "node-b")
+    assert (stored["id"], stored["by"], stored["reason"]) == ("gpu-1", "alice", "fan")
+    assert stored["at"].endswith("Z")
+    assert ran.status == 0
+    assert run("uncordon", "node-b", "--device", "gpu-1").out == "gpu-1 of node-b: uncordoned; free now\n"
+    assert _stored(agents, "node-b") == []
+
+
+def test_a_held_device(run: Run, agents: FakeApiServer) -> None:
+    ran = run("cordon", "node-a", "--device", "gpu-0", "--reason", "fan")
+    assert ran.out == "gpu-0 of node-a: cordoned; held until default/try ends, then out of service\n"
+    assert [each["id"] for each in _stored(agents)] == ["gpu-1", "gpu-0"]
+
+
+def test_anothers_cordon_stays(run: Run, agents: FakeApiServer) -> None:
+    before = json.dumps(_stored(agents))
+    ran = run("uncordon", "node-a", "--device", "gpu-1")
+    assert ran.out == "gpu-1 of node-a: cordoned by bob: ecc; --take-over lifts it all the same\n"
+    assert ran.status == 1
+    assert run("cordon", "node-a", "--device", "gpu-1", "--reason", "fan").status == 1
+    assert json.dumps(_stored(agents)) == before
+    assert "it was cordoned by bob: ecc" in run("uncordon", "node-a", "--device", "gpu-1", "--take-over").out
+    assert _stored(agents) == []
+
+
+def test_two_people_at_once_lose_nothing(run: Run, agents: FakeApiServer) -> None:
+    """Bob cordons between each reading and its patch, until he has no more devices."""
+    bobs = iter(["gpu-0", "gpu-2"])
+
+    def fault(request: Request) -> Answer | None:
+        _honour(agents)
+        if request.method == "PATCH":
+            for bobs_id in bobs:
+                found = agents.objects[_KIND][0]
+                found["spec"]["cordonedDevices"].append({"id": bobs_id, "by": "bob", "reason": "ecc"})
+                found["metadata"]["resourceVersion"] = str(int(found["metadata"]["resourceVersion"]) + 1)
+                break
+        return None
+
+    agents.fault = fault
+    agents.objects[_KIND][0]["status"]["devices"].append(device("gpu-3"))
+    ran = run("cordon", "node-a", "--device", "gpu-3", "--reason", "fan")
+    assert ran.status == 0, ran
+    assert [each["id"] for each in _stored(agents)] == ["gpu-1", "gpu-0", "gpu-2", "gpu-3"]
+    assert sum(each.method == "PATCH" for each in agents.requests) == 3
+
+
+def test_one_that_is_changed_all_the_time(run: Run, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    server.fault = lambda request: status(409, "modified") if request.method == "PATCH" else None
+    ran = run("cordon", "node-b", "--device", "gpu-0", "--reason", "fan")
+    assert ran.status == 2
+    assert "was changed 20 times" in ran.err
+
+
+def test_an_id_that_does_not_exist(run: Run, server: FakeApiServer) -> None:
+    ran = run("cordon", "node-a", "--device", "gpu-9", "--reason", "fan")
+    assert ran.err == "error: node-a has no device gpu-9; it has gpu-0, gpu-1, gpu-2 (example.com/gpu)\n"
+    assert not any(each.method == "PATCH" for each in server.requests)
+
+
+def test_an_id_that_two_resources_have(run: Run, server: FakeApiServer) -> None:
+    server.objects[_KIND].append(node_device("node-a", "example.com/shared"))
+    ran = run("cordon", "node-a", "--device", "gpu-0", "--reason", "fan")
+    assert "name one of them by --resource" in ran.err
+    ran = run(
+        "cordon", "node-a", "--device", "gpu-0", "--resource", "example.com/shared", "--reason", "x", "--wait", "0"
+    )
+    assert "not in force yet" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("served_by", "way"),
+    [("kubelet", "docs/device-plugins.md"), ("dra", "DeviceTaintRule with deviceSelector {driver: d, pool: p")],
+)
+def test_what_others_give_out(run: Run, server: FakeApiServer, served_by: str, way: str) -> None:
+    found = server.objects[_KIND][1]["status"]
+    found |= {"agent": {"servedBy": served_by}, "driver": "d", "pool": "p"}
+    for arguments in (["node-b", "--device", "gpu-0"], ["--resource", "example.com/gpu", "--all-nodes", "--yes"]):
+        server.objects[_KIND] = server.objects[_KIND][-1:]
+        ran = run("cordon", *arguments, "--reason", "fan")
+        assert ran.status == 2
+        assert way in ran.err, ran
+        assert "kubectl cordon node-b" in ran.err
+
+
+def test_all_nodes(run: Run, agents: FakeApiServer) -> None:
+    agents.objects[_KIND][1]["spec"]["cordonedDevices"] = [{"id": "all", "by": "alice", "reason": "move"}]
+    ran = run("cordon", "--resource", "example.com/gpu", "--all-nodes", "--reason", "move", "--yes")
+    assert "1 node cordoned: node-a" in ran.out
+    assert "1 node had it already: node-b" in ran.out
+    assert [each["id"] for each in _stored(agents)] == ["gpu-1", "*"]
+    ran = run("uncordon", "--resource", "example.com/gpu", "--all-nodes", "--yes")
+    assert "2 nodes uncordoned: node-a, node-b" in ran.out
+    assert [each["id"] for each in _stored(agents)] == ["gpu-1"]
+
+
+def test_all_nodes_asks(run: Run, server: FakeApiServer) -> None:
+    ran = run("cordon", "--resource", "example.com/gpu", "--all-nodes", "--reason", "move")
+    assert "say --yes" in ran.err
+    assert not any(each.method == "PATCH" for each in server.requests)
+
+
+def test_a_node_that_fails_does_not_keep_the_others(run: Run, agents: FakeApiServer) -> None:
+    def fault(request: Request) -> Answer | None:
+        _honour(agents)
+        return status(403, "no") if request.method == "PATCH" and "node-a" in request.path else None
+
+    agents.fault = fault
+    ran = run("cordon", "--resource", "example.com/gpu", "--all-nodes", "--reason", "move", "--yes")
+    assert ran.status == 2
+    assert "1 node cordoned: node-b" in ran.out
+    assert "error: node-a: you may not" in ran.err
+
+
+def test_an_agent_that_is_silent(run: Run, server: FakeApiServer) -> None:
+    status = server.objects[_KIND][1]["status"]
+    status["conditions"] = [condition("AgentReady", "Unknown", "LeaseExpired")]
+    ran = run("cordon", "node-b", "--device", "gpu-0", "--reason", "fan")
+    assert "takes effect when the agent of node-b is back" in ran.out
+    assert ran.status == 0
+
+
+def test_the_name_is_the_users_own(run: Run, agents: FakeApiServer) -> None:
+    agents.user = "system:serviceaccount:ops:robot"
+    run("cordon", "node-b", "--device", "gpu-0", "--reason", "fan")
+    assert _stored(agents, "node-b")[0]["by"] == "system:serviceaccount:ops:robot"
+    run("cordon", "node-b", "--device", "gpu-1", "--reason", "fan", "--by", "carol")
+    assert _stored(agents, "node-b")[1]["by"] == "carol"
+
+
+@pytest.mark.parametrize("reason", ["", "  ", "\x1b\n", "x" * 1025])
+def test_a_reason_that_is_none(run: Run, server: FakeApiServer, reason: str) -> None:
+    ran = run("cordon", "node-b", "--device", "gpu-0", "--reason", reason)
+    assert ran.status == 2
+    assert not any(each.method == "PATCH" for each in server.requests)
+
+
+def test_json(run: Run, agents: FakeApiServer) -> None:
+    items = json.loads(
+        run("cordon", "node-a", "--device", "gpu-0", "--device", "gpu-1", "--reason", "x", "-o", "json").out
+    )["items"]
+    assert [(each["id"], each["reason"]) for each in items] == [("gpu-0", "Cordoned"), ("gpu-1", "OthersCordon")]
+
+
+# the pure part
+
+
+def test_the_last_ones_are_removed_first() -> None:
+    """Whatever the order they are named in, the places of the others stay."""
+    found = _found([{"id": each, "by": "alice"} for each in ("gpu-0", "gpu-1", "gpu-2", "gpu-3")])
+    change = cordons.uncordon(found, ["gpu-1", "gpu-3", "gpu-0", "gpu-1"], "alice", takes_over=False)
+    assert [each["path"].rpartition("/")[2] for each in change.patch[1:]] == ["3", "1", "0"]
+    assert change.patch[0] == {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}
+
+
+def test_a_list_is_added_where_there_is_none() -> None:
+    change = cordons.cordon(_found(), ["gpu-0", "gpu-1"], _MINE, takes_over=False)
+    assert [(each["op"], each["path"]) for each in change.patch[1:]] == [("add", "/spec/cordonedDevices")]
+
+
+def test_what_is_cordoned_with_the_same_words_is_no_patch() -> None:
+    found = _found([{"id": "gpu-0", "by": "alice", "reason": "fan"}])
+    assert cordons.cordon(found, ["gpu-0"], _MINE, takes_over=False).patch == []
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "remembered", "words"),
+    [
+        ([{"id": "*", "by": "bob", "reason": "move"}], [], "with all devices by bob: move: uncordon --device '*'"),
+        ([], [{"id": "gpu-0"}], "its agent remembers a cordon"),
+        ([], [], "not cordoned"),
+    ],
+)
+def test_what_is_not_cordoned(cordoned: list[dict[str, str]], remembered: list[dict[str, str]], words: str) -> None:
+    found = _found(cordoned, rememberedCordons=remembered)
+    [done] = cordons.uncordon(found, ["gpu-0"], "alice", takes_over=True).done
+    assert words in done.text
+
+
+def test_parts_of_a_device() -> None:
+    parts = {"total": 4, "healthy": 4, "allocated": 0, "available": 4}
+    found = node_device_of(node_device("node-a", devices=[device("gpu-0", parts=parts)]))
+    assert cordons.has(found, "gpu-0::3")
+    assert cordons.has(found, "gpu-0-3")
+    assert not cordons.has(found, "gpu-0::x")
+    assert not cordons.has(found, "gpu-1::3")
+
+
+@pytest.mark.parametrize("status", [{"devicesOmitted": 300}, {"endpoint": {"state": "Gone"}}])
+def test_an_id_that_cannot_be_known_now(status: dict[str, Any]) -> None:
+    """Where not every device is listed, it may exist."""
+    assert cordons.targets([_found(**status)], ["gpu-999"])[0][1] == ["gpu-999"]
+    with pytest.raises(UsageProblem):
+        cordons.targets([_found()], ["gpu-999"])
+
+
+def test_a_device_that_is_free_again_is_said_with_what_keeps_it() -> None:
+    found = _found(allocated=1, allocations=[allocation()])
+    done = cordons.Done("gpu-0", cordons.UNCORDONED, "")
+    assert cordons.effect(found, done, datetime.now(UTC)) == "held by default/try now"

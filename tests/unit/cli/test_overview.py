@@ -1,0 +1,217 @@
+"""The first screen: what is counted, what needs you and in which order, and how little is read for it."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+from kubectl_nodedevice import needs
+from kubectl_nodedevice.cluster import Lease, Meta
+from kubectl_nodedevice.objects import node_device_of, pod_of
+
+from tests.unit.cli.api_server import FakeApiServer, status
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.objects import GPU, allocation, condition, device, node_device, pod
+
+_OURS: Final = "/apis/nodedevice.io/v1alpha1"
+_NOW: Final = datetime(2026, 11, 28, 10, 12, 0, tzinfo=UTC)
+
+
+def _waiting(**more: Any) -> dict[str, Any]:
+    return {
+        "namespace": "default",
+        "name": "late",
+        "podUID": "u",
+        "container": "c",
+        "reason": "NotEnoughDevices",
+        **more,
+    }
+
+
+def test_the_small_cluster(run: Run) -> None:
+    ran = run()
+    assert ran.status == 1
+    assert ran.out.splitlines()[:2] == [
+        "RESOURCE         GIVEN BY    NODES  DEVICES  FREE  HELD  BROKEN  CORDONED  WAITING",
+        "example.com/gpu  nodedevice  2      5        2     1     1       1         1",
+    ]
+    assert "1. gpu-2 (example.com/gpu) of node-a is broken" in ran.out
+    assert "Xid 79: the GPU has fallen off the bus" in ran.out
+    assert "   kubectl nodedevice why device node-a gpu-2" in ran.out
+    assert "2. default/late has no node" in ran.out
+    assert "   kubectl nodedevice why pod late -n default" in ran.out
+
+
+def test_nothing_needs_you(run: Run, server: FakeApiServer) -> None:
+    del server.objects[f"{_OURS}/nodedevices"][0]
+    del server.objects["/api/v1/pods"][1]
+    ran = run()
+    assert (ran.status, ran.out.splitlines()[-1]) == (0, "Nothing needs you.")
+
+
+def test_whole_objects_are_read_only_where_they_have_more_to_say(run: Run, server: FakeApiServer) -> None:
+    server.objects[f"{_OURS}/nodedevices"] += [node_device(f"n{number}") for number in range(1200)]
+    assert run().status == 1
+    read = [each.path for each in server.requests if "/nodedevices/" in each.path]
+    assert read == [f"{_OURS}/nodedevices/node-a.example.com.gpu"]
+    lists = [each for each in server.requests if each.path == f"{_OURS}/nodedevices"]
+    assert [each.query.get("includeObject") for each in lists] == ["None"] * 3
+    assert len(server.requests) <= 10
+
+
+def test_one_cause_on_every_node_is_one_line(run: Run, server: FakeApiServer) -> None:
+    """And it does not hide another."""
+    silent = [
+        condition("AgentReady", "Unknown", "LeaseExpired"),
+        condition("Ready", "False", "LeaseExpired", "no renewal"),
+    ]
+    gone = [condition("AgentReady"), condition("Ready", "False", "RuntimeDisconnected", "no runtime")]
+    server.objects[f"{_OURS}/nodedevices"] += [node_device(f"n{number:03}", conditions=silent) for number in range(300)]
+    server.objects[f"{_OURS}/nodedevices"].append(node_device("zebra", conditions=gone))
+    found = json.loads(run("-o", "json").out)["needs"]
+    assert [each["reason"] for each in found] == ["AgentSilent", "NotReady", "DeviceBroken", "PodUnschedulable"]
+    assert "the agent of 300 nodes (n000, n001, n002 and 297 more) is silent" in found[0]["message"]
+    assert "RuntimeDisconnected: no runtime" in found[1]["message"]
+    assert sum("/nodedevices/" in each.path for each in server.requests) <= 60
+
+
+def test_drivers_of_dra_are_one_line_each(run: Run, server: FakeApiServer) -> None:
+    for name in ("a", "b"):
+        made = node_device(name, f"gpu.vendor.com/{name}", agent={"servedBy": "dra"})
+        server.objects[f"{_OURS}/nodedevices"].append(made)
+    lines = json.loads(run("-o", "json").out)["resources"]
+    assert [(each["resource"], each["servedBy"], each["nodes"], each["devices"]) for each in lines] == [
+        (GPU, "nodedevice", 2, 5),
+        ("gpu.vendor.com", "dra", 2, 4),
+    ]
+
+
+def test_whoever_sees_only_pods_sees_those(run: Run, server: FakeApiServer) -> None:
+    server.fault = lambda request: status(403, "no") if "/nodedevices" in request.path else None
+    ran = run("-n", "default")
+    assert "default    try  node-a  example.com/gpu=1  Healthy" in ran.out
+    assert "Not shown: nodedevices: you may not read or change nodedevices" in ran.out
+    assert "nodedevice-fleet-view" in ran.out
+
+
+def test_pods_of_other_namespaces_are_named_where_they_may_not_be_seen(run: Run, server: FakeApiServer) -> None:
+    server.fault = lambda request: status(403, "no") if request.path == "/api/v1/pods" else None
+    ran = run()
+    assert "default/late has no node" in ran.out
+    assert "Not shown: pods of other namespaces" in ran.out
+
+
+def test_intended_states_need_nobody(run: Run, server: FakeApiServer) -> None:
+    intended = [("NoDevices", 0), ("AllCordoned", 0), ("NotConfigured", 1), ("EndpointGone", 0)]
+    server.objects[f"{_OURS}/nodedevices"] = [
+        node_device(
+            f"n{number}", conditions=[condition("AgentReady"), condition("Ready", "False", reason)], allocated=held
+        )
+        for number, (reason, held) in enumerate(intended)
+    ]
+    del server.objects["/api/v1/pods"][1]
+    assert run().out.splitlines()[-1] == "Nothing needs you."
+
+
+def test_each_kind_of_need(run: Run, server: FakeApiServer) -> None:
+    """All at once, in their order."""
+    broken = device("gpu-0", "Unhealthy", reason="Xid48")
+    twice = [
+        condition("Ready"),
+        condition("AgentReady"),
+        condition("OfferedTwice", "True", "OfferedTwice", "also as b/c"),
+    ]
+    server.objects[f"{_OURS}/nodedevices"] = [
+        node_device("a", devices=[broken], allocated=1, allocations=[allocation()]),
+        node_device("b", devices=[device("gpu-0"), device("gpu-1", "Unhealthy")], conditions=twice),
+        node_device("c", conditions=[condition("Ready", "False", "DevicesNotInjected"), condition("AgentReady")]),
+        node_device(
+            "d",
+            conditions=[
+                condition("Ready", "False", "LeaseExpired"),
+                condition("AgentReady", "Unknown", "LeaseExpired"),
+            ],
+        ),
+        node_device("e", conditions=[condition("Ready", "False", "ForeignOwner"), condition("AgentReady")]),
+        node_device("f", waiting=[_waiting()], waitingPods=1),
+    ]
+    config = server.objects[f"{_OURS}/nodedeviceconfigs"][0]
+    config["status"] = {"nodes": {"refused": 2}, "conditions": [condition("Conflict", "True")]}
+    for each in server.objects["/apis/coordination.k8s.io/v1/leases"]:
+        each["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"
+    found = json.loads(run("-o", "json").out)["needs"]
+    expected = [code for code in needs.ORDER if code != needs.UNSERVED]
+    assert [each["reason"] for each in found] == expected
+    assert all(each["command"].startswith(("kubectl nodedevice ", "kubectl get ")) for each in found)
+
+
+def test_many_needs_are_cut(run: Run, server: FakeApiServer) -> None:
+    server.objects["/api/v1/pods"] += [pod(f"p{number}", node="", phase="Pending") for number in range(40)]
+    out = run().out
+    assert "… and 22 more: kubectl nodedevice -o wide" in out
+    assert "42. " in run("-o", "wide").out
+
+
+def test_older_crds_have_no_number_of_waiting_pods(run: Run, server: FakeApiServer) -> None:
+    server.omitted_columns = frozenset({"Waiting"})
+    del server.objects["/api/v1/pods"][1]
+    assert run().out.splitlines()[1].split()[-1] == "-"
+
+
+# the pure part
+
+
+@pytest.mark.parametrize(
+    ("renewed", "holder", "is_silent"),
+    [
+        ("2026-11-28T10:11:55.000000Z", "x", False),
+        ("2026-11-28T10:05:00.000000Z", "x", True),
+        ("2026-11-28T10:11:55.000000Z", "", True),
+        ("none", "x", False),
+    ],
+)
+def test_an_operator(renewed: str, holder: str, is_silent: bool) -> None:
+    lease = Lease(Meta("nodedevice-operator"), holder, renewed, 15)
+    assert bool(list(needs.of_operator(lease, _NOW))) is is_silent
+
+
+@pytest.mark.parametrize(
+    ("resource", "number", "asks"),
+    [
+        (GPU, "1", True),
+        (GPU, "0", False),
+        ("cpu", "1", False),
+        ("nvidia.com/gpus", "1", True),
+        ("hugepages-2Mi", "1", False),
+        ("kubernetes.io/batch", "1", False),
+        ("attachable.kubernetes.io/x", "1", False),
+    ],
+)
+def test_what_a_pod_asks_for(resource: str, number: str, asks: bool) -> None:
+    written = pod("p", node="", phase="Pending", resource=resource)
+    written["spec"]["containers"][0]["resources"] = {"requests": {resource: number}}
+    assert bool(list(needs.of_pending([pod_of(written)], _NOW))) is asks
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "default/late waits for example.com/gpu on n: NotEnoughDevices"),
+        (
+            {"final": True, "message": "it is too late"},
+            "default/late gets none of example.com/gpu on n: it is too late",
+        ),
+        (
+            {"notInjected": True, "since": "2026-11-28T10:00:00Z"},
+            "default/late runs without example.com/gpu on n 12 min: ",
+        ),
+    ],
+)
+def test_a_pod_that_waits(more: dict[str, Any], words: str) -> None:
+    found = node_device_of(node_device("n", waiting=[_waiting(**more)]))
+    [need] = needs.of_waiting(found, _NOW)
+    assert need.text.startswith(words)
+
+
+def test_what_is_to_be_typed_is_quoted() -> None:
+    assert needs.command("why", "device", "n", "a b; rm") == "kubectl nodedevice why device n 'a b; rm'"

@@ -56,7 +56,8 @@ RETRIED: Final = {
         *("configs", "device numbers", "dra claims", "dra slices", "gpus", "holdings"),
         *("kubelet endpoint", "kubelet observer", "kubelet state"),
         *("node", "nodedevice", "plugin", "plugin connection", "plugin registry", "plugins"),
-        *("memory", "parked nodedevices", "pods", "pods of the kubelet", "registration socket", "registry socket"),
+        *("memory", "offered twice", "parked nodedevices", "pods", "pods of the kubelet"),
+        *("registration socket", "registry socket"),
     },
     "operator": {
         *("configs", "events", "evictions", "gone-nodedevices", "node-labels", "policy", "watch-configs"),
@@ -65,7 +66,10 @@ RETRIED: Final = {
 }
 # One object of many, in a loop.
 APART: Final = {
-    "agent": {"file events", "kubelet state", "list of simulated devices", "parked nodedevice", "plugin settings"},
+    "agent": {
+        *("file events", "files of devices", "kubelet state", "list of simulated devices"),
+        *("parked nodedevice", "plugin settings"),
+    },
     "operator": {"config status", "evictions", "node labels", "reports of agents"},
     "extender": {"binds of unknown outcome"},
 }
@@ -97,6 +101,7 @@ AWAITED: Final = {
     },
     "agent/nri/session.py": {"self._register()": "the task nri"},
     "agent/nri/ttrpc.py": {"self._finish(number, request.method, response, seconds)": "itself: it is an answer"},
+    "agent/offered_twice/host.py": {"self._read(frozenset(paths), frozenset(cdi))": "itself, apart"},
     "agent/plugins/nvml/cdi_specs.py": {"self._refresh()": "the task plugin"},
     "agent/plugins/nvml/reader/process.py": {
         "self._listen()": "the task gpus",

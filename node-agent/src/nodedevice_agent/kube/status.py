@@ -386,7 +386,9 @@ def owned(observed: Json, desired: Json) -> Json:
     conditions = observed.get("conditions")
     found = {str(c.get("type")): c for c in conditions if isinstance(c, dict)} if isinstance(conditions, list) else {}
     ours = [_same_keys(found.get(each["type"], {}), each) for each in desired["conditions"]]
-    return {**_same_keys(observed, desired), "conditions": ours}
+    # one that is only there while it holds
+    over = (found.keys() & set(AGENT_CONDITIONS)).difference(each["type"] for each in desired["conditions"])
+    return {**_same_keys(observed, desired), "conditions": ours + [found[kind] for kind in sorted(over)]}
 
 
 def _same_keys(observed: Json, desired: Json) -> Json:

@@ -9,8 +9,9 @@ from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import AllocationView, PendingView, snapshot
 from nodedevice_agent.kube import status as statuses
 from nodedevice_agent.kube.observed import observed_status
-from nodedevice_agent.kube.status import is_bulk, is_loss, owned
-from nodedevice_api.nodedevice import AllocationStatus, CordonedDevice
+from nodedevice_agent.kube.status import condition_of, is_bulk, is_loss, owned, with_condition
+from nodedevice_api.names import Condition
+from nodedevice_api.nodedevice import AllocationStatus, ConditionStatus, CordonedDevice, NodeDeviceStatus
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, WITH_PREFERENCES, Scenario, device_ids, pod, status_of
 from tests.unit.node_agent.kube import crd_rules
@@ -310,3 +311,27 @@ def test_a_reserved_device_that_goes_is_a_loss_and_what_nobody_gets_is_worth_not
     assert loses({"reserved": 1}, {"reserved": 0})
     assert not loses({"reserved": 1, "allocated": 0}, {"reserved": 0, "allocated": 1})
     assert loses({"available": 1}, {"available": 1, **NOT_INJECTABLE})
+
+
+def test_a_condition_that_is_over_is_a_difference() -> None:
+    """It is there only while it holds, and goes with a write that lacks it."""
+    scenario = Scenario()
+    scenario.plugin([Device("d0")])
+    ours = status(scenario)
+    over = {"type": Condition.OFFERED_TWICE, "status": "True", "reason": "OfferedTwice"}
+    assert owned({**ours, "conditions": [*ours["conditions"], over]}, ours) != ours
+    theirs = {"type": Condition.READY, "status": "True"}
+    assert owned({**ours, "conditions": [*ours["conditions"], theirs]}, ours) == ours
+
+
+def test_a_condition_that_is_only_there_while_it_holds() -> None:
+    """It keeps the time of its beginning while its message changes."""
+    before = NodeDeviceStatus(
+        conditions=[ConditionStatus(type=Condition.OFFERED_TWICE, status="True", last_transition_time=MONDAY)]
+    )
+    new = ("True", "OfferedTwice", "by another")
+    for earlier, since in ((before, MONDAY), (NodeDeviceStatus(), TUESDAY)):
+        [found] = with_condition(NodeDeviceStatus(), earlier, TUESDAY, Condition.OFFERED_TWICE, new).conditions
+        assert (found.message, found.last_transition_time) == ("by another", since)
+        assert condition_of(NodeDeviceStatus(conditions=[found]), Condition.OFFERED_TWICE) == new
+    assert condition_of(before, Condition.HEALTHY) is None

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from tests.fakes.dra import Slices, devices, pod_claims, resource_slice
 from tests.fakes.pod_resources import ClaimedDevice, PodResources
 from tests.integration.agent_process import AgentNode, condition
 
+Json = dict[str, Any]
 DRIVER = "gpu.vendor.example"
 NAME = f"{DRIVER}/{DEVICES}"
 TAINT = {"key": "vendor.example/hot", "effect": "NoSchedule"}
@@ -28,7 +29,7 @@ class Driver:
     def __init__(self, node: AgentNode, slices: Slices) -> None:
         self.node, self._slices = node, slices
 
-    async def publish(self, *of_slice: Mapping[str, Any], generation: int = 1, count: int = 1, number: int = 0) -> None:
+    async def publish(self, *of_slice: Json, generation: int = 1, count: int = 1, number: int = 0) -> None:
         whole = resource_slice(
             self._name(number), DRIVER, self.node.name, of_slice, generation=generation, slices=count
         )

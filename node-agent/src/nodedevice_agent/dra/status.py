@@ -172,11 +172,13 @@ def _with_attributes(
 
 def attributes_of(device: Device, driver: str) -> tuple[tuple[str, str], ...]:
     """Sorted, by names without a domain: the driver's own, and those of other domains that are no other's by then."""
-    short = Counter(name.rpartition("/")[2] for name in device.attributes)
-    named = {
-        (plain if short[plain := name.rpartition("/")[2]] == 1 or name == f"{driver}/{plain}" else name): value
-        for name, value in device.attributes.items()
-    }
+    known = device.attributes
+    short = Counter(name.rpartition("/")[2] for name in known)
+    named: dict[str, str] = {}
+    for name, value in known.items():
+        plain = name.rpartition("/")[2]
+        is_driver = name == f"{driver}/{plain}" and plain not in known
+        named[plain if is_driver or short[plain] == 1 else name] = value
     return tuple(sorted(named.items())[:MAX_SHOWN])
 
 

@@ -45,13 +45,13 @@ def body(
     }
 
 
-def published(name: str, devices: Sequence[Json] | Iterable[str] = (), **more: Any) -> ResourceSliceObject:
+def published(name: str, devices: Iterable[Json | str] = (), **more: Any) -> ResourceSliceObject:
     """As it comes from the API server. devices: whole, or names of them."""
     whole = [device(each) if isinstance(each, str) else each for each in devices]
     return decode(json.dumps(body(name, whole, **more)), ResourceSliceObject)
 
 
-def a_slice(name: str, devices: Sequence[Json] | Iterable[str] = (), **more: Any) -> Slice:
+def a_slice(name: str, devices: Iterable[Json | str] = (), **more: Any) -> Slice:
     return slice_of(published(name, devices, **more))
 
 

@@ -1,0 +1,348 @@
+"""What is shown of a pool: which devices a pod could get, what is said of it, and how much of it fits a NodeDevice."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from msgspec import to_builtins
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.dra import status
+from nodedevice_agent.dra.pools import Pool, Pools
+from nodedevice_agent.dra.status import (
+    Offered,
+    attributes_of,
+    conditions,
+    held_devices,
+    snapshot,
+    taint_rule,
+    with_times,
+)
+from nodedevice_agent.kube.status import MAX_MESSAGE, node_device_status
+from nodedevice_api.names import Condition, Reason
+from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice, NodeDeviceStatus
+
+from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device, row
+from tests.unit.node_agent.kube import crd_rules
+from tests.unit.node_agent.kube.shown_status import MAX_OBJECT_BYTES, MONDAY, TUESDAY
+
+KEY = (DRIVER, NODE)
+NAME = f"{DRIVER}/devices"
+
+
+def pool_of(*devices: Json | str, **more: Any) -> Pool:
+    found = Pools()
+    found.put(a_slice("s", [device(each) if isinstance(each, str) else each for each in devices], **more))
+    pool = found.get(KEY)
+    assert pool is not None
+    return pool
+
+
+def offered(pool: Pool | None, *rows: AllocationStatus, **more: Any) -> Offered:
+    state = EndpointState.RUNNING if pool is not None else EndpointState.GONE
+    return Offered(KEY, NAME, pool, state, rows, **more)
+
+
+def shown(found: Offered) -> Json:
+    """The whole status, which the API server would take."""
+    now = snapshot(found)
+    whole = node_device_status(
+        now,
+        NodeDeviceStatus(),
+        wall_time=MONDAY,
+        version="0",
+        runtime="kubelet",
+        served_by="dra",
+        rows=with_times(found.rows, (), MONDAY),
+        said=conditions(found, now),
+    )
+    encoded: Json = to_builtins(whole)
+    problems = crd_rules.problems(encoded)
+    assert not problems, problems
+    assert len(json.dumps(encoded)) < MAX_OBJECT_BYTES
+    return encoded
+
+
+def numbers(found: Offered) -> tuple[int, int, int, int]:
+    whole = shown(found)
+    return whole["total"], whole["healthy"], whole["allocated"], whole["available"]
+
+
+def said(found: Offered, kind: str = Condition.REGISTERED) -> tuple[str, str, str]:
+    now = snapshot(found)
+    return conditions(found, now)[kind]
+
+
+# -- numbers ------------------------------------------------------------------------------------------------------------------
+
+
+def tainted(name: str, effect: str) -> Json:
+    return device(name, taints=[{"key": "a.com/hot", "effect": effect}])
+
+
+def admin(name: str) -> ClaimedDevice:
+    return ClaimedDevice(id=name, admin_access=True)
+
+
+@pytest.mark.parametrize(
+    ("devices", "rows", "more", "expected"),
+    [
+        pytest.param(["a", "b"], [], {}, (2, 2, 0, 2), id="free"),
+        pytest.param(["a", "b"], [row("p", "a")], {}, (2, 2, 1, 1), id="held"),
+        pytest.param(["a", "b"], [row("p", "a"), row("q", "a")], {}, (2, 2, 1, 1), id="held twice"),
+        pytest.param(["a"], [row("p", "a", said=[admin("a")])], {}, (1, 1, 0, 1), id="administered"),
+        pytest.param(
+            ["a"],
+            [row("p", "a", said=[admin("a"), ClaimedDevice(id="a", share_id="s")])],
+            {},
+            (1, 1, 1, 0),
+            id="administered and shared",
+        ),
+        pytest.param(["a"], [row("p", "a", said=[admin("a")]), row("q", "a")], {}, (1, 1, 1, 0), id="and held"),
+        pytest.param([tainted("a", "NoSchedule"), "b"], [], {}, (2, 2, 0, 1), id="no pods on it"),
+        pytest.param([tainted("a", "NoExecute"), "b"], [], {}, (2, 2, 0, 1), id="nor any longer"),
+        pytest.param([tainted("a", "None"), "b"], [], {}, (2, 2, 0, 2), id="a note alone"),
+        pytest.param(["a", "b"], [row("p", "a")], {"unhealthy": {"a": "ECC"}}, (2, 1, 1, 1), id="reported unhealthy"),
+        pytest.param(["a"], [], {"unhealthy": {"z": "ECC"}}, (1, 1, 0, 1), id="another reported unhealthy"),
+        pytest.param(["a"], [row("p", "z")], {}, (2, 1, 1, 1), id="held, and in no slice any more"),
+    ],
+)
+def test_numbers(
+    devices: Sequence[Json | str],
+    rows: Sequence[AllocationStatus],
+    more: Mapping[str, Any],
+    expected: tuple[int, int, int, int],
+) -> None:
+    assert numbers(offered(pool_of(*devices), *rows, **more)) == expected
+
+
+def test_devices_of_a_pod_that_has_ended_are_releasing() -> None:
+    whole = shown(offered(pool_of("a", "b", "c"), row("p", "a", releasing=True), row("q", "b")))
+    assert (whole["allocated"], whole["releasing"], whole["available"]) == (1, 1, 1)
+    both = shown(offered(pool_of("a"), row("p", "a", releasing=True), row("q", "a")))
+    assert (both["allocated"], both["releasing"], both["available"]) == (1, 0, 0)
+
+
+def test_a_pool_that_is_incomplete_or_has_a_device_twice_has_none_available() -> None:
+    assert numbers(offered(pool_of("a", "b", count=2))) == (2, 2, 0, 0)
+    found = Pools()
+    found.put(a_slice("s0", ["a"], count=2))
+    found.put(a_slice("s1", ["a", "b"], count=2))
+    assert numbers(offered(found.get(KEY))) == (2, 2, 0, 0)
+
+
+def part(name: str, amount: int) -> Json:
+    consumes = [{"counterSet": "gpu-0", "counters": {"slices": {"value": amount}}}]
+    return device(name, consumesCounters=consumes)
+
+
+def test_what_shares_a_device_with_held_ones_is_available_while_enough_is_left() -> None:
+    shared = [{"name": "gpu-0", "counters": {"slices": {"value": 7}}}]
+    pool = pool_of(part("whole", 7), part("half", 3), part("other", 4), part("most", 5), "alone", sharedCounters=shared)
+    assert numbers(offered(pool))[3] == 5
+    assert numbers(offered(pool, row("p", "half")))[3] == 2
+    assert numbers(offered(pool, row("p", "whole")))[3] == 1
+    assert numbers(offered(pool, row("p", "alone")))[3] == 4
+    # of a set that is nowhere there is nothing
+    assert numbers(offered(pool_of(part("whole", 1))))[3] == 0
+
+
+def test_without_slices_held_devices_are_missing() -> None:
+    found = offered(None, row("p", "a", "b"))
+    whole = shown(found)
+    assert (whole["total"], whole["healthy"], whole["allocated"], whole["available"]) == (2, 0, 2, 0)
+    assert whole["endpoint"]["state"] == "Gone"
+    assert [(d["id"], d["health"], d["presence"], d["reason"]) for d in whole["devices"]] == [
+        ("a", "Unhealthy", "Missing", Reason.NOT_LISTED),
+        ("b", "Unhealthy", "Missing", Reason.NOT_LISTED),
+    ]
+
+
+def test_a_held_device_may_be_among_those_that_a_slice_has_too_many_of() -> None:
+    found = Pools()
+    found.put(a_slice("s", [f"d{n:03}" for n in range(300)]))
+    assert numbers(offered(found.get(KEY), row("p", "d299"))) == (300, 300, 1, 256)
+
+
+def test_times_stay_while_a_row_does() -> None:
+    before = with_times([row("p", "a"), row("p", "a", claim="d")], (), MONDAY)
+    rows = [row("p", "a", "b"), row("p", "a", claim="d", container="other"), row("q", "a")]
+    assert [each.since for each in with_times(rows, before, TUESDAY)] == [MONDAY, TUESDAY, TUESDAY]
+
+
+def test_a_row_without_a_claim_holds_what_it_says() -> None:
+    assert held_devices([AllocationStatus(pod_uid="u", container="c", device_ids=["a"])]) == {"a"}
+
+
+# -- devices ------------------------------------------------------------------------------------------------------------------
+
+
+def test_attributes_lose_their_domain_where_no_other_has_that_name() -> None:
+    attributes = {
+        f"{DRIVER}/model": "A100",
+        "other.com/model": "other",
+        "resource.kubernetes.io/pciBusID": "0000:1b:00.0",
+        "x.com/serial": "1",
+        "y.com/serial": "2",
+        "uuid": "GPU-1",
+    }
+    found = a_slice("s", [device("d", attributes=attributes)]).devices[0]
+    assert attributes_of(found, DRIVER) == (
+        ("model", "A100"),
+        ("other.com/model", "other"),
+        ("pciBusID", "0000:1b:00.0"),
+        ("uuid", "GPU-1"),
+        ("x.com/serial", "1"),
+        ("y.com/serial", "2"),
+    )
+    both = a_slice("s", [device("d", attributes={"model": "plain", f"{DRIVER}/model": "A100"})]).devices[0]
+    assert dict(attributes_of(both, DRIVER)).keys() == {"model", f"{DRIVER}/model"}
+    many = a_slice("s", [device("d", attributes={f"a{n}": n for n in range(60)})]).devices[0]
+    assert len(attributes_of(many, DRIVER)) == status.MAX_SHOWN
+
+
+@pytest.mark.parametrize("attributes", [0, 32], ids=["plain", "with attributes"])
+def test_a_long_list_is_cut_and_counted_with_what_matters_in_it(attributes: int) -> None:
+    names = [f"device-{n:05}" for n in range(6_000)]
+    values = {f"attribute-{n}": "x" * 64 for n in range(attributes)}
+    found = Pools()
+    for n in range(0, 6_000, 128):
+        devices = [device(name, attributes=values) for name in names[n : n + 128]]
+        found.put(a_slice(f"s{n}", devices, count=47))
+    found.put(a_slice("s5888", [*names[5888:-1], tainted(names[-1], "NoSchedule")], count=47))
+    whole = shown(offered(found.get(KEY), row("p", names[-2]), row("q", "gone"), unhealthy={names[-2]: "ECC"}))
+    assert (whole["total"], whole["healthy"], whole["allocated"], whole["available"]) == (6_001, 5_999, 2, 5_998)
+    listed = [each["id"] for each in whole["devices"]]
+    assert {"gone", names[-1], names[-2]} <= {*listed}
+    assert len(listed) >= 1_000 - 1
+    assert whole["devicesOmitted"] == 6_001 - len(listed)
+
+
+def test_a_device_is_shown_with_all_that_is_known_of_it() -> None:
+    taint = {"key": "a.com/hot", "value": "90C", "effect": "NoSchedule", "timeAdded": MONDAY}
+    attributes = {"model": "A100", "resource.kubernetes.io/numaNode": 1}
+    found = offered(pool_of(device("d", attributes=attributes, taints=[taint])), unhealthy={"d": "ECC errors"})
+    [only] = shown(found)["devices"]
+    assert only["attributes"] == {"model": "A100", "numaNode": "1"}
+    assert only["taints"] == [{"key": "a.com/hot", "value": "90C", "effect": "NoSchedule", "since": MONDAY}]
+    assert only["numaNodes"] == [1]
+    assert (only["health"], only["reason"], only["message"]) == ("Unhealthy", Reason.REPORTED_UNHEALTHY, "ECC errors")
+
+
+# -- conditions ---------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_said_of_a_pool() -> None:
+    found = offered(pool_of("a"))
+    assert said(found)[:2] == ("True", Reason.SERVED_BY_DRA)
+    assert said(found, Condition.INJECTABLE)[:2] == ("True", Reason.SERVED_BY_DRA)
+    status_, reason, message = said(offered(None))
+    assert (status_, reason) == ("False", Reason.ENDPOINT_GONE)
+    assert DRIVER in message
+    assert NODE in message
+    lost = offered(pool_of("a"), lost_to="example.com/gpu")
+    assert said(lost)[:2] == ("False", Reason.PLACE_TAKEN)
+    assert "example.com/gpu has its place" in said(lost)[2]
+
+
+def test_an_incomplete_pool_is_only_said_once_it_is_late() -> None:
+    pool = pool_of("a", count=3)
+    assert said(offered(pool))[1] == Reason.SERVED_BY_DRA
+    found = said(offered(pool, is_late=True))
+    assert found[:2] == ("True", Reason.POOL_INCOMPLETE)
+    assert found[2].startswith(
+        f"2 of 3 ResourceSlices of the pool {NODE} are missing in its newest generation, and only"
+    )
+    pools = Pools()
+    pools.put(a_slice("s", ["a"]))
+    pools.put(a_slice("s", [{"name": 7}], generation=2))
+    message = said(offered(pools.get(KEY), is_late=True))[2]
+    assert "last complete generation are shown: the devices of s are of a form" in message
+
+
+def test_a_device_in_two_slices_is_named_with_both() -> None:
+    pools = Pools()
+    pools.put(a_slice("s0", ["a"], count=2))
+    pools.put(a_slice("s1", ["a"], count=2))
+    found = said(offered(pools.get(KEY)))
+    assert found[:2] == ("True", Reason.DEVICES_REFUSED)
+    assert "a in s0 and s1" in found[2]
+
+
+@pytest.mark.parametrize(
+    ("cordons", "device_of_rule", "more"),
+    [
+        pytest.param(["a"], "a", "", id="one"),
+        pytest.param(["b", "a", "unknown"], "a", "such a rule for each of b ", id="several"),
+        pytest.param(["*"], None, "", id="all"),
+        pytest.param(["all", "a"], None, "", id="all, by the word"),
+        pytest.param([f"d{n}" for n in range(9)], "d0", "for each of d1, d2, d3, … ", id="many"),
+    ],
+)
+def test_a_cordon_is_answered_with_the_rule_that_does_it(
+    cordons: list[str], device_of_rule: str | None, more: str
+) -> None:
+    pool = pool_of("a", "b", *(f"d{n}" for n in range(9)))
+    found = said(offered(pool, cordons=cordons, has_rules=True))
+    assert found[:2] == ("True", Reason.CORDON_NOT_POSSIBLE)
+    assert more in found[2]
+    rule = json.loads(found[2][found[2].index("{") :])
+    expected = {"driver": DRIVER, "pool": NODE} | ({"device": device_of_rule} if device_of_rule else {})
+    assert (rule["apiVersion"], rule["kind"]) == ("resource.k8s.io/v1", "DeviceTaintRule")
+    assert rule["spec"] == {
+        "deviceSelector": expected,
+        "taint": {"key": "nodedevice.io/cordoned", "effect": "NoSchedule"},
+    }
+
+
+def test_without_such_rules_the_driver_alone_can() -> None:
+    message = said(offered(pool_of("a"), cordons=["a"]))[2]
+    assert "DeviceTaintRule" not in message
+    assert "only the driver can take a device out of use" in message
+    assert "lists no device zz" in said(offered(pool_of("a"), cordons=["zz"], has_rules=True))[2]
+
+
+def test_all_that_is_wrong_is_said_in_one_message_and_a_cordon_first() -> None:
+    pools = Pools()
+    pools.put(a_slice("s0", ["a"], count=3))
+    pools.put(a_slice("s1", ["a"], count=3))
+    found = said(offered(pools.get(KEY), cordons=["a"], has_rules=True, is_late=True))
+    assert found[1] == Reason.CORDON_NOT_POSSIBLE
+    assert "in two ResourceSlices" in found[2]
+    assert "are missing" in found[2]
+
+
+def test_the_longest_rule_fits_a_condition() -> None:
+    pool = Pool(
+        "d" * 63,
+        "/".join(["p" * 63] * 3) + "/" + "p" * 61,
+        1,
+        {n * 63: a_slice("s", [n * 63]).devices[0] for n in "abcdef"},
+    )
+    found = Offered(pool.key, NAME, pool, EndpointState.RUNNING, cordons=[*pool.devices], has_rules=True)
+    message = said(found)[2]
+    assert len(message) < MAX_MESSAGE
+    json.loads(message[message.index("{") :])
+
+
+def test_the_rule_is_one_line_of_json() -> None:
+    assert json.loads(taint_rule(KEY, "a"))["spec"]["deviceSelector"]["device"] == "a"
+    assert "\n" not in taint_rule(KEY, "a")
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "words"),
+    [
+        (offered(pool_of("a", "b")), Reason.ALL_HEALTHY, "all 2 devices are healthy"),
+        (offered(pool_of()), Reason.NO_DEVICES, "list no devices"),
+        (offered(None), Reason.NO_DEVICES, "offers devices of this pool"),
+        (offered(None, row("p", "a")), Reason.NONE_HEALTHY, "pods hold 1"),
+        (offered(pool_of("a"), unhealthy={"a": "x"}), Reason.NONE_HEALTHY, "1 of 1 devices are unhealthy: a (Repo"),
+        (offered(pool_of("a", "b"), row("p", "z")), Reason.SOME_UNHEALTHY, "1 of 3 devices are unhealthy: z (NotL"),
+        (offered(pool_of(*"abcdef"), unhealthy=dict.fromkeys("abcde", "x")), Reason.SOME_UNHEALTHY, "), …"),
+    ],
+)
+def test_what_is_said_of_its_health(found: Offered, reason: str, words: str) -> None:
+    status_, shown_reason, message = said(found, Condition.HEALTHY)
+    assert (status_, shown_reason) == ("True" if reason == Reason.ALL_HEALTHY else "False", reason)
+    assert words in message

@@ -1,0 +1,226 @@
+"""The operator on a real API server: what DRA drivers offer is shown, and nothing comes of it; slices of no node are counted."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from lightkube import Client
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.models.resource_v1 import Device, ResourcePool, ResourceSliceSpec
+from lightkube.resources.admissionregistration_v1 import MutatingAdmissionPolicy
+from lightkube.resources.rbac_authorization_v1 import ClusterRole
+from lightkube.resources.resource_v1 import ResourceSlice
+from nodedevice_api import names
+from nodedevice_api.names import Reason
+
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import NodeDevice
+from tests.integration.operator.pods.pods import Pods
+from tests.integration.operator_process import OperatorProcess, PlayedNode, PlayNode, delete, operator_writes
+from tests.integration.releases import MUTATING_POLICIES, needs
+
+POOL = "gpu.example.com/devices"
+RESERVED = "gpu.kubernetes.io/devices"
+OF_DRA = {
+    "agent": {"version": "0.1.0", "runtime": names.RUNTIME_NRI, "servedBy": names.SERVED_BY_DRA},
+    "driver": "gpu.example.com",
+    "pool": "rack-1",
+}
+
+
+@pytest.fixture
+def node(played: PlayNode) -> Iterator[PlayedNode]:
+    """One whose agent shows a pool of a driver, and one of a driver whose name Kubernetes keeps for itself."""
+    made = played()
+    made.renew_lease()
+    for resource in (POOL, RESERVED):
+        made.make(resource)
+    yield made
+    for resource in (POOL, RESERVED):
+        delete(made.client, NodeDevice, made.nd_name(resource))
+
+
+@pytest.fixture
+def pods(installed: ControlPlane, namespace: str) -> Pods:
+    return Pods(installed, namespace)
+
+
+@pytest.mark.parametrize("resource", [POOL, RESERVED])
+def test_a_pool_is_ready_and_its_node_stays_as_it_is(node: PlayedNode, resource: str) -> None:
+    for state, status in (("Running", "True"), ("Gone", "False"), ("Running", "True")):
+        node.publish(resource, healthy=2, state=state, **OF_DRA)
+        advertised = node.wait_condition("Advertised", status, Reason.SERVED_BY_DRA, resource)
+        assert "DRA driver" in advertised["message"]
+    node.wait_condition("Ready", "True", Reason.READY, resource)
+    node.wait_condition("AgentReady", "True", resource=resource)
+    node.wait_condition("Conflict", "False", Reason.NO_CONFLICT, resource)
+    assert node.shown(resource) == (None, None)
+    assert [each["requestURI"] for each in operator_writes(node.control_plane, f"/nodes/{node.name}")] == []
+
+
+def test_a_number_of_somebody_else_is_untouched(node: PlayedNode) -> None:
+    node.kubelet_writes("somebody", capacity={POOL: "7"}, allocatable={POOL: "7"})
+    node.publish(POOL, healthy=2, **OF_DRA)
+    node.wait_condition("Ready", "True", Reason.READY, POOL)
+    node.wait_condition("Conflict", "False", resource=POOL)
+    assert node.shown(POOL) == ("7", "7")
+    assert node.owners(POOL) == {"somebody"}
+
+
+def test_beside_it_what_an_agent_serves_is_advertised(node: PlayedNode) -> None:
+    for resource in (POOL, RESERVED):
+        node.publish(resource, healthy=2, **OF_DRA)
+    node.settle()
+    node.verify_follows()
+    assert (node.shown(POOL), node.shown(RESERVED)) == ((None, None), (None, None))
+
+
+def test_no_pod_waits_for_the_agent_of_its_node(node: PlayedNode, installed: ControlPlane) -> None:
+    needs(installed, MUTATING_POLICIES)
+    for resource in (POOL, RESERVED):
+        node.publish(resource, healthy=2, **OF_DRA)
+    node.make()
+    node.advertise(4, runtime=names.RUNTIME_NRI)
+    # of what runs by NRI here, the policy names only what the agent serves
+    found = [str(each.to_dict()) for each in installed.client.list(MutatingAdmissionPolicy)]
+    assert not any(POOL in text or RESERVED in text for text in found)
+
+
+def test_a_reserved_name_that_an_agent_serves_holds_up_nothing(node: PlayedNode) -> None:
+    """With it in the apply the API server would refuse the whole write of the Node."""
+    node.publish(RESERVED, healthy=2)
+    advertised = node.wait_condition("Advertised", "False", Reason.NAME_RESERVED, RESERVED)
+    assert "reserved by Kubernetes" in advertised["message"]
+    node.settle()
+
+
+def test_a_poddevice_has_rows_by_claim(node: PlayedNode, pods: Pods) -> None:
+    uid = pods.run("pod-a", node.name)
+    share = {"id": "gpu-1", "shareID": "6c8f2a9e-0000-4000-8000-000000000001", "adminAccess": True}
+    asked = {"id": "gpu-0", "extendedResource": "example.com/gpu"}
+    taint = {"key": "example.com/hot", "effect": "NoExecute"}
+    devices = [
+        {"id": "gpu-0", "health": "Healthy"},
+        {"id": "gpu-1", "health": "Unhealthy", "reason": "ReportedUnhealthy", "taints": [taint]},
+    ]
+    rows = [
+        pods.holds("pod-a", uid, "gpu-0", "gpu-1", claim={"name": "big", "uid": "u", "devices": [asked]}),
+        pods.holds("pod-a", uid, "gpu-1", claim={"name": "small", "devices": [share]}),
+    ]
+    node.publish(POOL, devices=devices, allocations=rows, **OF_DRA)
+    pods.wait_devices("pod-a", "gpu-0,gpu-1")
+    status = pods.shown("pod-a")
+    assert status is not None
+    assert (status["resources"], status["health"]) == (f"{POOL}=2", "gpu-1 Unhealthy")
+    [container] = status["containers"]
+    [held] = container["resources"]
+    broken = {"health": "Unhealthy", "taints": [taint]}
+    assert held == {
+        "resourceName": POOL,
+        "driver": "gpu.example.com",
+        "pool": "rack-1",
+        "devices": [
+            {"id": "gpu-0", "health": "Healthy", "claim": "big", "extendedResource": "example.com/gpu"},
+            {"id": "gpu-1", "claim": "big", **broken},
+            {"id": "gpu-1", "claim": "small", "shareID": share["shareID"], **broken},
+        ],
+    }
+    pods.remove("pod-a")
+
+
+def slice_of(name: str, driver: str, *devices: str, node: str | None = None) -> ResourceSlice:
+    where: dict[str, Any] = {"allNodes": True} if node is None else {"nodeName": node}
+    spec = ResourceSliceSpec(
+        driver=driver,
+        pool=ResourcePool(name=name, generation=1, resourceSliceCount=1),
+        devices=[Device(name=each) for each in devices],
+        **where,
+    )
+    return ResourceSlice(metadata=ObjectMeta(name=name), spec=spec)
+
+
+Offer = Callable[[ResourceSlice], None]
+
+
+@pytest.fixture
+def offer(installed: ControlPlane) -> Iterator[Offer]:
+    made: list[str] = []
+
+    def create(wanted: ResourceSlice) -> None:
+        assert wanted.metadata is not None
+        installed.client.create(wanted)
+        made.append(str(wanted.metadata.name))
+
+    yield create
+    for name in made:
+        delete(installed.client, ResourceSlice, name)
+
+
+def test_slices_of_no_node_are_counted_by_driver(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, offer: Offer
+) -> None:
+    def counted(driver: str = "net.example.com") -> tuple[float, float]:
+        label = f'{{driver="{driver}"}}'
+        return tuple(  # type: ignore[return-value]  # of two
+            operator.metric(f"nodedevice_operator_{what}{label}") for what in ("shared_slices", "shared_slice_devices")
+        )
+
+    offer(slice_of("rack-1", "net.example.com", "nic-0", "nic-1"))
+    offer(slice_of("of-a-node", "local.example.com", "gpu-0", node=node.name))
+    offer(slice_of("rack-2", "net.example.com", "nic-0"))
+    wait_until(lambda: counted() == (2, 3), "both are counted")
+    assert counted("local.example.com") == (0, 0)
+    lines = _check(installed, operator)
+    [line] = [" ".join(line.split()) for line in lines if "DRA driver" in line]
+    offers = "offers 3 devices in 2 ResourceSlices that are not of one node: no NodeDevice shows them"
+    assert line == f"ok DRA driver net.example.com {offers}"
+    delete(installed.client, ResourceSlice, "rack-1")
+    wait_until(lambda: counted() == (1, 1), "the one that is gone is not counted")
+    # no NodeDevice of them
+    assert not any("net.example.com" in str(each.metadata) for each in installed.client.list(NodeDevice))
+
+
+def _check(control_plane: ControlPlane, operator: OperatorProcess) -> list[str]:
+    """Lines of the command `check`, by the operator's own account."""
+    command = [
+        sys.executable,
+        "-m",
+        "nodedevice_operator",
+        "check",
+        "--wait-seconds",
+        "0",
+        "--namespace",
+        SYSTEM_NAMESPACE,
+    ]
+    done = subprocess.run(
+        [*command, "--kubeconfig", str(control_plane.admin_kubeconfig)], capture_output=True, text=True, check=False
+    )
+    return done.stdout.splitlines()
+
+
+def test_without_the_right_the_operator_works_as_before(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, offer: Offer
+) -> None:
+    role = _role(installed.client)
+    kept = role.rules
+    try:
+        role.rules = [rule for rule in kept if "resource.k8s.io" not in (rule.apiGroups or [])]
+        installed.client.replace(role)
+        offer(slice_of("rack-3", "net.example.com", "nic-0"))
+        operator.stop()
+        operator.start()
+        node.settle()
+        assert operator.get("/readyz")[0] == 200
+        assert operator.metric('nodedevice_operator_shared_slices{driver="net.example.com"}') == 0
+    finally:
+        role = _role(installed.client)
+        role.rules = kept
+        installed.client.replace(role)
+
+
+def _role(client: Client) -> Any:
+    return client.get(ClusterRole, "nodedevice-operator")

@@ -136,6 +136,14 @@ CASES = (
         severity="critical",
     ),
     Case(
+        "NodeDeviceOfferedTwice",
+        {'nodedevice_agent_offered_twice{node="node-a",resource_name="example.com/gpu"}': "2x8 _x10"},
+        (4, 6, 15),
+        "2 devices of example.com/gpu on node-a are offered by another resource",
+        value="2",
+        labels=_GPU,
+    ),
+    Case(
         "NodeDeviceRuntimeAway",
         # where another allocates, the runtime may be away as long as it likes
         {

@@ -50,6 +50,7 @@ OF_CONDITIONS: Final = NEEDS_ATTENTION | {
     names.Reason.LEASE_RENEWED,
     names.Reason.LEASE_EXPIRED,
     names.Reason.FREE_WITHDRAWN,
+    names.Reason.OFFERED_TWICE,
 }
 
 _ENDPOINTS: Final = {
@@ -95,6 +96,8 @@ class EventReason:
     """The numbers of the status contradict its lists; no more devices are offered than are listed as free."""
     EDITED: Final = "StatusEdited"
     """A client other than agent and operator wrote the status."""
+    OFFERED_ONCE: Final = "OfferedOnce"
+    """No other resource of the node offers its devices any more."""
     ALLOCATION_REFUSED: Final = "AllocationRefused"
     """An agent reported devices of a pod that is not bound to its node."""
     # a NodeDevice, and each pod that holds the device
@@ -208,7 +211,8 @@ def transitions(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> tuple[Ev
         return ()
     if not new.has_status:
         return (*_cordons(old, new), *_edited(old, new))
-    always = (*_needs_attention(old, new), *_running_without(old, new), *_cordons(old, new), *_edited(old, new))
+    attention = (*_needs_attention(old, new), *_offered_twice(old, new))
+    always = (*attention, *_running_without(old, new), *_cordons(old, new), *_edited(old, new))
     return (*_endpoint(old, new), *_health(old, new), *_waiting(old, new), *always) if old.has_status else always
 
 
@@ -273,6 +277,19 @@ def _needs_attention(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[E
     if now is None or now.reason not in NEEDS_ATTENTION or (before is not None and before.reason == now.reason):
         return
     yield Event(about_node_device(new), WARNING, now.reason, f"{new.resource} on {new.node}: {now.message}")
+
+
+def _offered_twice(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
+    """Its beginning and its end. Meanwhile the condition says how many pods hold now."""
+    was, is_now = (record.is_condition(names.Condition.OFFERED_TWICE, "True") for record in (old, new))
+    if is_now and not was:
+        message = new.conditions[names.Condition.OFFERED_TWICE].message
+        yield Event(
+            about_node_device(new), WARNING, names.Reason.OFFERED_TWICE, f"{new.resource} on {new.node}: {message}"
+        )
+    elif was and not is_now:
+        message = f"{new.resource} on {new.node}: no other resource offers its devices any more"
+        yield Event(about_node_device(new), NORMAL, EventReason.OFFERED_ONCE, message)
 
 
 def _edited(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:

@@ -182,6 +182,21 @@ def test_what_somebody_has_to_repair_is_reported_once(before: NodeDeviceRecord, 
     assert reported(now, registered("EndpointRunning")) == []
 
 
+@pytest.mark.parametrize("before", [record(), record(has_status=False, conditions={})])
+def test_what_is_offered_twice_is_reported_at_its_beginning_and_its_end(before: NodeDeviceRecord) -> None:
+    def twice(message: str) -> NodeDeviceRecord:
+        return record(conditions={"OfferedTwice": StoredCondition("True", "OfferedTwice", message, "then", 1)})
+
+    now = twice("by another; pods hold none")
+    (event,) = transitions(before, now)
+    assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", "OfferedTwice")
+    assert event.message == f"{GPU} on node-a: by another; pods hold none"
+    assert reported(now, twice("by another; pods hold one")) == []
+    (event,) = transitions(now, record())
+    assert (event.type, event.reason) == ("Normal", "OfferedOnce")
+    assert reported(record(), record()) == []
+
+
 def test_who_edits_a_status_is_reported_of_once() -> None:
     edited = record(edited_by=frozenset({"kubectl-edit"}))
     (event,) = transitions(record(), edited)

@@ -98,9 +98,9 @@ class Holders:
         """The complete list of this node's pods."""
         found = {pod.uid: pod for pod in pods}
         before = self._pods or {}
-        over = [pod for uid, pod in before.items() if uid not in found or found[uid].has_ended]
+        gone = [pod for uid, pod in {**before, **self._ended}.items() if uid not in found]
         self._pods = {uid: pod for uid, pod in found.items() if not pod.has_ended}
-        self._end(*over, *(pod for pod in found.values() if pod.has_ended))
+        self._end(*gone, *(pod for pod in found.values() if pod.has_ended))
         self._outdate(any(_may_have_got_devices(before.get(uid), pod) for uid, pod in self._pods.items()))
         self._decide()
 
@@ -120,7 +120,7 @@ class Holders:
 
     def pod_gone(self, pod_uid: str) -> None:
         """The API has it no more."""
-        pod = (self._pods or {}).pop(pod_uid, None)
+        pod = (self._pods or {}).pop(pod_uid, None) or self._ended.get(pod_uid)
         if pod is not None:
             self._end(pod)
             self._decide_for(pod)
@@ -139,14 +139,15 @@ class Holders:
         if rows != self._rows:
             self._rows = rows
             self._shown = frozenset((row.namespace, row.name) for row in self._rows)
-            self._ended = {uid: pod for uid, pod in self._ended.items() if (pod.namespace, pod.name) in self._shown}
             self._decide()
 
     # -- internals ----------------------------------------------------------------------------------------------------------------
 
     def _end(self, *pods: Pod) -> None:
+        """Those that may have devices yet."""
         for pod in pods:
-            if (pod.namespace, pod.name) in self._shown and pod.claims is not None:
+            is_shown = self._rows is None or (pod.namespace, pod.name) in self._shown
+            if is_shown and pod.claims is not None:
                 self._ended[pod.uid] = pod
                 self._outdate(True)
 
@@ -167,6 +168,9 @@ class Holders:
         for pod in (*self._pods.values(), *self._ended.values()):
             pods.setdefault((pod.namespace, pod.name), []).append(pod)
         held = [*held_by(self._rows, pods)]
+        owners = {pod.uid for _, pod in held}
+        # one of the same name may have its claims now
+        self._ended = {uid: pod for uid, pod in self._ended.items() if uid in owners}
         self._claims.wanted(_wanted(held))
         # a moment later all of it is known, and shown at once
         awaited = self._claims.is_awaited

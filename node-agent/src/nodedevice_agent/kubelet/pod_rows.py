@@ -111,13 +111,19 @@ class PodRows:
             # the end of one that the API does not have shows in a list alone
             return None
         # one of the same name may have come since
-        asked = changed | (names & gone) | {name for name in over if self._rows[name].claim_rows}
+        asked = changed | (names & gone) | self._changed_hands(known, pods)
         asked |= _names(pod for uid, pod in pods.items() if _is_prepared_since(known.get(uid), pod))
         if len(asked) > _MOST_BY_GET:
             return None
         if asked and self._without_get is not None and self._without_get == await self._served_socket():
             return None
         return asked
+
+    def _changed_hands(self, known: Mapping[str, Pod], pods: Mapping[str, Pod]) -> frozenset[PodName]:
+        """Names with claims whose pod has ended, or is another one than the last time."""
+        then, now = ({(pod.namespace, pod.name): uid for uid, pod in some.items()} for some in (known, pods))
+        claiming = (name for name, held in self._rows.items() if held.claim_rows)
+        return frozenset(name for name in claiming if name not in now or now[name] != then.get(name))
 
     async def _get(
         self, kubelet: PodResources, asked: Iterable[PodName], ended: Iterable[Pod], pods: Mapping[str, Pod]

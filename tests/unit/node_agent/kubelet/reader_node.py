@@ -9,11 +9,15 @@ from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReadin
 
 from tests.fakes.kubelet_answers import KubeletAnswers
 from tests.unit.node_agent.devicemanager.scenario import GPU
+from tests.unit.node_agent.dra.claimed import row
 from tests.unit.node_agent.kubelet.subscribers import SUBSCRIBERS
 
 
 class Node:
-    """A kubelet that has given a GPU to pod one, and to the init container of pod two, and who knows of that."""
+    """A kubelet that has given a GPU to pod one, and to the init container of pod two, and who knows of that.
+
+    Pod one has another device by a claim.
+    """
 
     def __init__(self, kubelet: KubeletAnswers) -> None:
         self.kubelet = kubelet
@@ -22,6 +26,7 @@ class Node:
         self.recorded = Recorder()
         self.reader.subscribe(self.recorded)
         kubelet.rows = (PodResourcesRow("default", "one", "c0", GPU, ("a",)),)
+        kubelet.claim_rows = (row("one"),)
         kubelet.devices = {GPU: {"a": (0,), "b": (1,), "c": ()}}
         self.write()
 

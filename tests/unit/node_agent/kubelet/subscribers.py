@@ -7,6 +7,8 @@ from typing import Final, cast
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.dra.holders import Holders, Wanted
+from nodedevice_agent.dra.holdings import Claim
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
 from nodedevice_agent.kubelet.observer import Observer
@@ -18,6 +20,7 @@ from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import GPU, init, pod
+from tests.unit.node_agent.dra import claimed
 
 
 def observer(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
@@ -57,8 +60,30 @@ def kubelet_takeover(reader: KubeletReader) -> tuple[Subscriber, Callable[[], ob
     return found, lambda: found.pace.list_seconds
 
 
+class NoClaims:
+    """The agent may not read them."""
+
+    on_read: Callable[[], None]
+
+    def wanted(self, claims: Wanted) -> None:
+        pass
+
+    def of(self, namespace: str, name: str, pod_uid: str) -> Claim | None:
+        return None
+
+    def is_awaited(self, namespace: str, name: str, pod_uid: str) -> bool:
+        return False
+
+
+def holders(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
+    found = Holders(NoClaims(), reader.wake)
+    found.pods_synced([claimed.pod("one", "claim")])
+    return found, lambda: (found.is_known, found.of(*claimed.KEY), found.cdi_ids(*claimed.KEY))
+
+
 # all that the agent has, by the name of their class
 SUBSCRIBERS: Final[dict[str, Callable[[KubeletReader], tuple[Subscriber, Callable[[], object]]]]] = {
+    "Holders": holders,
     "KubeletCheckpoint": kubelet_checkpoint,
     "KubeletTakeover": kubelet_takeover,
     "MirrorFeed": mirror_feed,

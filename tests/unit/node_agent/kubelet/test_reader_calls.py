@@ -22,6 +22,7 @@ from tests.unit.node_agent.kubelet.reader_node import Node, is_away
 # by who is there: of pod resources in ten minutes in which nothing happens
 IDLE: Final = {
     ("Observer",): {"connections": 20, "List": 20, "GetAllocatableResources": 20},
+    ("Observer", "Holders"): {"connections": 20, "List": 20, "GetAllocatableResources": 20},
     ("Observer", "KubeletCheckpoint", "KubeletTakeover"): {
         "connections": 60,
         "List": 60,

@@ -83,7 +83,7 @@ async def test_everybody_gets_a_reading_after_the_kubelet_comes_back(
         is_away_with_a_torn_file(node)
         await asyncio.sleep(300)
         node.kubelet.problem = ""
-        node.kubelet.rows = ()
+        node.kubelet.rows = node.kubelet.claim_rows = ()
         node.kubelet.write(registered={"example.com/other": ("x",)})
         node.kubelet.devices = {"example.com/other": {"x": ()}}
         await asyncio.sleep(60)

@@ -38,6 +38,7 @@ from tests.largest.device_plugins import (
     near_devices_of_a_pod,
     parts_of_a_pod,
 )
+from tests.largest.drivers import slices_of_drivers
 from tests.largest.node import MANY, NAME, NAMES, UNITS, Node, Scenario, beat, many, pod
 
 # of a runtime
@@ -195,4 +196,5 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     containers_of_a_runtime,
     pod_resources_of_a_node,
     lists_for_the_kubelet,
+    slices_of_drivers,
 )

@@ -26,6 +26,7 @@ MEASURED: Final[dict[str, dict[str, tuple[str, ...] | str]]] = {
         "deviceplugin/connection.py pre_start": ("calls_of_a_plugin",),
         "deviceplugin/connection.py preferred": ("calls_of_a_plugin", "devices_of_a_pod", "near_devices_of_a_pod"),
         "deviceplugin/connection.py sync_holdings": "an empty answer; the request is of built-in plugins alone",
+        "dra/observer.py DriverObserver": ("slices_of_drivers",),
         "kube/informer.py EventHandler": "what the handlers have in common",
         "kube/nodedevice.py NodeDeviceSync": ("cordons_of_a_resource",),
         "kube/pods.py PodWatch": ("pods_of_a_node", "devices_of_a_pod", "parts_of_a_pod", "near_devices_of_a_pod"),

@@ -36,6 +36,20 @@ class AssignedDevices:
     devices: Mapping[str, tuple[int, ...]]
 
 
+@dataclass(frozen=True)
+class ClaimedDevice:
+    """A device that one container has by a claim, which is in its pod's namespace."""
+
+    namespace: str
+    name: str
+    container: str
+    claim: str
+    driver: str
+    pool: str
+    device: str
+    share_id: str = ""
+
+
 class PodResources(api_pb2_grpc.PodResourcesListerServicer):
     """Serves while entered. `refusal`: what calls are refused with, if anything; `calls`: of List.
 
@@ -50,6 +64,7 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self.assigned: list[AssignedDevices] = []
+        self.claimed: list[ClaimedDevice] = []
         self.allocatable: dict[str, dict[str, tuple[int, ...]]] | None = None
         self.refusal = ""
         self._may_answer = asyncio.Event()
@@ -78,8 +93,8 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
     async def List(self, request: Any, context: Any) -> api_pb2.ListPodResourcesResponse:
         self.calls += 1
         await self._answer(context)
-        pods: dict[tuple[str, str], list[AssignedDevices]] = {}
-        for row in self.assigned:
+        pods: dict[tuple[str, str], list[AssignedDevices | ClaimedDevice]] = {}
+        for row in self._rows():
             pods.setdefault((row.namespace, row.name), []).append(row)
         return api_pb2.ListPodResourcesResponse(
             pod_resources=[
@@ -95,7 +110,7 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method Get for service v1.PodResourcesLister")
         if self.get is Get.OFF:
             await context.abort(grpc.StatusCode.UNKNOWN, "PodResources API Get method disabled")
-        rows = [r for r in self.assigned if (r.namespace, r.name) == (request.pod_namespace, request.pod_name)]
+        rows = [r for r in self._rows() if (r.namespace, r.name) == (request.pod_namespace, request.pod_name)]
         if not rows:
             missing = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
             await context.abort(grpc.StatusCode.UNKNOWN, missing)
@@ -109,14 +124,27 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         rows = [AssignedDevices("", "", "", name, ids) for name, ids in (self.allocatable or {}).items()]
         return api_pb2.AllocatableResourcesResponse(devices=[entry for row in rows for entry in _devices(row)])
 
+    def _rows(self) -> list[AssignedDevices | ClaimedDevice]:
+        return [*self.assigned, *self.claimed]
+
     async def _answer(self, context: Any) -> None:
         await self._may_answer.wait()
         if self.refusal:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self.refusal)
 
 
-def _container(row: AssignedDevices) -> api_pb2.ContainerResources:
+def _container(row: AssignedDevices | ClaimedDevice) -> api_pb2.ContainerResources:
+    if isinstance(row, ClaimedDevice):
+        return api_pb2.ContainerResources(name=row.container, dynamic_resources=[_claimed(row)])
     return api_pb2.ContainerResources(name=row.container, devices=_devices(row))
+
+
+def _claimed(row: ClaimedDevice) -> api_pb2.DynamicResource:
+    found = api_pb2.DynamicResource(claim_name=row.claim, claim_namespace=row.namespace)
+    device = found.claim_resources.add(driver_name=row.driver, pool_name=row.pool, device_name=row.device)
+    if row.share_id:
+        device.share_id = row.share_id
+    return found
 
 
 def _devices(row: AssignedDevices) -> Iterable[api_pb2.ContainerDevices]:

@@ -5,24 +5,21 @@
 
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from nodedevice_agent.kubelet.directory import POD_RESOURCES
 from nodedevice_api import names
 
-from hack import yaml_text
 from hack.cluster.build.binaries import find
-from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.dra.driver import DraDriver
-from tests.e2e.real_node.dra.holdings import Held, differences
+from tests.e2e.real_node.dra.holdings import Held
+from tests.e2e.real_node.dra.lab import Lab, claiming
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
-from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
-from tests.fakes.dra import ADMIN_LABEL, claim, pod_claims, template
+from tests.fakes.dra import ADMIN_LABEL, claim, template
 from tests.fakes.third_party import sample_plugin
 
 Json = dict[str, Any]
@@ -34,7 +31,6 @@ SAMPLE, OURS = sample_plugin.RESOURCE, "e2e.example.com/rw"
 ROOM = {SAMPLE: len(sample_plugin.DEVICES), OURS: 3, DRIVER: 7, "pods": 12}
 # a pod's claims by its own name for them
 OWN, SHARED = {"own": "one"}, {"all": "shared"}
-_KUBELET = "/var/lib/kubelet"
 _FORCED = 0.2
 
 
@@ -51,25 +47,8 @@ def _limits(name: str, limits: Mapping[str, int], **more: Any) -> Json:
     return pod(name, [container("main", limits, **more)])
 
 
-def _claiming(
-    name: str,
-    claims: Mapping[str, str] | None = None,
-    templates: Mapping[str, str] | None = None,
-    limits: Mapping[str, int] | None = None,
-    also: Sequence[str] = (),
-    **more: Any,
-) -> Json:
-    """Containers main and also these, each with all of the pod's claims. claims, templates: as in pod_claims."""
-    resources = {
-        "limits": {each: str(count) for each, count in (limits or {}).items()},
-        "claims": [{"name": each} for each in (*(claims or ()), *(templates or ()))],
-    }
-    containers = [container(each, resources=resources, **more) for each in ("main", *also)]
-    return pod(name, containers, resourceClaims=pod_claims(claims, templates))
-
-
 def _ends_by_itself(name: str) -> Json:
-    body = _claiming(name, None, OWN, stay=False)
+    body = claiming(name, None, OWN, stay=False)
     body["spec"]["restartPolicy"] = "Never"
     return body
 
@@ -82,30 +61,29 @@ KINDS: Mapping[str, Kind] = {
     "plain": Kind(lambda name: _limits(name, {})),
     "kubelets": Kind(lambda name: _limits(name, {SAMPLE: 1}), {SAMPLE: 1}),
     "ours": Kind(lambda name: _limits(name, {OURS: 1}), {OURS: 1}),
-    "template": Kind(lambda name: _claiming(name, None, OWN), {DRIVER: 1}),
-    "two-devices": Kind(lambda name: _claiming(name, None, {"own": "two"}), {DRIVER: 2}),
-    "two-containers": Kind(lambda name: _claiming(name, None, {"own": "two"}, also=["second"]), {DRIVER: 2}),
-    "shared": Kind(lambda name: _claiming(name, SHARED)),
-    "both-claims": Kind(lambda name: _claiming(name, SHARED, OWN), {DRIVER: 1}),
-    "admin": Kind(lambda name: _claiming(name, None, {"own": "admin"})),
+    "template": Kind(lambda name: claiming(name, None, OWN), {DRIVER: 1}),
+    "two-devices": Kind(lambda name: claiming(name, None, {"own": "two"}), {DRIVER: 2}),
+    "two-containers": Kind(lambda name: claiming(name, None, {"own": "two"}, also=["second"]), {DRIVER: 2}),
+    "shared": Kind(lambda name: claiming(name, SHARED)),
+    "both-claims": Kind(lambda name: claiming(name, SHARED, OWN), {DRIVER: 1}),
+    "admin": Kind(lambda name: claiming(name, None, {"own": "admin"})),
     "extended": Kind(lambda name: _limits(name, {WIDGET: 1}), {DRIVER: 1}),
     "extended-two": Kind(lambda name: _limits(name, {WIDGET: 2}), {DRIVER: 2}),
     "extended-init": Kind(_with_init, {DRIVER: 1}),
     "ends": Kind(_ends_by_itself, {DRIVER: 1}, ends=True),
     "mixed": Kind(
-        lambda name: _claiming(name, None, OWN, limits={SAMPLE: 1, OURS: 1, WIDGET: 1}),
+        lambda name: claiming(name, None, OWN, limits={SAMPLE: 1, OURS: 1, WIDGET: 1}),
         {SAMPLE: 1, OURS: 1, DRIVER: 2},
     ),
 }
 
 
-class Lab:
+class RandomPods(Lab):
     """A node on which devices come three ways, and the pods that run there, by name."""
 
     def __init__(self, of: NodeUnderTest, driver: DraDriver) -> None:
-        self.of, self.driver = of, driver
+        super().__init__(of, driver)
         self.running: dict[str, Kind] = {}
-        self._socket = of.node.outside(_KUBELET) / POD_RESOURCES
 
     def fitting(self) -> list[str]:
         """Kinds for which there is room."""
@@ -131,30 +109,12 @@ class Lab:
         del self.running[name]
         self.of.delete(name, force=force)
 
-    def until_equal(self) -> None:
-        """Until all say the same. Raises TimeoutError with the last differences."""
-        last: list[str] = []
-
-        def are_equal() -> bool:
-            last[:] = differences(self.of.control_plane, self.of.node.name, self._socket, self._of_ours())
-            return not last
-
-        try:
-            wait_until(are_equal, f"all say the same (DRA_SEED={SEED})", PATIENCE_SECONDS)
-        except TimeoutError as error:
-            error.add_note("\n".join(last))
-            raise
-
-    def _of_ours(self) -> Iterator[Held]:
+    def of_ours(self) -> Iterator[Held]:
         """By the containers' own word, as the kubelet knows nothing of these."""
         for name, kind in self.running.items():
             if OURS in kind.holds:
                 for device in self.of.seen(name).env["GIVEN_RW"].split(","):
                     yield Held(self.of.namespace, name, "main", OURS, device)
-
-    def processes(self) -> list[int | None]:
-        of = self.of
-        return [each.pid for each in (of.node.kubelet, of.node.containerd, self.driver.process, of.agent)]
 
     def restarts(self) -> int:
         pods = (self.of.pod(name) for name in self.running)
@@ -162,7 +122,7 @@ class Lab:
 
 
 @pytest.fixture
-def lab(nri_node: NodeUnderTest) -> Iterator[Lab]:
+def lab(nri_node: NodeUnderTest) -> Iterator[RandomPods]:
     of = nri_node
     sample = of.node.process("sample-device-plugin", [str(find(["sample-device-plugin"])["sample-device-plugin"])])
     with ExitStack() as stack:
@@ -171,24 +131,23 @@ def lab(nri_node: NodeUnderTest) -> Iterator[Lab]:
         driver = stack.enter_context(DraDriver(of.control_plane, of.node, DRIVER, 8, WIDGET))
         of.control_plane.kubectl("label", "namespace", of.namespace, f"{ADMIN_LABEL}=true", "--overwrite")
         where, widgets = of.namespace, driver.device_class
-        objects = [
+        found = RandomPods(of, driver)
+        found.apply(
             claim("shared", where, widgets),
             template("one", where, widgets),
             template("two", where, widgets, count=2),
             template("admin", where, widgets, adminAccess=True),
-        ]
-        of.control_plane.apply(yaml_text.dump_all(objects))
+        )
         of.wait_allocatable(SAMPLE, ROOM[SAMPLE])
-        yield Lab(of, driver)
-        of.remove_pods()
-        of.control_plane.kubectl("delete", "resourceclaims,resourceclaimtemplates", "--all", "-n", where)
+        yield found
+        found.clear()
 
 
-def test_what_is_shown_is_what_kubelet_and_claims_say(lab: Lab, progress: Callable[[str], None]) -> None:
+def test_what_is_shown_is_what_kubelet_and_claims_say(lab: RandomPods, progress: Callable[[str], None]) -> None:
     dice = random.Random(SEED)
     progress(f"\nDRA_SEED={SEED}, {CHANGES} starts and ends of pods")
     processes = lab.processes()
-    lab.until_equal()
+    lab.until_equal(f"(DRA_SEED={SEED})")
     for number in range(CHANGES):
         fitting = lab.fitting()
         if lab.running and (not fitting or dice.random() < 0.45):
@@ -199,10 +158,10 @@ def test_what_is_shown_is_what_kubelet_and_claims_say(lab: Lab, progress: Callab
             kind = dice.choice(fitting)
             lab.start(f"{kind}-{number}", KINDS[kind])
             change = f"{kind} starts"
-        lab.until_equal()
+        lab.until_equal(f"(DRA_SEED={SEED})")
         progress(f"{number + 1}: {change}; {len(lab.running)} run")
     assert lab.restarts() == 0
     for name in list(lab.running):
         lab.end(name, force=False)
-    lab.until_equal()
+    lab.until_equal(f"(DRA_SEED={SEED})")
     assert lab.processes() == processes

@@ -1,0 +1,204 @@
+"""Slices that DRA drivers should not publish, on a real API server: what is shown of them is bounded, and others are served."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+from lightkube.resources.core_v1 import Pod
+from nodedevice_agent.kube.write_budget import OBJECT_WRITES_AT_ONCE, OBJECT_WRITES_PER_SECOND
+from nodedevice_api import names
+
+from hack.cluster.observe import NodeDevice
+from tests.fakes.background import background
+from tests.fakes.dra import ResourceClaim, Slices, claim, devices, pod_claims, resource_slice
+from tests.fakes.fault_proxy import FaultProxy
+from tests.fakes.pod_resources import ClaimedDevice, PodResources
+from tests.integration.agent_process import AgentNode, until
+
+Json = dict[str, Any]
+DRIVER, NIC = "gpu.vendor.example", "example.com/nic"
+# what the API server takes
+DEVICES, ATTRIBUTES, NAME_LENGTH = 128, 32, 63
+GENERATIONS_PER_SECOND = 10
+# of that driver, while a plugin's change becomes visible: some seconds
+GENERATIONS_MEANWHILE = 60
+CONSUMERS = 1000
+MIB = 1024 * 1024
+MEMORY_MIB = 64
+
+
+@pytest.fixture
+def slices(agent_node: AgentNode) -> Iterator[Slices]:
+    found = Slices(agent_node.client)
+    yield found
+    found.remove()
+
+
+async def published(slices: Slices, *written: Json) -> None:
+    for each in written:
+        await asyncio.to_thread(slices.publish, each)
+
+
+def offered(node: AgentNode) -> dict[tuple[str, str], Json]:
+    """Every NodeDevice of that node whose devices a DRA driver offers, by driver and pool."""
+    statuses = [
+        found["status"]
+        for found in node.client.list(NodeDevice)
+        if found["spec"]["nodeName"] == node.name and found.get("status", {}).get("driver")
+    ]
+    return {(status["driver"], status["pool"]): status for status in statuses}
+
+
+async def until_offered(
+    node: AgentNode, holds: Callable[[dict[tuple[str, str], Json]], bool]
+) -> dict[tuple[str, str], Json]:
+    seen: dict[tuple[str, str], Json] = {}
+
+    def ask() -> bool:
+        nonlocal seen
+        node.agent.verify_running()
+        seen = offered(node)
+        return holds(seen)
+
+    await until(ask, lambda: f"{ {key: (status['total'], status['conditions']) for key, status in seen.items()} }")
+    return seen
+
+
+def largest(node: str, generation: int, count: int = DEVICES) -> Json:
+    """As large as the API server lets a slice be; every device has other attributes in each generation."""
+    attributes = {
+        f"attribute_{number}": {"string": f"{generation}-{number}".ljust(64, "x")} for number in range(ATTRIBUTES)
+    }
+    found = [{**device, "attributes": attributes} for device in devices(count)]
+    return resource_slice(f"{node}-flood", DRIVER, node, found, generation=generation)
+
+
+async def without_pause(slices: Slices, node: str, generation: Iterator[int]) -> None:
+    for number in generation:
+        await asyncio.gather(published(slices, largest(node, number)), asyncio.sleep(1 / GENERATIONS_PER_SECOND))
+
+
+def status_writes(proxy: FaultProxy, name: str, since: int) -> int:
+    found = [*proxy.requests][since:]
+    return sum(method == "PATCH" and path.endswith(f"/nodedevices/{name}/status") for _, method, path in found)
+
+
+async def test_a_driver_without_pause_costs_its_share_of_writes_and_others_are_served(
+    agent_node: AgentNode, proxy: FaultProxy, slices: Slices, progress: Callable[[str], None]
+) -> None:
+    agent_node.start_agent({"--kubeconfig": await asyncio.to_thread(agent_node.kubeconfig_by, proxy.url)})
+    plugin = await agent_node.free_plugin(2, NIC)
+    await published(slices, largest(agent_node.name, 0))
+    seen = await until_offered(agent_node, bool)
+    assert seen[DRIVER, agent_node.name]["total"] == DEVICES
+    name = names.node_device_name(agent_node.name, f"{DRIVER}/devices")
+    process, loop = psutil.Process(agent_node.agent.pid), asyncio.get_running_loop()
+    began, requests, before = loop.time(), len(proxy.requests), sum(process.cpu_times()[:2])
+    generation = itertools.count(1)
+    async with background(without_pause(slices, agent_node.name, generation)):
+        for healthy in (False, True, False, True):
+            since = next(generation)
+            await plugin.set_health("d0", healthy=healthy)
+            await agent_node.until_numbers(2, 0, 1 + healthy, resource_name=NIC)
+            assert next(generation) - since <= GENERATIONS_MEANWHILE
+            await asyncio.sleep(1)
+        seconds, spent = loop.time() - began, sum(process.cpu_times()[:2]) - before
+        writes = status_writes(proxy, name, requests)
+    memory = process.memory_info().rss / MIB
+    share = f"{100 * spent / seconds:.0f} % of a core, {writes} writes, {memory:.0f} MiB"
+    progress(f"\n{next(generation)} generations in {seconds:.1f} s: {share}")
+    assert writes <= OBJECT_WRITES_AT_ONCE + OBJECT_WRITES_PER_SECOND * seconds + 1
+    assert memory <= MEMORY_MIB
+    # and the last state counts
+    await published(slices, largest(agent_node.name, next(generation), DEVICES - 1))
+    await until_offered(agent_node, lambda seen: seen[DRIVER, agent_node.name]["total"] == DEVICES - 1)
+
+
+async def test_what_slices_say_of_others_is_shown_apart(agent_node: AgentNode, slices: Slices) -> None:
+    node = agent_node.name
+    other, long = f"other-{node}", f"{'a' * 40}.{'b' * 18}.io"[:NAME_LENGTH]
+    longest = "/".join(["p" * NAME_LENGTH] * 3)
+    of_other = resource_slice(f"{node}-lies", DRIVER, other, devices(9), pool=node)
+    of_all = resource_slice(f"{node}-all", DRIVER, node, devices(9), pool="shared")
+    del of_all["spec"]["nodeName"]
+    of_all["spec"]["allNodes"] = True
+    incomplete = resource_slice(f"{node}-incomplete", DRIVER, node, devices(2), pool="incomplete", slices=3)
+    old = resource_slice(f"{node}-old", DRIVER, node, devices(3, "old"), pool="updated", generation=1)
+    new = resource_slice(f"{node}-new", DRIVER, node, devices(4, "new"), pool="updated", generation=2)
+    twice = [
+        resource_slice(f"{node}-twice-{number}", DRIVER, node, devices(2), pool="twice", slices=2)
+        for number in range(2)
+    ]
+    await published(
+        slices,
+        resource_slice(f"{node}-own", DRIVER, node, devices(1)),
+        resource_slice(f"{node}-second", "nic.vendor.example", node, devices(2)),
+        resource_slice(f"{node}-upstream", "gpu.kubernetes.io", node, devices(3)),
+        resource_slice(f"{node}-ours", names.DRA_DRIVER, node, devices(4)),
+        resource_slice(f"{node}-long", long, node, devices(5), pool=longest),
+        resource_slice(f"{node}-named", DRIVER, node, devices(6), pool=other),
+        resource_slice(f"{node}-empty", "empty.vendor.example", node, []),
+        *(of_other, of_all, incomplete, old, new, *twice),
+    )
+    agent_node.start_agent()
+    expected = {
+        (DRIVER, node): 1,
+        ("nic.vendor.example", node): 2,
+        ("gpu.kubernetes.io", node): 3,
+        (long, longest): 5,
+        (DRIVER, other): 6,
+        ("empty.vendor.example", node): 0,
+        (DRIVER, "incomplete"): 2,
+        (DRIVER, "updated"): 4,
+        (DRIVER, "twice"): 2,
+    }
+    await until_offered(agent_node, lambda seen: {key: status["total"] for key, status in seen.items()} == expected)
+    # whoever is not as it should be costs nothing: only what changes is written
+    versions = {key: version for key, version in _versions(agent_node).items() if key != (DRIVER, node)}
+    await published(slices, resource_slice(f"{node}-own", DRIVER, node, devices(7), generation=2))
+    await until_offered(agent_node, lambda seen: seen[DRIVER, node]["total"] == 7)
+    assert {key: version for key, version in _versions(agent_node).items() if key != (DRIVER, node)} == versions
+
+
+def _versions(node: AgentNode) -> dict[tuple[str, str], str]:
+    return {
+        (found["status"]["driver"], found["status"]["pool"]): found["metadata"]["resourceVersion"]
+        for found in node.client.list(NodeDevice)
+        if found["spec"]["nodeName"] == node.name and found.get("status", {}).get("driver")
+    }
+
+
+async def test_a_claim_of_a_thousand_pods(
+    agent_node: AgentNode, pod_resources: PodResources, proxy: FaultProxy, slices: Slices
+) -> None:
+    node, where = agent_node, agent_node.namespace
+    made: Any = await asyncio.to_thread(node.client.create, ResourceClaim.from_dict(claim("shared", where, "gpus")))
+    await published(slices, resource_slice(f"{node.name}-own", DRIVER, node.name, devices(2)))
+    pods = [f"consumer-{number}" for number in range(CONSUMERS)]
+    for first in range(0, CONSUMERS, 20):
+        await asyncio.gather(*(_consumer(node, name) for name in pods[first : first + 20]))
+    pod_resources.claimed = [ClaimedDevice(where, name, "c0", "shared", DRIVER, node.name, "device-0") for name in pods]
+    node.start_agent({"--kubeconfig": await asyncio.to_thread(node.kubeconfig_by, proxy.url), "--runtime": "kubelet"})
+    seen = await until_offered(node, lambda seen: bool(seen) and seen[DRIVER, node.name]["allocated"] == 1)
+    status = seen[DRIVER, node.name]
+    assert len(status["allocations"]) + status.get("allocationsOmitted", 0) == CONSUMERS
+    assert {row["claim"].get("uid", made.metadata.uid) for row in status["allocations"]} == {made.metadata.uid}
+    asked = [path for _, method, path in proxy.requests if method == "GET" and "/resourceclaims/" in path]
+    # one for each pod, at most
+    assert len(asked) <= CONSUMERS, f"{len(asked)} times"
+
+
+async def _consumer(node: AgentNode, name: str) -> None:
+    """A pod bound to the node that has the claim."""
+    resources = {"claims": [{"name": "all"}]}
+    spec = {
+        "nodeName": node.name,
+        "containers": [{"name": "c0", "image": "none", "resources": resources}],
+        "resourceClaims": pod_claims({"all": "shared"}),
+        "terminationGracePeriodSeconds": 0,
+    }
+    body: Any = Pod.from_dict({"metadata": {"name": name, "namespace": node.namespace}, "spec": spec})
+    await asyncio.to_thread(lambda: node.client.create(body))

@@ -73,6 +73,10 @@ class Screen:
         else:
             print(text, file=self.out)
 
+    def verbatim(self, text: str) -> None:
+        """One line of this program's own, whose spaces count, as in a script."""
+        print(text, file=self.out)
+
     def table(self, table: Table) -> None:
         """Columns under their names; nothing where there are no rows."""
         if not table.rows:

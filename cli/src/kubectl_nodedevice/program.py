@@ -24,7 +24,11 @@ COMMANDS: Final[Mapping[str, str]] = {
     "uncordon": "kubectl_nodedevice.commands.cordon:uncordon",
     "discover": "kubectl_nodedevice.commands.discover:discover",
     "check": "kubectl_nodedevice.commands.check:check",
+    "completion": "kubectl_nodedevice.commands.completion:completion",
+    "__complete": "kubectl_nodedevice.commands.completion:complete",
 }
+# by which a shell asks what may follow
+_COMPLETION: Final = "_KUBECTL_NODEDEVICE_COMPLETE"
 # of a process that a closed pipe ends, as shells show it
 _CLOSED_PIPE: Final = 141
 
@@ -78,6 +82,10 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     screen = Screen()
+    if _COMPLETION in os.environ:
+        from kubectl_nodedevice.commands.completion import asked_by_shell
+
+        return asked_by_shell(root, os.environ[_COMPLETION])
     try:
         # not by main(), which has its own end for a closed pipe
         with root.make_context(NAME, arguments) as context:

@@ -5,6 +5,7 @@ It is asked over a real connection on the loopback, so that what is tested is wh
 
 import copy
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,13 +42,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """hold: the connection stays silent until the client gives up; short: the body ends before it is whole."""
+    """hold: the connection stays silent until the client gives up; short: the body ends before it is whole.
+
+    ends: the connection ends after it, unannounced.
+    """
 
     status: int = 200
     body: bytes = b"{}"
     headers: Mapping[str, str] = field(default_factory=dict)
     hold: bool = False
     short: bool = False
+    ends: bool = False
 
 
 Fault = Callable[[Request], Answer | None]
@@ -192,7 +197,7 @@ def _apply(found: Object, operation: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def serving(server: FakeApiServer) -> Iterator[FakeApiServer]:
+def serving(server: FakeApiServer, tls: ssl.SSLContext | None = None) -> Iterator[FakeApiServer]:
     """While it is open it answers at `server.address`."""
     ended = threading.Event()
 
@@ -220,7 +225,7 @@ def serving(server: FakeApiServer) -> Iterator[FakeApiServer]:
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(answer.body)
-            self.close_connection = answer.short
+            self.close_connection = answer.short or answer.ends
 
         do_GET = do_POST = do_PATCH = _handle
 
@@ -229,7 +234,10 @@ def serving(server: FakeApiServer) -> Iterator[FakeApiServer]:
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     listening.daemon_threads = True
-    server.address = f"http://127.0.0.1:{listening.server_port}"
+    listening.handle_error = lambda *_: None  # type: ignore[method-assign]
+    if tls:
+        listening.socket = tls.wrap_socket(listening.socket, server_side=True, do_handshake_on_connect=False)
+    server.address = f"{'https' if tls else 'http'}://127.0.0.1:{listening.server_port}"
     thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -240,11 +248,11 @@ def serving(server: FakeApiServer) -> Iterator[FakeApiServer]:
         listening.server_close()
 
 
-def kubeconfig(folder: Path, server: str, **user: Any) -> Path:
-    """A file with one context, `test`, for that server."""
+def kubeconfig(folder: Path, server: str, cluster: Object | None = None, **user: Any) -> Path:
+    """A file with one context, `test`, for that server, or that entry of a cluster."""
     content = {
         "current-context": "test",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "clusters": [{"name": "c", "cluster": cluster or {"server": server}}],
         "contexts": [{"name": "test", "context": {"cluster": "c", "user": "u"}}],
         "users": [{"name": "u", "user": user}],
     }

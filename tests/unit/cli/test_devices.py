@@ -15,7 +15,11 @@ from tests.unit.cli.objects import THEN, allocation, condition, device, node_dev
 _KIND: Final = "/apis/nodedevice.io/v1alpha1/nodedevices"
 _NOW: Final = datetime(2026, 11, 28, 10, 12, 0, tzinfo=UTC)
 _PARTS: Final = {"total": 79, "healthy": 79, "allocated": 68, "available": 11}
-_XID: Final = {"health": "Unhealthy", "reason": "Xid79", "message": "Xid 79; the GPU has fallen off the bus: reset it"}
+_XID: Final[dict[str, Any]] = {
+    "health": "Unhealthy",
+    "reason": "Xid79",
+    "message": "Xid 79; the GPU has fallen off the bus: reset it",
+}
 _BY_ALICE: Final = {"id": "d", "by": "alice", "reason": "ecc"}
 
 
@@ -26,8 +30,8 @@ def _state(device: dict[str, Any], *, cordons: list[dict[str, str]] | None = Non
     return devices.state_of(found, found.devices[0], devices.holders_of(found).get("d", ()), _NOW)
 
 
-_HELD: Final = {"allocations": [allocation("p", ("d",))], "allocated": 1}
-_HELD_PARTS: Final = {
+_HELD: Final[dict[str, Any]] = {"allocations": [allocation("p", ("d",))], "allocated": 1}
+_HELD_PARTS: Final[dict[str, Any]] = {
     "allocations": [{**allocation("p", ()), "parts": [{"parent": "d", "parts": 68, "numbers": "0-67"}]}]
 }
 

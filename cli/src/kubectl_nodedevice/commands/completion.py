@@ -1,0 +1,58 @@
+"""Completion of commands and flags: for shells, and for kubectl, which asks a program of its own for each plugin."""
+
+from typing import Final
+
+import click
+
+from kubectl_nodedevice.errors import FINE
+from kubectl_nodedevice.session import Command, current
+
+_PROGRAM: Final = "kubectl-nodedevice"
+_VARIABLE: Final = "_KUBECTL_NODEDEVICE_COMPLETE"
+# kubectl runs kubectl_complete-PLUGIN, and reads cobra's form: a line each, then what to do with them; 4 is "no files"
+_FOR_KUBECTL: Final = f'#!/bin/sh\nexec {_PROGRAM} __complete "$@"'
+_NO_FILES: Final = ":4"
+
+
+@click.command(cls=Command)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "kubectl"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> int:
+    """Print the completion script of a shell, or the program kubectl_complete-nodedevice for completion by kubectl."""
+    screen = current(context).screen
+    if shell == "kubectl":
+        lines = _FOR_KUBECTL
+    else:
+        from click.shell_completion import get_completion_class
+
+        found = get_completion_class(shell)
+        assert found is not None
+        lines = found(context.find_root().command, {}, _PROGRAM, _VARIABLE).source()
+    for line in lines.splitlines():
+        # as it is: a script's tabs and spaces count
+        screen.verbatim(line)
+    return FINE
+
+
+@click.command(
+    name="__complete", hidden=True, context_settings={"ignore_unknown_options": True, "help_option_names": []}
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def complete(context: click.Context, words: tuple[str, ...]) -> int:
+    """What may follow, for kubectl. words: what is typed; the last one is to be completed."""
+    from click.shell_completion import ShellComplete
+
+    asked = ShellComplete(context.find_root().command, {}, _PROGRAM, _VARIABLE)
+    screen = current(context).screen
+    for each in asked.get_completions(list(words[:-1]), words[-1] if words else ""):
+        screen.verbatim(f"{each.value}\t{each.help}" if each.help else each.value)
+    screen.verbatim(_NO_FILES)
+    return FINE
+
+
+def asked_by_shell(root: click.Command, instruction: str) -> int:
+    """Answer a shell whose script is of `completion`. Returns the exit status."""
+    from click.shell_completion import shell_complete
+
+    return shell_complete(root, {}, _PROGRAM, _VARIABLE, instruction)
